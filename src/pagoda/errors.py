@@ -1,0 +1,79 @@
+"""What can go wrong, as a tree.
+
+    PagodaError
+    ├── RefusedError               stopped at the door: names the field, the value and the limit
+    │   ├── InvalidRequestError        a field of a request (HTTP 400)
+    │   ├── InvalidOptionError         an option of the engine or a command
+    │   ├── ModelError                 the model's files or its config
+    │   │   └── UnsupportedModelError      an architecture or feature that is not covered
+    │   ├── CapacityError              it can never fit into the memory that was given
+    │   └── AddressInUseError          the server's port is taken
+    ├── EngineError                a running request failed inside the engine (HTTP 500)
+    └── IntegrityError             an invariant of the cache is broken: a bug in Pagoda
+
+A `RefusedError` is always the caller's to mend, prints as one line and never disturbs what runs.
+"""
+
+from __future__ import annotations
+
+_SHOWN_CHARACTERS = 80
+
+
+class PagodaError(Exception):
+    """Base of every error that Pagoda raises on purpose."""
+
+
+class RefusedError(PagodaError, ValueError):
+    """Input that is refused at the door.
+
+    `field` is the name the caller used, `value` what was given (shown shortened), `limit` says in
+    a few words what would be accepted.
+    """
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        self.field = field
+        self.value = value
+        self.limit = limit
+        super().__init__(f"{field}={shorten(value)}: {limit}")
+
+
+class InvalidRequestError(RefusedError):
+    """A field of a request is out of range, of the wrong type, or too long for the model."""
+
+
+class InvalidOptionError(RefusedError):
+    """An option of the engine or of a command is out of range or contradicts another."""
+
+
+class ModelError(RefusedError):
+    """The model's files are missing, broken or incomplete."""
+
+
+class UnsupportedModelError(ModelError):
+    """The architecture, or a feature its config asks for, is not covered."""
+
+
+class CapacityError(RefusedError):
+    """Not even one request can fit into the KV cache that was given."""
+
+
+class AddressInUseError(RefusedError):
+    """Another process listens on the address."""
+
+
+class EngineError(PagodaError):
+    """A running request failed inside the engine; others go on."""
+
+
+class IntegrityError(PagodaError):
+    """`check_integrity` found a broken invariant: a bug in Pagoda, never in its input."""
+
+
+def shorten(value: object) -> str:
+    """`repr(value)` cut to what fits on a line."""
+    if isinstance(value, (list, tuple, set, frozenset, dict, str, bytes)) and len(value) > 200:
+        return f"<{type(value).__name__} of {len(value):,}>"
+    text = repr(value)
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return text[: _SHOWN_CHARACTERS - 1] + "…"
