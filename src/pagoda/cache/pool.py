@@ -1,0 +1,96 @@
+"""Block ids and who holds them.
+
+Every block is in exactly one of three states:
+
+    blank       nobody holds it and it holds nothing worth finding
+    referenced  one or more sequences hold it
+    cached      nobody holds it, but its content can still be found: given up last, by the policy
+
+        blank --allocate--> referenced --release(keep=False)--> blank
+                            referenced --release(keep=True)---> cached --acquire--> referenced
+                                       <---allocate (evicts)--- cached
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from pagoda.cache.eviction import EvictionPolicy
+from pagoda.errors import InvalidOptionError
+
+
+class BlockPool:
+    """Reference counts and the free blocks of one storage. Every operation is O(1).
+
+    `on_evict` is called with the id of a cached block just before it is handed out anew.
+    """
+
+    def __init__(
+        self, num_blocks: int, policy: EvictionPolicy, on_evict: Callable[[int], None]
+    ) -> None:
+        if num_blocks < 1:
+            raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
+        self.num_blocks = num_blocks
+        self.ref_counts = array("i", bytes(num_blocks * array("i").itemsize))
+        self._blank = list(range(num_blocks - 1, -1, -1))
+        self._cached = policy
+        self._on_evict = on_evict
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be allocated: blank and cached ones."""
+        return len(self._blank) + len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        """Unreferenced blocks whose content can still be found."""
+        return len(self._cached)
+
+    def allocate(self) -> int:
+        """A block with one reference: a blank one, or else the first that the policy gives up.
+
+        Raises IndexError when every block is referenced; callers look at `num_free` first.
+        """
+        if self._blank:
+            block_id = self._blank.pop()
+        elif self._cached:
+            block_id = self._cached.evict()
+            self._on_evict(block_id)
+        else:
+            raise IndexError("every block of the pool is referenced")
+        self.ref_counts[block_id] = 1
+        return block_id
+
+    def acquire(self, block_id: int) -> None:
+        """One more reference to a block that is referenced or cached."""
+        if self.ref_counts[block_id] == 0:
+            self._cached.remove(block_id)
+        self.ref_counts[block_id] += 1
+
+    def release(self, block_id: int, *, keep: bool) -> None:
+        """One reference less; the last one makes it cached if `keep`, else blank."""
+        assert self.ref_counts[block_id] > 0, f"block {block_id} is released once too often"
+        self.ref_counts[block_id] -= 1
+        if self.ref_counts[block_id] == 0:
+            if keep:
+                self._cached.add(block_id)
+            else:
+                self._blank.append(block_id)
+
+    def is_cached(self, block_id: int) -> bool:
+        """Nobody holds the block; meaningful only for a block whose content can be found."""
+        return self.ref_counts[block_id] == 0
+
+    def forget_cached(self) -> None:
+        """Turn every cached block into a blank one. The caller forgets their contents."""
+        while self._cached:
+            self._blank.append(self._cached.evict())
+
+    def blank_ids(self) -> list[int]:
+        """Ids of the blank blocks, the next one to be handed out last."""
+        return list(self._blank)
+
+    def cached_ids(self) -> list[int]:
+        """Ids of the cached blocks, in the policy's order."""
+        return list(self._cached)

@@ -1,0 +1,97 @@
+"""Finding a block again by what it holds: chained hashes and the index over them.
+
+    root --> H0 = SHA-256(root, tokens of block 0) --> H1 = SHA-256(H0, tokens of block 1) --> …
+
+A block's hash stands for every token from the start of the sequence to the block's end, because
+its keys and values depend on all of them. The root stands for everything else they depend on:
+the tenant and salt that may see them and the codec they are stored with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+BlockHash = bytes
+
+
+class BlockKey(NamedTuple):
+    """What a full block is published under and compared with."""
+
+    hash: BlockHash
+    parent: BlockHash
+    tokens: bytes
+    """The block's token ids as little-endian 32-bit numbers."""
+
+
+def root_hash(**extras: str) -> BlockHash:
+    """The hash that a sequence's first block is chained to.
+
+    Each extra is written with its name and its length, so no two sets of extras run together:
+    a salt can never pass for a tenant.
+    """
+    digest = sha256(b"pagoda block root 1")
+    for name, value in sorted(extras.items()):
+        for part in (name.encode(), value.encode("utf-8", "surrogatepass")):
+            digest.update(struct.pack("<Q", len(part)))
+            digest.update(part)
+    return digest.digest()
+
+
+def block_key(parent: BlockHash, token_ids: Sequence[int]) -> BlockKey:
+    """Key of the full block that holds `token_ids` and follows the block hashed `parent`."""
+    tokens = struct.pack(f"<{len(token_ids)}I", *token_ids)
+    return BlockKey(sha256(parent + tokens).digest(), parent, tokens)
+
+
+class PrefixIndex:
+    """Which block holds which content; at most one block per hash."""
+
+    def __init__(self) -> None:
+        self._block_ids: dict[BlockHash, int] = {}
+        self._keys: dict[int, BlockKey] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, block_id: int) -> bool:
+        return block_id in self._keys
+
+    def find(self, key: BlockKey) -> int | None:
+        """The block published under `key`, or None.
+
+        Tokens and parent are compared, so even a collision of hashes is only a miss.
+        """
+        block_id = self._block_ids.get(key.hash)
+        if block_id is None or self._keys[block_id] != key:
+            return None
+        return block_id
+
+    def insert(self, key: BlockKey, block_id: int) -> bool:
+        """Publish `block_id` under `key`; False, and nothing changed, if the hash is taken."""
+        if key.hash in self._block_ids:
+            return False
+        self._block_ids[key.hash] = block_id
+        self._keys[block_id] = key
+        return True
+
+    def remove(self, block_id: int) -> None:
+        """Forget what `block_id` holds. Raises KeyError if it was not published."""
+        del self._block_ids[self._keys.pop(block_id).hash]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._block_ids.clear()
+        self._keys.clear()
+
+    def items(self) -> list[tuple[int, BlockKey]]:
+        """Every published block with its key."""
+        return list(self._keys.items())
+
+    def is_consistent(self) -> bool:
+        """Both directions of the index say the same."""
+        return len(self._block_ids) == len(self._keys) and all(
+            self._block_ids.get(key.hash) == block_id for block_id, key in self._keys.items()
+        )
