@@ -1,0 +1,15 @@
+"""Deciding each step: the scheduler, the sequences it keeps, and the plan it makes."""
+
+from pagoda.scheduling.scheduler import Scheduler, SchedulerStats
+from pagoda.scheduling.sequence import FinishReason, Sequence, Status
+from pagoda.scheduling.step import ScheduledSequence, StepPlan
+
+__all__ = [
+    "FinishReason",
+    "ScheduledSequence",
+    "Scheduler",
+    "SchedulerStats",
+    "Sequence",
+    "Status",
+    "StepPlan",
+]

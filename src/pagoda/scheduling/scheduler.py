@@ -1,0 +1,373 @@
+"""Who computes what in the next step.
+
+There are no phases: a sequence has tokens whose K and V are computed and tokens whose K and V are
+not. Each step hands out one budget of tokens, in three rounds:
+
+1. Running sequences that lack a single token, so that no stream waits behind a prompt.
+2. Running sequences that lack more, in order, as much of each as the budget allows.
+3. Waiting sequences, in order, while there are seats, blocks and budget.
+
+If a running sequence cannot get the blocks it needs, the last in order is preempted: it lets go of
+its blocks, of which the published ones can be found again when it resumes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pagoda.cache import BlockCopy, CacheManager, PrefixMatch, num_blocks_for
+from pagoda.cache.manager import NO_MATCH
+from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.request import Request
+from pagoda.scheduling.queue import POLICIES, OrderedSequences
+from pagoda.scheduling.sequence import FinishReason, Sequence, Status
+from pagoda.scheduling.step import ScheduledSequence, StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """Counts since the start, and how many sequences there are now."""
+
+    num_running: int
+    num_waiting: int
+    num_preemptions: int
+    num_computed_tokens: int
+    """Tokens that went through the model, those computed again after preemption included."""
+    num_finished: Mapping[str, int]
+    """Sequences by finish reason."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one sequence has been given of the step being drafted."""
+
+    num_tokens: int
+    copies: tuple[BlockCopy, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step in the making."""
+
+    budget: int
+    shares: dict[Sequence, _Share] = field(default_factory=dict)
+    has_preempted: bool = False
+
+    def give(self, sequence: Sequence, num_tokens: int, copies: tuple[BlockCopy, ...]) -> None:
+        self.shares[sequence] = _Share(num_tokens, copies)
+        self.budget -= num_tokens
+
+    def take_back(self, sequence: Sequence) -> None:
+        share = self.shares.pop(sequence, None)
+        if share is not None:
+            self.budget += share.num_tokens
+        self.has_preempted = True
+
+
+class Scheduler:
+    """Decides each step and keeps every sequence's state. It touches no array."""
+
+    def __init__(
+        self,
+        cache: CacheManager,
+        *,
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
+        max_model_len: int,
+        policy: str = "fcfs",
+        long_prefill_token_threshold: int = 0,
+    ) -> None:
+        """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
+        running sequence can always compute one token.
+
+        A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step.
+        """
+        for name, value in (
+            ("max_num_batched_tokens", max_num_batched_tokens),
+            ("max_num_seqs", max_num_seqs),
+            ("max_model_len", max_model_len),
+        ):
+            if value < 1:
+                raise InvalidOptionError(name, value, "must be at least 1")
+        if policy not in POLICIES:
+            raise InvalidOptionError("scheduling_policy", policy, f"one of {', '.join(POLICIES)}")
+        self.cache = cache
+        self._budget = max_num_batched_tokens
+        self._seats = min(max_num_seqs, max_num_batched_tokens)
+        self._max_model_len = max_model_len
+        self._chunk = long_prefill_token_threshold or max_num_batched_tokens
+        self._waiting = OrderedSequences(POLICIES[policy])
+        self._running = OrderedSequences(POLICIES[policy])
+        self._sequences: dict[int, Sequence] = {}
+        self._requests: dict[str, list[Sequence]] = {}
+        self._next_id = 0
+        self._num_preemptions = 0
+        self._num_computed_tokens = 0
+        self._num_finished: Counter[str] = Counter()
+
+    # ---- requests come and go ----------------------------------------------------------------
+
+    def add(self, request: Request) -> tuple[Sequence, ...]:
+        """Let a request wait for its turn; returns its sequences, one for each of `n` choices.
+
+        The first choice computes the prompt; the others fork from it when it has.
+        Raises `InvalidRequestError` if the request id is in use.
+        """
+        if request.request_id in self._requests:
+            raise InvalidRequestError("request_id", request.request_id, "is already in use")
+        sequences: list[Sequence] = []
+        for index in range(request.sampling.n):
+            table = self.cache.open(tenant=request.tenant, cache_salt=request.cache_salt)
+            sequence = Sequence(self._next_id, request, index, table)
+            self._next_id += 1
+            if sequences:
+                sequence.fork_parent = sequences[0]
+            sequences.append(sequence)
+        for sequence in sequences:
+            self._sequences[sequence.sequence_id] = sequence
+            self._waiting.add(sequence)
+        self._requests[request.request_id] = sequences
+        return tuple(sequences)
+
+    def abort(self, request_id: str) -> None:
+        """End a request's unfinished sequences at once; no effect if there are none."""
+        for sequence in self._requests.get(request_id, [])[:]:
+            self.finish(sequence, "abort")
+
+    def finish(
+        self, sequence: Sequence, reason: FinishReason, stop_reason: int | str | None = None
+    ) -> None:
+        """End one sequence and free its blocks; no effect if it has ended."""
+        if sequence.status is Status.FINISHED:
+            return
+        (self._running if sequence.status is Status.RUNNING else self._waiting).remove(sequence)
+        self.cache.free(sequence.table)
+        sequence.status = Status.FINISHED
+        sequence.finish_reason = reason
+        sequence.stop_reason = stop_reason
+        self._num_finished[reason] += 1
+        del self._sequences[sequence.sequence_id]
+        siblings = self._requests[sequence.request.request_id]
+        siblings.remove(sequence)
+        if not siblings:
+            del self._requests[sequence.request.request_id]
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._sequences)
+
+    def sequence(self, sequence_id: int) -> Sequence:
+        """An unfinished sequence. Raises KeyError if there is none of that id."""
+        return self._sequences[sequence_id]
+
+    def stats(self) -> SchedulerStats:
+        """Counts and state as of now."""
+        return SchedulerStats(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            num_preemptions=self._num_preemptions,
+            num_computed_tokens=self._num_computed_tokens,
+            num_finished=dict(self._num_finished),
+        )
+
+    # ---- a step ------------------------------------------------------------------------------
+
+    def schedule(self) -> StepPlan:
+        """Decide the next step and reserve the blocks it writes to."""
+        draft = _Draft(self._budget)
+        self._continue_running(draft)
+        if not draft.has_preempted:
+            self._admit_waiting(draft)
+        return self._plan(draft)
+
+    def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
+        """Take note of a step that was carried out.
+
+        `sampled` maps the ids of the plan's sampling sequences to their new tokens. Appends them,
+        publishes full blocks, forks choices, and finishes what is done. Returns the sequences
+        that got a token, finished ones included.
+        """
+        progressed = []
+        for scheduled in plan.sequences:
+            sequence = self._sequences.get(scheduled.sequence_id)
+            if sequence is None:  # aborted while the step ran
+                continue
+            self._num_computed_tokens += scheduled.num_scheduled_tokens
+            sequence.num_computed_tokens = scheduled.stop
+            self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
+            if scheduled.samples:
+                if sequence.num_output_tokens == 0:
+                    self._fork_choices(sequence)
+                self._append(sequence, sampled[scheduled.sequence_id])
+                progressed.append(sequence)
+        return progressed
+
+    # ---- inside: running ---------------------------------------------------------------------
+
+    def _continue_running(self, draft: _Draft) -> None:
+        running = sorted(self._running, key=lambda sequence: sequence.num_uncomputed_tokens > 1)
+        for sequence in running:
+            if draft.budget == 0:
+                break
+            if sequence.status is Status.RUNNING:
+                self._continue(sequence, draft)
+
+    def _continue(self, sequence: Sequence, draft: _Draft) -> None:
+        num_tokens = self._num_tokens_for(sequence, draft)
+        start = sequence.num_computed_tokens
+        stop = start + num_tokens
+        while (
+            self.cache.num_blocks_to_reserve(sequence.table, start, stop)
+            > self.cache.num_free_blocks
+        ):
+            victim = self._running.last()
+            self._preempt(victim, draft)
+            if victim is sequence:
+                return
+        draft.give(sequence, num_tokens, self.cache.reserve(sequence.table, start, stop))
+
+    def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
+        draft.take_back(sequence)
+        self._running.remove(sequence)
+        self.cache.free(sequence.table)
+        sequence.num_computed_tokens = 0
+        sequence.num_preemptions += 1
+        sequence.status = Status.WAITING
+        self._num_preemptions += 1
+        self._waiting.add(sequence)
+
+    # ---- inside: waiting ---------------------------------------------------------------------
+
+    def _admit_waiting(self, draft: _Draft) -> None:
+        """Admit in order, but only what fits as a whole beside what is already running.
+
+        Blocks that running sequences will certainly need for the tokens they have are spoken
+        for, and one more for each, so that admission does not lead straight to preemption.
+        Whoever waits for another's blocks is passed over; whoever does not fit is not.
+        """
+        if not len(self._waiting):
+            return
+        spoken_for = sum(self._num_outstanding_blocks(running) + 1 for running in self._running)
+        for sequence in self._waiting:
+            if draft.budget == 0 or len(self._running) >= self._seats:
+                break
+            if self._is_held_up(sequence):
+                continue
+            match = self._match(sequence)
+            if match.in_flight is not None:
+                sequence.awaited_block = match.in_flight
+                continue
+            if self._num_blocks_to_admit(sequence, match) > self.cache.num_free_blocks - spoken_for:
+                break
+            self._admit(sequence, match, draft)
+            spoken_for += self._num_outstanding_blocks(sequence) + 1
+
+    def _is_held_up(self, sequence: Sequence) -> bool:
+        """Another sequence is about to compute what this one would otherwise compute again."""
+        if sequence.fork_parent is not None:
+            return True
+        block = sequence.awaited_block
+        if block is not None and self.cache.is_in_flight(block):
+            return True
+        sequence.awaited_block = None
+        return False
+
+    def _match(self, sequence: Sequence) -> PrefixMatch:
+        if _wants_prompt_logprobs(sequence):  # every prompt row's logits must be computed
+            return NO_MATCH
+        return self.cache.match(sequence.table, sequence.token_ids)
+
+    def _num_blocks_to_admit(self, sequence: Sequence, match: PrefixMatch) -> int:
+        """Free blocks that all of the sequence's present tokens will take."""
+        size = self.cache.block_size
+        new = num_blocks_for(len(sequence.token_ids), size) - len(match.block_ids)
+        copy = 1 if match.num_tokens % size else 0
+        return new + copy + self.cache.num_unheld(match)
+
+    def _num_outstanding_blocks(self, sequence: Sequence) -> int:
+        """Blocks that the sequence's present tokens need and that it does not hold yet."""
+        needed = num_blocks_for(len(sequence.token_ids), self.cache.block_size)
+        return max(needed - len(sequence.table), 0)
+
+    def _admit(self, sequence: Sequence, match: PrefixMatch, draft: _Draft) -> None:
+        is_first = sequence.num_preemptions == 0
+        counted = is_first and not _wants_prompt_logprobs(sequence)
+        self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
+        sequence.num_computed_tokens = match.num_tokens
+        if is_first:
+            sequence.num_cached_tokens = match.num_tokens
+        self._run(sequence)
+        self._continue(sequence, draft)
+
+    def _run(self, sequence: Sequence) -> None:
+        self._waiting.remove(sequence)
+        self._running.add(sequence)
+        sequence.status = Status.RUNNING
+
+    # ---- inside: after a step ----------------------------------------------------------------
+
+    def _fork_choices(self, parent: Sequence) -> None:
+        """Let the other choices of the request share the prompt that has just been computed.
+
+        A fork computes the prompt's last token once more, into a block of its own, and draws its
+        first token from that. Where seats are short, a choice waits and begins like any other
+        sequence.
+        """
+        for sequence in tuple(self._requests[parent.request.request_id]):
+            if sequence.fork_parent is not parent:
+                continue
+            sequence.fork_parent = None
+            if len(self._running) < self._seats:
+                sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
+                sequence.num_computed_tokens = parent.num_prompt_tokens - 1
+                sequence.num_cached_tokens = sequence.num_computed_tokens
+                self._run(sequence)
+
+    def _append(self, sequence: Sequence, token_id: int) -> None:
+        sequence.token_ids.append(token_id)
+        sampling = sequence.request.sampling
+        num_output = sequence.num_output_tokens
+        if num_output >= sampling.min_tokens and token_id in sequence.request.stop_token_ids:
+            is_eos = token_id in sequence.request.eos_token_ids and not sampling.ignore_eos
+            self.finish(sequence, "stop", None if is_eos else token_id)
+        elif num_output == sampling.max_tokens or len(sequence.token_ids) >= self._max_model_len:
+            self.finish(sequence, "length")
+
+    # ---- inside: the plan --------------------------------------------------------------------
+
+    def _num_tokens_for(self, sequence: Sequence, draft: _Draft) -> int:
+        return min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
+
+    def _plan(self, draft: _Draft) -> StepPlan:
+        shares = draft.shares
+        return StepPlan(
+            sequences=tuple(_scheduled(seq, share.num_tokens) for seq, share in shares.items()),
+            copies=tuple(copy for share in shares.values() for copy in share.copies),
+            block_size=self.cache.block_size,
+        )
+
+
+def _wants_prompt_logprobs(sequence: Sequence) -> bool:
+    return sequence.index == 0 and sequence.request.sampling.prompt_logprobs is not None
+
+
+def _scheduled(sequence: Sequence, num_tokens: int) -> ScheduledSequence:
+    start = sequence.num_computed_tokens
+    stop = start + num_tokens
+    samples = stop == len(sequence.token_ids)
+    if _wants_prompt_logprobs(sequence) and start < sequence.num_prompt_tokens:
+        num_logit_rows = num_tokens
+    else:
+        num_logit_rows = 1 if samples else 0
+    block_ids = sequence.table.snapshot()
+    block_ids.flags.writeable = False
+    return ScheduledSequence(
+        sequence_id=sequence.sequence_id,
+        start=start,
+        token_ids=tuple(sequence.token_ids[start:stop]),
+        block_ids=block_ids,
+        num_logit_rows=num_logit_rows,
+        samples=samples,
+    )

@@ -1,0 +1,83 @@
+"""The mutable run state of one choice of a request."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+from pagoda.cache import BlockTable
+from pagoda.cache.prefix import BlockHash
+from pagoda.request import Request
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Status(Enum):
+    """Where a sequence is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """One growing run of tokens: a prompt and what was generated after it.
+
+    Only the scheduler changes a sequence. Tokens are only ever appended.
+    """
+
+    __slots__ = (
+        "awaited_block",
+        "finish_reason",
+        "fork_parent",
+        "index",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "request",
+        "sequence_id",
+        "status",
+        "stop_reason",
+        "table",
+        "token_ids",
+    )
+
+    def __init__(self, sequence_id: int, request: Request, index: int, table: BlockTable) -> None:
+        self.sequence_id = sequence_id
+        self.request = request
+        self.index = index
+        """Which of the request's n choices this is."""
+        self.table = table
+        self.token_ids = list(request.prompt_token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+        self.num_computed_tokens = 0
+        """Tokens whose K and V are in the cache."""
+        self.num_cached_tokens = 0
+        """Of the prompt, tokens that came from a hit when the sequence first began."""
+        self.num_preemptions = 0
+        self.status = Status.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self.awaited_block: BlockHash | None = None
+        """A block another sequence is computing; nothing is scheduled until it is there."""
+        self.fork_parent: Sequence | None = None
+        """The choice that computes the prompt this one will share."""
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.sequence_id}, {self.status.value}, "
+            f"{self.num_computed_tokens}/{len(self.token_ids)} computed)"
+        )
