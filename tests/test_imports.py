@@ -1,0 +1,74 @@
+"""What importing a room loads, seen in fresh processes.
+
+The floors test reads the source; this one asks the interpreter, so that what a third-party package
+drags in counts too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+HEAVY = ("torch", "triton", "numba", "transformers", "safetensors", "huggingface_hub")
+WEB = ("fastapi", "starlette", "uvicorn", "pydantic", "typer", "rich")
+
+MUST_NOT_LOAD = {
+    "pagoda": (*HEAVY, *WEB, "numpy"),
+    "pagoda.errors": (*HEAVY, *WEB, "numpy"),
+    "pagoda.request": (*HEAVY, *WEB, "numpy"),
+    "pagoda.cache": (*HEAVY, *WEB),
+    "pagoda.models.config": (*HEAVY, *WEB),
+    "pagoda.cli.main": (*HEAVY, "fastapi", "uvicorn", "numpy"),
+}
+
+# A room joins when its folder is there.
+LIGHT_ROOMS = [
+    room
+    for room in ("cache", "scheduling", "planning", "replay")
+    if (SOURCE / "pagoda" / room).is_dir()
+]
+
+
+def loaded_by(statement: str, source: Path) -> set[str]:
+    """The top-level packages that are loaded after `statement` in a fresh interpreter."""
+    script = f"{statement}\nimport sys\nprint(*sorted({{m.split('.')[0] for m in sys.modules}}))"
+    # -I keeps the surroundings out, so the source is put on the path by hand.
+    prefix = f"import sys; sys.path.insert(0, {str(source)!r})\n"
+    command = [sys.executable, "-I", "-c", prefix + script]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return set(result.stdout.split())
+
+
+def every_module(room: str) -> str:
+    """A statement that imports all modules of a room."""
+    folder = SOURCE.joinpath(*room.split("."))
+    names = [room, *(f"{room}.{path.stem}" for path in sorted(folder.glob("[!_]*.py")))]
+    return "import " + ", ".join(names)
+
+
+@pytest.mark.parametrize("module", MUST_NOT_LOAD)
+def test_an_import_loads_nothing_heavy(module: str) -> None:
+    assert loaded_by(f"import {module}", SOURCE) & set(MUST_NOT_LOAD[module]) == set()
+
+
+@pytest.mark.parametrize("room", LIGHT_ROOMS)
+def test_no_module_of_a_light_room_loads_anything_heavy(room: str) -> None:
+    assert loaded_by(every_module(f"pagoda.{room}"), SOURCE) & {*HEAVY, *WEB} == set()
+
+
+@pytest.mark.parametrize("room", LIGHT_ROOMS)
+def test_a_planted_breach_is_caught(room: str, tmp_path: Path) -> None:
+    shutil.copytree(SOURCE / "pagoda", tmp_path / "pagoda")
+    stub = tmp_path / "torch" / "__init__.py"
+    stub.parent.mkdir()
+    stub.write_text("")
+    with (tmp_path / "pagoda" / room / "__init__.py").open("a", encoding="utf-8") as module:
+        module.write("\n\nimport torch\n")
+    assert "torch" in loaded_by(f"import pagoda.{room}", tmp_path)
+    assert "torch" not in loaded_by(f"import pagoda.{room}", SOURCE)
