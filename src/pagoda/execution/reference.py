@@ -1,0 +1,83 @@
+"""The plain truth about a decoder: one sequence, no pages, no cache, every product written out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+
+if TYPE_CHECKING:
+    from pagoda.models.weights import DecoderWeights, LayerWeights
+
+
+@torch.inference_mode()
+def reference_logits(
+    spec: DecoderSpec,
+    weights: DecoderWeights,
+    token_ids: Sequence[int],
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`."""
+    x = weights.embedding[torch.tensor(token_ids)].to(dtype)
+    for layer, layer_weights in zip(spec.layers, weights.layers, strict=True):
+        hidden = rms_norm(x, layer_weights.input_norm, spec.norm_eps)
+        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps)
+        hidden = rms_norm(x, layer_weights.post_norm, spec.norm_eps)
+        gate_up = linear(hidden, layer_weights.gate_up, layer_weights.gate_up_bias)
+        gate, up = gate_up.chunk(2, dim=-1)
+        gated = functional.silu(gate) * up
+        x = x + linear(gated, layer_weights.down, layer_weights.down_bias)
+    return linear(rms_norm(x, weights.final_norm, spec.norm_eps), weights.lm_head, None)
+
+
+def attention(
+    hidden: torch.Tensor, spec: AttentionSpec, weights: LayerWeights, eps: float
+) -> torch.Tensor:
+    """[num_tokens, hidden_size] to the same shape."""
+    num_tokens = hidden.shape[0]
+    q_width, kv_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    qkv = linear(hidden, weights.qkv, weights.qkv_bias)
+    q, k, v = (
+        part.view(num_tokens, -1, spec.head_dim).transpose(0, 1)
+        for part in qkv.split([q_width, kv_width, kv_width], dim=-1)
+    )  # each [heads, tokens, head_dim]
+    if weights.q_norm is not None and weights.k_norm is not None:
+        q, k = rms_norm(q, weights.q_norm, eps), rms_norm(k, weights.k_norm, eps)
+    if spec.rope is not None:
+        q, k = rotate(q, spec.rope), rotate(k, spec.rope)
+    group_size = spec.num_heads // spec.num_kv_heads
+    k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
+    positions = torch.arange(num_tokens)
+    distance = positions[:, None] - positions
+    seen = distance >= 0
+    if spec.sliding_window is not None:
+        seen &= distance < spec.sliding_window
+    scores = (q @ k.transpose(1, 2) * spec.scale).masked_fill(~seen, -torch.inf)
+    attended = scores.softmax(dim=-1) @ v
+    return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
+
+
+def rotate(x: torch.Tensor, rope: RopeSpec) -> torch.Tensor:
+    """Rotate [heads, tokens, head_dim] by positions 0, 1, …; value i goes with i + half."""
+    inv_freq = torch.tensor(rope.inv_freq, dtype=torch.float32)
+    angles = torch.arange(x.shape[1], dtype=torch.float32)[:, None] * inv_freq
+    cosine = (angles.cos() * rope.attention_factor).to(x.dtype)
+    sine = (angles.sin() * rope.attention_factor).to(x.dtype)
+    half = len(rope.inv_freq)
+    first, second, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    rotated = (first * cosine - second * sine, second * cosine + first * sine, rest)
+    return torch.cat(rotated, dim=-1)
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / sqrt(mean(x²) + eps) · weight over the last axis."""
+    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * weight.to(x.dtype)
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x · weightᵀ + bias in x's dtype."""
+    return functional.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))

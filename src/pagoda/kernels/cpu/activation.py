@@ -1,0 +1,37 @@
+"""The gate of the feed-forward part."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from pagoda.kernels.cpu.number import LOG2_E, exp2, load, store
+
+# Below this many rows a second thread costs more to wake than it saves.
+_SERIAL_ROWS = 4
+
+
+@njit(fastmath={"contract", "nsz"}, error_model="numpy")
+def _silu_mul_row(out, gate_up):
+    width = out.shape[0]
+    for i in range(width):
+        gate = load(gate_up, i)
+        # exp2 takes what is at most 0: silu(x) = x · s or x · (1 - s) with s = sigmoid(-|x|).
+        small = exp2(-abs(gate) * LOG2_E)
+        share = np.float32(1.0) / (np.float32(1.0) + small)
+        share = share if gate >= np.float32(0.0) else small * share
+        store(out, i, gate * share * load(gate_up, width + i))
+
+
+@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+def silu_mul(out, gate_up):
+    """out[row, i] = silu(gate_up[row, i]) * gate_up[row, width + i].
+
+    gate_up: [rows, 2 * width], out: [rows, width]; float32 or bfloat16 bits.
+    """
+    if out.shape[0] < _SERIAL_ROWS:
+        for row in range(out.shape[0]):
+            _silu_mul_row(out[row], gate_up[row])
+    else:
+        for row in prange(out.shape[0]):
+            _silu_mul_row(out[row], gate_up[row])

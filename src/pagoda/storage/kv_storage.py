@@ -1,0 +1,134 @@
+"""The arrays that hold K and V of one device: where a block lies, how it is copied and moved.
+
+One allocation; the layers lie one after the other, and within a layer the blocks:
+
+    layer 0                                            | layer 1 …
+    block 0                        | block 1           |
+    K head 0, K head 1, … V head 0, V head 1, …        |
+
+A head's keys are kept transposed, `[head_size, block_size]`, so that one value of 16 tokens is one
+vector and scores need no sum across lanes; its values are `[block_size, head_size]`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pagoda.cache.spec import DTYPE_BITS, AttentionLayerSpec, CacheSpec, LayerSpec
+from pagoda.errors import InvalidOptionError
+
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""The dtypes a plain storage can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStorage:
+    """One layer's part of the allocation: views on the same bytes, so writing to one is to all.
+
+    The NumPy arrays are what kernels take: bfloat16 is seen there as its bits, uint16.
+    """
+
+    keys: torch.Tensor
+    """[num_blocks, num_kv_heads, head_size, block_size]"""
+    values: torch.Tensor
+    """[num_blocks, num_kv_heads, block_size, head_size_v]"""
+    key_array: NDArray
+    """The same as `keys`."""
+    value_array: NDArray
+    """The same as `values`."""
+    blocks: torch.Tensor
+    """[num_blocks, bytes of this layer in a block], uint8"""
+
+
+class KVStorage:
+    """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
+
+    No page of the memory is committed before something is written to it. Raises InvalidOptionError
+    for a dtype that is no plain number here and for fewer than one block.
+    """
+
+    def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
+        if num_blocks < 1:
+            raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
+        self.spec = spec
+        self.num_blocks = num_blocks
+        self.size_bytes = num_blocks * spec.block_bytes
+        # An anonymous map is aligned to a page, zero, and committed page by page on first use.
+        self._memory = torch.frombuffer(mmap.mmap(-1, self.size_bytes), dtype=torch.uint8)
+        layers = []
+        start = 0
+        for layer_spec in spec.layers:
+            block_bytes = layer_spec.block_bytes(spec.block_size)
+            stop = start + num_blocks * block_bytes
+            blocks = self._memory[start:stop].view(num_blocks, block_bytes)
+            layers.append(_view_layer(layer_spec, spec.block_size, blocks))
+            start = stop
+        self.layers: tuple[LayerStorage, ...] = tuple(layers)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block."""
+        return self.spec.block_size
+
+    def copy_blocks(
+        self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
+    ) -> None:
+        """Copy the content of block `sources[i]` to block `targets[i]`, in all layers.
+
+        All sources are read before any target is written, so a block may be both. Targets are
+        distinct.
+        """
+        source_ids = torch.as_tensor(sources, dtype=torch.int64)
+        target_ids = torch.as_tensor(targets, dtype=torch.int64)
+        assert len(source_ids) == len(target_ids)
+        if len(source_ids) == 0:
+            return
+        for layer in self.layers:
+            layer.blocks[target_ids] = layer.blocks[source_ids]
+
+    def export_block(self, block_id: int) -> NDArray[np.uint8]:
+        """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
+        return torch.cat([layer.blocks[block_id] for layer in self.layers]).numpy()
+
+    def import_block(self, block_id: int, data: NDArray[np.uint8] | bytes | memoryview) -> None:
+        """Overwrite a block with what `export_block` gave.
+
+        Raises InvalidOptionError if `data` is not exactly a block's bytes long.
+        """
+        content = np.frombuffer(data, dtype=np.uint8)
+        if len(content) != self.spec.block_bytes:
+            limit = f"a block of this cache takes {self.spec.block_bytes} bytes"
+            raise InvalidOptionError("data", f"{len(content)} bytes", limit)
+        start = 0
+        for layer in self.layers:
+            target = layer.blocks[block_id].numpy()
+            target[:] = content[start : start + len(target)]
+            start += len(target)
+
+
+def _view_layer(spec: LayerSpec, block_size: int, blocks: torch.Tensor) -> LayerStorage:
+    # The attention layer is the only kind so far; another kind will bring its own view.
+    assert isinstance(spec, AttentionLayerSpec)
+    if spec.dtype not in TORCH_DTYPES:
+        limit = f"the cache holds one of {', '.join(TORCH_DTYPES)}"
+        raise InvalidOptionError("dtype", spec.dtype, limit)
+    heads, size_k, size_v = spec.num_kv_heads, spec.head_size, spec.head_size_v or spec.head_size
+    split = heads * size_k * block_size * DTYPE_BITS[spec.dtype] // 8
+    dtype = TORCH_DTYPES[spec.dtype]
+    num_blocks = blocks.shape[0]
+    keys = blocks[:, :split].view(dtype).view(num_blocks, heads, size_k, block_size)
+    values = blocks[:, split:].view(dtype).view(num_blocks, heads, block_size, size_v)
+    return LayerStorage(keys, values, as_array(keys), as_array(values), blocks)
+
+
+def as_array(tensor: torch.Tensor) -> NDArray:
+    """The same memory as a NumPy array; bfloat16 is seen as its bits, uint16."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy()
+    return tensor.numpy()

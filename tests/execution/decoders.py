@@ -1,0 +1,126 @@
+"""Small random decoders and batches for the tests of execution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from pagoda.execution.batch import Batch
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, LayerSpec, MLPSpec, RopeSpec
+from pagoda.models.weights import DecoderWeights, LayerWeights
+
+
+def rope_spec(head_dim: int, base: float = 10_000.0) -> RopeSpec:
+    return RopeSpec(tuple(base ** (-i / head_dim) for i in range(0, head_dim, 2)))
+
+
+def decoder_spec(
+    layers: Sequence[AttentionSpec], hidden_size: int = 48, vocab_size: int = 97
+) -> DecoderSpec:
+    return DecoderSpec(
+        architecture="TestForCausalLM",
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        layers=tuple(LayerSpec(attention, MLPSpec(80)) for attention in layers),
+        norm_eps=1e-5,
+        tie_word_embeddings=True,
+        max_position_embeddings=4096,
+        dtype="float32",
+    )
+
+
+def random_weights(
+    spec: DecoderSpec, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> DecoderWeights:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int, std: float = 0.2, mean: float = 0.0) -> torch.Tensor:
+        return (torch.randn(*shape, generator=generator) * std + mean).to(dtype)
+
+    hidden = spec.hidden_size
+    layers = []
+    for layer in spec.layers:
+        a, inner = layer.attention, layer.mlp.intermediate_size
+        q_width = a.num_heads * a.head_dim
+        width = q_width + 2 * a.num_kv_heads * a.head_dim
+        layers.append(
+            LayerWeights(
+                input_norm=normal(hidden, mean=1.0),
+                qkv=normal(width, hidden),
+                qkv_bias=normal(width) if a.qkv_bias else None,
+                q_norm=normal(a.head_dim, mean=1.0) if a.qk_norm else None,
+                k_norm=normal(a.head_dim, mean=1.0) if a.qk_norm else None,
+                o=normal(hidden, q_width),
+                o_bias=normal(hidden) if a.output_bias else None,
+                post_norm=normal(hidden, mean=1.0),
+                gate_up=normal(2 * inner, hidden),
+                gate_up_bias=normal(2 * inner) if layer.mlp.bias else None,
+                down=normal(hidden, inner),
+                down_bias=normal(hidden) if layer.mlp.bias else None,
+            )
+        )
+    embedding = normal(spec.vocab_size, hidden, std=0.5)
+    return DecoderWeights(
+        embedding=embedding,
+        layers=tuple(layers),
+        final_norm=normal(hidden, mean=1.0),
+        lm_head=embedding,
+    )
+
+
+@dataclass
+class PagedSequence:
+    """A sequence whose blocks were handed out in random order."""
+
+    token_ids: list[int]
+    block_ids: list[int]
+    num_computed: int = 0
+
+
+@dataclass
+class Paged:
+    """Hands out blocks at random and builds batches, as an engine would."""
+
+    block_size: int
+    num_blocks: int
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def __post_init__(self) -> None:
+        self.free = [int(block) for block in self.rng.permutation(self.num_blocks)]
+
+    def sequence(self, token_ids: Sequence[int]) -> PagedSequence:
+        num_blocks = -(-len(token_ids) // self.block_size)
+        return PagedSequence(list(token_ids), [self.free.pop() for _ in range(num_blocks)])
+
+    def batch(self, steps: Sequence[tuple[PagedSequence, int]], all_logits: bool = True) -> Batch:
+        """The next `n` tokens of each sequence; counts them as computed."""
+        tokens, positions, slots, starts, contexts = [], [], [], [0], []
+        for sequence, count in steps:
+            span = range(sequence.num_computed, sequence.num_computed + count)
+            tokens += [sequence.token_ids[i] for i in span]
+            positions += span
+            slots += [
+                sequence.block_ids[i // self.block_size] * self.block_size + i % self.block_size
+                for i in span
+            ]
+            starts.append(starts[-1] + count)
+            sequence.num_computed += count
+            contexts.append(sequence.num_computed)
+        tables = np.zeros((len(steps), max(len(s.block_ids) for s, _ in steps)), np.int32)
+        for row, (sequence, _) in enumerate(steps):
+            tables[row, : len(sequence.block_ids)] = sequence.block_ids
+        rows = np.arange(len(tokens)) if all_logits else np.array(starts[1:]) - 1
+        return Batch(
+            token_ids=np.array(tokens, np.int64),
+            positions=np.array(positions, np.int32),
+            slot_mapping=np.array(slots, np.int64),
+            query_starts=np.array(starts, np.int32),
+            context_lens=np.array(contexts, np.int32),
+            block_tables=tables,
+            logit_rows=rows.astype(np.int64),
+            copy_sources=np.empty(0, np.int64),
+            copy_targets=np.empty(0, np.int64),
+        )
