@@ -135,6 +135,8 @@ class Request:
     tenant: str = ""
     cache_salt: str = ""
     """Only requests with the same tenant and salt share cached blocks."""
+    seed: int = 0
+    """Where the draws start: the caller's seed, or one that the engine chose."""
     arrival_time: float = field(default_factory=time.monotonic)
     """Seconds on the monotonic clock."""
 

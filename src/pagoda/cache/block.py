@@ -59,12 +59,17 @@ def num_blocks_for(num_tokens: int, block_size: int) -> int:
 
 
 def slot_mapping(
-    block_ids: NDArray[np.int32], start: int, stop: int, block_size: int
+    block_tables: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    block_size: int,
 ) -> NDArray[np.int64]:
-    """Slots of the positions `start` to `stop - 1`: [stop - start].
+    """The slot of each token: [num_tokens].
 
-    slot = block_ids[position // block_size] * block_size + position % block_size
+    Token i is at `positions[i]` of the sequence whose block table is row `rows[i]` of
+    `block_tables` [num_sequences, num_blocks].
+
+        slot = block_tables[row, position // block_size] * block_size + position % block_size
     """
-    positions = np.arange(start, stop, dtype=np.int64)
-    blocks = positions // block_size
-    return block_ids[blocks].astype(np.int64) * block_size + (positions - blocks * block_size)
+    blocks, offsets = np.divmod(positions, block_size)
+    return block_tables[rows, blocks].astype(np.int64) * block_size + offsets

@@ -1,0 +1,193 @@
+"""The engine: requests in, a step at a time, outputs out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from pagoda.engine.assembler import Assembler
+from pagoda.engine.intake import Intake
+from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.runner import Runner
+from pagoda.engine.sampler import SampledToken, SamplingRow, sample, token_logprobs
+from pagoda.engine.stats import EngineStats
+from pagoda.errors import EngineError
+from pagoda.models.tokenizer import Tokenizer
+from pagoda.request import Request
+from pagoda.scheduling import Scheduler, StepPlan
+from pagoda.scheduling import Sequence as RunningSequence
+
+logger = logging.getLogger("pagoda")
+
+
+class StepFailedError(EngineError):
+    """The requests of one step failed inside the engine and were ended; others go on."""
+
+    def __init__(self, request_ids: tuple[str, ...]) -> None:
+        self.request_ids = request_ids
+        super().__init__("the engine failed while computing this request")
+
+
+class Engine:
+    """Serves requests with one model. Not thread-safe: one thread calls it.
+
+    `intake`, which makes requests, may be asked from any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        model_name: str,
+        max_model_len: int,
+        tokenizer: Tokenizer,
+        intake: Intake,
+        scheduler: Scheduler,
+        runner: Runner,
+    ) -> None:
+        self.model_name = model_name
+        self.max_model_len = max_model_len
+        self.tokenizer = tokenizer
+        self.intake = intake
+        self.scheduler = scheduler
+        self._runner = runner
+        self._assemblers: dict[str, Assembler] = {}
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+
+    def add(self, request: Request, prompt: str | None = None) -> None:
+        """Take a request in; `prompt` is its text, for the output alone.
+
+        Raises `InvalidRequestError` if its id is in use.
+        """
+        sequences = self.scheduler.add(request)
+        self._assemblers[request.request_id] = Assembler(
+            request, prompt, sequences, self.tokenizer
+        )
+        self._prompt_tokens += len(request.prompt_token_ids)
+
+    def abort(self, request_id: str) -> None:
+        """End a request at once and free its blocks; no effect if it has ended."""
+        self.scheduler.abort(request_id)
+        self._assemblers.pop(request_id, None)
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self.scheduler.has_unfinished
+
+    def step(self) -> list[RequestOutput]:
+        """Run one forward pass; returns the requests that got further.
+
+        Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on.
+        """
+        plan = self.scheduler.schedule()
+        try:
+            logits = self._runner.execute(plan)
+            sampled = self._sample(plan, logits)
+        except Exception as error:
+            raise self._end_failed(plan) from error
+        tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
+        return self._collect(self.scheduler.update(plan, tokens), sampled)
+
+    def stats(self) -> EngineStats:
+        """Counts and state as of now."""
+        scheduler, cache = self.scheduler.stats(), self.scheduler.cache.stats()
+        return EngineStats(
+            num_requests_running=scheduler.num_running,
+            num_requests_waiting=scheduler.num_waiting,
+            num_preemptions=scheduler.num_preemptions,
+            kv_cache_usage=cache.usage,
+            num_blocks=cache.num_blocks,
+            block_size=self.scheduler.cache.block_size,
+            prefix_cache_queries=cache.prefix_queries,
+            prefix_cache_hits=cache.prefix_hits,
+            num_evicted_blocks=cache.evictions,
+            num_computed_tokens=scheduler.num_computed_tokens,
+            prompt_tokens=self._prompt_tokens,
+            generation_tokens=self._generation_tokens,
+            num_finished=scheduler.num_finished,
+        )
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _sample(self, plan: StepPlan, logits: torch.Tensor) -> dict[int, SampledToken]:
+        """Draw a token for each sampling sequence; take note of prompt log-probabilities."""
+        rows: list[int] = []
+        drawing: list[SamplingRow] = []
+        sequence_ids: list[int] = []
+        first = 0
+        for scheduled in plan.sequences:
+            sequence = self.scheduler.sequence(scheduled.sequence_id)
+            last = first + scheduled.num_logit_rows
+            if scheduled.num_logit_rows > 1 or (scheduled.num_logit_rows and not scheduled.samples):
+                self._note_prompt_logprobs(sequence, scheduled.start, logits[first:last])
+            if scheduled.samples:
+                rows.append(last - 1)
+                drawing.append(_sampling_row(sequence))
+                sequence_ids.append(scheduled.sequence_id)
+            first = last
+        if not rows:
+            return {}
+        wanted = logits if len(rows) == len(logits) else logits[rows]
+        return dict(zip(sequence_ids, sample(wanted, drawing), strict=True))
+
+    def _note_prompt_logprobs(
+        self, sequence: RunningSequence, start: int, logits: torch.Tensor
+    ) -> None:
+        """Row i of `logits` tells how likely the prompt's token `start + i + 1` was."""
+        prompt = sequence.request.prompt_token_ids
+        targets = prompt[start + 1 : start + 1 + len(logits)]
+        num_top = sequence.request.sampling.prompt_logprobs
+        assert num_top is not None, "logits of a prompt that nobody asked for"
+        if targets:
+            logprobs = token_logprobs(logits[: len(targets)], targets, num_top)
+            assembler = self._assemblers[sequence.request.request_id]
+            assembler.add_prompt_logprobs(start + 1, logprobs)
+
+    def _collect(
+        self, progressed: Sequence[RunningSequence], sampled: dict[int, SampledToken]
+    ) -> list[RequestOutput]:
+        assemblers: dict[str, Assembler] = {}
+        for sequence in progressed:
+            assembler = self._assemblers[sequence.request.request_id]
+            choice = assembler.choices[sequence.index]
+            choice.add(sampled[sequence.sequence_id])
+            if choice.stop_string is not None:
+                self.scheduler.finish(sequence, "stop", choice.stop_string)
+            if choice.is_finished:
+                choice.end()
+            assemblers[sequence.request.request_id] = assembler
+        self._generation_tokens += len(progressed)
+        outputs = [assembler.output() for assembler in assemblers.values()]
+        for output in outputs:
+            if output.finished:
+                del self._assemblers[output.request_id]
+        return outputs
+
+    def _end_failed(self, plan: StepPlan) -> StepFailedError:
+        request_ids = tuple(
+            dict.fromkeys(
+                self.scheduler.sequence(scheduled.sequence_id).request.request_id
+                for scheduled in plan.sequences
+            )
+        )
+        logger.exception("a step failed; its %d requests are ended", len(request_ids))
+        for request_id in request_ids:
+            self.abort(request_id)
+        return StepFailedError(request_ids)
+
+
+_CHOICE_STRIDE = 0x9E3779B97F4A7C15
+"""Keeps the draws of a request's choices apart (the golden ratio in 64 bits)."""
+
+
+def _sampling_row(sequence: RunningSequence) -> SamplingRow:
+    request = sequence.request
+    return SamplingRow(
+        params=request.sampling,
+        seed=(request.seed + sequence.index * _CHOICE_STRIDE) % 2**64,
+        prompt_token_ids=request.prompt_token_ids,
+        output_token_ids=sequence.output_token_ids,
+        stop_token_ids=request.stop_token_ids,
+    )

@@ -1,0 +1,89 @@
+"""The door: what a caller gives becomes a checked `Request`, or is refused by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from pagoda.errors import InvalidRequestError
+from pagoda.models.tokenizer import Tokenizer
+from pagoda.request import Request, SamplingParams
+
+
+class Intake:
+    """Checks requests against one model. Keeps no requests, so any thread may ask it."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, vocab_size: int, max_model_len: int, seed: int
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._seeds = random.Random(seed)
+
+    def request(
+        self,
+        request_id: str,
+        prompt: str | Sequence[int],
+        sampling: SamplingParams,
+        *,
+        priority: int = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+    ) -> Request:
+        """`prompt` is text or token ids. Raises `InvalidRequestError` naming the field."""
+        token_ids = self._token_ids(prompt)
+        self._check_ids("stop_token_ids", sampling.stop_token_ids)
+        self._check_ids("logit_bias", tuple(sampling.logit_bias))
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise InvalidRequestError("priority", priority, "must be a whole number")
+        for name, text in (("tenant", tenant), ("cache_salt", cache_salt)):
+            if not isinstance(text, str):
+                raise InvalidRequestError(name, text, "must be a string")
+        seed = sampling.seed if sampling.seed is not None else self._seeds.getrandbits(63)
+        return Request(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling=sampling,
+            eos_token_ids=self._tokenizer.eos_token_ids,
+            priority=priority,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            seed=seed,
+        )
+
+    def _token_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            self._check_text(prompt)
+            prompt = self._tokenizer.encode(prompt)
+        try:
+            token_ids = tuple(prompt)
+        except TypeError:
+            limit = "must be text or a list of token ids"
+            raise InvalidRequestError("prompt", prompt, limit) from None
+        if not token_ids:
+            raise InvalidRequestError("prompt", prompt, "must have at least one token")
+        if len(token_ids) >= self._max_model_len:
+            raise InvalidRequestError(
+                "prompt",
+                f"{len(token_ids)} tokens",
+                f"at most {self._max_model_len - 1}, one less than the model's maximum length "
+                f"of {self._max_model_len} tokens",
+            )
+        self._check_ids("prompt", token_ids)
+        return token_ids
+
+    def _check_text(self, prompt: str) -> None:
+        """Refuse text that cannot fit before spending time on tokenising it: a token stands for
+        a bounded number of characters, and no vocabulary's average is near 100."""
+        most = 100 * self._max_model_len
+        if len(prompt) > most:
+            raise InvalidRequestError("prompt", f"{len(prompt)} characters", f"at most {most}")
+
+    def _check_ids(self, name: str, token_ids: Sequence[int]) -> None:
+        limit = f"token ids are whole numbers from 0 to {self._vocab_size - 1}"
+        for token_id in token_ids:
+            if isinstance(token_id, bool) or not isinstance(token_id, int):
+                raise InvalidRequestError(name, token_id, limit)
+            if not 0 <= token_id < self._vocab_size:
+                raise InvalidRequestError(name, token_id, limit)

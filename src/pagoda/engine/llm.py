@@ -1,0 +1,313 @@
+"""`LLM`, the engine in one object, and the one place where the rooms are wired together."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from pagoda.cache import CacheManager
+from pagoda.engine.core import Engine
+from pagoda.engine.intake import Intake
+from pagoda.engine.memory import kv_cache_bytes
+from pagoda.engine.options import EngineOptions
+from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.runner import Runner
+from pagoda.engine.stats import EngineStats
+from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.execution.executor import Executor
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import locate
+from pagoda.models.tokenizer import Tokenizer
+from pagoda.planning import plan_capacity
+from pagoda.request import Request, SamplingParams
+from pagoda.scheduling import Scheduler
+from pagoda.storage.kv_storage import KVStorage
+
+logger = logging.getLogger("pagoda")
+
+OnLoad = Callable[[int, int], None]
+"""Called while weights load with the bytes done and the bytes there are."""
+
+Message = Mapping[str, str]
+"""One turn of a conversation: `role` and `content`."""
+
+
+def build_engine(options: EngineOptions, on_load: OnLoad | None = None) -> Engine:
+    """Load the model, allocate the cache and connect everything.
+
+    Raises `ModelError`, `InvalidOptionError` or `CapacityError`, each before anything large is
+    allocated that the refusal could have spared.
+    """
+    started = time.perf_counter()
+    torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
+    files = locate(options.model)
+    spec = load_spec(files, options.max_model_len)
+    max_model_len = _max_model_len(options, spec)
+    dtype = _dtype(options, spec)
+    tokenizer = Tokenizer(files)
+    weights = load_weights(files, spec, dtype, on_load)
+
+    ready = time.perf_counter()
+    capacity = plan_capacity(
+        spec.cache_spec(options.block_size, dtype),
+        available_bytes=kv_cache_bytes(options),
+        max_model_len=max_model_len,
+        num_blocks_override=options.num_gpu_blocks_override,
+    )
+    for line in capacity.log_lines("CPU"):
+        logger.info(line)
+    storage = KVStorage(capacity.spec, capacity.num_blocks)
+    executor = Executor(spec, weights, storage, max_model_len)
+    executor.warm_up()
+    cache = CacheManager(
+        capacity.num_blocks,
+        options.block_size,
+        enable_prefix_caching=options.enable_prefix_caching,
+        codec=dtype,
+    )
+    scheduler = Scheduler(
+        cache,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        max_num_seqs=options.max_num_seqs,
+        max_model_len=max_model_len,
+        policy=options.scheduling_policy,
+        long_prefill_token_threshold=options.long_prefill_token_threshold,
+    )
+    intake = Intake(
+        tokenizer, vocab_size=spec.vocab_size, max_model_len=max_model_len, seed=options.seed
+    )
+    logger.info(
+        "init engine (profile, create kv cache, warmup model) took %.2f s",
+        time.perf_counter() - ready,
+    )
+    logger.info("engine ready in %.2f s", time.perf_counter() - started)
+    return Engine(
+        model_name=options.served_model_name or files.name,
+        max_model_len=max_model_len,
+        tokenizer=tokenizer,
+        intake=intake,
+        scheduler=scheduler,
+        runner=Runner(executor),
+    )
+
+
+def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:
+    if options.max_model_len is None:
+        return spec.max_position_embeddings
+    if options.max_model_len > spec.max_position_embeddings:
+        raise InvalidOptionError(
+            "max_model_len",
+            options.max_model_len,
+            f"at most {spec.max_position_embeddings}, the positions the model was made for",
+        )
+    return options.max_model_len
+
+
+def _dtype(options: EngineOptions, spec: DecoderSpec) -> str:
+    if options.dtype != "auto":
+        return options.dtype
+    # CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones.
+    return "bfloat16" if spec.dtype == "float16" else spec.dtype
+
+
+class LLM:
+    """A model that answers prompts, in this process and thread.
+
+        llm = LLM()
+        for output in llm.generate(["The capital of France is"]):
+            print(output.outputs[0].text)
+
+    Options are those of `EngineOptions`, by name.
+    """
+
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        """Raises `RefusedError` for options, model files or memory that will not do."""
+        try:
+            checked = EngineOptions(model=model, **options)
+        except TypeError as error:
+            raise InvalidOptionError("options", sorted(options), str(error)) from None
+        self.engine = build_engine(checked)
+        self._ids = itertools.count()
+        self._arrived: dict[str, deque[RequestOutput]] = {}
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> list[RequestOutput]:
+        """Answer every prompt, given as text or token ids; outputs come in the prompts' order.
+
+        Raises `InvalidRequestError` before any prompt is begun if one of them is refused.
+        """
+        batch = _as_batch(prompts)
+        params = _as_params(sampling_params, len(batch))
+        asked = [
+            self._request(prompt, param, priority=priority, cache_salt=cache_salt)
+            for prompt, param in zip(batch, params, strict=True)
+        ]
+        return self._finish(asked, batch, use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> list[RequestOutput]:
+        """Answer a conversation, or several, through the model's chat template."""
+        several = bool(messages) and not isinstance(messages[0], Mapping)
+        conversations = messages if several else [messages]
+        return self.generate(
+            [self._chat_prompt(conversation) for conversation in conversations],  # type: ignore[arg-type]
+            sampling_params,
+            use_tqdm=use_tqdm,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> Iterator[RequestOutput]:
+        """The answer as it grows. Closing the iterator ends the request.
+
+        Raises `InvalidRequestError` at once, not at the first output.
+        """
+        params = sampling_params or SamplingParams()
+        request = self._request(prompt, params, priority=priority, cache_salt=cache_salt)
+        text = prompt if isinstance(prompt, str) else None
+        return self._stream(request, text)
+
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> Iterator[RequestOutput]:
+        """The answer to a conversation as it grows."""
+        prompt = self._chat_prompt(messages)
+        return self.stream(prompt, sampling_params, priority=priority, cache_salt=cache_salt)
+
+    def stats(self) -> EngineStats:
+        """Counts and state of the engine as of now."""
+        return self.engine.stats()
+
+    def reset_prefix_cache(self) -> None:
+        """Forget everything that could be shared; running requests keep what they hold."""
+        self.engine.scheduler.cache.forget()
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _request(
+        self, prompt: str | Sequence[int], params: SamplingParams, *, priority: int, cache_salt: str
+    ) -> Request:
+        request_id = str(next(self._ids))
+        return self.engine.intake.request(
+            request_id, prompt, params, priority=priority, cache_salt=cache_salt
+        )
+
+    def _chat_prompt(self, messages: Sequence[Message]) -> list[int]:
+        return self.engine.tokenizer.chat([dict(message) for message in messages])
+
+    def _finish(
+        self, asked: list[Request], prompts: list[str | Sequence[int]], use_tqdm: bool
+    ) -> list[RequestOutput]:
+        results: dict[str, RequestOutput] = {}
+        for request, prompt in zip(asked, prompts, strict=True):
+            self._open(request, prompt if isinstance(prompt, str) else None)
+        try:
+            with tqdm(
+                total=len(asked), desc="Processed prompts", disable=not use_tqdm
+            ) as progress:
+                while len(results) < len(asked):
+                    self._step()
+                    for request in asked:
+                        output = self._last_arrived(request.request_id)
+                        if output is not None and output.finished:
+                            results[request.request_id] = output
+                            progress.update()
+        finally:
+            for request in asked:
+                self._close(request.request_id)
+        return [results[request.request_id] for request in asked]
+
+    def _stream(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
+        self._open(request, prompt)
+        arrived = self._arrived[request.request_id]
+        try:
+            finished = False
+            while not finished:
+                while not arrived:
+                    self._step()
+                output = arrived.popleft()
+                finished = output.finished
+                yield output
+        finally:
+            self._close(request.request_id)
+
+    def _open(self, request: Request, prompt: str | None) -> None:
+        self.engine.add(request, prompt)
+        self._arrived[request.request_id] = deque()
+
+    def _close(self, request_id: str) -> None:
+        self.engine.abort(request_id)
+        self._arrived.pop(request_id, None)
+
+    def _last_arrived(self, request_id: str) -> RequestOutput | None:
+        arrived = self._arrived[request_id]
+        last = arrived[-1] if arrived else None
+        arrived.clear()
+        return last
+
+    def _step(self) -> None:
+        """One step for everybody: several streams may be open at once."""
+        for output in self.engine.step():
+            self._arrived[output.request_id].append(output)
+
+
+def _as_batch(
+    prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+) -> list[str | Sequence[int]]:
+    """One prompt or many: a string or a list of whole numbers is one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    try:
+        batch: list[Any] = list(prompts)
+    except TypeError:
+        limit = "must be text, token ids, or a list of those"
+        raise InvalidRequestError("prompts", prompts, limit) from None
+    return [batch] if batch and isinstance(batch[0], int) else batch
+
+
+def _as_params(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None:
+        return [SamplingParams()] * count
+    if isinstance(params, SamplingParams):
+        return [params] * count
+    if len(params) != count:
+        limit = f"one for all prompts, or one for each of the {count}"
+        raise InvalidRequestError("sampling_params", f"{len(params)} given", limit)
+    return list(params)

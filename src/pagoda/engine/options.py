@@ -1,0 +1,69 @@
+"""What can be set on an engine; the names are vLLM's flags."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pagoda.errors import InvalidOptionError
+from pagoda.scheduling.queue import POLICIES
+
+DTYPES = ("auto", "bfloat16", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of one engine. Raises `InvalidOptionError` for one out of range."""
+
+    model: str | None = None
+    """A directory, a .gguf file, a hub id; None: the default model, SmolLM2-135M-Instruct."""
+    dtype: str = "auto"
+    """Of weights, activations and cache; auto: the checkpoint's, bfloat16 in place of float16."""
+    max_model_len: int | None = None
+    """Longest prompt and output together, in tokens; None: what the model was made for."""
+    block_size: int = 32
+    """Tokens per block."""
+    kv_cache_memory_bytes: int | None = None
+    """Memory for K and V; goes before `gpu_memory_utilization`."""
+    gpu_memory_utilization: float | None = None
+    """Share of the memory that is free once the weights are loaded, on a CPU too. None: half
+    of it, but no more than 4 GiB."""
+    num_gpu_blocks_override: int | None = None
+    """Exactly this many blocks."""
+    enable_prefix_caching: bool = True
+    max_num_batched_tokens: int = 512
+    """Tokens that go through the model in one step."""
+    max_num_seqs: int = 128
+    """Sequences that run at once."""
+    scheduling_policy: str = "fcfs"
+    long_prefill_token_threshold: int = 0
+    """Most tokens of one sequence in a step; 0: no bound but the step's own."""
+    seed: int = 0
+    """Where the draws of requests without a seed of their own start."""
+    threads: int | None = None
+    """Of computation; None: one for each core that this process may use."""
+    served_model_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
+            _require_whole(name, getattr(self, name), 1)
+        for name in (
+            "max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks_override", "threads",
+        ):  # fmt: skip
+            if getattr(self, name) is not None:
+                _require_whole(name, getattr(self, name), 1)
+        _require_whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        _require_whole("seed", self.seed, 0)
+        share = self.gpu_memory_utilization
+        if share is not None and not (math.isfinite(share) and 0 < share <= 1):
+            raise InvalidOptionError("gpu_memory_utilization", share, "above 0 and at most 1")
+        if self.dtype not in DTYPES:
+            raise InvalidOptionError("dtype", self.dtype, f"one of {', '.join(DTYPES)}")
+        if self.scheduling_policy not in POLICIES:
+            known = ", ".join(POLICIES)
+            raise InvalidOptionError("scheduling_policy", self.scheduling_policy, f"one of {known}")
+
+
+def _require_whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InvalidOptionError(name, value, f"must be a whole number of at least {low}")

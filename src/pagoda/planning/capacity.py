@@ -1,0 +1,87 @@
+"""How many blocks a memory holds, and what that means for requests.
+
+The formulas and the printed lines are vLLM's, so that figures can be held side by side:
+
+    blocks       = memory // bytes of a block
+    concurrency  = blocks / blocks that one request of max_model_len needs
+    tokens       = int(concurrency * max_model_len)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pagoda.cache.spec import CacheSpec
+from pagoda.errors import CapacityError
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a KV cache holds."""
+
+    spec: CacheSpec
+    num_blocks: int
+    max_model_len: int
+    available_bytes: int
+    """Memory the blocks were cut from."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory the blocks take, exactly; the engine allocates this much."""
+        return self.num_blocks * self.spec.block_bytes
+
+    @property
+    def max_concurrency(self) -> float:
+        """Requests of `max_model_len` tokens that fit at once."""
+        return self.num_blocks / self.spec.num_blocks(self.max_model_len)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that fit, in requests of `max_model_len`."""
+        return self.num_blocks * self.max_model_len // self.spec.num_blocks(self.max_model_len)
+
+    def log_lines(self, device: str) -> tuple[str, str]:
+        """The two lines an engine prints at its start; `device` is CPU or GPU."""
+        return (
+            f"Available KV cache memory: {format_gib(self.available_bytes)} GiB",
+            f"{device} KV cache size: {self.num_tokens:,} tokens, Maximum concurrency for "
+            f"{self.max_model_len:,} tokens per request: {self.max_concurrency:.2f}x",
+        )
+
+
+def plan_capacity(
+    spec: CacheSpec,
+    *,
+    available_bytes: int,
+    max_model_len: int,
+    num_blocks_override: int | None = None,
+) -> Capacity:
+    """The cache that fits into `available_bytes`, or of exactly `num_blocks_override` blocks.
+
+    Raises `CapacityError` if one request of `max_model_len` tokens does not fit.
+    """
+    num_blocks = spec.num_blocks_in(available_bytes)
+    if num_blocks_override is not None:
+        num_blocks = num_blocks_override
+        available_bytes = num_blocks * spec.block_bytes
+    needed_blocks = spec.num_blocks(max_model_len)
+    if num_blocks < needed_blocks:
+        needed_bytes = needed_blocks * spec.block_bytes
+        raise CapacityError(
+            "max_model_len",
+            max_model_len,
+            f"To serve at least one request with the model's max seq len ({max_model_len}), "
+            f"({format_gib(needed_bytes)} GiB KV cache is needed, which is larger than the "
+            f"available KV cache memory ({format_gib(available_bytes)} GiB). Based on the "
+            f"available memory, the estimated maximum model length is "
+            f"{num_blocks * spec.block_size}. Try increasing `gpu_memory_utilization` or "
+            "`kv_cache_memory_bytes`, or decreasing `max_model_len`",
+        )
+    return Capacity(spec, num_blocks, max_model_len, available_bytes)
+
+
+def format_gib(size_bytes: int) -> str:
+    """GiB with at most two decimals."""
+    return f"{round(size_bytes / GIB, 2)}"
