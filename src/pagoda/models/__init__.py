@@ -1,0 +1,1 @@
+"""Model families as data, and the loading of their weights."""

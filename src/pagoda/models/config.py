@@ -1,0 +1,138 @@
+"""A model's configuration: one raw mapping, whichever kind of file it was read from.
+
+The names are those of a Hugging Face `config.json`, in the form of transformers 4 (`rope_theta`,
+`rope_scaling`) or 5 (`rope_parameters`); the metadata of a GGUF file is put under the same names
+(`pagoda.models.gguf_config`). Values are checked when they are asked for, so that a wrong config
+is refused by the name of the field.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagoda.errors import ModelError
+
+CONFIG_FILE = "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Typed access to a raw configuration.
+
+    A field that is missing or null takes the default; a required one is then a `ModelError` that
+    names the field, as is any value of another type or out of range.
+    """
+
+    values: Mapping[str, Any]
+    prefix: str = ""
+    """Stands before a field's name in errors, e.g. `rope_parameters.`."""
+
+    def integer(self, name: str, *, default: int | None = None, minimum: int = 1) -> int:
+        """A whole number of at least `minimum`; required where there is no default."""
+        value = self.optional_integer(name, minimum=minimum)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.missing(name)
+        return value
+
+    def optional_integer(self, name: str, *, minimum: int = 1) -> int | None:
+        """A whole number of at least `minimum`, or None where the field is missing or null."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if type(value) is not int or value < minimum:
+            raise self.error(name, value, f"must be a whole number of at least {minimum}")
+        return value
+
+    def number(self, name: str, *, default: float | None = None, minimum: float = 0.0) -> float:
+        """A finite number above `minimum`; required where there is no default."""
+        value = self.optional_number(name, minimum=minimum)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.missing(name)
+        return value
+
+    def optional_number(self, name: str, *, minimum: float = 0.0) -> float | None:
+        """A finite number above `minimum`, or None where the field is missing or null."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not math.isfinite(value) or value <= minimum:
+            raise self.error(name, value, f"must be a number above {minimum:g}")
+        return float(value)
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if type(value) is not bool:
+            raise self.error(name, value, "must be true or false")
+        return value
+
+    def string(self, name: str, *, default: str | None = None) -> str:
+        """A string that is not empty; required where there is no default."""
+        value = self.values.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise self.missing(name)
+        if type(value) is not str or not value:
+            raise self.error(name, value, "must be a string")
+        return value
+
+    def items(self, name: str, kind: type, *, length: int) -> tuple[Any, ...] | None:
+        """The first `length` items of a list of `kind`, or None where it is missing or null."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if type(value) not in (list, tuple) or any(type(item) is not kind for item in value):
+            raise self.error(name, value, f"must be a list of {kind.__name__}")
+        if len(value) < length:
+            raise self.error(name, value, f"must have at least {length} items, one for each layer")
+        return tuple(value[:length])
+
+    def section(self, name: str) -> ModelConfig | None:
+        """A mapping inside this one, or None where it is missing or null."""
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.error(name, value, "must be an object with named fields")
+        return ModelConfig(value, f"{self.prefix}{name}.")
+
+    def error(self, name: str, value: object, limit: str) -> ModelError:
+        """The refusal of one field's value."""
+        return ModelError(f"{self.prefix}{name}", value, limit)
+
+    def missing(self, name: str) -> ModelError:
+        """The refusal of a config that lacks a field."""
+        return self.error(name, None, "the model's config lacks this field, which is needed")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; a `ModelError` where it cannot be read or is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(path.name, str(path), f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelError(path.name, str(path), f"is not valid JSON: {error}") from error
+    if type(value) is not dict:
+        raise ModelError(path.name, value, "must be an object with named fields")
+    return value
+
+
+def read_directory_config(directory: Path) -> ModelConfig:
+    """The config of a model directory in the Hugging Face form."""
+    path = directory / CONFIG_FILE
+    if not path.is_file():
+        raise ModelError("model", str(directory), f"the directory holds no {CONFIG_FILE}")
+    return ModelConfig(read_json(path))

@@ -1,0 +1,1 @@
+"""One file for each family: a config becomes a `DecoderSpec`."""

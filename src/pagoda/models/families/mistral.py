@@ -1,0 +1,24 @@
+"""Mistral: Llama without biases, with a sliding window on every layer."""
+
+from __future__ import annotations
+
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.families import parts
+
+ARCHITECTURE = "MistralForCausalLM"
+DEFAULT_SLIDING_WINDOW = 4096
+
+
+def mistral(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
+    """A null `sliding_window` means none; a config without the field means 4,096 tokens."""
+    sizes = parts.read_sizes(config)
+    rope = parts.rope(config, sizes, max_model_len)
+    window = config.optional_integer("sliding_window")
+    if "sliding_window" not in config.values:
+        window = DEFAULT_SLIDING_WINDOW
+    layer = LayerSpec(
+        parts.attention(sizes, rope.spec, sliding_window=window), parts.mlp(config, sizes)
+    )
+    layers = (layer,) * sizes.num_layers
+    return parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)

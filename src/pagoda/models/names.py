@@ -1,0 +1,71 @@
+"""What the weights of a decoder are called in a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WeightNames:
+    """Names of one checkpoint format.
+
+    A layer's tensor is called `layer.format(index) + name + ".weight"` (or `".bias"`); the names
+    below leave both ends out. The others are whole names.
+    """
+
+    embedding: str
+    final_norm: str
+    lm_head: str
+    layer: str
+    input_norm: str
+    q: str
+    k: str
+    v: str
+    q_norm: str
+    k_norm: str
+    o: str
+    post_norm: str
+    gate: str
+    up: str
+    down: str
+    ignored: tuple[str, ...]
+    """Endings of tensors that may be in the file and are computed here, or taken elsewhere."""
+
+
+HUGGING_FACE_NAMES = WeightNames(
+    embedding="model.embed_tokens.weight",
+    final_norm="model.norm.weight",
+    lm_head="lm_head.weight",
+    layer="model.layers.{}.",
+    input_norm="input_layernorm",
+    q="self_attn.q_proj",
+    k="self_attn.k_proj",
+    v="self_attn.v_proj",
+    q_norm="self_attn.q_norm",
+    k_norm="self_attn.k_norm",
+    o="self_attn.o_proj",
+    post_norm="post_attention_layernorm",
+    gate="mlp.gate_proj",
+    up="mlp.up_proj",
+    down="mlp.down_proj",
+    ignored=("rotary_emb.inv_freq",),
+)
+
+GGUF_NAMES = WeightNames(
+    embedding="token_embd.weight",
+    final_norm="output_norm.weight",
+    lm_head="output.weight",
+    layer="blk.{}.",
+    input_norm="attn_norm",
+    q="attn_q",
+    k="attn_k",
+    v="attn_v",
+    q_norm="attn_q_norm",
+    k_norm="attn_k_norm",
+    o="attn_output",
+    post_norm="ffn_norm",
+    gate="ffn_gate",
+    up="ffn_up",
+    down="ffn_down",
+    ignored=("rope_freqs.weight",),
+)
