@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagoda.errors import ModelError, UnsupportedModelError
+from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
 

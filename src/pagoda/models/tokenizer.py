@@ -1,0 +1,119 @@
+"""Text to token ids and back, and chats to prompts, as the model's own files say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.models.config import CONFIG_FILE, read_json
+from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_tokenizer import gguf_tokenizer
+from pagoda.models.locate import ModelFiles
+
+GENERATION_CONFIG_FILE = "generation_config.json"
+
+
+class Tokenizer:
+    """The tokenizer of a model; safe to use from several threads.
+
+    Raises `ModelError` where the model's files hold no tokenizer that can be used.
+    """
+
+    def __init__(self, files: ModelFiles) -> None:
+        self._template, self.eos_token_ids = _READERS[files.kind](files.path)
+        self.backend: tokenizers.Tokenizer = self._template.backend_tokenizer
+        """Does the work; its limits on length are switched off."""
+        self.backend.no_truncation()
+        self.backend.no_padding()
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, the added ones included; the model's own may be larger by padding."""
+        return self.backend.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a text, with the special tokens the model wants around it.
+
+        Raises `InvalidRequestError` for text that is no valid Unicode.
+        """
+        return self._encode(text, "prompt", add_special_tokens=True)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of token ids; a character that is not complete becomes U+FFFD."""
+        return self.backend.decode(token_ids, skip_special_tokens)
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+    ) -> list[int]:
+        """The prompt of a conversation by the model's chat template.
+
+        With `add_generation_prompt` it ends where the assistant's answer begins. Raises
+        `InvalidRequestError` where the model has no template or the template refuses the messages.
+        """
+        if not self._template.chat_template:
+            raise InvalidRequestError("messages", messages, "the model has no chat template")
+        if not messages or not all(isinstance(message, Mapping) for message in messages):
+            raise InvalidRequestError("messages", messages, "must be a list of messages, not empty")
+        try:
+            prompt = self._template.apply_chat_template(
+                [dict(message) for message in messages],
+                add_generation_prompt=add_generation_prompt,
+                tokenize=False,
+            )
+        # the template is a program in the model's files: what it raises cannot be foreseen
+        except Exception as error:
+            raise InvalidRequestError(
+                "messages", messages, f"the model's chat template refuses them: {error}"
+            ) from error
+        return self._encode(prompt, "messages", add_special_tokens=False)
+
+    def _encode(self, text: str, field: str, *, add_special_tokens: bool) -> list[int]:
+        try:
+            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except (TypeError, UnicodeError) as error:
+            raise InvalidRequestError(field, text, "must be valid Unicode text") from error
+
+
+Loaded = tuple[PreTrainedTokenizerFast, frozenset[int]]
+
+
+def _read_gguf(path: Path) -> Loaded:
+    found = gguf_tokenizer(GGUFFile(path).metadata)
+    template = PreTrainedTokenizerFast(tokenizer_object=found.backend, **found.special_tokens)
+    template.chat_template = found.chat_template
+    return template, found.eos_token_ids
+
+
+def _read_directory(path: Path) -> Loaded:
+    try:
+        template = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError("model", str(path), f"its tokenizer cannot be read: {reason}") from error
+    if getattr(template, "backend_tokenizer", None) is None:
+        raise ModelError("model", str(path), "its tokenizer has no fast form (tokenizer.json)")
+    eos = _generation_eos(path)
+    if template.eos_token_id is not None:
+        eos = [*eos, template.eos_token_id]
+    return template, frozenset(eos)
+
+
+_READERS = {"directory": _read_directory, "gguf": _read_gguf}
+
+
+def _generation_eos(path: Path) -> Iterable[int]:
+    """The eos ids of generation_config.json, or of config.json where there is none."""
+    for name in (GENERATION_CONFIG_FILE, CONFIG_FILE):
+        if (path / name).is_file():
+            value = read_json(path / name).get("eos_token_id")
+            ids = value if type(value) is list else [] if value is None else [value]
+            if not all(type(token_id) is int for token_id in ids):
+                raise ModelError(f"{name} eos_token_id", value, "must be token ids")
+            return ids
+    return ()
