@@ -1,0 +1,189 @@
+"""Small random checkpoints of every covered family, written by transformers.
+
+`write_checkpoint(directory, CASES["qwen3"])` leaves a directory as `save_pretrained` does, with
+a byte-level tokenizer beside it; `reference_model(directory)` is transformers' own view of it.
+Everything is drawn from a seed, biases and norms too, so that none can be forgotten unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
+VOCAB_SIZE = 288
+"""Of the models: the 256 bytes, the special tokens, and some rows that no token has."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('unknown role ' + message['role']) }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+SIZES: Mapping[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 112,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": 256,
+    "eos_token_id": 257,
+    "pad_token_id": 257,
+}
+
+CONFIGS = {
+    "llama": transformers.LlamaConfig,
+    "mistral": transformers.MistralConfig,
+    "qwen2": transformers.Qwen2Config,
+    "qwen3": transformers.Qwen3Config,
+    "smollm3": transformers.SmolLM3Config,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One checkpoint: a family and what its config changes in `SIZES`."""
+
+    family: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _llama(**config: Any) -> Case:
+    return Case("llama", config)
+
+
+def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
+
+
+CASES: Mapping[str, Case] = {
+    "llama-mha": _llama(num_key_value_heads=4),
+    "llama-gqa": _llama(),
+    "llama-mqa": _llama(num_key_value_heads=1),
+    "llama-tied": _llama(tie_word_embeddings=True),
+    "llama-attention-bias": _llama(attention_bias=True),
+    "llama-mlp-bias": _llama(mlp_bias=True),
+    "llama-head-dim": _llama(head_dim=32),
+    "llama-linear": _llama(**_rope("linear", factor=2.0)),
+    "llama-dynamic": _llama(**_rope("dynamic", factor=2.0)),
+    "llama-llama3": _llama(
+        **_rope(
+            "llama3",
+            factor=8.0,
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_position_embeddings=64,
+        )
+    ),
+    "llama-yarn": _llama(**_rope("yarn", factor=4.0, original_max_position_embeddings=64)),
+    "mistral": Case("mistral", {"sliding_window": None}),
+    "mistral-window": Case("mistral", {"sliding_window": 8}),
+    "qwen2": Case("qwen2"),
+    "qwen2-tied": Case("qwen2", {"tie_word_embeddings": True}),
+    "qwen2-window": Case(
+        "qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}
+    ),
+    "qwen3": Case("qwen3", {"head_dim": 32}),
+    "qwen3-bias": Case("qwen3", {"head_dim": 32, "attention_bias": True}),
+    "qwen3-window": Case(
+        "qwen3",
+        {
+            "head_dim": 32,
+            "use_sliding_window": True,
+            "sliding_window": 8,
+            "max_window_layers": 2,
+        },
+    ),
+    "smollm3": Case("smollm3"),
+    "smollm3-untied": Case("smollm3", {"tie_word_embeddings": False}),
+    "smollm3-no-rope-layers": Case("smollm3", {"no_rope_layers": [0, 1, 1, 0]}),
+    "smollm3-window": Case(
+        "smollm3",
+        {"use_sliding_window": True, "sliding_window": 8, "no_rope_layer_interval": 2},
+    ),
+}
+"""Every covered family and feature, by name."""
+
+
+def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
+    """The random model of a case, in float32."""
+    config = CONFIGS[case.family](**{**SIZES, **case.config})
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(generator=generator)
+            if weight.dim() > 1:
+                weight.mul_(weight.shape[1] ** -0.5)
+            elif "norm" in name:
+                weight.mul_(0.2).add_(1.0)
+            else:
+                weight.mul_(0.3)
+    return model.eval()
+
+
+def write_checkpoint(
+    directory: Path,
+    case: Case,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    max_shard_size: str = "1GB",
+    tokenizer: bool = True,
+) -> Path:
+    """Write a case's model, and the byte-level tokenizer, as transformers does; its directory."""
+    build_model(case, seed=seed).to(dtype).save_pretrained(directory, max_shard_size=max_shard_size)
+    if tokenizer:
+        write_tokenizer(directory)
+    return directory
+
+
+def write_tokenizer(directory: Path) -> Path:
+    """Write a byte-level tokenizer with a chat template: id = byte, then `SPECIAL_TOKENS`."""
+    wrapped = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=byte_tokenizer(), bos_token="<|bos|>", eos_token="<|eos|>"
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.save_pretrained(directory)
+    return directory
+
+
+def byte_alphabet() -> list[str]:
+    """The character that stands for each byte in a byte-level vocabulary."""
+    kept = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1)]
+    kept += range(ord("®"), ord("ÿ") + 1)
+    moved = iter(range(256, 512))
+    return [chr(byte if byte in kept else next(moved)) for byte in range(256)]
+
+
+def byte_tokenizer() -> tokenizers.Tokenizer:
+    """One token for each byte, without merges, and the special tokens after them."""
+    vocabulary = {character: byte for byte, character in enumerate(byte_alphabet())}
+    backend = tokenizers.Tokenizer(BPE(vocabulary, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(
+        [tokenizers.AddedToken(token, normalized=False) for token in SPECIAL_TOKENS]
+    )
+    return backend
+
+
+def reference_model(directory: Path) -> transformers.PreTrainedModel:
+    """transformers' model of a checkpoint, in float32, computing attention eagerly."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, attn_implementation="eager"
+    )
+    return model.eval()
