@@ -100,12 +100,12 @@ class ModelConfig:
         return tuple(value[:length])
 
     def section(self, name: str) -> ModelConfig | None:
-        """A mapping inside this one, or None where it is missing or null."""
+        """A mapping inside this one, or None where it is missing, null or empty."""
         value = self.values.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, Mapping):
+        if value is not None and not isinstance(value, Mapping):
             raise self.error(name, value, "must be an object with named fields")
+        if not value:
+            return None
         return ModelConfig(value, f"{self.prefix}{name}.")
 
     def error(self, name: str, value: object, limit: str) -> ModelError:

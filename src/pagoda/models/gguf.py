@@ -114,7 +114,7 @@ class _Reader:
         """The metadata and the tensors by name."""
         try:
             return self._read()
-        except (struct.error, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        except (struct.error, UnicodeDecodeError, OverflowError, RecursionError) as error:
             raise self._broken("is truncated or damaged in its metadata") from error
 
     def _read(self) -> tuple[dict[str, Any], dict[str, GGUFTensor]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagoda.errors import UnsupportedModelError
+from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
 
@@ -27,20 +27,24 @@ GGUF_ARCHITECTURES = {
     "qwen3": GGUFArchitecture("Qwen3ForCausalLM", interleaved=False),
     "smollm3": GGUFArchitecture("SmolLM3ForCausalLM", interleaved=True),
 }
+"""Covered values of `general.architecture`; Mistral is stored as llama."""
 
 ROPE_FACTORS = "rope_freqs.weight"
 
-_FIELDS = {
+_NEEDED = {
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "max_position_embeddings": "context_length",
-    "rope_theta": "rope.freq_base",
 }
+_OPTIONAL = {
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "sliding_window": "attention.sliding_window",
+}
+_DEFAULT_THETA = 10_000.0
 
 _NEUTRAL = {
     "expert_count": 0,
@@ -49,13 +53,18 @@ _NEUTRAL = {
     "embedding_scale": 1.0,
     "attn_logit_softcapping": 0.0,
     "final_logit_softcapping": 0.0,
+    "attention.scale": 0.0,
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.causal": True,
+    "rope.scale_linear": 1.0,
+    "rope.scaling.attn_factor": 1.0,
+    "rope.scaling.yarn_ext_factor": 1.0,
+    "rope.scaling.yarn_log_multiplier": 0.0,
 }
 """Features that are not covered, with the value that means they are not in use."""
 
-_ROPE_SCALING = {
+_SCALING = {
     "factor": "rope.scaling.factor",
     "original_max_position_embeddings": "rope.scaling.original_context_length",
     "attention_factor": "rope.scaling.yarn_attn_factor",
@@ -75,75 +84,115 @@ def gguf_architecture(file: GGUFFile) -> GGUFArchitecture:
 
 
 def read_gguf_config(file: GGUFFile) -> ModelConfig:
-    """The config that the file's metadata and list of tensors describe.
+    """The config that the file's metadata and its list of tensors describe.
 
-    Biases and a tied output head are told by the presence of their tensors. A file without
-    `*.vocab_size` has as many tokens as its embedding has rows. Raises `UnsupportedModelError` for
-    a feature that is not covered.
+    The metadata holds no word about biases, a tied output head or the number of tokens: the tensors
+    tell. Raises `UnsupportedModelError` for a feature that is not covered, `ModelError` for a key
+    that is missing.
     """
     architecture = gguf_architecture(file).architecture
-    own = _own_metadata(file)
-    _refuse_uncovered(own)
-    values: dict[str, Any] = {name: own.get(key) for name, key in _FIELDS.items()}
+    prefix = f"{file.metadata['general.architecture']}."
+    own = _Metadata(prefix, file.metadata)
+    _refuse_uncovered(own, file)
+    values: dict[str, Any] = {name: own.needed(key) for name, key in _NEEDED.items()}
+    values |= {name: own.get(key) for name, key in _OPTIONAL.items()}
+    if architecture == "LlamaForCausalLM" and values["sliding_window"] is not None:
+        architecture = "MistralForCausalLM"
     values |= {
         "architectures": [architecture],
         "dtype": _dtype(file),
-        "vocab_size": own.get("vocab_size", _embedding_rows(file)),
+        "vocab_size": _num_tokens(file),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "attention_bias": "blk.0.attn_output.bias" in file.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
-        "sliding_window": own.get("attention.sliding_window"),
+        "rope_theta": own.get("rope.freq_base", _DEFAULT_THETA),
         "rope_parameters": _rope_parameters(own, file),
     }
-    return ModelConfig(values)
+    return _with_head_dim(ModelConfig(values), own)
 
 
-def _own_metadata(file: GGUFFile) -> Mapping[str, Any]:
-    """The keys under the architecture's name, without it."""
-    prefix = f"{file.metadata['general.architecture']}."
-    return {
-        key.removeprefix(prefix): value
-        for key, value in file.metadata.items()
-        if key.startswith(prefix)
-    }
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    """The keys under the architecture's name."""
+
+    prefix: str
+    values: Mapping[str, Any]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A value; a list, one for each layer, is taken where all layers have the same."""
+        value = self.values.get(self.prefix + key, default)
+        if type(value) is not list:
+            return value
+        if len(set(value)) != 1:
+            raise UnsupportedModelError(
+                self.prefix + key, value, "layers that differ in this are not covered"
+            )
+        return value[0]
+
+    def needed(self, key: str) -> Any:
+        """A value that has to be there."""
+        value = self.get(key)
+        if value is None:
+            raise ModelError(
+                self.prefix + key, None, "the file's metadata lacks this key, which is needed"
+            )
+        return value
 
 
-def _refuse_uncovered(own: Mapping[str, Any]) -> None:
+def _refuse_uncovered(own: _Metadata, file: GGUFFile) -> None:
     for key, neutral in _NEUTRAL.items():
-        if own.get(key, neutral) != neutral:
-            raise UnsupportedModelError(key, own[key], "this feature is not covered")
-    head_dim = own.get("attention.key_length")
-    if own.get("attention.value_length", head_dim) != head_dim:
+        value = own.get(key, neutral)
+        if value != neutral:
+            raise UnsupportedModelError(own.prefix + key, value, "this feature is not covered")
+    num_files = file.metadata.get("split.count", 1)
+    if num_files > 1:
         raise UnsupportedModelError(
-            "attention.value_length", own["attention.value_length"], "must equal key_length"
+            "split.count", num_files, "merge the parts into one file first (gguf-split --merge)"
         )
 
 
-def _embedding_rows(file: GGUFFile) -> int | None:
+def _with_head_dim(config: ModelConfig, own: _Metadata) -> ModelConfig:
+    """A file without `key_length` derives it, whatever the family would do; all of it rotates."""
+    head_dim = config.optional_integer("head_dim")
+    if head_dim is None:
+        head_dim = config.integer("hidden_size") // config.integer("num_attention_heads")
+    for key in ("attention.value_length", "rope.dimension_count"):
+        value = own.get(key, head_dim)
+        if value != head_dim:
+            raise UnsupportedModelError(
+                own.prefix + key, value, f"only the head size, {head_dim}, is covered"
+            )
+    return ModelConfig({**config.values, "head_dim": head_dim})
+
+
+def _num_tokens(file: GGUFFile) -> int:
     embedding = file.tensors.get("token_embd.weight")
-    return None if embedding is None else embedding.shape[0]
+    if embedding is None:
+        raise ModelError("token_embd.weight", None, "the file lacks this tensor")
+    return embedding.shape[0]
 
 
 def _dtype(file: GGUFFile) -> str:
-    """The dtype of unquantised weights; bfloat16 where any matrix is quantised."""
+    """The dtype of unquantised matrices; bfloat16 where any is quantised."""
     types = {tensor.type.name for tensor in file.tensors.values() if len(tensor.shape) > 1}
-    return {("F32",): "float32", ("F16",): "float16"}.get(tuple(sorted(types)), "bfloat16")
+    if types == {"F32"}:
+        return "float32"
+    return "float16" if types == {"F16"} else "bfloat16"
 
 
-def _rope_parameters(own: Mapping[str, Any], file: GGUFFile) -> dict[str, Any]:
+def _rope_parameters(own: _Metadata, file: GGUFFile) -> dict[str, Any]:
     kind = own.get("rope.scaling.type", "none")
     if ROPE_FACTORS in file.tensors:
         if kind != "none":
             raise UnsupportedModelError(
-                "rope.scaling.type", kind, f"not covered together with the tensor {ROPE_FACTORS}"
+                f"{own.prefix}rope.scaling.type", kind, f"not covered together with {ROPE_FACTORS}"
             )
         return {"rope_type": "factors", "factors": _rope_factors(file)}
     if kind == "none":
         return {"rope_type": "default"}
-    parameters = {name: own.get(key) for name, key in _ROPE_SCALING.items()}
-    return {"rope_type": kind} | parameters
+    return {"rope_type": kind} | {name: own.get(key) for name, key in _SCALING.items()}
 
 
 def _rope_factors(file: GGUFFile) -> list[float]:
-    num_values = file.tensors[ROPE_FACTORS].shape[-1]
-    return file.read_rows(ROPE_FACTORS, 0, 1)[0, :num_values].tolist()
+    values: list[float] = file.read_rows(ROPE_FACTORS, 0, 1)[0].tolist()
+    return values

@@ -25,12 +25,19 @@ _SPACE = "▁"
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_TAIL}"
-_QWEN2 = rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_TAIL}"
-_UPPER, _LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*"
-    rf"|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_LLAMA3 = "|".join([_ENDINGS, _LETTERS, r"\p{N}{1,3}", _SIGNS, _TAIL])
+_QWEN2 = "|".join([_ENDINGS, _LETTERS, r"\p{N}", _SIGNS, _TAIL])
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN = "|".join(
+    [
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+",
+        rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*",
+        r"\p{N}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        _TAIL,
+    ]
 )
 _DIGIT = r"\p{N}"
 
@@ -131,11 +138,16 @@ def _byte_level(own: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Tokenize
             "tokenizer.ggml.pre", name, f"covered are {', '.join(SPLITTINGS)}"
         )
     splitting = SPLITTINGS[name]
-    merges = [tuple(merge.split(" ", 1)) for merge in _strings(own, "merges")]
+    merges = [_pair(merge) for merge in _strings(own, "merges")]
     backend = _bpe(tokens, merges, ignore_merges=splitting.ignore_merges)
     backend.pre_tokenizer = splitting.pre_tokenizer()
     backend.decoder = decoders.ByteLevel()
     return backend, splitting.add_bos
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    left, _, right = merge.partition(" ")
+    return left, right
 
 
 def _sentencepiece(own: Mapping[str, Any], tokens: Sequence[str]) -> tuple[Tokenizer, bool]:
@@ -178,7 +190,7 @@ def _merges_by_score(tokens: Sequence[str], scores: Sequence[float]) -> list[tup
     return [(tokens[left], tokens[right]) for _, left, right in sorted(found)]
 
 
-def _bpe(tokens: Sequence[str], merges: Sequence[Sequence[str]], **options: Any) -> Tokenizer:
+def _bpe(tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: Any) -> Tokenizer:
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     try:
         return Tokenizer(BPE(vocabulary, merges, **options))

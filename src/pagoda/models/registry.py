@@ -32,9 +32,9 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
     `UnsupportedModelError` for an architecture or feature that is not covered, `ModelError` for a
     field that is missing or wrong.
     """
-    names = config.items("architectures", str, length=1)
-    if names is None:
-        raise config.missing("architectures")
+    names = config.values.get("architectures")
+    if type(names) is not list or len(names) != 1:
+        raise config.error("architectures", names, "must name one architecture")
     architecture = names[0]
     if architecture not in ARCHITECTURES:
         raise UnsupportedModelError(

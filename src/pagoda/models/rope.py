@@ -102,7 +102,8 @@ def _refuse_partial_rotation(config: ModelConfig, parameters: ModelConfig) -> No
 
 def _inverse_frequencies(theta: float, head_dim: int) -> Angles:
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
-    return np.float32(1.0) / np.power(np.float32(theta), exponents)
+    angles: Angles = np.float32(1.0) / np.power(np.float32(theta), exponents)
+    return angles
 
 
 def _rope(angles: Angles, longest: int, attention_factor: float = 1.0) -> Rope:
@@ -118,8 +119,8 @@ def _factors(inputs: RopeInputs) -> Rope:
     factors = inputs.parameters.items("factors", float, length=num_pairs)
     if factors is None:
         raise inputs.parameters.missing("factors")
-    angles = inputs.inv_freq / np.asarray(factors, dtype=np.float32)
-    return _rope(angles, inputs.max_position_embeddings)
+    divisors: Angles = np.array(factors, dtype=np.float32)
+    return _rope(inputs.inv_freq / divisors, inputs.max_position_embeddings)
 
 
 def _linear(inputs: RopeInputs) -> Rope:
@@ -176,7 +177,7 @@ def _yarn(inputs: RopeInputs) -> Rope:
 
 
 def _yarn_range(inputs: RopeInputs, original: int) -> tuple[float, float]:
-    """First and last pair of the ramp: those that turn beta_fast and beta_slow times in `original`."""
+    """First and last pair of the ramp: they turn beta_fast and beta_slow times in `original`."""
 
     def pair_that_turns(times: float) -> float:
         wavelengths = original / (times * 2 * math.pi)
@@ -199,9 +200,9 @@ def _yarn_attention_factor(parameters: ModelConfig, factor: float) -> float:
     given = parameters.optional_number("attention_factor")
     if given is not None:
         return given
-    weight = parameters.optional_number("mscale")
-    weight_all = parameters.optional_number("mscale_all_dim")
-    if weight is not None and weight_all is not None:
+    weight = parameters.optional_number("mscale", minimum=-1.0)
+    weight_all = parameters.optional_number("mscale_all_dim", minimum=-1.0)
+    if weight and weight_all:
         return temperature(weight) / temperature(weight_all)
     return temperature(1.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+import transformers
 
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.config import CONFIG_FILE, read_json
@@ -79,19 +79,21 @@ class Tokenizer:
             raise InvalidRequestError(field, text, "must be valid Unicode text") from error
 
 
-Loaded = tuple[PreTrainedTokenizerFast, frozenset[int]]
+Loaded = tuple[Any, frozenset[int]]
+"""A tokenizer of transformers and the ids that end an answer."""
 
 
 def _read_gguf(path: Path) -> Loaded:
     found = gguf_tokenizer(GGUFFile(path).metadata)
-    template = PreTrainedTokenizerFast(tokenizer_object=found.backend, **found.special_tokens)
+    wrap: Any = transformers.PreTrainedTokenizerFast
+    template = wrap(tokenizer_object=found.backend, **found.special_tokens)
     template.chat_template = found.chat_template
     return template, found.eos_token_ids
 
 
 def _read_directory(path: Path) -> Loaded:
     try:
-        template = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        template = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]

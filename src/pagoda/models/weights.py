@@ -114,8 +114,8 @@ class Part:
     """Set for q and k: their rows are in the order of the rotation."""
 
 
-Merged = dict[str, tuple[Part, ...]]
-"""Field of `LayerWeights` → the parts it is merged from, in order; none: the layer has no such."""
+LayerParts = dict[str, tuple[Part, ...]]
+"""Field of `LayerWeights` → the parts it is merged from, in order; empty where there is none."""
 
 
 def load_decoder(
@@ -154,7 +154,7 @@ def load_decoder(
     )
 
 
-def _layer_parts(layer: LayerSpec, names: WeightNames, prefix: str, hidden_size: int) -> Merged:
+def _layer_parts(layer: LayerSpec, names: WeightNames, prefix: str, hidden_size: int) -> LayerParts:
     """What each weight of a layer is merged from."""
     attention, mlp = layer.attention, layer.mlp
     head_dim = attention.head_dim
@@ -195,13 +195,14 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
     shapes = source.shapes
     for part in parts:
         if part.name not in shapes:
-            raise ModelError(part.name, None, f"the checkpoint lacks this tensor, {part.shape}")
+            raise ModelError(part.name, None, f"the files lack this tensor, {part.shape}")
         if shapes[part.name] != part.shape:
-            raise ModelError(part.name, shapes[part.name], f"must have the shape {part.shape}")
-    ignored = (names.lm_head, *names.ignored)
-    for name in shapes.keys() - {part.name for part in parts}:
-        if not name.endswith(ignored):
-            raise ModelError(name, shapes[name], "the model described by the config lacks it")
+            raise ModelError(part.name, shapes[part.name], f"its shape must be {part.shape}")
+    for name in sorted(shapes.keys() - {part.name for part in parts} - {names.lm_head}):
+        if not name.endswith(names.ignored):
+            raise ModelError(
+                name, shapes[name], "the model that the config describes has no such tensor"
+            )
 
 
 class _Assembler:
@@ -222,9 +223,12 @@ class _Assembler:
 
     def merge(self, parts: tuple[Part, ...]) -> torch.Tensor:
         """Allocate the merged tensor and read every part into its rows."""
-        rows = [part.shape[0] for part in parts]
-        merged = torch.empty((sum(rows), *parts[0].shape[1:]), dtype=self._dtype)
-        for part, target in zip(parts, merged.split(rows), strict=True):
+        num_rows = sum(part.shape[0] for part in parts)
+        merged = torch.empty((num_rows, *parts[0].shape[1:]), dtype=self._dtype)
+        end = 0
+        for part in parts:
+            start, end = end, end + part.shape[0]
+            target = merged[start:end]
             if part.rotary_head_dim is None:
                 self._source.read(part.name, target)
             else:
@@ -234,8 +238,23 @@ class _Assembler:
                 self._on_progress(self._done_bytes, self._total_bytes)
         return merged
 
-    def layer(self, merged: Merged) -> LayerWeights:
+    def merge_if_any(self, parts: tuple[Part, ...]) -> torch.Tensor | None:
+        """None where the layer has no such weight."""
+        return self.merge(parts) if parts else None
+
+    def layer(self, parts: LayerParts) -> LayerWeights:
         """All weights of one layer."""
         return LayerWeights(
-            **{field: self.merge(parts) if parts else None for field, parts in merged.items()}
+            input_norm=self.merge(parts["input_norm"]),
+            qkv=self.merge(parts["qkv"]),
+            qkv_bias=self.merge_if_any(parts["qkv_bias"]),
+            q_norm=self.merge_if_any(parts["q_norm"]),
+            k_norm=self.merge_if_any(parts["k_norm"]),
+            o=self.merge(parts["o"]),
+            o_bias=self.merge_if_any(parts["o_bias"]),
+            post_norm=self.merge(parts["post_norm"]),
+            gate_up=self.merge(parts["gate_up"]),
+            gate_up_bias=self.merge_if_any(parts["gate_up_bias"]),
+            down=self.merge(parts["down"]),
+            down_bias=self.merge_if_any(parts["down_bias"]),
         )
