@@ -137,7 +137,7 @@ class LLM:
             raise InvalidOptionError("options", sorted(options), str(error)) from None
         self.engine = build_engine(checked)
         self._ids = itertools.count()
-        self._arrived: dict[str, deque[RequestOutput]] = {}
+        self._streams: dict[str, deque[RequestOutput]] = {}
 
     def generate(
         self,
@@ -233,29 +233,27 @@ class LLM:
     def _finish(
         self, asked: list[Request], prompts: list[str | Sequence[int]], use_tqdm: bool
     ) -> list[RequestOutput]:
+        mine = {request.request_id for request in asked}
         results: dict[str, RequestOutput] = {}
-        for request, prompt in zip(asked, prompts, strict=True):
-            self._open(request, prompt if isinstance(prompt, str) else None)
         try:
-            with tqdm(
-                total=len(asked), desc="Processed prompts", disable=not use_tqdm
-            ) as progress:
-                while len(results) < len(asked):
-                    self._step()
-                    for request in asked:
-                        output = self._last_arrived(request.request_id)
-                        if output is not None and output.finished:
-                            results[request.request_id] = output
+            for request, prompt in zip(asked, prompts, strict=True):
+                self.engine.add(request, prompt if isinstance(prompt, str) else None)
+            with tqdm(total=len(mine), desc="Processed prompts", disable=not use_tqdm) as progress:
+                while len(results) < len(mine):
+                    for output in self._step():
+                        if output.finished and output.request_id in mine:
+                            results[output.request_id] = output
                             progress.update()
         finally:
-            for request in asked:
-                self._close(request.request_id)
+            for request_id in mine - results.keys():
+                self.engine.abort(request_id)
         return [results[request.request_id] for request in asked]
 
     def _stream(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
-        self._open(request, prompt)
-        arrived = self._arrived[request.request_id]
+        arrived: deque[RequestOutput] = deque()
+        self._streams[request.request_id] = arrived
         try:
+            self.engine.add(request, prompt)
             finished = False
             while not finished:
                 while not arrived:
@@ -264,26 +262,16 @@ class LLM:
                 finished = output.finished
                 yield output
         finally:
-            self._close(request.request_id)
+            del self._streams[request.request_id]
+            self.engine.abort(request.request_id)
 
-    def _open(self, request: Request, prompt: str | None) -> None:
-        self.engine.add(request, prompt)
-        self._arrived[request.request_id] = deque()
-
-    def _close(self, request_id: str) -> None:
-        self.engine.abort(request_id)
-        self._arrived.pop(request_id, None)
-
-    def _last_arrived(self, request_id: str) -> RequestOutput | None:
-        arrived = self._arrived[request_id]
-        last = arrived[-1] if arrived else None
-        arrived.clear()
-        return last
-
-    def _step(self) -> None:
+    def _step(self) -> list[RequestOutput]:
         """One step for everybody: several streams may be open at once."""
-        for output in self.engine.step():
-            self._arrived[output.request_id].append(output)
+        outputs = self.engine.step()
+        for output in outputs:
+            if output.request_id in self._streams:
+                self._streams[output.request_id].append(output)
+        return outputs
 
 
 def _as_batch(

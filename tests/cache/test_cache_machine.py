@@ -1,0 +1,146 @@
+"""Random lives of sequences over one cache, with every invariant checked after each operation."""
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from paged_tokens import PagedTokens
+
+from pagoda.cache import BlockTable, CacheManager
+from pagoda.cache.prefix import block_key
+
+TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
+SALTS = st.sampled_from(["", "a"])
+
+
+@dataclass(eq=False)
+class Life:
+    """A sequence as the test sees it."""
+
+    table: BlockTable
+    salt: str
+    tokens: list[int]
+    num_computed: int = 0
+    is_running: bool = False
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Sequences of few distinct tokens, so that prefixes meet, over a pool that is too small."""
+
+    @initialize(
+        num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), sharing=st.booleans()
+    )
+    def start(self, num_blocks: int, block_size: int, sharing: bool) -> None:
+        self.cache = CacheManager(num_blocks, block_size, enable_prefix_caching=sharing)
+        self.storage = PagedTokens(num_blocks, block_size)
+        self.num_blocks = num_blocks
+        self.lives: list[Life] = []
+
+    def running(self) -> list[Life]:
+        return [life for life in self.lives if life.is_running]
+
+    def waiting(self) -> list[Life]:
+        return [life for life in self.lives if not life.is_running]
+
+    @rule(tokens=TOKENS, salt=SALTS)
+    def arrive(self, tokens: list[int], salt: str) -> None:
+        self.lives.append(Life(self.cache.open(cache_salt=salt), salt, tokens))
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data(), patient=st.booleans())
+    def begin(self, data: st.DataObject, patient: bool) -> None:
+        life = data.draw(st.sampled_from(self.waiting()))
+        match = self.cache.match(life.table, life.tokens)
+        assert match.num_tokens < len(life.tokens)
+        if match.in_flight is not None and patient:
+            return
+        assert self.storage.holds(match.block_ids, life.tokens, match.num_tokens, life.salt)
+        self.cache.acquire(life.table, life.tokens, match)
+        life.num_computed = match.num_tokens
+        life.is_running = True
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def compute(self, data: st.DataObject, count: int) -> None:
+        life = data.draw(st.sampled_from(self.running()))
+        start = life.num_computed
+        stop = min(start + count, len(life.tokens))
+        needed = self.cache.num_blocks_to_reserve(life.table, start, stop)
+        free = self.cache.num_free_blocks
+        if start == stop or needed > free:
+            return
+        self.storage.copy(self.cache.reserve(life.table, start, stop))
+        assert free - self.cache.num_free_blocks <= needed
+        self.refuse_shared_writes(life, start, stop)
+        self.storage.write(life.table.block_ids, life.tokens, start, stop, life.salt)
+        life.num_computed = stop
+        self.cache.commit(life.table, life.tokens, stop)
+
+    def refuse_shared_writes(self, life: Life, start: int, stop: int) -> None:
+        size = self.cache.block_size
+        for index in range(start // size, -(-stop // size)):
+            block_id = life.table.block_ids[index]
+            holders = [other for other in self.lives if block_id in other.table.block_ids]
+            assert holders == [life]
+            assert block_id not in self.cache._index
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), tokens=TOKENS)
+    def generate(self, data: st.DataObject, tokens: list[int]) -> None:
+        life = data.draw(st.sampled_from(self.running()))
+        if life.num_computed == len(life.tokens):
+            life.tokens.extend(tokens)
+
+    @precondition(lambda self: any(life.num_computed for life in self.running()))
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        parents = [life for life in self.running() if life.num_computed]
+        parent = data.draw(st.sampled_from(parents))
+        count = data.draw(st.integers(1, parent.num_computed))
+        table = self.cache.fork(parent.table, count)
+        child = Life(table, parent.salt, parent.tokens[:count], count, is_running=True)
+        self.lives.append(child)
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def preempt(self, data: st.DataObject) -> None:
+        life = data.draw(st.sampled_from(self.running()))
+        self.cache.free(life.table)
+        life.num_computed, life.is_running = 0, False
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        life = data.draw(st.sampled_from(self.lives))
+        self.cache.free(life.table)
+        self.lives.remove(life)
+
+    @rule()
+    def forget(self) -> None:
+        self.cache.forget()
+        assert self.cache.stats().num_cached_blocks == 0
+
+    @invariant()
+    def everything_holds(self) -> None:
+        if not hasattr(self, "cache"):
+            return
+        self.cache.check_integrity()
+        for life in self.lives:
+            assert self.storage.holds(
+                life.table.block_ids, life.tokens, life.num_computed, life.salt
+            )
+            parent, size = life.table.root, self.cache.block_size
+            for index, key in enumerate(life.table.keys):
+                assert key == block_key(parent, life.tokens[index * size : (index + 1) * size])
+                parent = key.hash
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cache"):
+            return
+        for life in self.lives:
+            self.cache.free(life.table)
+        self.cache.check_integrity()
+        assert self.cache.num_free_blocks == self.num_blocks
+
+
+TestCacheMachine = CacheMachine.TestCase

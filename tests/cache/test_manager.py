@@ -1,0 +1,273 @@
+"""The cache's behaviour, one story at a time."""
+
+from array import array
+
+import pytest
+
+from pagoda.cache import LRU, BlockTable, CacheManager, PrefixMatch
+from pagoda.errors import IntegrityError, InvalidOptionError
+
+SIZE = 4
+
+
+def fill(cache: CacheManager, tokens: list[int], **who: str) -> tuple[BlockTable, PrefixMatch]:
+    """A sequence whose tokens have all been computed."""
+    table = cache.open(**who)
+    match = cache.match(table, tokens)
+    cache.acquire(table, tokens, match)
+    cache.reserve(table, match.num_tokens, len(tokens))
+    cache.commit(table, tokens, len(tokens))
+    return table, match
+
+
+def hit(cache: CacheManager, tokens: list[int], **who: str) -> int:
+    return cache.match(cache.open(**who), tokens).num_tokens
+
+
+def test_a_finished_sequence_can_be_found_up_to_its_last_full_block() -> None:
+    cache = CacheManager(8, SIZE)
+    table, _ = fill(cache, list(range(10)))
+    cache.free(table)
+    assert cache.num_free_blocks == 8
+    assert hit(cache, list(range(10))) == 8
+    assert hit(cache, [*range(8), 99, 98]) == 8
+    assert hit(cache, [*range(7), 99, 98]) == 4
+    assert hit(cache, [99, *range(9)]) == 0
+
+
+def test_one_token_is_always_left_to_compute() -> None:
+    cache = CacheManager(8, SIZE)
+    cache.free(fill(cache, list(range(8)))[0])
+    table = cache.open()
+    match = cache.match(table, list(range(8)))
+    assert (match.num_tokens, len(match.block_ids)) == (7, 2)
+    assert hit(cache, list(range(9))) == 8
+
+
+def test_writing_into_a_published_block_copies_it() -> None:
+    cache = CacheManager(8, SIZE)
+    first, _ = fill(cache, list(range(8)))
+    second = cache.open()
+    match = cache.match(second, list(range(8)))
+    cache.acquire(second, list(range(8)), match)
+    assert cache.num_blocks_to_reserve(second, 7, 8) == 1
+    (copy,) = cache.reserve(second, 7, 8)
+    assert copy.source == first.block_ids[1]
+    assert copy.target == second.block_ids[1] != first.block_ids[1]
+    assert second.block_ids[0] == first.block_ids[0]
+    cache.check_integrity()
+
+
+def test_forks_share_until_one_of_them_writes() -> None:
+    cache = CacheManager(8, SIZE)
+    parent, _ = fill(cache, list(range(6)))
+    children = [cache.fork(parent, 6) for _ in range(3)]
+    assert cache.num_free_blocks == 6
+    copies = [cache.reserve(table, 6, 7) for table in (*children, parent)]
+    assert [len(made) for made in copies] == [1, 1, 1, 0]
+    assert len({table.block_ids[1] for table in (*children, parent)}) == 4
+    cache.check_integrity()
+    for table in (*children, parent):
+        cache.free(table)
+    assert cache.num_free_blocks == 8
+
+
+def test_tails_are_evicted_before_heads() -> None:
+    cache = CacheManager(4, SIZE)
+    table, _ = fill(cache, list(range(16)))
+    cache.free(table)
+    other = cache.open()
+    cache.reserve(other, 0, 2 * SIZE)
+    assert hit(cache, list(range(16))) == 8
+    assert cache.stats().evictions == 2
+
+
+def test_blank_blocks_go_before_cached_ones() -> None:
+    cache = CacheManager(4, SIZE)
+    cache.free(fill(cache, list(range(9)))[0])
+    other = cache.open()
+    cache.reserve(other, 0, 2 * SIZE)
+    assert cache.stats().evictions == 0
+    assert hit(cache, list(range(9))) == 8
+
+
+def test_the_least_recently_used_prefix_goes_first() -> None:
+    cache = CacheManager(3, SIZE)
+    for start in (0, 10, 20):
+        cache.free(fill(cache, list(range(start, start + 5)))[0])
+    cache.free(fill(cache, list(range(5)))[0])  # used again: now the youngest
+    cache.free(fill(cache, list(range(30, 35)))[0])
+    found = [hit(cache, list(range(start, start + 5))) for start in (0, 10, 20, 30)]
+    assert found == [4, 0, 0, 4]
+
+
+def test_neither_tenant_nor_salt_nor_codec_is_crossed() -> None:
+    cache = CacheManager(8, SIZE, codec="bfloat16")
+    cache.free(fill(cache, list(range(9)), tenant="a", cache_salt="s")[0])
+    assert hit(cache, list(range(9)), tenant="a", cache_salt="s") == 8
+    assert hit(cache, list(range(9)), tenant="b", cache_salt="s") == 0
+    assert hit(cache, list(range(9)), tenant="a") == 0
+    roots = {CacheManager(1, 1, codec=codec).open().root for codec in ("bfloat16", "int8")}
+    assert len(roots) == 2
+
+
+def test_what_another_is_computing_is_in_flight() -> None:
+    cache = CacheManager(8, SIZE)
+    tokens = list(range(12))
+    owner, waiter = cache.open(), cache.open()
+    cache.acquire(owner, tokens, cache.match(owner, tokens))
+    cache.reserve(owner, 0, 12)
+
+    awaited = cache.match(waiter, tokens).in_flight
+    assert awaited is not None
+    assert cache.is_in_flight(awaited)
+
+    cache.commit(owner, tokens, 5)
+    assert not cache.is_in_flight(awaited)
+    match = cache.match(waiter, tokens)
+    assert match.num_tokens == 4
+    assert match.in_flight not in (None, awaited)
+
+    cache.free(owner)
+    assert cache.match(waiter, tokens).in_flight is None
+    assert cache.match(waiter, tokens).num_tokens == 4
+
+
+def test_nobody_waits_across_salts() -> None:
+    cache = CacheManager(8, SIZE)
+    owner = cache.open(cache_salt="a")
+    cache.acquire(owner, list(range(8)), cache.match(owner, list(range(8))))
+    assert cache.match(cache.open(cache_salt="b"), list(range(8))).in_flight is None
+
+
+def test_a_block_computed_twice_stays_private() -> None:
+    cache = CacheManager(8, SIZE)
+    tables = [cache.open(), cache.open()]
+    for table in tables:
+        cache.reserve(table, 0, SIZE)
+        cache.commit(table, list(range(SIZE)), SIZE)
+    assert cache.stats().num_indexed_blocks == 1
+    for table in tables:
+        cache.free(table)
+    assert cache.stats().num_cached_blocks == 1
+    cache.check_integrity()
+
+
+def test_statistics_count_tokens_and_leave_resumption_out() -> None:
+    cache = CacheManager(8, SIZE)
+    tokens = list(range(9))
+    table, _ = fill(cache, tokens)
+    cache.free(table)
+    cache.acquire(table, tokens, cache.match(table, tokens), counted=False)
+    cache.free(table)
+    fill(cache, [*tokens, 10, 11])
+    stats = cache.stats()
+    assert (stats.prefix_queries, stats.prefix_hits) == (9 + 11, 8)
+    assert stats.usage == pytest.approx(3 / 8)
+
+
+def test_without_prefix_caching_nothing_is_shared() -> None:
+    cache = CacheManager(8, SIZE, enable_prefix_caching=False)
+    cache.free(fill(cache, list(range(9)))[0])
+    assert hit(cache, list(range(9))) == 0
+    assert cache.stats().num_indexed_blocks == 0
+
+
+def test_forgetting_leaves_sequences_alone() -> None:
+    cache = CacheManager(8, SIZE)
+    table, _ = fill(cache, list(range(9)))
+    cache.forget()
+    assert hit(cache, list(range(9))) == 0
+    assert len(table) == 3
+    cache.free(table)
+    assert cache.stats().num_cached_blocks == 0
+    cache.check_integrity()
+
+
+def test_at_most_a_block_less_one_token_is_wasted() -> None:
+    cache = CacheManager(64, SIZE)
+    for count in range(1, 20):
+        table = cache.open()
+        cache.reserve(table, 0, count)
+        assert 0 <= len(table) * SIZE - count <= SIZE - 1
+        cache.free(table)
+
+
+@pytest.mark.parametrize(("num_blocks", "block_size"), [(0, 4), (4, 0)])
+def test_a_pool_of_nothing_is_refused(num_blocks: int, block_size: int) -> None:
+    with pytest.raises(InvalidOptionError):
+        CacheManager(num_blocks, block_size)
+
+
+class TestIntegrityCheck:
+    """`check_integrity` must see what it claims to see."""
+
+    def make(self) -> tuple[CacheManager, BlockTable]:
+        cache = CacheManager(8, SIZE)
+        cache.free(fill(cache, list(range(100, 109)))[0])
+        table, _ = fill(cache, list(range(9)))
+        cache.check_integrity()
+        return cache, table
+
+    def test_a_leaked_reference(self) -> None:
+        cache, table = self.make()
+        cache._pool.ref_counts[table.block_ids[0]] += 1
+        self.expect(cache, "references")
+
+    def test_a_lost_block(self) -> None:
+        cache, _ = self.make()
+        cache._pool._blank.pop()
+        self.expect(cache, "lost")
+
+    def test_a_block_free_twice(self) -> None:
+        cache, _ = self.make()
+        cache._pool._blank.append(cache._pool._blank[0])
+        self.expect(cache, "twice")
+
+    def test_a_free_block_that_is_held(self) -> None:
+        cache, table = self.make()
+        cache._pool._blank[0] = table.block_ids[0]
+        self.expect(cache, "free and held")
+
+    def test_a_cached_block_nobody_can_find(self) -> None:
+        cache, _ = self.make()
+        cache._index.remove(next(iter(cache._pool.cached_ids())))
+        self.expect(cache, "cannot be found")
+
+    def test_a_table_that_repeats_a_block(self) -> None:
+        cache, table = self.make()
+        table.block_ids = array("i", [*table.block_ids, table.block_ids[0]])
+        cache._pool.ref_counts[table.block_ids[0]] += 1
+        self.expect(cache, "repeats")
+
+    def test_a_key_that_is_not_the_tokens(self) -> None:
+        cache, table = self.make()
+        table.keys[1] = table.keys[1]._replace(tokens=b"\0" * 4 * SIZE)
+        self.expect(cache, "chain")
+
+    def test_a_block_published_too_early(self) -> None:
+        cache, table = self.make()
+        table.num_committed = 1
+        self.expect(cache, "before it is full")
+
+    def test_an_awaited_block_nobody_computes(self) -> None:
+        cache, _ = self.make()
+        cache._in_flight.announce(b"hash", BlockTable(b"root"))
+        self.expect(cache, "awaited")
+
+    def expect(self, cache: CacheManager, words: str) -> None:
+        with pytest.raises(IntegrityError, match=words):
+            cache.check_integrity()
+
+
+def test_another_eviction_policy_is_one_class() -> None:
+    class MostRecent(LRU):
+        def evict(self) -> int:
+            return self._order.popitem(last=True)[0]
+
+    cache = CacheManager(3, SIZE, eviction=MostRecent())
+    for start in (0, 10, 20):
+        cache.free(fill(cache, list(range(start, start + 5)))[0])
+    cache.free(fill(cache, list(range(30, 35)))[0])
+    assert hit(cache, list(range(20, 25))) == 0
+    assert hit(cache, list(range(5))) == 4

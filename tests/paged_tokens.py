@@ -1,0 +1,60 @@
+"""A storage that remembers which token of which context was written to which slot.
+
+The stand-in for K and V in tests of bookkeeping: what a slot holds is the whole run of tokens up
+to the one written there, and who may see it, because that is what K and V depend on.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pagoda.cache import BlockCopy, slot_mapping
+
+
+class PagedTokens:
+    """Contexts by slot."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.slots: list[tuple[str | int, ...] | None] = [None] * (num_blocks * block_size)
+
+    def copy(self, copies: Iterable[BlockCopy]) -> None:
+        """Every source is read before any target is written."""
+        size = self.block_size
+        read = [
+            (copy.target, self.slots[copy.source * size : (copy.source + 1) * size])
+            for copy in copies
+        ]
+        for target, content in read:
+            self.slots[target * size : (target + 1) * size] = content
+
+    def write(
+        self,
+        block_ids: Sequence[int],
+        tokens: Sequence[int],
+        start: int,
+        stop: int,
+        salt: str = "",
+    ) -> None:
+        """Write the positions start … stop - 1 of `tokens`."""
+        for position, slot in zip(
+            range(start, stop), self._slots(block_ids, start, stop), strict=True
+        ):
+            self.slots[slot] = (salt, *tokens[: position + 1])
+
+    def read(self, block_ids: Sequence[int], num_tokens: int) -> list[tuple[str | int, ...] | None]:
+        """What the first `num_tokens` slots of a block table hold."""
+        return [self.slots[slot] for slot in self._slots(block_ids, 0, num_tokens)]
+
+    def holds(
+        self, block_ids: Sequence[int], tokens: Sequence[int], num_tokens: int, salt: str = ""
+    ) -> bool:
+        """The table's first `num_tokens` slots hold exactly these tokens, written for `salt`."""
+        expected = [(salt, *tokens[: position + 1]) for position in range(num_tokens)]
+        return self.read(block_ids, num_tokens) == expected
+
+    def _slots(self, block_ids: Sequence[int], start: int, stop: int) -> list[int]:
+        positions = np.arange(start, stop)
+        table = np.array([block_ids], dtype=np.int32)
+        rows = np.zeros_like(positions)
+        return slot_mapping(table, rows, positions, self.block_size).tolist()
