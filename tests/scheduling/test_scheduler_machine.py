@@ -1,0 +1,133 @@
+"""Random traffic over a pool that is too small; whatever happens, every answer is the right one."""
+
+from fake_model import VOCABULARY, FakeModel, expected_output, request
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pagoda.cache import CacheManager
+from pagoda.scheduling import Scheduler, Sequence
+
+PROMPTS = st.builds(
+    lambda stem, own: [stem] * 6 + own,
+    st.integers(0, 1),
+    st.lists(st.integers(0, VOCABULARY - 1), max_size=12),
+) | st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Requests come, go and are aborted while steps are taken."""
+
+    @initialize(
+        block_size=st.integers(1, 5),
+        spare_blocks=st.integers(0, 6),
+        budget=st.integers(1, 16),
+        seats=st.integers(1, 6),
+        threshold=st.integers(0, 4),
+        policy=st.sampled_from(["fcfs", "priority"]),
+        sharing=st.booleans(),
+    )
+    def start(
+        self,
+        block_size: int,
+        spare_blocks: int,
+        budget: int,
+        seats: int,
+        threshold: int,
+        policy: str,
+        sharing: bool,
+    ) -> None:
+        self.max_model_len = 24
+        self.num_blocks = -(-self.max_model_len // block_size) + spare_blocks
+        self.cache = CacheManager(self.num_blocks, block_size, enable_prefix_caching=sharing)
+        self.budget, self.seats = budget, seats
+        self.scheduler = Scheduler(
+            self.cache,
+            max_num_batched_tokens=budget,
+            max_num_seqs=seats,
+            max_model_len=self.max_model_len,
+            policy=policy,
+            long_prefill_token_threshold=threshold,
+        )
+        self.model = FakeModel(self.scheduler, self.num_blocks)
+        self.alive: dict[str, tuple[Sequence, ...]] = {}
+        self.count = 0
+
+    @rule(
+        prompt=PROMPTS,
+        max_tokens=st.integers(1, 10),
+        n=st.sampled_from([1, 1, 1, 2, 3]),
+        priority=st.integers(0, 2),
+        salt=st.sampled_from(["", "", "a"]),
+    )
+    def arrive(self, prompt: list[int], max_tokens: int, n: int, priority: int, salt: str) -> None:
+        self.count += 1
+        asked = request(
+            str(self.count),
+            prompt,
+            max_tokens=max_tokens,
+            n=n,
+            priority=priority,
+            cache_salt=salt,
+            arrival_time=self.count,
+        )
+        self.alive[asked.request_id] = self.scheduler.add(asked)
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.alive)))
+        self.scheduler.abort(request_id)
+        reasons = {sequence.finish_reason for sequence in self.alive.pop(request_id)}
+        assert reasons <= {"abort", "length"}
+
+    @precondition(lambda self: self.alive)
+    @rule()
+    def step(self) -> None:
+        streams = {
+            sequence.sequence_id
+            for sequence in self.scheduler._running
+            if sequence.num_uncomputed_tokens == 1
+        }
+        plan = self.model.step()
+        assert 0 < plan.num_scheduled_tokens <= self.budget
+        assert len(plan.sequences) <= self.seats
+        if self.scheduler.stats().num_preemptions == 0:
+            scheduled = {one.sequence_id for one in plan.sequences}
+            assert streams <= scheduled, "a stream stalled"
+        self.collect()
+
+    def collect(self) -> None:
+        for request_id, sequences in list(self.alive.items()):
+            if all(sequence.finish_reason for sequence in sequences):
+                del self.alive[request_id]
+            for sequence in sequences:
+                if sequence.finish_reason:
+                    self.check_answer(sequence)
+
+    def check_answer(self, sequence: Sequence) -> None:
+        asked = sequence.request
+        assert asked.sampling.max_tokens is not None
+        assert sequence.finish_reason == "length"
+        assert sequence.output_token_ids == expected_output(
+            asked.prompt_token_ids, asked.sampling.max_tokens, self.max_model_len
+        )
+
+    @invariant()
+    def everything_holds(self) -> None:
+        if hasattr(self, "cache"):
+            self.cache.check_integrity()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cache"):
+            return
+        for _ in range(5000):
+            if not self.scheduler.has_unfinished:
+                break
+            self.step()
+        assert not self.alive
+        assert not self.scheduler.has_unfinished
+        self.cache.check_integrity()
+        assert self.cache.num_free_blocks == self.num_blocks
+
+
+TestSchedulerMachine = SchedulerMachine.TestCase
