@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's API over the async engine."""

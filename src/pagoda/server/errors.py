@@ -1,0 +1,113 @@
+"""Errors as HTTP tells them: OpenAI's shape, the right status, and nothing of the internals.
+
+RefusedError, a body that cannot be read or has wrong types    400
+UnknownModelError                                              404
+everything else                                                500
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from pagoda.errors import InvalidRequestError, PagodaError, RefusedError, shorten
+from pagoda.server.responses import ErrorDetail, ErrorResponse
+
+logger = logging.getLogger(__name__)
+
+_REFUSED = "invalid_request_error"
+_MAX_PHRASES = 4
+
+
+class UnknownModelError(InvalidRequestError):
+    """The request names a model that is not served here (HTTP 404)."""
+
+    def __init__(self, given: str, served: str) -> None:
+        super().__init__("model", given, f"this server has {served!r}")
+
+
+class JSONBody(Response):
+    """A response from a pydantic model that is already JSON text."""
+
+    media_type = "application/json"
+
+
+def refused(error: RefusedError, code: str | None = None) -> ErrorDetail:
+    """What the caller is told about input that was refused."""
+    return ErrorDetail(message=str(error), type=_REFUSED, param=error.field, code=code)
+
+
+def failed() -> ErrorDetail:
+    """What the caller is told when the fault is ours: no more than that."""
+    return ErrorDetail(
+        message="the engine failed while it ran this request",
+        type="server_error",
+        code="engine_error",
+    )
+
+
+def detail_of(error: Exception) -> ErrorDetail:
+    """The detail for any error; one that is not the caller's is logged."""
+    if isinstance(error, RefusedError):
+        return refused(error)
+    logger.error("A request failed", exc_info=error)
+    return failed()
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Answer every error that leaves a route of `app` in OpenAI's shape."""
+
+    @app.exception_handler(RefusedError)
+    async def on_refused(request: Request, error: RefusedError) -> Response:
+        return error_response(400, refused(error))
+
+    @app.exception_handler(UnknownModelError)
+    async def on_unknown_model(request: Request, error: UnknownModelError) -> Response:
+        return error_response(404, refused(error, code="model_not_found"))
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
+        return error_response(400, invalid_body(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
+        response = error_response(
+            error.status_code, ErrorDetail(message=str(error.detail), type=_REFUSED)
+        )
+        response.headers.update(error.headers or {})
+        return response
+
+    @app.exception_handler(PagodaError)
+    async def on_engine_error(request: Request, error: PagodaError) -> Response:
+        return error_response(500, detail_of(error))
+
+    @app.exception_handler(Exception)
+    async def on_crash(request: Request, error: Exception) -> Response:
+        # The web framework raises it again for the server's log.
+        return error_response(500, failed())
+
+
+def error_response(status: int, detail: ErrorDetail) -> Response:
+    return JSONBody(ErrorResponse(error=detail).model_dump_json(), status_code=status)
+
+
+def invalid_body(problems: Sequence[Any]) -> ErrorDetail:
+    """Tell the first field that is wrong, with what each of its accepted types would need."""
+    first = problems[0]
+    location = tuple(first["loc"])[1:]
+    if first["type"] == "json_invalid" or not location:
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return ErrorDetail(message=f"the body is not valid JSON: {reason}", type=_REFUSED)
+    field = str(location[0])
+    phrases = [problem["msg"] for problem in problems if tuple(problem["loc"])[1:2] == location[:1]]
+    wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
+    if first["type"] == "missing":
+        return ErrorDetail(message=f"{field}: {wanted}", type=_REFUSED, param=field)
+    path = field + "".join(f"[{part}]" for part in location[1:] if isinstance(part, int))
+    message = f"{path}={shorten(first['input'])}: {wanted}"
+    return ErrorDetail(message=message, type=_REFUSED, param=field)

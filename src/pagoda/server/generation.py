@@ -1,0 +1,154 @@
+"""The prompts of one HTTP request, run side by side by the engine.
+
+    body ──> Generation ──┬─ prompt 0 ── AsyncEngine.generate ──┐
+                          └─ prompt 1 ── AsyncEngine.generate ──┴──> PromptOutput, PromptOutput, …
+
+Whoever closes the outputs aborts all prompts that still run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from fastapi import Request
+
+from pagoda.request import SamplingParams
+from pagoda.server.responses import PromptTokensDetails, Usage
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+    from pagoda.engine.outputs import RequestOutput
+
+Result = TypeVar("Result")
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before there was anything to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOutput:
+    """What there is so far for the prompt at `prompt_index` of the HTTP request."""
+
+    prompt_index: int
+    output: RequestOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one HTTP request asks of the engine."""
+
+    engine: AsyncEngine
+    request_id: str
+    prompts: Sequence[str | list[int]]
+    sampling: SamplingParams
+    priority: int = 0
+    cache_salt: str = ""
+
+    def choice_index(self, prompt_index: int, choice: int) -> int:
+        """OpenAI numbers the choices of all prompts in one row."""
+        return prompt_index * self.sampling.n + choice
+
+    async def outputs(self) -> AsyncGenerator[PromptOutput, None]:
+        """Outputs of all prompts as they come. Closing it aborts what still runs.
+
+        Raises what `AsyncEngine.generate` raises, for any of the prompts.
+        """
+        events: asyncio.Queue[_Event] = asyncio.Queue(maxsize=1)
+        pumps = [
+            asyncio.create_task(self._pump(index, prompt, events))
+            for index, prompt in enumerate(self.prompts)
+        ]
+        try:
+            remaining = len(pumps)
+            while remaining:
+                event = await events.get()
+                if event.error is not None:
+                    raise event.error
+                if event.output is None:
+                    remaining -= 1
+                else:
+                    yield event.output
+        finally:
+            await _cancel(pumps)
+
+    async def _pump(
+        self, index: int, prompt: str | list[int], events: asyncio.Queue[_Event]
+    ) -> None:
+        stream = self.engine.generate(
+            prompt,
+            self.sampling,
+            request_id=f"{self.request_id}-{index}",
+            priority=self.priority,
+            cache_salt=self.cache_salt,
+        )
+        try:
+            async with aclosing(cast(AsyncGenerator["RequestOutput", None], stream)) as outputs:
+                async for output in outputs:
+                    await events.put(_Event(PromptOutput(index, output)))
+        except Exception as error:
+            await events.put(_Event(error=error))
+        else:
+            await events.put(_Event())
+
+    async def finished(self) -> list[RequestOutput]:
+        """The last output of each prompt, in the order of the prompts."""
+        last: dict[int, RequestOutput] = {}
+        async with aclosing(self.outputs()) as outputs:
+            async for item in outputs:
+                last[item.prompt_index] = item.output
+        return [last[index] for index in range(len(self.prompts))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """An output or an error of one prompt; with neither, the prompt has ended."""
+
+    output: PromptOutput | None = None
+    error: Exception | None = None
+
+
+def usage_of(outputs: Sequence[RequestOutput]) -> Usage:
+    """Tokens in and out of one output per prompt."""
+    prompt_tokens = sum(output.num_prompt_tokens for output in outputs)
+    completion_tokens = sum(len(c.token_ids) for output in outputs for c in output.outputs)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(
+            cached_tokens=sum(output.num_cached_tokens for output in outputs)
+        ),
+    )
+
+
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled as soon as the client closes the connection.
+
+    Raises `ClientGoneError` then. The body of the request has been read already.
+    """
+    working = asyncio.create_task(work)
+    watching = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientGoneError
+    finally:
+        await _cancel([working, watching])
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel the tasks that still run, and wait until they have cleaned up."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,240 @@
+"""What clients send: the bodies of OpenAI's requests, with vLLM's extra fields.
+
+Types are checked strictly here; ranges are checked once, by `SamplingParams`, so that HTTP, the
+command line and the library refuse the same values with the same words. A field that is absent or
+null takes the default of `SamplingParams`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from pagoda.errors import InvalidRequestError
+from pagoda.request import SamplingParams
+
+_PRIORITY_LIMIT = 2**63 - 1
+
+
+def _no_lone_surrogate(text: str) -> str:
+    # JSON can write half of a surrogate pair, which no encoding of text can.
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
+
+# Fields that change the answer and are not covered: refused unless they hold one of these values,
+# which ask for nothing. Every other unknown field is ignored, as OpenAI's clients expect.
+_REFUSED_FIELDS: dict[str, tuple[object, ...]] = {
+    "add_generation_prompt": (True,),
+    "allowed_token_ids": ([],),
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "length_penalty": (1.0,),
+    "logits_processors": ([],),
+    "modalities": (["text"],),
+    "prompt_embeds": (),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_calls": ([],),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+}
+
+
+class _Body(BaseModel):
+    """Strict types; unknown fields are kept, so that the ones that matter can be refused."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    def refuse_uncovered(self) -> None:
+        """Raises `InvalidRequestError` for a field that would change the answer."""
+        for name, value in (self.model_extra or {}).items():
+            if name in _REFUSED_FIELDS and value is not None and value not in _REFUSED_FIELDS[name]:
+                raise InvalidRequestError(name, value, "is not covered")
+
+
+class StreamOptions(BaseModel):
+    """`include_usage` adds a last chunk that carries the usage."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+
+
+class GenerationRequest(_Body):
+    """The fields that completions and chat completions share."""
+
+    model: Text | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: Text | list[Text] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    prompt_logprobs: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: Annotated[int, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
+    cache_salt: Text | None = None
+    user: Text | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    def check(self) -> None:
+        """Raises `InvalidRequestError` for what types alone cannot tell."""
+        self.refuse_uncovered()
+        if self.stream_options is not None and not self.stream:
+            given = self.stream_options.model_dump()
+            raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
+
+    def sampling_with(self, **chosen: Any) -> SamplingParams:
+        """The sampling parameters of this body and of `chosen`, which comes first.
+
+        Raises `InvalidRequestError` for a value out of range.
+        """
+        fields = {name: getattr(self, name) for name in _SAMPLING_FIELDS}
+        if self.logit_bias is not None:
+            fields["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return SamplingParams(**{**given, **chosen})
+
+
+_SAMPLING_FIELDS = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_tokens",
+    "min_tokens",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "prompt_logprobs",
+)
+
+
+class CompletionRequest(GenerationRequest):
+    """The body of `/v1/completions`."""
+
+    prompt: Text | list[Text] | list[int] | list[list[int]]
+    logprobs: int | None = None
+
+    def prompts(self) -> list[str | list[int]]:
+        """Each prompt by itself, as text or as token ids.
+
+        Raises `InvalidRequestError` when there is none.
+        """
+        if self.prompt == []:
+            raise InvalidRequestError("prompt", [], "must hold at least one prompt or token id")
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [[item for item in self.prompt if isinstance(item, int)]]
+        return [item for item in self.prompt if not isinstance(item, int)]
+
+    def sampling(self) -> SamplingParams:
+        """Raises `InvalidRequestError` for a value out of range."""
+        return self.sampling_with(logprobs=self.logprobs)
+
+
+class TextPart(_Body):
+    """One part of a message whose content is a list."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class Message(_Body):
+    """One message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | list[TextPart] | None = None
+
+    def for_template(self) -> dict[str, str]:
+        """Role and content as chat templates expect them: plain text, OpenAI's names of old."""
+        role = "system" if self.role == "developer" else self.role
+        if isinstance(self.content, list):
+            return {"role": role, "content": "".join(part.text for part in self.content)}
+        return {"role": role, "content": self.content or ""}
+
+
+class ChatCompletionRequest(GenerationRequest):
+    """The body of `/v1/chat/completions`."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+
+    def check(self) -> None:
+        super().check()
+        if not self.messages:
+            raise InvalidRequestError("messages", [], "must hold at least one message")
+        for message in self.messages:
+            message.refuse_uncovered()
+        if self.top_logprobs is not None and not self.logprobs:
+            raise InvalidRequestError(
+                "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
+            )
+
+    def template_messages(self) -> list[dict[str, str]]:
+        return [message.for_template() for message in self.messages]
+
+    def sampling(self) -> SamplingParams:
+        """Without a limit the answer may grow up to the model's length.
+
+        Raises `InvalidRequestError` for a value out of range.
+        """
+        limit = self.max_tokens
+        if self.max_completion_tokens is not None:
+            limit = self.max_completion_tokens
+        logprobs = (self.top_logprobs or 0) if self.logprobs else None
+        return self.sampling_with(max_tokens=limit, logprobs=logprobs)
+
+
+def _token_id(key: str) -> int:
+    try:
+        return int(key)
+    except ValueError:
+        raise InvalidRequestError("logit_bias", key, "keys must be token ids") from None

@@ -1,0 +1,159 @@
+"""What the server sends: OpenAI's response bodies, with vLLM's extra fields.
+
+OpenAI writes most absent values as null and leaves a few out, which are marked `_left_out`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+def _left_out() -> Any:
+    """The default of a field that is not sent when it is None."""
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
+PromptLogprobs = list[dict[int, "PromptLogprob"] | None]
+
+
+class PromptTokensDetails(BaseModel):
+    """Of the prompt's tokens, those whose K and V came from the cache."""
+
+    cached_tokens: int
+
+
+class Usage(BaseModel):
+    """Tokens in and out, summed over the prompts of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class PromptLogprob(BaseModel):
+    """One candidate for a prompt token, as vLLM tells it."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str | None
+
+
+class CompletionLogprobs(BaseModel):
+    """Parallel lists, one entry per output token."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = _left_out()
+    prompt_logprobs: PromptLogprobs | None = _left_out()
+
+
+class CompletionResponse(BaseModel):
+    """A whole completion, or one chunk of a streamed one."""
+
+    id: str
+    object: str = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = _left_out()
+
+
+class TopLogprob(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    """One entry per output token."""
+
+    content: list[TokenLogprob]
+
+
+class ChatMessage(BaseModel):
+    role: str = "assistant"
+    content: str
+
+
+class ChatChoice(BaseModel):
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = _left_out()
+
+
+class ChatCompletionResponse(BaseModel):
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    prompt_logprobs: PromptLogprobs | None = _left_out()
+
+
+class ChatDelta(BaseModel):
+    """What a chunk adds to the message."""
+
+    role: str | None = _left_out()
+    content: str | None = _left_out()
+
+
+class ChatChunkChoice(BaseModel):
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = _left_out()
+
+
+class ChatCompletionChunk(BaseModel):
+    id: str
+    object: str = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | None = _left_out()
+
+
+class ModelCard(BaseModel):
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "pagoda"
+    max_model_len: int
+
+
+class ModelList(BaseModel):
+    object: str = "list"
+    data: list[ModelCard]
+
+
+class ErrorDetail(BaseModel):
+    """OpenAI's error: what went wrong, of which kind, in which field."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorResponse(BaseModel):
+    error: ErrorDetail

@@ -1,0 +1,165 @@
+"""An engine without a model: the interface of `AsyncEngine`, answers made of numbered words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from types import SimpleNamespace
+
+from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
+from pagoda.engine.stats import EngineStats
+from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.request import SamplingParams
+
+MODEL = "fake-model"
+MAX_MODEL_LEN = 64
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
+FIRST_WORD_ID = 1000
+
+
+class FakeEngine:
+    """Choice c of a prompt says the words from c on; a prompt seen before counts as cached.
+
+    `hold` keeps every request from its second token until it is set; `fail` makes requests fail
+    there. `started` and `ended` name the requests in order, `aborted` those that were closed early.
+    """
+
+    def __init__(self) -> None:
+        self.model_name = MODEL
+        self.engine = SimpleNamespace(max_model_len=MAX_MODEL_LEN)
+        self.hold: asyncio.Event | None = None
+        self.fail: Exception | None = None
+        self.asked: list[dict[str, object]] = []
+        self.started: list[str] = []
+        self.ended: list[str] = []
+        self.aborted: list[str] = []
+        self.is_running = False
+        self._seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._generated = 0
+
+    def start(self) -> None:
+        self.is_running = True
+
+    async def shutdown(self) -> None:
+        self.is_running = False
+
+    def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
+        return [ord(character) for character in text]
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_requests_running=len(self.started) - len(self.ended),
+            num_requests_waiting=0,
+            num_preemptions=3,
+            kv_cache_usage=0.25,
+            num_blocks=40,
+            block_size=32,
+            prefix_cache_queries=200,
+            prefix_cache_hits=150,
+            num_evicted_blocks=0,
+            num_computed_tokens=50,
+            prompt_tokens=120,
+            generation_tokens=self._generated,
+            num_finished={"stop": 7, "length": 2},
+        )
+
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        sampling: SamplingParams,
+        *,
+        request_id: str,
+        priority: int = 0,
+        tenant: str = "",
+        cache_salt: str = "",
+    ) -> AsyncGenerator[RequestOutput, None]:
+        token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
+        self._check(token_ids)
+        self.asked.append(
+            {"prompt": prompt, "sampling": sampling, "priority": priority, "salt": cache_salt}
+        )
+        key = (cache_salt, tuple(token_ids))
+        num_cached = len(token_ids) - 1 if self._seen[key] else 0
+        self._seen[key] += 1
+        limit = sampling.max_tokens or len(WORDS)
+        self.started.append(request_id)
+        finished = False
+        try:
+            for count in range(1, limit + 1):
+                if count == 2:
+                    await self._pause()
+                await asyncio.sleep(0)
+                finished = count == limit
+                self._generated += sampling.n
+                outputs = [_choice(index, count, limit, sampling) for index in range(sampling.n)]
+                yield RequestOutput(
+                    request_id=request_id,
+                    prompt=prompt if isinstance(prompt, str) else None,
+                    prompt_token_ids=token_ids,
+                    prompt_logprobs=_prompt_logprobs(token_ids, sampling),
+                    outputs=outputs,
+                    finished=finished,
+                    num_cached_tokens=num_cached,
+                )
+        finally:
+            self.ended.append(request_id)
+            if not finished:
+                self.aborted.append(request_id)
+
+    async def _pause(self) -> None:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fail is not None:
+            raise self.fail
+
+    def _check(self, token_ids: list[int]) -> None:
+        if not token_ids:
+            raise InvalidRequestError("prompt", "", "must hold at least one token")
+        if len(token_ids) >= MAX_MODEL_LEN:
+            limit = f"at most {MAX_MODEL_LEN - 1}"
+            raise InvalidRequestError("prompt", f"{len(token_ids)} tokens", limit)
+
+
+def engine_failure() -> EngineError:
+    return EngineError("block 17 of the secret pool is on fire")
+
+
+def words(start: int, count: int) -> list[str]:
+    """The words that choice `start` says first."""
+    return [WORDS[(start + step) % len(WORDS)] for step in range(count)]
+
+
+def _choice(index: int, count: int, limit: int, sampling: SamplingParams) -> CompletionOutput:
+    said = words(index, count)
+    token_ids = [FIRST_WORD_ID + WORDS.index(word) for word in said]
+    logprobs = None
+    if sampling.logprobs is not None:
+        logprobs = [_candidates(token_id, sampling.logprobs) for token_id in token_ids]
+    return CompletionOutput(
+        index=index,
+        text=" ".join(said),
+        token_ids=token_ids,
+        cumulative_logprob=None,
+        logprobs=logprobs,
+        finish_reason="length" if count == limit else None,
+        stop_reason=None,
+        delta=said[-1],
+    )
+
+
+def _candidates(token_id: int, num_top: int) -> dict[int, Logprob]:
+    """The chosen token second, behind an impossible likelier one, then ever less likely ones."""
+    chosen = {token_id: Logprob(-1.0, 2, WORDS[token_id - FIRST_WORD_ID])}
+    others = {1: Logprob(-0.5, 1, "é"), 2: Logprob(float("-inf"), 3, None)}
+    kept = list(others.items())[: max(0, num_top)]
+    return {**chosen, **dict(kept)}
+
+
+def _prompt_logprobs(
+    token_ids: list[int], sampling: SamplingParams
+) -> list[dict[int, Logprob] | None] | None:
+    if sampling.prompt_logprobs is None:
+        return None
+    return [None, *({token_id: Logprob(-2.0, 4, chr(token_id))} for token_id in token_ids[1:])]

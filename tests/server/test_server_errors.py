@@ -1,0 +1,189 @@
+"""Bad input over HTTP: a 4xx in OpenAI's shape, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from server.fake_engine import FakeEngine, engine_failure
+from server.sse import completion_text, events_of
+
+pytestmark = pytest.mark.anyio
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "hi"}]
+
+BAD_COMPLETIONS = {
+    "no prompt": ({}, "prompt"),
+    "empty prompt": ({"prompt": ""}, "prompt"),
+    "no prompts": ({"prompt": []}, "prompt"),
+    "an empty one among prompts": ({"prompt": ["a", ""]}, "prompt"),
+    "too long": ({"prompt": "x" * 100}, "prompt"),
+    "prompt of a wrong type": ({"prompt": {"text": "x"}}, "prompt"),
+    "mixed prompt": ({"prompt": [1, "x"]}, "prompt"),
+    "prompt of booleans": ({"prompt": [True]}, "prompt"),
+    "lone surrogate": ({"prompt": "\ud800"}, "prompt"),
+    "negative temperature": ({"prompt": "x", "temperature": -0.5}, "temperature"),
+    "temperature as text": ({"prompt": "x", "temperature": "0.5"}, "temperature"),
+    "NaN": ({"prompt": "x", "temperature": float("nan")}, "temperature"),
+    "infinity": ({"prompt": "x", "top_p": float("inf")}, "top_p"),
+    "n of a billion": ({"prompt": "x", "n": 10**9}, "n"),
+    "n as a fraction": ({"prompt": "x", "n": 1.5}, "n"),
+    "n as a truth value": ({"prompt": "x", "n": True}, "n"),
+    "a million logprobs": ({"prompt": "x", "logprobs": 10**6}, "logprobs"),
+    "no tokens": ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
+    "min over max": ({"prompt": "x", "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
+    "empty stop": ({"prompt": "x", "stop": [""]}, "stop"),
+    "thousands of stops": ({"prompt": "x", "stop": ["a"] * 5000}, "stop"),
+    "bias of no token": ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias"),
+    "bias out of range": ({"prompt": "x", "logit_bias": {"1": 1e9}}, "logit_bias"),
+    "huge priority": ({"prompt": "x", "priority": 10**30}, "priority"),
+    "options without stream": (
+        {"prompt": "x", "stream_options": {"include_usage": True}},
+        "stream_options",
+    ),
+    "echo": ({"prompt": "x", "echo": True}, "echo"),
+    "suffix": ({"prompt": "x", "suffix": "y"}, "suffix"),
+    "best of": ({"prompt": "x", "best_of": 3}, "best_of"),
+}
+
+BAD_CHATS = {
+    "no messages": ({}, "messages"),
+    "empty messages": ({"messages": []}, "messages"),
+    "messages of a wrong type": ({"messages": "hi"}, "messages"),
+    "unknown role": ({"messages": [{"role": "wizard", "content": "hi"}]}, "messages"),
+    "an image": (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
+        "messages",
+    ),
+    "tool calls": (
+        {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]},
+        "tool_calls",
+    ),
+    "tools": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+    "a schema": ({"messages": HELLO, "response_format": {"type": "json_object"}}, None),
+    "top without logprobs": ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
+    "too long": ({"messages": [{"role": "user", "content": "x" * 100}]}, "prompt"),
+}
+
+
+def assert_refused(response: httpx.Response, param: str | None, status: int = 400) -> str:
+    assert response.status_code == status
+    [(name, error)] = response.json().items()
+    assert name == "error"
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    if param is not None:
+        assert error["param"] == param
+    assert "Traceback" not in error["message"]
+    assert len(error["message"]) < 400
+    return error["message"]
+
+
+async def post(client: httpx.AsyncClient, url: str, body: object) -> httpx.Response:
+    """As a careless client would: NaN, infinity and lone surrogates are sent as they are."""
+    headers = {"content-type": "application/json"}
+    return await client.post(url, content=json.dumps(body), headers=headers)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", BAD_COMPLETIONS)
+async def test_bad_completions(name: str, stream: bool, client: httpx.AsyncClient) -> None:
+    body, param = BAD_COMPLETIONS[name]
+    if name == "options without stream" and stream:
+        body = {"prompt": "x", "stream_options": 5}
+    assert_refused(await post(client, COMPLETIONS, {**body, "stream": stream}), param)
+
+
+@pytest.mark.parametrize("name", BAD_CHATS)
+async def test_bad_chats(name: str, client: httpx.AsyncClient) -> None:
+    body, param = BAD_CHATS[name]
+    assert_refused(await post(client, CHAT, body), param)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[1,2]", b'"text"', b"null", b"[" * 100_000, b'{"n":' + b"9" * 6000],
+    ids=["nothing", "half", "not UTF-8", "list", "text", "null", "deep", "a long number"],
+)
+@pytest.mark.parametrize("url", [COMPLETIONS, CHAT])
+async def test_bodies_that_are_no_request(
+    url: str, content: bytes, client: httpx.AsyncClient
+) -> None:
+    headers = {"content-type": "application/json"}
+    assert_refused(await client.post(url, content=content, headers=headers), None)
+
+
+async def test_the_error_names_field_value_and_limit(client: httpx.AsyncClient) -> None:
+    response = await client.post(COMPLETIONS, json={"prompt": "x", "temperature": -1})
+    message = assert_refused(response, "temperature")
+    assert message == "temperature=-1.0: must be at least 0 and at most 100"
+
+
+async def test_a_wrong_type_names_the_item(client: httpx.AsyncClient) -> None:
+    response = await client.post(CHAT, json={"messages": [*HELLO, {"role": "user", "content": 5}]})
+    message = assert_refused(response, "messages")
+    assert message.startswith("messages[1]=5: Input should be a valid string or ")
+
+
+@pytest.mark.parametrize("url", [COMPLETIONS, CHAT])
+async def test_an_unknown_model_is_not_found(url: str, client: httpx.AsyncClient) -> None:
+    body = {"model": "gpt-5", "prompt": "x", "messages": HELLO}
+    response = await client.post(url, json=body)
+    assert_refused(response, "model", status=404)
+    assert response.json()["error"]["code"] == "model_not_found"
+
+
+async def test_unknown_fields_that_change_nothing_are_ignored(client: httpx.AsyncClient) -> None:
+    body = {"prompt": "x", "metadata": {"a": 1}, "store": True, "echo": False, "best_of": 1}
+    assert (await client.post(COMPLETIONS, json=body)).status_code == 200
+    neutral = {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}}
+    assert (await client.post(CHAT, json={"messages": HELLO, **neutral})).status_code == 200
+
+
+async def test_unknown_routes_and_methods(client: httpx.AsyncClient) -> None:
+    assert_refused(await client.get("/v1/nothing"), None, status=404)
+    response = await client.get(COMPLETIONS)
+    assert_refused(response, None, status=405)
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("failure", [engine_failure(), RuntimeError("secret path /root")])
+async def test_a_failing_engine_is_a_500_without_internals(
+    failure: Exception, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.fail = failure
+    response = await client.post(COMPLETIONS, json={"prompt": "x"})
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "server_error"
+    assert "secret" not in response.text
+    engine.fail = None
+    assert (await client.post(COMPLETIONS, json={"prompt": "x"})).status_code == 200
+
+
+async def test_bad_input_does_not_disturb_a_running_stream(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    body = {"prompt": "hello", "stream": True, "max_tokens": 6}
+    undisturbed = (await client.post(COMPLETIONS, json=body)).text
+    engine.hold = asyncio.Event()
+    running = asyncio.create_task(client.post(COMPLETIONS, json=body))
+    while len(engine.started) < 2:
+        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        for bad, param in BAD_COMPLETIONS.values():
+            assert_refused(await post(client, COMPLETIONS, bad), param)
+    engine.hold.set()
+    events = events_of((await running).text)
+    assert completion_text(events) == completion_text(events_of(undisturbed))
+
+
+async def test_a_refused_prompt_ends_its_neighbours(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.hold = asyncio.Event()
+    assert_refused(await client.post(COMPLETIONS, json={"prompt": ["a", "", "b"]}), "prompt")
+    assert len(engine.aborted) == len(engine.started)
