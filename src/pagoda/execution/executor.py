@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
@@ -11,15 +9,12 @@ from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.batch import Batch
 from pagoda.execution.layer import Layer
 from pagoda.execution.linear import Linear, padded_rows
-from pagoda.execution.plan import plan_attention
 from pagoda.execution.rope import RotaryTables
 from pagoda.execution.workspace import Workspace
 from pagoda.kernels.cpu.norm import rms_norm
 from pagoda.models.decoder import DecoderSpec
+from pagoda.models.weights import DecoderWeights
 from pagoda.storage.kv_storage import KVStorage, as_array
-
-if TYPE_CHECKING:
-    from pagoda.models.weights import DecoderWeights
 
 
 class Executor:
@@ -54,7 +49,6 @@ class Executor:
             Layer.of(*parts, tables[parts[0].attention.rope], spec.norm_eps)
             for parts in zip(spec.layers, weights.layers, storage.layers, strict=True)
         )
-        self._windows = {layer.attention.sliding_window for layer in spec.layers}
         self._final_norm = as_array(weights.final_norm)
         self._lm_head = Linear.of(weights.lm_head)
 
@@ -65,9 +59,8 @@ class Executor:
         Returns the logits of batch.logit_rows: [num_logit_rows, vocab_size] float32.
         """
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
-        plan = plan_attention(batch, self.storage.block_size, self._windows)
         stream = self.weights.embedding[torch.from_numpy(batch.token_ids)].float()
-        work = Workspace(batch, plan, stream, self._dtype)
+        work = Workspace(batch, stream, self._dtype, self.storage.block_size)
         for layer in self._layers:
             layer.run(work)
         return self._logits(work)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from pagoda.execution.linear import Linear
-from pagoda.execution.plan import DecodePlan
-from pagoda.execution.prefill import attend_prefill
 from pagoda.execution.rope import RotaryTables
-from pagoda.execution.workspace import Buffer, Workspace
+from pagoda.execution.workspace import HeadShape, Workspace
 from pagoda.kernels.cpu.activation import silu_mul
-from pagoda.kernels.cpu.attention import decode_attention_kernel
+from pagoda.kernels.cpu.attention import paged_attention_kernel
 from pagoda.kernels.cpu.norm import add_rms_norm
 from pagoda.kernels.cpu.rotary import rotate_and_write
 from pagoda.models.decoder import LayerSpec
+from pagoda.models.weights import LayerWeights
 from pagoda.storage.kv_storage import LayerStorage, as_array
-
-if TYPE_CHECKING:
-    from pagoda.models.weights import LayerWeights
 
 _LOG2_E = 1.4426950408889634
 _NO_WINDOW = 2**31 - 1
@@ -44,6 +40,9 @@ class Layer:
     o: Linear
     gate_up: Linear
     down: Linear
+    shape: HeadShape
+    attention: Callable[..., None]
+    """The kernel for heads of this shape."""
 
     @classmethod
     def of(
@@ -55,6 +54,10 @@ class Layer:
         eps: float,
     ) -> Layer:
         """From the weights as they were loaded, which are shared, not copied."""
+        attention = spec.attention
+        group_size = attention.num_heads // attention.num_kv_heads
+        shape = HeadShape(attention.num_kv_heads, group_size, attention.head_dim)
+        kernel = paged_attention_kernel(attention.head_dim, group_size, storage.block_size)
         no_norm = torch.empty(0, dtype=weights.input_norm.dtype)
         return cls(
             spec=spec,
@@ -69,6 +72,8 @@ class Layer:
             o=Linear.of(weights.o, weights.o_bias),
             gate_up=Linear.of(weights.gate_up, weights.gate_up_bias),
             down=Linear.of(weights.down, weights.down_bias),
+            shape=shape,
+            attention=kernel,
         )
 
     def run(self, work: Workspace) -> None:
@@ -87,44 +92,32 @@ class Layer:
         qkv = work.buffer("qkv", self.qkv.width)
         attended = work.buffer("attended", self.o.weight.shape[0])
         self.qkv(qkv.padded, work.hidden.padded)
+        spec, storage = self.spec.attention, self.storage
         rotate_and_write(
             qkv.array,
-            self.storage.key_array,
-            self.storage.value_array,
+            storage.array,
             work.batch.slot_mapping,
             work.batch.positions,
             self.tables.cosines,
             self.tables.sines,
             self.q_norm,
             self.k_norm,
+            storage.num_kv_heads,
+            storage.block_size,
             self.eps,
         )
-        if work.plan.decode is not None:
-            self._decode(attended, qkv, work.plan.decode)
-        for plan in work.plan.prefills:
-            rows = slice(plan.start, plan.stop)
-            queries = qkv.tensor[rows, : attended.tensor.shape[1]]
-            attend_prefill(attended.tensor[rows], queries, self.storage, plan, self.spec.attention)
-        self.o(work.delta.padded, attended.padded)
-
-    def _decode(self, attended: Buffer, qkv: Buffer, plan: DecodePlan) -> None:
-        spec = self.spec.attention
-        block_size = self.storage.keys.shape[3]
-        group_size = spec.num_heads // spec.num_kv_heads
-        decode_attention = decode_attention_kernel(spec.head_dim, group_size, block_size)
-        num_pieces = len(plan.work_sequences) * spec.num_kv_heads
-        decode_attention(
+        plan, parts = work.plan_attention(self.shape)
+        self.attention(
             attended.array,
             qkv.array,
-            self.storage.key_array,
-            self.storage.value_array,
-            plan.block_tables,
-            plan.context_lens,
-            plan.rows,
-            plan.work_sequences,
-            plan.work_splits,
+            storage.array,
+            work.batch.block_tables,
+            work.batch.positions,
+            plan.work,
+            plan.merges,
+            parts,
             np.float32(spec.scale * _LOG2_E),
             _NO_WINDOW if spec.sliding_window is None else spec.sliding_window,
-            np.empty((num_pieces, group_size, spec.head_dim), np.float32),
-            np.empty((num_pieces, group_size, 2), np.float32),
+            work.num_threads,
         )
+        self.o(work.delta.padded, attended.padded)

@@ -1,107 +1,71 @@
-"""What attention needs to know about a batch, prepared once per step and used by every layer.
+"""How the rows of a batch are attended: prepared once per step and used by every layer.
 
-Sequences with one token in the step go to the decode kernel, all in one call; each sequence with
-more goes through PyTorch on its own.
+A sequence's rows are cut into tiles of a few tokens; a thread works on one tile at a time. When
+there is a single tile, as in decoding, its context is cut into splits instead, so that a sequence
+alone keeps every core busy, and the splits' parts are merged afterwards:
+
+    5 tokens, short context      [tile 0: splits 0, 1, 2]
+    1 token, long context        [tile 0: split 0] [tile 0: split 1] [tile 0: split 2]   merge
+    500 tokens                   [tile 0: all] [tile 1: all] [tile 2: all] …
+
+Which of the two is done changes nothing in the results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch
-from pagoda.kernels.cpu.attention import split_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class DecodePlan:
-    """The sequences with one token in the step."""
-
-    rows: NDArray[np.int64]
-    """[num_sequences], each sequence's row in the run."""
-    context_lens: NDArray[np.int32]
-    """[num_sequences]"""
-    block_tables: NDArray[np.int32]
-    """[num_sequences, most blocks of any]"""
-    work_sequences: NDArray[np.int64]
-    """[num_pieces], ascending: the sequence of each piece of context."""
-    work_splits: NDArray[np.int64]
-    """[num_pieces], which piece of that sequence's context it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillPlan:
-    """One sequence with several tokens in the step."""
-
-    start: int
-    stop: int
-    """Its rows in the run are start … stop - 1."""
-    context_len: int
-    block_ids: torch.Tensor
-    """[num_blocks] int64, the blocks that hold its context."""
-    masks: dict[int | None, torch.Tensor | None]
-    """Sliding window (None: none) to [rows, context_len] bool, True where a row sees a token.
-
-    None instead of a mask: plainly causal, with nothing in the cache before.
-    """
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """How the sequences of a batch are attended."""
+    """The work of one step for heads of one shape, as the attention kernel takes it."""
 
-    decode: DecodePlan | None
-    prefills: tuple[PrefillPlan, ...]
+    work: NDArray[np.int64]
+    """[num_items, 5]: sequence, first row, number of rows, first split, end of splits.
+
+    The first `num_parts` items are parts, which are merged; the others finish their rows alone.
+    """
+    merges: NDArray[np.int64]
+    """[num_merged, 4]: first row, number of rows, first part, end of parts."""
+    num_parts: int
+    part_rows: int
+    """Most rows of a part."""
 
 
-def plan_attention(batch: Batch, block_size: int, windows: Iterable[int | None]) -> AttentionPlan:
-    """Sort the sequences of `batch`; `windows` are the sliding windows that occur in the layers."""
-    num_queries = np.diff(batch.query_starts)
-    singles = np.flatnonzero(num_queries == 1)
-    decode = _plan_decode(batch, singles, block_size) if len(singles) else None
-    prefills = tuple(
-        _plan_prefill(batch, int(sequence), block_size, windows)
-        for sequence in np.flatnonzero(num_queries > 1)
+def plan_attention(batch: Batch, split_tokens: int, tile_tokens: int) -> AttentionPlan:
+    """Cut the rows into tiles of up to `tile_tokens`, and the context of lone tiles into splits."""
+    starts = batch.query_starts.astype(np.int64)
+    num_rows = np.diff(starts)
+    num_splits = -(-batch.context_lens.astype(np.int64) // split_tokens)
+    divided = np.flatnonzero((num_rows > 0) & (num_rows <= tile_tokens) & (num_splits > 1))
+    whole = np.flatnonzero((num_rows > tile_tokens) | ((num_rows > 0) & (num_splits == 1)))
+
+    sequence, split = _repeat(divided, num_splits[divided])
+    parts = np.stack((sequence, starts[sequence], num_rows[sequence], split, split + 1), axis=1)
+    part_ends = np.cumsum(num_splits[divided])
+    merges = np.stack(
+        (starts[divided], num_rows[divided], part_ends - num_splits[divided], part_ends), axis=1
     )
-    return AttentionPlan(decode, prefills)
+    sequence, tile = _repeat(whole, -(-num_rows[whole] // tile_tokens))
+    first = starts[sequence] + tile * tile_tokens
+    size = np.minimum(tile_tokens, starts[sequence + 1] - first)
+    last_position = batch.positions[first + size - 1].astype(np.int64)
+    ends = last_position // split_tokens + 1
+    tiles = np.stack((sequence, first, size, np.zeros_like(ends), ends), axis=1)
+    # The longest first, so that no thread is left with a long one at the end.
+    tiles = tiles[np.argsort(-size * last_position, kind="stable")]
+    part_rows = int(num_rows[divided].max(initial=0))
+    return AttentionPlan(np.concatenate((parts, tiles)), merges, len(parts), part_rows)
 
 
-def _plan_decode(batch: Batch, sequences: NDArray[np.int64], block_size: int) -> DecodePlan:
-    context_lens = batch.context_lens[sequences]
-    num_pieces = -(-context_lens // split_tokens(block_size))
-    work_sequences = np.repeat(np.arange(len(sequences)), num_pieces)
-    first_piece = np.cumsum(num_pieces) - num_pieces
-    return DecodePlan(
-        rows=batch.query_starts[sequences].astype(np.int64),
-        context_lens=context_lens,
-        block_tables=np.ascontiguousarray(batch.block_tables[sequences]),
-        work_sequences=work_sequences,
-        work_splits=np.arange(len(work_sequences)) - first_piece[work_sequences],
-    )
-
-
-def _plan_prefill(
-    batch: Batch, sequence: int, block_size: int, windows: Iterable[int | None]
-) -> PrefillPlan:
-    start, stop = (int(row) for row in batch.query_starts[sequence : sequence + 2])
-    context_len = int(batch.context_lens[sequence])
-    num_blocks = -(-context_len // block_size)
-    block_ids = torch.from_numpy(batch.block_tables[sequence, :num_blocks].astype(np.int64))
-    positions = torch.arange(context_len - (stop - start), context_len)
-    masks = {window: _mask(positions, context_len, window) for window in windows}
-    return PrefillPlan(start, stop, context_len, block_ids, masks)
-
-
-def _mask(positions: torch.Tensor, context_len: int, window: int | None) -> torch.Tensor | None:
-    alone = len(positions) == context_len
-    if alone and (window is None or window >= context_len):
-        return None
-    tokens = torch.arange(context_len)
-    seen = tokens <= positions[:, None]
-    if window is not None:
-        seen &= tokens > positions[:, None] - window
-    return seen
+def _repeat(
+    ids: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Each id `counts` times, and beside it 0, 1, … counts - 1."""
+    starts = np.cumsum(counts) - counts
+    return np.repeat(ids, counts), np.arange(counts.sum()) - np.repeat(starts, counts)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
-
-if TYPE_CHECKING:
-    from pagoda.models.weights import DecoderWeights, LayerWeights
+from pagoda.models.weights import DecoderWeights, LayerWeights
 
 
 @torch.inference_mode()

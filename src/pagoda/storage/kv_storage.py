@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.spec import DTYPE_BITS, AttentionLayerSpec, CacheSpec, LayerSpec
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec, LayerSpec
 from pagoda.errors import InvalidOptionError
+from pagoda.kernels.array import Array
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
@@ -29,21 +30,21 @@ TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class LayerStorage:
-    """One layer's part of the allocation: views on the same bytes, so writing to one is to all.
+    """One layer's part of the allocation: views on the same bytes, so writing to one is to all."""
 
-    The NumPy arrays are what kernels take: bfloat16 is seen there as its bits, uint16.
-    """
-
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+    blocks: torch.Tensor
+    """[num_blocks, numbers of this layer in a block], contiguous"""
     keys: torch.Tensor
     """[num_blocks, num_kv_heads, head_size, block_size]"""
     values: torch.Tensor
-    """[num_blocks, num_kv_heads, block_size, head_size_v]"""
-    key_array: NDArray
-    """The same as `keys`."""
-    value_array: NDArray
-    """The same as `values`."""
-    blocks: torch.Tensor
-    """[num_blocks, bytes of this layer in a block], uint8"""
+    """[num_blocks, num_kv_heads, block_size, head_size]"""
+    array: Array
+    """The same as `blocks`, for kernels; bfloat16 is seen as its bits, uint16."""
+    content: NDArray[np.uint8]
+    """[num_blocks, bytes of this layer in a block]"""
 
 
 class KVStorage:
@@ -66,8 +67,8 @@ class KVStorage:
         for layer_spec in spec.layers:
             block_bytes = layer_spec.block_bytes(spec.block_size)
             stop = start + num_blocks * block_bytes
-            blocks = self._memory[start:stop].view(num_blocks, block_bytes)
-            layers.append(_view_layer(layer_spec, spec.block_size, blocks))
+            content = self._memory[start:stop].view(num_blocks, block_bytes)
+            layers.append(_view_layer(layer_spec, spec.block_size, content))
             start = stop
         self.layers: tuple[LayerStorage, ...] = tuple(layers)
 
@@ -94,7 +95,7 @@ class KVStorage:
 
     def export_block(self, block_id: int) -> NDArray[np.uint8]:
         """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
-        return torch.cat([layer.blocks[block_id] for layer in self.layers]).numpy()
+        return np.concatenate([layer.content[block_id] for layer in self.layers])
 
     def import_block(self, block_id: int, data: NDArray[np.uint8] | bytes | memoryview) -> None:
         """Overwrite a block with what `export_block` gave.
@@ -107,27 +108,35 @@ class KVStorage:
             raise InvalidOptionError("data", f"{len(content)} bytes", limit)
         start = 0
         for layer in self.layers:
-            target = layer.blocks[block_id].numpy()
+            target = layer.content[block_id]
             target[:] = content[start : start + len(target)]
             start += len(target)
 
 
-def _view_layer(spec: LayerSpec, block_size: int, blocks: torch.Tensor) -> LayerStorage:
+def _view_layer(spec: LayerSpec, block_size: int, content: torch.Tensor) -> LayerStorage:
     # The attention layer is the only kind so far; another kind will bring its own view.
     assert isinstance(spec, AttentionLayerSpec)
     if spec.dtype not in TORCH_DTYPES:
         limit = f"the cache holds one of {', '.join(TORCH_DTYPES)}"
         raise InvalidOptionError("dtype", spec.dtype, limit)
-    heads, size_k, size_v = spec.num_kv_heads, spec.head_size, spec.head_size_v or spec.head_size
-    split = heads * size_k * block_size * DTYPE_BITS[spec.dtype] // 8
-    dtype = TORCH_DTYPES[spec.dtype]
-    num_blocks = blocks.shape[0]
-    keys = blocks[:, :split].view(dtype).view(num_blocks, heads, size_k, block_size)
-    values = blocks[:, split:].view(dtype).view(num_blocks, heads, block_size, size_v)
-    return LayerStorage(keys, values, as_array(keys), as_array(values), blocks)
+    if spec.head_size_v not in (None, spec.head_size):
+        raise InvalidOptionError("head_size_v", spec.head_size_v, "must be that of the keys")
+    blocks = content.view(TORCH_DTYPES[spec.dtype])
+    heads, size = spec.num_kv_heads, spec.head_size
+    keys, values = blocks.view(len(blocks), 2, heads, size * block_size).unbind(1)
+    return LayerStorage(
+        num_kv_heads=heads,
+        head_size=size,
+        block_size=block_size,
+        blocks=blocks,
+        keys=keys.unflatten(2, (size, block_size)),
+        values=values.unflatten(2, (block_size, size)),
+        array=as_array(blocks),
+        content=content.numpy(),
+    )
 
 
-def as_array(tensor: torch.Tensor) -> NDArray:
+def as_array(tensor: torch.Tensor) -> Array:
     """The same memory as a NumPy array; bfloat16 is seen as its bits, uint16."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.uint16).numpy()

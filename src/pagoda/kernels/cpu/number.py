@@ -46,6 +46,16 @@ def _power_of_two(typingctx, exponent):
     return float32(int32), emit
 
 
+@intrinsic
+def fma(typingctx, x, y, z):
+    """x · y + z of float32, rounded once. For kernels only."""
+
+    def emit(context, builder, signature, args):
+        return builder.fma(*args)
+
+    return float32(float32, float32, float32), emit
+
+
 def load(array, index):
     """`array[index]` as float32, from float32 or bfloat16 bits. For kernels only."""
     raise NotImplementedError
@@ -78,24 +88,24 @@ def _store(array, index, value):
     return plain
 
 
-@njit(fastmath={"contract", "nsz"}, error_model="numpy")
+@njit(error_model="numpy")
 def exp2(x):
     """2 ** x for float32 x ≤ 0 within 2e-7 relative; 0 below -126.
 
-    2 ** x = 2 ** n · 2 ** f with n the nearest whole number and f in [-0.5, 0.5], where a polynomial
-    (Taylor's, degree 7 in f · ln 2) is exact to the last bit or two. It has no branch, so loops over
-    it become vector code, which the C library's function does not.
+    2 ** x = 2 ** n · 2 ** f with n the nearest whole number and f in [-0.5, 0.5], where Taylor's
+    polynomial of degree 7 in f · ln 2 is exact to the last bit or two. It has no branch, so loops
+    over it become vector code, which the C library's function does not.
     """
     clamped = max(x, np.float32(-126.0))
+    # Adding 1.5 · 2 ** 23 leaves no bits for a fraction.
     whole = np.float32(clamped + np.float32(12582912.0)) - np.float32(12582912.0)
     f = clamped - whole
-    p = np.float32(1.5252734e-5)
-    p = p * f + np.float32(1.5403530e-4)
-    p = p * f + np.float32(1.3333558e-3)
-    p = p * f + np.float32(9.6181291e-3)
-    p = p * f + np.float32(5.5504109e-2)
-    p = p * f + np.float32(2.4022651e-1)
-    p = p * f + np.float32(6.9314718e-1)
-    p = p * f + np.float32(1.0)
+    p = fma(np.float32(1.5252734e-5), f, np.float32(1.5403530e-4))
+    p = fma(p, f, np.float32(1.3333558e-3))
+    p = fma(p, f, np.float32(9.6181291e-3))
+    p = fma(p, f, np.float32(5.5504109e-2))
+    p = fma(p, f, np.float32(2.4022651e-1))
+    p = fma(p, f, np.float32(6.9314718e-1))
+    p = fma(p, f, np.float32(1.0))
     scaled = p * _power_of_two(int32(whole))
     return scaled if x >= np.float32(-126.0) else np.float32(0.0)

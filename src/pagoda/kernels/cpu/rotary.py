@@ -39,13 +39,10 @@ def _prepare_head(head, row, start, norm, eps, cosine, sine):
 
 
 @njit(fastmath={"contract", "nsz"}, error_model="numpy")
-def _write_row(row, keys, values, slot, cosine, sine, q_norm, k_norm, eps):
-    num_kv_heads = keys.shape[1]
-    head_dim = keys.shape[2]
-    block_size = keys.shape[3]
+def _write_row(row, block, offset, block_size, num_kv_heads, cosine, sine, q_norm, k_norm, eps):
+    """Norm and rotate the queries of a row in place; write its K and V at `offset` of the block."""
+    head_dim = block.shape[0] // (2 * num_kv_heads * block_size)
     num_heads = row.shape[0] // head_dim - 2 * num_kv_heads
-    block = slot // block_size
-    offset = slot % block_size
     head = np.empty(head_dim, np.float32)
     for h in range(num_heads):
         start = h * head_dim
@@ -54,38 +51,41 @@ def _write_row(row, keys, values, slot, cosine, sine, q_norm, k_norm, eps):
             store(row, start + i, head[i])
     for h in range(num_kv_heads):
         _prepare_head(head, row, (num_heads + h) * head_dim, k_norm, eps, cosine, sine)
-        target = keys[block, h]
         for i in range(head_dim):
-            store(target, (i, offset), head[i])
+            store(block, (h * head_dim + i) * block_size + offset, head[i])
         start = (num_heads + num_kv_heads + h) * head_dim
-        target = values[block, h]
+        target = ((num_kv_heads + h) * block_size + offset) * head_dim
         for i in range(head_dim):
-            store(target, (offset, i), load(row, start + i))
+            store(block, target + i, load(row, start + i))
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
 def rotate_and_write(
-    qkv, keys, values, slot_mapping, positions, cosines, sines, q_norm, k_norm, eps
-):
+    qkv, blocks, slot_mapping, positions, cosines, sines, q_norm, k_norm, num_kv_heads, block_size,
+    eps,
+):  # fmt: skip
     """Norm and rotate each row's queries in place, and write its keys and values to the cache.
 
     qkv: [rows, (num_heads + 2 * num_kv_heads) * head_dim]; the queries in it are changed.
-    keys: [num_blocks, num_kv_heads, head_dim, block_size] and
-    values: [num_blocks, num_kv_heads, block_size, head_dim]; the slots of this step are written.
+    blocks: [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says;
+    the slots of this step are written.
     slot_mapping: [rows] int64, all distinct; positions: [rows] int32.
     cosines, sines: [positions, rotary_dim / 2] float32; no columns: no rotation.
     q_norm, k_norm: [head_dim]; empty: no norm. eps: float32.
-    qkv, keys, values and the norms are float32 or bfloat16 bits.
+    qkv, blocks and the norms are float32 or bfloat16 bits.
     """
-    if qkv.shape[0] < _SERIAL_ROWS:
-        for r in range(qkv.shape[0]):
-            p = positions[r]
+    num_rows = qkv.shape[0]
+    if num_rows < _SERIAL_ROWS:
+        for r in range(num_rows):
+            p, slot = positions[r], slot_mapping[r]
             _write_row(
-                qkv[r], keys, values, slot_mapping[r], cosines[p], sines[p], q_norm, k_norm, eps
-            )
+                qkv[r], blocks[slot // block_size], slot % block_size, block_size, num_kv_heads,
+                cosines[p], sines[p], q_norm, k_norm, eps,
+            )  # fmt: skip
     else:
-        for r in prange(qkv.shape[0]):
-            p = positions[r]
+        for r in prange(num_rows):
+            p, slot = positions[r], slot_mapping[r]
             _write_row(
-                qkv[r], keys, values, slot_mapping[r], cosines[p], sines[p], q_norm, k_norm, eps
-            )
+                qkv[r], blocks[slot // block_size], slot % block_size, block_size, num_kv_heads,
+                cosines[p], sines[p], q_norm, k_norm, eps,
+            )  # fmt: skip
