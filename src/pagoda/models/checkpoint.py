@@ -32,6 +32,8 @@ _DTYPES = {
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
+_CHUNK_BYTES = 1 << 25
+"""What is copied before its pages are given back."""
 _LENGTH = struct.Struct("<Q")
 
 
@@ -61,8 +63,10 @@ class SafetensorsCheckpoint:
             {name: tensor.shape for name, tensor in self._tensors.items()}
         )
 
-    def dtype(self, name: str) -> str:
-        """How a tensor's numbers are stored, in PyTorch's naming where it has the type."""
+    def dtype(self, name: str) -> str | None:
+        """How a tensor's numbers are stored, in PyTorch's naming; None where it is not there."""
+        if name not in self._tensors:
+            return None
         stored = self._tensors[name].dtype
         return str(_DTYPES.get(stored, stored)).removeprefix("torch.")
 
@@ -74,9 +78,13 @@ class SafetensorsCheckpoint:
             raise UnsupportedModelError(name, tensor.dtype, f"covered are {', '.join(_DTYPES)}")
         stored = torch.frombuffer(
             tensor.data, dtype=dtype, count=math.prod(tensor.shape), offset=tensor.start
-        )
-        target.copy_(stored.view(tensor.shape))
-        release_pages(tensor.data, tensor.start, tensor.size_bytes)
+        ).view(tensor.shape)
+        row_bytes = tensor.size_bytes // tensor.shape[0]
+        step = max(1, _CHUNK_BYTES // row_bytes)
+        for first in range(0, tensor.shape[0], step):
+            rows = stored[first : first + step]
+            target[first : first + step].copy_(rows)
+            release_pages(tensor.data, tensor.start + first * row_bytes, rows.nbytes)
 
     def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
         """Copy rows of q or k; here they are stored in the order they are used."""

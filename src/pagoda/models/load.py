@@ -26,9 +26,18 @@ class Format:
     names: WeightNames
 
 
+def _directory_config(files: ModelFiles) -> ModelConfig:
+    """config.json; where it says nothing about the dtype, the stored embedding does."""
+    config = read_directory_config(files.path)
+    if config.values.get("dtype") or config.values.get("torch_dtype"):
+        return config
+    stored = SafetensorsCheckpoint(files.path).dtype(HUGGING_FACE_NAMES.embedding)
+    return ModelConfig({**config.values, "dtype": stored})
+
+
 FORMATS = {
     "directory": Format(
-        config=lambda files: read_directory_config(files.path),
+        config=_directory_config,
         source=lambda files: SafetensorsCheckpoint(files.path),
         names=HUGGING_FACE_NAMES,
     ),

@@ -15,7 +15,7 @@ Arithmetic is in float32, as in the code the models were trained with.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,7 @@ def read_rope(
         or config.section("rope_parameters")
         or ModelConfig({}, "rope_parameters.")
     )
+    _refuse_layer_types(parameters)
     kind = parameters.string("rope_type", default=parameters.string("type", default="default"))
     if kind not in ROPE_TYPES:
         raise UnsupportedModelError(
@@ -88,6 +89,15 @@ def read_rope(
         max_model_len,
     )
     return ROPE_TYPES[kind](inputs)
+
+
+def _refuse_layer_types(parameters: ModelConfig) -> None:
+    """One embedding for all layers is covered, not one for each kind of layer."""
+    for name, value in parameters.values.items():
+        if isinstance(value, Mapping):
+            raise UnsupportedModelError(
+                f"{parameters.prefix}{name}", value, "parameters by kind of layer are not covered"
+            )
 
 
 def _refuse_partial_rotation(config: ModelConfig, parameters: ModelConfig) -> None:

@@ -1,0 +1,362 @@
+"""Configs of every family, in both forms, against what transformers makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import transformers
+from checkpoints import CASES, CONFIGS, SIZES
+
+from pagoda.errors import ModelError, UnsupportedModelError
+from pagoda.models.config import ModelConfig
+from pagoda.models.registry import ARCHITECTURES, decoder_spec
+
+LLAMA_3_1 = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "bos_token_id": 128000,
+    "eos_token_id": [128001, 128008, 128009],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+}
+LLAMA_2 = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 4096,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "torch_dtype": "float16",
+    "vocab_size": 32000,
+}
+MISTRAL_7B = {
+    "architectures": ["MistralForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "model_type": "mistral",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 32000,
+}
+QWEN_2_5 = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "max_position_embeddings": 32768,
+    "max_window_layers": 21,
+    "model_type": "qwen2",
+    "num_attention_heads": 14,
+    "num_hidden_layers": 24,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "sliding_window": 32768,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+QWEN_3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 28,
+    "model_type": "qwen3",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+SMOLLM_3 = {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 65536,
+    "model_type": "smollm3",
+    "no_rope_layer_interval": 4,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 5000000.0,
+    "torch_dtype": "bfloat16",
+    "use_sliding_window": False,
+    "vocab_size": 128256,
+}
+"""Published configs in the form of transformers 4; fields equal to a default are often left out."""
+
+HUB = {
+    "llama-3.1": LLAMA_3_1,
+    "llama-2": LLAMA_2,
+    "mistral": MISTRAL_7B,
+    "qwen2.5": QWEN_2_5,
+    "qwen3": QWEN_3,
+    "smollm3": SMOLLM_3,
+}
+
+
+def transformers_config(values: dict[str, Any]) -> Any:
+    """What transformers reads from the same file."""
+    return CONFIGS[values["model_type"]].from_dict(dict(values))
+
+
+def assert_agrees(values: dict[str, Any]) -> None:
+    """The spec says what transformers' config class says."""
+    spec = decoder_spec(ModelConfig(values))
+    config = transformers_config(values)
+    assert spec.architecture == values["architectures"][0]
+    assert len(spec.layers) == config.num_hidden_layers
+    assert spec.vocab_size == config.vocab_size
+    assert spec.hidden_size == config.hidden_size
+    assert spec.norm_eps == config.rms_norm_eps
+    assert spec.tie_word_embeddings == config.tie_word_embeddings
+    head_dim = getattr(config, "head_dim", None)
+    for index, layer in enumerate(spec.layers):
+        attention = layer.attention
+        assert attention.num_heads == config.num_attention_heads
+        assert attention.num_kv_heads == config.num_key_value_heads
+        assert attention.head_dim == (head_dim or config.hidden_size // config.num_attention_heads)
+        assert attention.scale == attention.head_dim**-0.5
+        assert attention.sliding_window == window(config, index)
+        assert (attention.rope is None) == (not getattr(config, "no_rope_layers", [1] * 99)[index])
+        if attention.rope is not None:
+            assert len(attention.rope.inv_freq) == attention.head_dim // 2
+            if config.rope_parameters["rope_type"] == "default":
+                second = config.rope_parameters["rope_theta"] ** (-2 / attention.head_dim)
+                assert attention.rope.inv_freq[1] == pytest.approx(second)
+        assert layer.mlp.intermediate_size == config.intermediate_size
+        assert layer.mlp.bias == getattr(config, "mlp_bias", False)
+
+
+def window(config: Any, index: int) -> int | None:
+    """The window of a layer by transformers' config."""
+    types = getattr(config, "layer_types", None)
+    if types is None:
+        return getattr(config, "sliding_window", None)
+    return config.sliding_window if types[index] == "sliding_attention" else None
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_published_configs_in_the_old_form(name):
+    assert_agrees(HUB[name])
+
+
+@pytest.mark.parametrize("name", [*HUB, *CASES])
+def test_configs_as_transformers_saves_them_now(name):
+    if name in HUB:
+        config = transformers_config(HUB[name])
+        config.architectures = HUB[name]["architectures"]
+    else:
+        config = CONFIGS[CASES[name].family](**{**SIZES, **CASES[name].config})
+        config.architectures = [architecture_of(CASES[name].family)]
+    assert_agrees(json.loads(config.to_json_string()))
+
+
+def architecture_of(family: str) -> str:
+    model = transformers.AutoModelForCausalLM._model_mapping[CONFIGS[family]]
+    return model.__name__
+
+
+def small(architecture: str, **fields: Any) -> ModelConfig:
+    return ModelConfig({"architectures": [architecture], **SIZES, **fields})
+
+
+def layers(architecture: str, **fields: Any):
+    return decoder_spec(small(architecture, **fields)).layers
+
+
+def windows(architecture: str, **fields: Any) -> list[int | None]:
+    return [layer.attention.sliding_window for layer in layers(architecture, **fields)]
+
+
+def biases(architecture: str, **fields: Any) -> tuple[bool, bool, bool]:
+    layer = layers(architecture, **fields)[0]
+    return layer.attention.qkv_bias, layer.attention.output_bias, layer.mlp.bias
+
+
+def test_where_each_family_has_biases():
+    assert biases("LlamaForCausalLM") == (False, False, False)
+    assert biases("LlamaForCausalLM", attention_bias=True) == (True, True, False)
+    assert biases("LlamaForCausalLM", mlp_bias=True) == (False, False, True)
+    assert biases("MistralForCausalLM", attention_bias=True) == (False, False, False)
+    assert biases("Qwen2ForCausalLM") == (True, False, False)
+    assert biases("Qwen3ForCausalLM") == (False, False, False)
+    assert biases("Qwen3ForCausalLM", attention_bias=True) == (True, True, False)
+    assert biases("SmolLM3ForCausalLM", attention_bias=True, mlp_bias=True) == (True, True, True)
+
+
+def test_only_qwen3_norms_its_heads_and_has_a_head_size_of_its_own():
+    for architecture in ARCHITECTURES:
+        attention = layers(architecture)[0].attention
+        qwen3 = architecture == "Qwen3ForCausalLM"
+        assert attention.qk_norm == qwen3
+        assert attention.head_dim == (128 if qwen3 else 16)
+        assert layers(architecture, head_dim=24)[0].attention.head_dim == 24
+
+
+def test_every_layer_of_mistral_slides():
+    assert windows("MistralForCausalLM") == [4096] * 4
+    assert windows("MistralForCausalLM", sliding_window=8) == [8] * 4
+    assert windows("MistralForCausalLM", sliding_window=None) == [None] * 4
+
+
+@pytest.mark.parametrize("architecture", ["Qwen2ForCausalLM", "Qwen3ForCausalLM"])
+def test_the_upper_layers_of_qwen_slide_where_it_is_switched_on(architecture):
+    sliding = {"sliding_window": 8, "max_window_layers": 3}
+    assert windows(architecture, **sliding) == [None] * 4
+    assert windows(architecture, use_sliding_window=True, **sliding) == [None, None, None, 8]
+    types = ["sliding_attention", "full_attention"] * 2
+    listed = {**sliding, "use_sliding_window": True, "layer_types": types}
+    assert windows(architecture, **listed) == [8, None, 8, None]
+
+
+def test_only_layers_without_positions_slide_in_smollm3():
+    def has_rope(**fields: Any) -> list[bool]:
+        return [
+            layer.attention.rope is not None for layer in layers("SmolLM3ForCausalLM", **fields)
+        ]
+
+    assert has_rope() == [True, True, True, False]
+    assert has_rope(no_rope_layer_interval=2) == [True, False, True, False]
+    assert has_rope(no_rope_layers=[0, 1, 0, 1, 1]) == [False, True, False, True]
+    sliding = {"use_sliding_window": True, "sliding_window": 8}
+    assert windows("SmolLM3ForCausalLM", **sliding) == [None, None, None, 8]
+    assert windows("SmolLM3ForCausalLM", sliding_window=8) == [None] * 4
+
+
+def test_word_embeddings_are_tied_by_default_in_smollm3_alone():
+    for architecture in ARCHITECTURES:
+        tied = decoder_spec(small(architecture)).tie_word_embeddings
+        assert tied == (architecture == "SmolLM3ForCausalLM")
+
+
+def test_the_dtype_is_found_under_both_names():
+    assert decoder_spec(small("LlamaForCausalLM", dtype="bfloat16")).dtype == "bfloat16"
+    assert decoder_spec(small("LlamaForCausalLM", torch_dtype="float16")).dtype == "float16"
+    assert decoder_spec(small("LlamaForCausalLM")).dtype == "float32"
+
+
+def test_the_cache_of_a_model_follows_from_its_spec():
+    spec = decoder_spec(ModelConfig(QWEN_3))
+    assert spec.cache_spec(16, "bfloat16").bytes_per_token == 28 * 2 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "MixtralForCausalLM", "llama", None])
+def test_an_architecture_that_is_not_covered_is_refused_with_those_that_are(name):
+    with pytest.raises(UnsupportedModelError, match=re.escape(repr(name))) as caught:
+        decoder_spec(ModelConfig({**SIZES, "architectures": [name]}))
+    assert caught.value.field == "architectures"
+    for architecture in ARCHITECTURES:
+        assert architecture in caught.value.limit
+
+
+@pytest.mark.parametrize("value", [None, [], "LlamaForCausalLM", ["a", "b"]])
+def test_architectures_must_be_a_list_of_one(value):
+    with pytest.raises(ModelError, match="must name one architecture"):
+        decoder_spec(ModelConfig({**SIZES, "architectures": value}))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "field",
+    [
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "max_position_embeddings",
+    ],
+)
+def test_a_needed_field_that_is_missing_is_named(architecture, field):
+    values = {key: value for key, value in SIZES.items() if key != field}
+    with pytest.raises(ModelError, match=f"{field}=None: the model's config lacks this field"):
+        decoder_spec(ModelConfig({"architectures": [architecture], **values}))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "error", "match"),
+    [
+        ("LlamaForCausalLM", {"hidden_size": "64"}, ModelError, "hidden_size='64'"),
+        ("LlamaForCausalLM", {"hidden_size": 66}, ModelError, "must be a multiple of the 4"),
+        ("LlamaForCausalLM", {"num_key_value_heads": 3}, ModelError, "must divide"),
+        ("LlamaForCausalLM", {"head_dim": 15}, ModelError, "head_dim=15: must be even"),
+        ("LlamaForCausalLM", {"rms_norm_eps": 0}, ModelError, "rms_norm_eps=0"),
+        ("LlamaForCausalLM", {"hidden_act": "gelu"}, UnsupportedModelError, "hidden_act='gelu'"),
+        ("LlamaForCausalLM", {"dtype": "float8_e4m3fn"}, UnsupportedModelError, "dtype='float8"),
+        ("LlamaForCausalLM", {"mlp_bias": "no"}, ModelError, "mlp_bias='no'"),
+        (
+            "LlamaForCausalLM",
+            {"quantization_config": {"quant_method": "gptq"}},
+            UnsupportedModelError,
+            "quantization_config='gptq': quantised weights are covered in GGUF files only",
+        ),
+        ("MistralForCausalLM", {"sliding_window": 0}, ModelError, "sliding_window=0"),
+        (
+            "Qwen2ForCausalLM",
+            {"layer_types": ["sliding_attention"] * 4},
+            ModelError,
+            "layer_types has sliding layers",
+        ),
+        (
+            "Qwen2ForCausalLM",
+            {"layer_types": ["chunked_attention"] * 4},
+            UnsupportedModelError,
+            "layer_types='chunked_attention'",
+        ),
+        ("Qwen3ForCausalLM", {"layer_types": ["full_attention"]}, ModelError, "at least 4 items"),
+        ("SmolLM3ForCausalLM", {"no_rope_layers": [1]}, ModelError, "no_rope_layers=[1]"),
+    ],
+)
+def test_a_field_that_is_wrong_or_not_covered_is_named(architecture, fields, error, match):
+    with pytest.raises(error, match=re.escape(match)):
+        decoder_spec(small(architecture, **fields))

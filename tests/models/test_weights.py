@@ -1,0 +1,219 @@
+"""Weights of every family, merged, against the state dict that transformers saved."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import CASES, build_model, write_checkpoint
+
+from pagoda.errors import InvalidOptionError, ModelError
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import ModelFiles, locate
+from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.weights import DTYPES, DecoderWeights, load_decoder
+
+State = dict[str, torch.Tensor]
+
+
+def merged(state: State, prefix: str, kind: str, *modules: str) -> torch.Tensor | None:
+    """What a merged weight must be, or None where the checkpoint has no such tensors."""
+    parts = [state.get(f"{prefix}{module}.{kind}") for module in modules]
+    present = [part for part in parts if part is not None]
+    assert len(present) in (0, len(modules))
+    return torch.cat(present) if present else None
+
+
+def assert_weights(weights: DecoderWeights, state: State, dtype: torch.dtype) -> None:
+    """Every weight is that of the state dict, converted."""
+    state = {name: tensor.to(dtype) for name, tensor in state.items()}
+    found = [
+        (weights.embedding, state["model.embed_tokens.weight"]),
+        (weights.final_norm, state["model.norm.weight"]),
+        (weights.lm_head, state["lm_head.weight"]),
+    ]
+    attention = tuple(f"self_attn.{name}_proj" for name in "qkv")
+    mlp = ("mlp.gate_proj", "mlp.up_proj")
+    for index, layer in enumerate(weights.layers):
+        prefix = f"model.layers.{index}."
+        expected = {
+            "input_norm": ("weight", "input_layernorm"),
+            "qkv": ("weight", *attention),
+            "qkv_bias": ("bias", *attention),
+            "q_norm": ("weight", "self_attn.q_norm"),
+            "k_norm": ("weight", "self_attn.k_norm"),
+            "o": ("weight", "self_attn.o_proj"),
+            "o_bias": ("bias", "self_attn.o_proj"),
+            "post_norm": ("weight", "post_attention_layernorm"),
+            "gate_up": ("weight", *mlp),
+            "gate_up_bias": ("bias", *mlp),
+            "down": ("weight", "mlp.down_proj"),
+            "down_bias": ("bias", "mlp.down_proj"),
+        }
+        for field, (kind, *modules) in expected.items():
+            found.append((getattr(layer, field), merged(state, prefix, kind, *modules)))
+    for own, wanted in found:
+        assert (own is None) == (wanted is None)
+        if own is not None and wanted is not None:
+            assert own.is_contiguous()
+            assert torch.equal(own, wanted)
+
+
+def load(directory: Path, dtype: str = "float32") -> tuple[DecoderSpec, DecoderWeights]:
+    files = locate(str(directory))
+    spec = load_spec(files)
+    return spec, load_weights(files, spec, dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_family_is_loaded_as_it_was_saved(name, tmp_path):
+    write_checkpoint(tmp_path, CASES[name], tokenizer=False)
+    spec, weights = load(tmp_path)
+    assert_weights(weights, build_model(CASES[name]).state_dict(), torch.float32)
+    assert (weights.lm_head is weights.embedding) == spec.tie_word_embeddings
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("wanted", DTYPES)
+def test_weights_are_converted_from_any_dtype_to_any(stored, wanted, tmp_path):
+    case = CASES["llama-gqa"]
+    write_checkpoint(tmp_path, case, dtype=DTYPES[stored], tokenizer=False)
+    spec, weights = load(tmp_path, wanted)
+    state = build_model(case).to(DTYPES[stored]).state_dict()
+    assert spec.dtype == stored
+    assert weights.dtype == DTYPES[wanted]
+    assert_weights(weights, state, DTYPES[wanted])
+
+
+def test_a_sharded_checkpoint_is_loaded_whole(tmp_path):
+    case = CASES["qwen3-bias"]
+    write_checkpoint(tmp_path, case, max_shard_size="100KB", tokenizer=False)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 3
+    _, weights = load(tmp_path)
+    assert_weights(weights, build_model(case).state_dict(), torch.float32)
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "llama-tied", "qwen3-bias"])
+def test_the_size_is_that_of_every_parameter_once(name, tmp_path):
+    write_checkpoint(tmp_path, CASES[name], tokenizer=False)
+    _, weights = load(tmp_path, "bfloat16")
+    assert weights.size_bytes == 2 * build_model(CASES[name]).num_parameters()
+
+
+def test_progress_grows_to_the_size_of_the_weights(tmp_path):
+    files = locate(str(write_checkpoint(tmp_path, CASES["llama-tied"], tokenizer=False)))
+    calls: list[tuple[int, int]] = []
+    weights = load_weights(
+        files, load_spec(files), "bfloat16", lambda done, total: calls.append((done, total))
+    )
+    done = [call[0] for call in calls]
+    assert done == sorted(set(done))
+    assert {call[1] for call in calls} == {weights.size_bytes}
+    assert done[-1] == weights.size_bytes
+
+
+class Tensors:
+    """A checkpoint in memory that counts what is read of it."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        self.num_reads = 0
+
+    def read(self, name: str, target: torch.Tensor) -> None:
+        self.num_reads += 1
+        target.copy_(self.state[name])
+
+    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
+        self.read(name, target)
+
+
+@pytest.fixture
+def llama(tmp_path) -> tuple[DecoderSpec, State]:
+    files = locate(str(write_checkpoint(tmp_path, CASES["llama-gqa"], tokenizer=False)))
+    return load_spec(files), dict(build_model(CASES["llama-gqa"]).state_dict())
+
+
+Q = "model.layers.2.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({Q: None}, f"{Q}=None: the files lack this tensor, (64, 64)"),
+        ({"lm_head.weight": None}, "lm_head.weight=None: the files lack this tensor"),
+        ({Q: torch.zeros(64, 32)}, f"{Q}=(64, 32): its shape must be (64, 64)"),
+        (
+            {"model.embed_tokens.weight": torch.zeros(100, 64)},
+            "model.embed_tokens.weight=(100, 64): its shape must be (288, 64)",
+        ),
+        (
+            {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64)},
+            "model.layers.0.self_attn.q_proj.bias=(64,): the model that the config describes has no",
+        ),
+        (
+            {"model.layers.4.input_layernorm.weight": torch.zeros(64)},
+            "model.layers.4.input_layernorm.weight=(64,): the model that the config describes",
+        ),
+    ],
+)
+def test_a_tensor_that_is_missing_misshaped_or_unknown_is_named_before_any_is_read(
+    llama, change, match
+):
+    spec, state = llama
+    changed = {name: tensor for name, tensor in {**state, **change}.items() if tensor is not None}
+    source = Tensors(changed)
+    with pytest.raises(ModelError, match=re.escape(match)):
+        load_decoder(spec, source, HUGGING_FACE_NAMES, "float32")
+    assert source.num_reads == 0
+
+
+def test_buffers_and_the_head_of_a_tied_model_may_be_in_the_files(tmp_path):
+    files = locate(str(write_checkpoint(tmp_path, CASES["llama-tied"], tokenizer=False)))
+    state = dict(build_model(CASES["llama-tied"]).state_dict())
+    state["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.zeros(8)
+    assert "lm_head.weight" in state
+    weights = load_decoder(load_spec(files), Tensors(state), HUGGING_FACE_NAMES, "float32")
+    assert weights.lm_head is weights.embedding
+
+
+def test_an_unknown_dtype_is_refused(llama):
+    spec, state = llama
+    with pytest.raises(InvalidOptionError, match="dtype='int8': one of float32, bfloat16, float16"):
+        load_decoder(spec, Tensors(state), HUGGING_FACE_NAMES, "int8")
+
+
+MEASURE = """
+import sys
+import psutil
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import locate
+process = psutil.Process()
+files = locate(sys.argv[1])
+spec = load_spec(files)
+sizes = [process.memory_info().rss]
+weights = load_weights(
+    files, spec, "bfloat16", lambda done, total: sizes.append(process.memory_info().rss)
+)
+print((max(sizes) - sizes[0]) / weights.size_bytes)
+"""
+
+
+def test_loading_holds_little_more_than_the_weights(tmp_path):
+    case = CASES["llama-gqa"]
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8}
+    large = type(case)(case.family, {**case.config, **sizes})
+    write_checkpoint(tmp_path, large, dtype=torch.bfloat16, tokenizer=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 1.3
+
+
+def test_a_directory_is_named_after_itself(tmp_path):
+    assert locate(str(tmp_path)) == ModelFiles("directory", tmp_path, tmp_path.name)
