@@ -153,6 +153,39 @@ def test_preemption_keeps_published_blocks_and_the_answer() -> None:
     assert stats.num_computed_tokens < 2 * needed
 
 
+def test_who_comes_last_gives_way_even_if_already_in_the_step() -> None:
+    # The stream comes last in order, but lacks one token and so goes into the step first; then the
+    # long prompt finds no block left for its next chunk.
+    scheduler, model = make(num_blocks=9, block_size=2, max_num_batched_tokens=3, max_model_len=18)
+    (stream,) = scheduler.add(request("stream", [1, 2], max_tokens=12, arrival_time=2))
+    model.step()
+    (prompt,) = scheduler.add(request("prompt", range(12), max_tokens=1, arrival_time=1))
+    while prompt.finish_reason is None:
+        model.step()
+        scheduler.cache.check_integrity()
+    assert stream.num_preemptions == 1
+    assert prompt.num_preemptions == 0
+    run(scheduler, model)
+    assert stream.output_token_ids == expected_output([1, 2], 12, 18)
+
+
+def test_a_hit_counts_the_blocks_it_takes_and_the_copy_it_needs() -> None:
+    scheduler, model = make(num_blocks=9, max_model_len=32)
+    prompt = list(range(16))
+    scheduler.add(request("warm", prompt, max_tokens=1))
+    run(scheduler, model)
+    scheduler.add(request("first", range(50, 62), max_tokens=9, arrival_time=1))
+    model.step()
+    # 9 blocks: 4 are cached, 3 are held, and 2 more are spoken for: the 4 of the hit would fit, the copy
+    # of its last block does not.
+    (again,) = scheduler.add(request("again", prompt, max_tokens=1, arrival_time=2))
+    model.step()
+    assert again.status is Status.WAITING
+    run(scheduler, model)
+    assert again.num_preemptions == 0
+    assert again.output_token_ids == expected_output(prompt, 1, 32)
+
+
 def test_admission_waits_for_what_runs_to_have_room() -> None:
     scheduler, model = make(num_blocks=32, max_num_batched_tokens=8)
     scheduler.add(request("first", range(100), arrival_time=1))

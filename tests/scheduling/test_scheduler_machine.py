@@ -1,6 +1,7 @@
 """Random traffic over a pool that is too small; whatever happens, every answer is the right one."""
 
 from fake_model import VOCABULARY, FakeModel, expected_output, request
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -18,10 +19,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     """Requests come, go and are aborted while steps are taken."""
 
     @initialize(
-        block_size=st.integers(1, 5),
-        spare_blocks=st.integers(0, 6),
+        block_size=st.integers(1, 4),
+        spare_blocks=st.integers(0, 3),
         budget=st.integers(1, 16),
-        seats=st.integers(1, 6),
+        seats=st.integers(1, 8),
         threshold=st.integers(0, 4),
         policy=st.sampled_from(["fcfs", "priority"]),
         sharing=st.booleans(),
@@ -36,7 +37,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy: str,
         sharing: bool,
     ) -> None:
-        self.max_model_len = 24
+        self.max_model_len = 30
         self.num_blocks = -(-self.max_model_len // block_size) + spare_blocks
         self.cache = CacheManager(self.num_blocks, block_size, enable_prefix_caching=sharing)
         self.budget, self.seats = budget, seats
@@ -53,24 +54,28 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.count = 0
 
     @rule(
+        copies=st.integers(1, 3),
         prompt=PROMPTS,
-        max_tokens=st.integers(1, 10),
+        max_tokens=st.integers(1, 20),
         n=st.sampled_from([1, 1, 1, 2, 3]),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "", "a"]),
     )
-    def arrive(self, prompt: list[int], max_tokens: int, n: int, priority: int, salt: str) -> None:
-        self.count += 1
-        asked = request(
-            str(self.count),
-            prompt,
-            max_tokens=max_tokens,
-            n=n,
-            priority=priority,
-            cache_salt=salt,
-            arrival_time=self.count,
-        )
-        self.alive[asked.request_id] = self.scheduler.add(asked)
+    def arrive(
+        self, copies: int, prompt: list[int], max_tokens: int, n: int, priority: int, salt: str
+    ) -> None:
+        for _ in range(copies):
+            self.count += 1
+            asked = request(
+                str(self.count),
+                prompt,
+                max_tokens=max_tokens,
+                n=n,
+                priority=priority,
+                cache_salt=salt,
+                arrival_time=self.count,
+            )
+            self.alive[asked.request_id] = self.scheduler.add(asked)
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
@@ -81,7 +86,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert reasons <= {"abort", "length"}
 
     @precondition(lambda self: self.alive)
-    @rule()
+    @rule(count=st.integers(1, 6))
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            if self.alive:
+                self.step()
+                self.cache.check_integrity()
+
     def step(self) -> None:
         streams = {
             sequence.sequence_id
@@ -120,6 +131,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "cache"):
             return
+        event("preempted" if self.scheduler.stats().num_preemptions else "never preempted")
         for _ in range(5000):
             if not self.scheduler.has_unfinished:
                 break
