@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 from pagoda.errors import InvalidRequestError
 
@@ -40,7 +40,7 @@ class SamplingParams:
     """Divides positive and multiplies negative logits of tokens in prompt or output."""
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     """Added to the logits of these token ids."""
     max_tokens: int | None = 16
     """None: until a stop or the model's length."""
@@ -53,21 +53,29 @@ class SamplingParams:
     logprobs: int | None = None
     """Log-probabilities of the chosen token and of this many most likely ones, per output token."""
     prompt_logprobs: int | None = None
-    """The same for every prompt token but the first; such a request reads nothing from the cache."""
+    """The same for every prompt token but the first; such a request reads nothing from the
+    cache."""
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
         for name in ("stop", "stop_token_ids"):
-            value = getattr(self, name)
+            value = () if getattr(self, name) is None else getattr(self, name)
             if not isinstance(value, (list, tuple)):
                 raise InvalidRequestError(name, value, "must be a list")
             object.__setattr__(self, name, tuple(value))
+        if self.logit_bias is None:
+            object.__setattr__(self, "logit_bias", {})
         self._check_ranges()
         self._check_stops()
         self._check_logit_bias()
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
+
+    def __reduce__(self) -> tuple[Callable[..., SamplingParams], tuple[dict[str, object]]]:
+        """Pickles and copies through the constructor, since a mapping proxy does neither."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _sampling_params, (values | {"logit_bias": dict(self.logit_bias)},)
 
     def _check_ranges(self) -> None:
         _whole("n", self.n, 1, MAX_CHOICES)
@@ -77,7 +85,8 @@ class SamplingParams:
         _real("min_p", self.min_p, 0.0, 1.0)
         if self.seed is not None:
             _whole("seed", self.seed, -MAX_SEED - 1, MAX_SEED)
-        _real("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
+        # Below, the quotient would leave float32.
+        _real("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         _real("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _real("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         if self.max_tokens is not None:
@@ -147,6 +156,10 @@ class Request:
         return own if self.sampling.ignore_eos else own | self.eos_token_ids
 
 
+def _sampling_params(values: dict[str, Any]) -> SamplingParams:
+    return SamplingParams(**values)
+
+
 def _whole(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequestError(name, value, "must be a whole number")
@@ -155,8 +168,9 @@ def _whole(name: str, value: object, low: int, high: int) -> None:
 
 
 def _real(name: str, value: object, low: float, high: float, above: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidRequestError(name, value, "must be a finite number")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidRequestError(name, value, "must be a number")
+    # NaN is in no range; math.isfinite would fail on whole numbers beyond float64.
     if not low <= value <= high or (above and value == low):
         start = f"above {low:g}" if above else f"at least {low:g}"
         raise InvalidRequestError(name, value, f"must be {start} and at most {high:g}")

@@ -1,0 +1,106 @@
+"""What a request changes in its logits before the draw: bias, minimum length, penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pagoda.request import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRow:
+    """One sequence whose next token is wanted. The lists are only read."""
+
+    params: SamplingParams
+    seed: int
+    """Start of the sequence's draws; any integer, used modulo 2**64."""
+    prompt_token_ids: Sequence[int]
+    output_token_ids: Sequence[int]
+    """Tokens chosen so far; their number is the position of the draw."""
+    stop_token_ids: frozenset[int]
+    """Tokens that would end the output; masked until `min_tokens` are there."""
+
+    @property
+    def awaits_min_tokens(self) -> bool:
+        return len(self.output_token_ids) < self.params.min_tokens
+
+    @property
+    def changes_logits(self) -> bool:
+        params = self.params
+        return (
+            bool(params.logit_bias)
+            or self.awaits_min_tokens
+            or params.repetition_penalty != 1.0
+            or params.presence_penalty != 0.0
+            or params.frequency_penalty != 0.0
+        )
+
+
+def changed_logits(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+    """`logits` [rows, vocab] with each row's changes; the same tensor where there are none.
+
+    In vLLM's order: bias, then the mask of stop tokens, then the repetition penalty (over prompt
+    and output), then presence and frequency penalties (over the output). Only the entries of the
+    tokens concerned are touched.
+    """
+    if not any(row.changes_logits for row in rows):
+        return logits
+    logits = logits.clone()
+    for values, row in zip(logits, rows, strict=True):
+        _add_bias(values, row)
+        _mask_stops(values, row)
+        _repetition_penalty(values, row)
+        _output_penalties(values, row)
+    return logits
+
+
+def _add_bias(values: Tensor, row: SamplingRow) -> None:
+    bias = row.params.logit_bias
+    if bias:
+        values[_index(bias.keys(), values)] += _numbers(list(bias.values()), values)
+
+
+def _mask_stops(values: Tensor, row: SamplingRow) -> None:
+    if not row.awaits_min_tokens:
+        return
+    # An id beyond the vocabulary can never come up, so it needs no mask.
+    stops = [token_id for token_id in row.stop_token_ids if token_id < len(values)]
+    if 0 < len(stops) < len(values):
+        values[_index(stops, values)] = -torch.inf
+
+
+def _repetition_penalty(values: Tensor, row: SamplingRow) -> None:
+    """Keskar et al. 2019, CTRL: positive logits are divided, negative ones multiplied."""
+    penalty = row.params.repetition_penalty
+    if penalty == 1.0:
+        return
+    seen = _index([*row.prompt_token_ids, *row.output_token_ids], values)
+    if len(seen) == 0:
+        return
+    # A token that was seen twice is gathered before any is written, so it is penalised once.
+    taken = values[seen]
+    values[seen] = torch.where(taken > 0, taken / penalty, taken * penalty)
+
+
+def _output_penalties(values: Tensor, row: SamplingRow) -> None:
+    presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
+    if (presence == 0.0 and frequency == 0.0) or not row.output_token_ids:
+        return
+    output = np.fromiter(row.output_token_ids, np.int64, len(row.output_token_ids))
+    token_ids, counts = np.unique(output, return_counts=True)
+    values[_index(token_ids, values)] -= _numbers(presence + frequency * counts, values)
+
+
+def _index(token_ids: Iterable[int], values: Tensor) -> Tensor:
+    ids = np.fromiter(token_ids, np.int64)
+    return torch.from_numpy(ids).to(values.device)
+
+
+def _numbers(numbers: Sequence[float] | NDArray[np.floating], values: Tensor) -> Tensor:
+    return torch.tensor(numbers, dtype=values.dtype, device=values.device)

@@ -1,0 +1,414 @@
+"""The sampler against a plain slow one, and the promises that make its draws repeatable."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagoda.engine import logprobs as logprobs_module
+from pagoda.engine import sampler
+from pagoda.engine.draw import Filters, draw_ids, draw_ranks, uniforms
+from pagoda.engine.sampler import LogitsError, SamplingRow, sample
+from pagoda.request import SamplingParams
+
+VOCAB_SIZES = (1, 2, 100, 256, 257, 1000)
+"""Around the sizes at which the sampler changes its ways: 128 candidates, chunks of 256."""
+
+TOLERANCE = 1e-5
+"""Of a cumulative probability: the sampler adds float32 weights, the reference float64 ones."""
+
+
+def logits_of(num_rows: int, vocab_size: int, seed: int = 0, step: float = 0.0) -> torch.Tensor:
+    """Random logits; with a `step` they are rounded to its multiples, so that many are equal."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(num_rows, vocab_size, generator=generator) * 2
+    return (logits / step).round() * step if step else logits
+
+
+def row_of(
+    params: SamplingParams,
+    seed: int = 0,
+    prompt: Sequence[int] = (0,),
+    output: Sequence[int] = (),
+    stops: frozenset[int] = frozenset(),
+) -> SamplingRow:
+    return SamplingRow(params, seed, prompt, output, stops)
+
+
+def choose(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[int]:
+    return [token.token_id for token in sample(logits, rows)]
+
+
+# ---- the plain slow sampler ------------------------------------------------------------------
+
+
+def reference_uniform(seed: int, position: int) -> float:
+    """SplitMix64 in Python's own integers."""
+    mask, golden = 2**64 - 1, 0x9E3779B97F4A7C15
+
+    def mix(bits: int) -> int:
+        bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 & mask
+        bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB & mask
+        return bits ^ (bits >> 31)
+
+    return (mix((mix((seed + golden) & mask) + (position + 1) * golden) & mask) >> 11) / 2**53
+
+
+def reference_logits(logits: torch.Tensor, row: SamplingRow) -> list[float]:
+    """The row's logits after bias, mask and penalties."""
+    params = row.params
+    values = logits.double().tolist()
+    for token_id, bias in params.logit_bias.items():
+        values[token_id] += bias
+    if len(row.output_token_ids) < params.min_tokens:
+        for token_id in row.stop_token_ids:
+            values[token_id] = -math.inf
+    for token_id in {*row.prompt_token_ids, *row.output_token_ids}:
+        if values[token_id] > 0:
+            values[token_id] /= params.repetition_penalty
+        else:
+            values[token_id] *= params.repetition_penalty
+    for token_id in set(row.output_token_ids):
+        values[token_id] -= params.presence_penalty
+    for token_id in row.output_token_ids:
+        values[token_id] -= params.frequency_penalty
+    return values
+
+
+def reference_weights(values: Sequence[float], params: SamplingParams) -> dict[int, float]:
+    """What may be drawn, in the order of the draw: id -> weight."""
+    order = sorted(range(len(values)), key=lambda token_id: (-values[token_id], token_id))
+    largest = values[order[0]]
+    weights = {t: math.exp((values[t] - largest) / params.temperature) for t in order}
+    if params.top_k <= 0 and params.top_p == 1.0 and params.min_p == 0.0:
+        return dict(sorted(weights.items()))
+    weights = {t: weight for t, weight in weights.items() if weight >= params.min_p}
+    if params.top_k > 0:
+        weights = dict(itertools.islice(weights.items(), params.top_k))
+    mass = sum(weights.values())
+    before = 0.0
+    kept = {}
+    for token_id, weight in weights.items():
+        if before >= params.top_p * mass:
+            break
+        kept[token_id] = weight
+        before += weight
+    return kept
+
+
+def assert_chosen(token_id: int, logits: torch.Tensor, row: SamplingRow) -> None:
+    """`token_id` is what the plain slow sampler would choose."""
+    values = reference_logits(logits, row)
+    if row.params.temperature == 0.0:
+        assert token_id == values.index(max(values))
+        return
+    weights = reference_weights(values, row.params)
+    assert token_id in weights
+    mass = sum(weights.values())
+    uniform = reference_uniform(row.seed, len(row.output_token_ids))
+    ids = list(weights)
+    before = sum(weights[t] for t in ids[: ids.index(token_id)]) / mass
+    assert weights[token_id] > 0
+    assert before - TOLERANCE <= uniform <= before + weights[token_id] / mass + TOLERANCE
+
+
+def between_ranks(logits: torch.Tensor, params: SamplingParams, num_kept: int) -> SamplingParams:
+    """`params` with the top_p that keeps `num_kept` tokens, as far from the next as can be."""
+    weights = list(reference_weights(logits.double().tolist(), replace(params, top_p=1.0)).values())
+    before, here = sum(weights[: num_kept - 1]), weights[num_kept - 1]
+    return replace(params, top_p=(before + here / 2) / sum(weights))
+
+
+PARAMS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "temperature 1": SamplingParams(),
+    "low temperature": SamplingParams(temperature=0.3),
+    "high temperature": SamplingParams(temperature=5.0),
+    "top_k 1": SamplingParams(top_k=1),
+    "top_k -1": SamplingParams(top_k=-1),
+    "top_k 20": SamplingParams(top_k=20, temperature=0.8),
+    "top_k 128": SamplingParams(top_k=128, temperature=3.0),
+    "top_k 129": SamplingParams(top_k=129, temperature=3.0),
+    "top_k beyond": SamplingParams(top_k=10**6, temperature=3.0),
+    "min_p high": SamplingParams(min_p=0.2371),
+    "min_p low": SamplingParams(min_p=1.37e-4, temperature=3.0),
+    "min_p 1": SamplingParams(min_p=1.0),
+    "min_p and top_k": SamplingParams(min_p=0.0123, top_k=30),
+    "bias": SamplingParams(logit_bias={0: 2.5, 1: -100.0}),
+    "bias, greedy": SamplingParams(temperature=0.0, logit_bias={0: 100.0}),
+    "min_tokens": SamplingParams(min_tokens=8),
+    "min_tokens, greedy": SamplingParams(temperature=0.0, min_tokens=8),
+    "min_tokens reached": SamplingParams(min_tokens=5),
+    "repetition": SamplingParams(repetition_penalty=1.7),
+    "repetition, greedy": SamplingParams(temperature=0.0, repetition_penalty=0.6),
+    "presence": SamplingParams(presence_penalty=1.2),
+    "frequency": SamplingParams(frequency_penalty=-0.7),
+    "all penalties": SamplingParams(
+        presence_penalty=0.5,
+        frequency_penalty=0.4,
+        repetition_penalty=1.2,
+        logit_bias={0: -3.0},
+        min_tokens=9,
+        temperature=0.9,
+        top_k=15,
+    ),
+}
+
+
+@pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
+@pytest.mark.parametrize("name", PARAMS)
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_each_parameter_does_what_it_says(name: str, vocab_size: int, step: float) -> None:
+    num_rows = 12
+    logits = logits_of(num_rows, vocab_size, seed=vocab_size, step=step)
+    generator = np.random.default_rng(vocab_size)
+    params = PARAMS[name]
+    bias = {t % vocab_size: bias for t, bias in params.logit_bias.items()}
+    rows = [
+        row_of(
+            replace(params, logit_bias=bias),
+            seed=index,
+            prompt=generator.integers(vocab_size, size=20).tolist(),
+            output=generator.integers(vocab_size, size=7).tolist(),
+            stops=frozenset({vocab_size // 2}) if vocab_size > 1 else frozenset(),
+        )
+        for index in range(num_rows)
+    ]
+    for token_id, row_logits, row in zip(choose(logits, rows), logits, rows, strict=True):
+        assert_chosen(token_id, row_logits, row)
+
+
+@pytest.mark.parametrize("num_kept", [1, 2, 5, 50, 127, 128, 129, 200, 800])
+@pytest.mark.parametrize(
+    "base",
+    [
+        SamplingParams(temperature=4.0),
+        SamplingParams(temperature=4.0, top_k=100),
+        SamplingParams(temperature=4.0, top_k=900),
+        SamplingParams(temperature=4.0, min_p=1e-9),
+        SamplingParams(temperature=4.0, min_p=0.21),
+    ],
+    ids=["alone", "top_k 100", "top_k 900", "all-keeping min_p", "min_p"],
+)
+@pytest.mark.parametrize("step", [0.0, 0.5])
+def test_top_p_keeps_the_nucleus_of_what_the_others_leave(
+    base: SamplingParams, num_kept: int, step: float
+) -> None:
+    logits = logits_of(1, 1000, seed=num_kept, step=step)
+    available = len(reference_weights(logits[0].double().tolist(), base))
+    params = between_ranks(logits[0], base, min(num_kept, available))
+    rows = [row_of(params, seed=seed) for seed in range(20)]
+    for token_id, row in zip(choose(logits.expand(20, -1), rows), rows, strict=True):
+        assert_chosen(token_id, logits[0], row)
+
+
+def test_top_k_1_is_greedy_also_among_equals() -> None:
+    logits = logits_of(40, 700, seed=3, step=1.0)
+    top = [row_of(SamplingParams(top_k=1), seed=seed) for seed in range(40)]
+    greedy = [row_of(SamplingParams(temperature=0.0))] * 40
+    assert choose(logits, top) == choose(logits, greedy)
+
+
+def test_a_temperature_too_small_for_float32_is_greedy() -> None:
+    logits = logits_of(4, 300) * 1e3
+    tiny = [row_of(SamplingParams(temperature=1e-300))] * 4
+    assert choose(logits, tiny) == logits.argmax(1).tolist()
+
+
+def test_equal_logits_everywhere() -> None:
+    logits = torch.zeros(200, 1000)
+    for params in (SamplingParams(), SamplingParams(top_p=0.5), SamplingParams(top_k=400)):
+        rows = [row_of(params, seed=seed) for seed in range(200)]
+        chosen = choose(logits, rows)
+        expected = 1000 * params.top_p if params.top_k <= 0 else params.top_k
+        uniform = [reference_uniform(seed, 0) for seed in range(200)]
+        exact = [u * expected for u in uniform]
+        assert all(abs(c + 0.5 - e) <= 0.51 for c, e in zip(chosen, exact, strict=True))
+
+
+def test_the_logits_are_not_changed() -> None:
+    logits = logits_of(len(PARAMS), 500)
+    before = logits.clone()
+    sample(logits, [row_of(params, prompt=[1, 2], output=[3]) for params in PARAMS.values()])
+    assert torch.equal(logits, before)
+
+
+def test_no_rows() -> None:
+    assert sample(torch.empty(0, 100), []) == []
+
+
+# ---- draws -----------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**64 - 1), st.integers(0, 2**40)), min_size=1),
+)
+def test_uniforms_are_splitmix64(streams: list[tuple[int, int]]) -> None:
+    seeds, positions = zip(*streams, strict=True)
+    found = uniforms(seeds, positions).tolist()
+    assert found == [reference_uniform(*stream) for stream in streams]
+    assert all(0.0 <= uniform < 1.0 for uniform in found)
+
+
+def test_neighbouring_streams_share_no_numbers() -> None:
+    seeds, positions = np.divmod(np.arange(100_000), 100)
+    assert len(np.unique(uniforms(seeds.tolist(), positions.tolist()))) == 100_000
+
+
+@pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
+@pytest.mark.parametrize("uniform", [0.0, 0.5, np.nextafter(1.0, 0.0)])
+def test_a_token_without_probability_is_never_drawn(vocab_size: int, uniform: float) -> None:
+    for only in {0, vocab_size // 2, vocab_size - 1}:
+        probabilities = torch.zeros(1, vocab_size)
+        probabilities[0, only] = 1e-30
+        assert draw_ids(probabilities, torch.tensor([uniform], dtype=torch.float64)) == only
+
+
+def test_the_last_draw_is_still_a_token() -> None:
+    """Sums rounded in different ways must not lead beyond the row."""
+    last = torch.full((500,), np.nextafter(1.0, 0.0), dtype=torch.float64)
+    for vocab_size in (200, 300, 1000):
+        probabilities = torch.softmax(logits_of(500, vocab_size), 1)
+        assert (draw_ids(probabilities, last) < vocab_size).all()
+
+
+def test_a_token_owns_the_lower_end_of_its_interval() -> None:
+    uniform = torch.tensor([0.0, 0.25, 0.5, 0.75], dtype=torch.float64)
+    assert draw_ids(torch.ones(4, 4), uniform).tolist() == [0, 1, 2, 3]
+    filters = Filters(torch.ones(4), torch.full((4,), 4), torch.ones(4).double(), torch.zeros(4))
+    assert draw_ranks(torch.zeros(4, 4), filters, uniform).rank.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(),
+        SamplingParams(temperature=0.5),
+        SamplingParams(top_k=6),
+        SamplingParams(top_k=250, temperature=3.0),
+        SamplingParams(min_p=0.05),
+        SamplingParams(top_k=20, min_p=0.02, temperature=1.5),
+    ],
+)
+def test_draws_follow_the_distribution(params: SamplingParams) -> None:
+    """Pearson's statistic over 40,000 draws; fixed seeds, so it either holds or it does not."""
+    num_draws, vocab_size = 40_000, 300
+    logits = logits_of(1, vocab_size, seed=11)
+    weights = reference_weights(logits[0].double().tolist(), params)
+    counts = np.zeros(vocab_size)
+    for first in range(0, num_draws, 1000):
+        positions = range(first, first + 1000)
+        rows = [row_of(params, seed=7, output=range(position)) for position in positions]
+        np.add.at(counts, choose(logits.expand(1000, -1), rows), 1)
+    expected = np.array([weights.get(t, 0.0) for t in range(vocab_size)])
+    expected *= num_draws / expected.sum()
+    assert counts[expected == 0].sum() == 0
+    likely = expected > 5
+    statistic = ((counts - expected)[likely] ** 2 / expected[likely]).sum()
+    degrees = likely.sum() - 1
+    assert statistic < degrees + 5 * math.sqrt(2 * degrees)
+
+
+# ---- a row's result is its own ---------------------------------------------------------------
+
+CROWD = [
+    row_of(params, seed=seed, prompt=[1, 2, 3], output=[5, 5, seed % 7], stops=frozenset({4}))
+    for seed, params in enumerate(
+        replace(params, logprobs=None if index % 3 else index % 5, temperature=temperature)
+        for index, params in enumerate([*PARAMS.values(), SamplingParams(top_p=0.9)])
+        for temperature in (0.0, 0.7, 3.0)
+    )
+]
+CROWD_LOGITS = logits_of(len(CROWD), 777, seed=5, step=0.25)
+ALONE = [sample(CROWD_LOGITS[i : i + 1], [row])[0] for i, row in enumerate(CROWD)]
+
+
+@given(st.lists(st.sampled_from(range(len(CROWD))), min_size=1, max_size=2 * len(CROWD)))
+def test_a_row_does_not_depend_on_its_neighbours(members: list[int]) -> None:
+    together = sample(CROWD_LOGITS[members], [CROWD[member] for member in members])
+    assert together == [ALONE[member] for member in members]
+
+
+def test_tiles_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "_TILE_ELEMENTS", 3 * CROWD_LOGITS.shape[1])
+    monkeypatch.setattr(logprobs_module, "_TILE_ELEMENTS", 1)
+    assert sample(CROWD_LOGITS, CROWD) == ALONE
+
+
+def test_a_seed_is_a_stream_of_draws() -> None:
+    logits = logits_of(1, 500).expand(50, -1)
+
+    def stream(seed: int) -> list[int]:
+        return choose(logits, [row_of(SamplingParams(), seed, output=range(n)) for n in range(50)])
+
+    assert stream(1) == stream(1)
+    assert stream(1) != stream(2)
+    assert stream(-1) == stream(2**64 - 1)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), SamplingParams()])
+def test_rows_without_filters_are_not_sorted(
+    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("sorted")
+
+    for name in ("topk", "sort", "argsort"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    monkeypatch.setattr(sampler, "sort_descending", refuse)
+    assert len(sample(logits_of(5, 1000), [row_of(params)] * 5)) == 5
+
+
+def test_a_nucleus_that_fits_needs_no_whole_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+    sorted_rows: list[int] = []
+
+    def note(logits: torch.Tensor) -> torch.Tensor:
+        sorted_rows.append(len(logits))
+        return logits.sort(dim=1, descending=True).values
+
+    monkeypatch.setattr(sampler, "sort_descending", note)
+    logits = logits_of(2, 2000)
+    logits[0, 77] += 30.0
+    sample(logits, [row_of(SamplingParams(top_p=0.99))] * 2)
+    assert sorted_rows == [1]
+
+
+# ---- what cannot be sampled ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["greedy", "temperature 1", "top_k 20", "min_p high"])
+def test_broken_logits_name_their_rows(name: str, broken: float) -> None:
+    logits = logits_of(5, 400)
+    logits[1, 399] = broken
+    logits[3, 0] = broken
+    with pytest.raises(LogitsError) as caught:
+        sample(logits, [row_of(PARAMS[name])] * 5)
+    assert caught.value.rows == (1, 3)
+
+
+def test_a_row_without_any_finite_logit_is_broken() -> None:
+    with pytest.raises(LogitsError, match="not finite"):
+        sample(torch.full((1, 10), -math.inf), [row_of(SamplingParams())])
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_minus_infinity_is_a_token_that_cannot_be(name: str) -> None:
+    logits = torch.full((8, 600), -math.inf)
+    logits[:, [3, 300]] = torch.tensor([1.0, 0.5])
+    rows = [row_of(PARAMS[name], seed=seed) for seed in range(8)]
+    assert set(choose(logits, rows)) <= {3, 300}
+
+
+def test_stop_tokens_outside_the_vocabulary_are_no_matter() -> None:
+    params = SamplingParams(temperature=0.0, min_tokens=3)
+    rows = [row_of(params, stops=frozenset({999, 2})), row_of(params, stops=frozenset(range(3)))]
+    assert choose(torch.tensor([[0.0, 1.0, 2.0]] * 2), rows) == [1, 2]

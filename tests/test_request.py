@@ -1,0 +1,230 @@
+"""Sampling parameters are refused at the door, by name, or are what they say."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pagoda.errors import InvalidRequestError
+from pagoda.request import (
+    MAX_CHOICES,
+    MAX_LOGIT_BIASES,
+    MAX_LOGPROBS,
+    MAX_STOP_CHARACTERS,
+    MAX_STOPS,
+    Request,
+    SamplingParams,
+)
+
+NO_NUMBERS: list[Any] = [True, "1", [1], {}, b"1", 1j]
+NO_REALS = [*NO_NUMBERS, None, math.nan, math.inf, -math.inf, 10**400]
+NO_WHOLES = [*NO_NUMBERS, 1.0, math.nan, 10**400, -(10**400)]
+
+BAD: dict[str, list[Any]] = {
+    "n": [*NO_WHOLES, None, 0, -1, MAX_CHOICES + 1, 10**9],
+    "temperature": [*NO_REALS, -0.001, -1, 100.5],
+    "top_p": [*NO_REALS, 0, 0.0, -0.5, 1.0001, 2],
+    "top_k": [*NO_WHOLES, None, -2, 2**31],
+    "min_p": [*NO_REALS, -0.1, 1.1],
+    "seed": [*NO_WHOLES, 2**63, -(2**63) - 1],
+    "repetition_penalty": [*NO_REALS, 0.0, -1.0, 1e-300, 0.009, 101],
+    "presence_penalty": [*NO_REALS, -2.1, 2.1],
+    "frequency_penalty": [*NO_REALS, -2.1, 2.1],
+    "logit_bias": [
+        3,
+        [(1, 2.0)],
+        "1",
+        {"1": 2.0},
+        {1.0: 2.0},
+        {True: 2.0},
+        {-1: 2.0},
+        {2**31: 2.0},
+        {1: "2"},
+        {1: None},
+        {1: math.nan},
+        {1: 100.5},
+        {1: -math.inf},
+        dict.fromkeys(range(MAX_LOGIT_BIASES + 1), 1.0),
+    ],
+    "max_tokens": [*NO_WHOLES, 0, -1, 2**31],
+    "min_tokens": [*NO_WHOLES, None, -1, 2**31, 17],
+    "stop": [
+        3,
+        {"a"},
+        b"a",
+        [""],
+        "",
+        ["a", None],
+        ["a", 3],
+        [["a"]],
+        "a" * (MAX_STOP_CHARACTERS + 1),
+        ["a"] * (MAX_STOPS + 1),
+    ],
+    "stop_token_ids": [
+        3,
+        "3",
+        {3},
+        [-1],
+        [1.0],
+        [True],
+        ["3"],
+        [None],
+        [2**31],
+        [3] * (MAX_STOPS + 1),
+    ],
+    "ignore_eos": [1, 0, None, "true", []],
+    "include_stop_str_in_output": [1, 0, None, "true"],
+    "logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
+    "prompt_logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
+    "skip_special_tokens": [1, 0, None, "true"],
+}
+
+GOOD: dict[str, list[Any]] = {
+    "n": [1, MAX_CHOICES],
+    "temperature": [0, 0.0, 1e-300, 1, 100],
+    "top_p": [1e-300, 0.5, 1, 1.0],
+    "top_k": [-1, 0, 1, 2**31 - 1],
+    "min_p": [0, 0.5, 1],
+    "seed": [None, 0, -(2**63), 2**63 - 1],
+    "repetition_penalty": [0.01, 1, 100],
+    "presence_penalty": [-2, 0, 2.0],
+    "frequency_penalty": [-2, 0, 2.0],
+    "logit_bias": [{}, {0: -100, 2**31 - 1: 100.0}],
+    "max_tokens": [None, 1, 2**31 - 1],
+    "min_tokens": [0, 16],
+    "stop": [(), ("a",), ("日本", "\n")],
+    "stop_token_ids": [(), (0, 2**31 - 1)],
+    "ignore_eos": [True, False],
+    "include_stop_str_in_output": [True, False],
+    "logprobs": [None, 0, MAX_LOGPROBS],
+    "prompt_logprobs": [None, 0, MAX_LOGPROBS],
+    "skip_special_tokens": [True, False],
+}
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-3, 30)
+    | st.floats()
+    | st.floats(-3, 3)
+    | st.text(max_size=5)
+    | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner)
+        | st.dictionaries(st.integers(-2, 9) | st.text(max_size=2), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def cases(table: dict[str, list[Any]]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, values in table.items() for value in values]
+
+
+def test_the_tables_leave_no_field_out() -> None:
+    names = [each.name for each in dataclasses.fields(SamplingParams)]
+    assert list(BAD) == names
+    assert list(GOOD) == names
+
+
+@pytest.mark.parametrize(("name", "value"), cases(BAD))
+def test_a_bad_value_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.field == name
+    assert caught.value.limit
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), cases(GOOD))
+def test_a_value_within_the_limits_is_kept(name: str, value: Any) -> None:
+    assert getattr(SamplingParams(**{name: value}), name) == value
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(GOOD, ANYTHING)))
+def test_whatever_is_given_is_kept_or_refused_by_name(given_values: dict[str, Any]) -> None:
+    params, refused = parameters_or_refusal(given_values)
+    assert refused is None or refused.field in given_values
+    if params is not None:
+        assert SamplingParams(**{name: getattr(params, name) for name in GOOD}) == params
+        assert hash(params) == hash(copy.copy(params))
+
+
+def parameters_or_refusal(
+    values: dict[str, Any],
+) -> tuple[SamplingParams | None, InvalidRequestError | None]:
+    try:
+        return SamplingParams(**values), None
+    except InvalidRequestError as error:
+        return None, error
+
+
+@given(st.fixed_dictionaries({}, optional={n: st.sampled_from(v) for n, v in GOOD.items()}))
+def test_good_values_go_together(values: dict[str, Any]) -> None:
+    wanted = values.get("min_tokens", 0)
+    limit = values.get("max_tokens", 16)
+    if limit is not None and wanted > limit:
+        with pytest.raises(InvalidRequestError, match="min_tokens=16: must be at most max_tokens"):
+            SamplingParams(**values)
+        return
+    params = SamplingParams(**values)
+    assert {name: getattr(params, name) for name in values} == values
+
+
+def test_vllms_none_means_nothing() -> None:
+    given_none: dict[str, Any] = {"stop": None, "stop_token_ids": None, "logit_bias": None}
+    assert SamplingParams(**given_none) == SamplingParams()
+
+
+def test_one_stop_string_needs_no_list() -> None:
+    assert SamplingParams(stop="a b").stop == ("a b",)  # type: ignore[arg-type]
+
+
+def test_what_was_given_may_change_afterwards() -> None:
+    stop, stop_token_ids, bias = ["a"], [1], {1: 1.0}
+    params = SamplingParams(
+        stop=stop,  # type: ignore[arg-type]
+        stop_token_ids=stop_token_ids,  # type: ignore[arg-type]
+        logit_bias=bias,
+    )
+    stop.append("")
+    stop_token_ids.append(-1)
+    bias[-1] = math.nan
+    assert (params.stop, params.stop_token_ids, params.logit_bias) == (("a",), (1,), {1: 1.0})
+
+
+def test_parameters_cannot_change() -> None:
+    params = SamplingParams(logit_bias={1: 1.0})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        params.n = 2  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        params.logit_bias[2] = 1.0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, dataclasses.replace])
+def test_parameters_are_copied_whole(duplicate: Any) -> None:
+    params = SamplingParams(n=2, logit_bias={1: 1.0}, stop=("a",))
+    assert duplicate(params) == params
+
+
+def test_a_request_travels_between_processes() -> None:
+    request = Request("1", (1, 2), SamplingParams(logit_bias={1: 1.0}), frozenset({2}))
+    assert pickle.loads(pickle.dumps(request)) == request
+
+
+def test_the_models_end_of_sequence_can_be_ignored() -> None:
+    eos = frozenset({2})
+    stops = SamplingParams(stop_token_ids=(5,))
+    assert Request("1", (1,), stops, eos).stop_token_ids == {2, 5}
+    ignoring = dataclasses.replace(stops, ignore_eos=True)
+    assert Request("1", (1,), ignoring, eos).stop_token_ids == {5}
