@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from paged_tokens import PagedTokens
 
+from paged_tokens import PagedTokens
 from pagoda.cache import BlockTable, CacheManager
 from pagoda.cache.prefix import block_key
 
@@ -27,9 +27,7 @@ class Life:
 class CacheMachine(RuleBasedStateMachine):
     """Sequences of few distinct tokens, so that prefixes meet, over a pool that is too small."""
 
-    @initialize(
-        num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), sharing=st.booleans()
-    )
+    @initialize(num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), sharing=st.booleans())
     def start(self, num_blocks: int, block_size: int, sharing: bool) -> None:
         self.cache = CacheManager(num_blocks, block_size, enable_prefix_caching=sharing)
         self.storage = PagedTokens(num_blocks, block_size)

@@ -245,9 +245,17 @@ class TestIntegrityCheck:
         table.keys[1] = table.keys[1]._replace(tokens=b"\0" * 4 * SIZE)
         self.expect(cache, "chain")
 
+    def test_a_block_published_under_the_key_of_another(self) -> None:
+        cache, table = self.make()
+        cache._index._keys[table.block_ids[0]] = table.keys[1]
+        cache._index._block_ids = {
+            key.hash: block_id for block_id, key in cache._index.items().items()
+        }
+        self.expect(cache, "another's|differ")
+
     def test_a_block_published_too_early(self) -> None:
         cache, table = self.make()
-        table.num_committed = 1
+        table.num_committed = 0
         self.expect(cache, "before it is full")
 
     def test_an_awaited_block_nobody_computes(self) -> None:

@@ -42,7 +42,7 @@ def test_a_salt_may_be_any_text() -> None:
 
 
 def test_only_one_block_is_published_under_a_hash() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex(9)
     key = block_key(root_hash(), [1, 2])
     assert index.insert(key, 7)
     assert not index.insert(key, 8)
@@ -61,7 +61,7 @@ def test_a_collision_of_hashes_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> Non
             return b"x" * 32
 
     monkeypatch.setattr(prefix_module, "sha256", lambda data: Constant())
-    index = PrefixIndex()
+    index = PrefixIndex(9)
     mine, theirs = block_key(b"root", [1, 2]), block_key(b"root", [3, 4])
     assert mine.hash == theirs.hash
     index.insert(theirs, 0)

@@ -7,7 +7,6 @@ wrong token, or an assertion that says where.
 from collections.abc import Sequence as Tokens
 
 from paged_tokens import PagedTokens
-
 from pagoda.request import Request, SamplingParams
 from pagoda.scheduling import Scheduler, StepPlan
 

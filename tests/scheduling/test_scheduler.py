@@ -8,7 +8,9 @@ from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.scheduling import Scheduler, Status
 
 
-def make(num_blocks: int = 64, block_size: int = 4, **limits: object) -> tuple[Scheduler, FakeModel]:
+def make(
+    num_blocks: int = 64, block_size: int = 4, **limits: object
+) -> tuple[Scheduler, FakeModel]:
     options: dict[str, object] = {
         "max_num_batched_tokens": 32, "max_num_seqs": 8, "max_model_len": 128,
     }  # fmt: skip
@@ -28,7 +30,12 @@ def test_a_prompt_is_computed_in_chunks_of_the_budget() -> None:
     scheduler, model = make(max_num_batched_tokens=10)
     scheduler.add(request("a", range(25)))
     chunks = [model.step().sequences[0] for _ in range(4)]
-    assert [(c.start, c.num_scheduled_tokens) for c in chunks] == [(0, 10), (10, 10), (20, 5), (25, 1)]
+    assert [(c.start, c.num_scheduled_tokens) for c in chunks] == [
+        (0, 10),
+        (10, 10),
+        (20, 5),
+        (25, 1),
+    ]
     assert [c.samples for c in chunks] == [False, False, True, True]
     assert [c.num_logit_rows for c in chunks] == [0, 0, 1, 1]
 
@@ -176,8 +183,8 @@ def test_a_hit_counts_the_blocks_it_takes_and_the_copy_it_needs() -> None:
     run(scheduler, model)
     scheduler.add(request("first", range(50, 62), max_tokens=9, arrival_time=1))
     model.step()
-    # 9 blocks: 4 are cached, 3 are held, and 2 more are spoken for: the 4 of the hit would fit, the copy
-    # of its last block does not.
+    # 9 blocks: 4 are cached, 3 are held, and 2 more are spoken for: the 4 of the hit would fit,
+    # the copy of its last block does not.
     (again,) = scheduler.add(request("again", prompt, max_tokens=1, arrival_time=2))
     model.step()
     assert again.status is Status.WAITING

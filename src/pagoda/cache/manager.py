@@ -17,7 +17,7 @@ What a sequence's table looks like in mid-prefill, block_size 4:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from pagoda.cache.block import BlockCopy, BlockTable, num_blocks_for
@@ -94,11 +94,11 @@ class CacheManager:
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self._codec = codec
-        self._index = PrefixIndex()
         self._in_flight = InFlightBlocks()
         self._pool = BlockPool(
             num_blocks, LRU() if eviction is None else eviction, self._forget_evicted
         )
+        self._index = PrefixIndex(num_blocks)
         self._tables: set[BlockTable] = set()
         self._counts = _Counts()
 
@@ -211,7 +211,7 @@ class CacheManager:
         child = BlockTable(table.root)
         child.keys = table.keys[: num_tokens // self.block_size]
         child.block_ids = table.block_ids[: num_blocks_for(num_tokens, self.block_size)]
-        child.num_committed = min(table.num_committed, len(child.block_ids))
+        child.num_committed = min(table.num_committed, len(child.keys))
         for block_id in child.block_ids:
             self._pool.acquire(block_id)
         self._tables.add(child)
@@ -259,28 +259,13 @@ class CacheManager:
         _require(free.keys().isdisjoint(holders), "a block is free and held")
         _require(len(free) + len(holders) == self._pool.num_blocks, "a block is lost")
         _require(self._index.is_consistent(), "the index's two directions differ")
-        indexed = {block_id for block_id, _ in self._index.items()}
+        published = self._index.items()
+        indexed = published.keys()
         _require(indexed.isdisjoint(blank), "a blank block is indexed")
-        _require(indexed.issuperset(cached), "a cached block cannot be found")
+        _require(indexed >= set(cached), "a cached block cannot be found")
         _require(self._in_flight.owners() <= self._tables, "a block is awaited from nobody")
         for table in self._tables:
-            self._check_table(table)
-
-    def _check_table(self, table: BlockTable) -> None:
-        _require(len(set(table.block_ids)) == len(table.block_ids), "a table repeats a block")
-        _require(table.num_committed <= len(table.block_ids), "a block is committed, not held")
-        parent = table.root
-        for key in table.keys:
-            tokens = memoryview(key.tokens).cast("I").tolist()
-            _require(key == block_key(parent, tokens), "the chain of hashes is broken")
-            parent = key.hash
-        published = dict(self._index.items())
-        for index, block_id in enumerate(table.block_ids):
-            key_found = published.get(block_id)
-            _require(key_found is None or key_found == table.keys[index],
-                     f"block {block_id} is published under another content")  # fmt: skip
-            _require(key_found is None or index < table.num_committed,
-                     f"block {block_id} is published before it is full")  # fmt: skip
+            _check_table(table, published)
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -317,3 +302,22 @@ class CacheManager:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise IntegrityError(what)
+
+
+def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
+    _require(len(set(table.block_ids)) == len(table.block_ids), "a table repeats a block")
+    _require(table.num_committed <= len(table.block_ids), "a block is committed, not held")
+    parent = table.root
+    for key in table.keys:
+        tokens = memoryview(key.tokens).cast("I").tolist()
+        _require(key == block_key(parent, tokens), "the chain of hashes is broken")
+        parent = key.hash
+    for index, block_id in enumerate(table.block_ids):
+        key = published.get(block_id)
+        # A fork may share a published block of which it uses only a part, the last of its own.
+        if key is not None and index < len(table.keys):
+            _require(key == table.keys[index], f"block {block_id} is published as another's")
+        _require(
+            key is None or index <= table.num_committed,
+            f"block {block_id} is published before it is full",
+        )

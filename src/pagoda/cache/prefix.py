@@ -47,17 +47,17 @@ def block_key(parent: BlockHash, token_ids: Sequence[int]) -> BlockKey:
 
 
 class PrefixIndex:
-    """Which block holds which content; at most one block per hash."""
+    """Which block of a pool holds which content; at most one block per hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_blocks: int) -> None:
         self._block_ids: dict[BlockHash, int] = {}
-        self._keys: dict[int, BlockKey] = {}
+        self._keys: list[BlockKey | None] = [None] * num_blocks
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._block_ids)
 
     def __contains__(self, block_id: int) -> bool:
-        return block_id in self._keys
+        return self._keys[block_id] is not None
 
     def find(self, key: BlockKey) -> int | None:
         """The block published under `key`, or None.
@@ -71,27 +71,31 @@ class PrefixIndex:
 
     def insert(self, key: BlockKey, block_id: int) -> bool:
         """Publish `block_id` under `key`; False, and nothing changed, if the hash is taken."""
-        if key.hash in self._block_ids:
+        if self._block_ids.setdefault(key.hash, block_id) != block_id:
             return False
-        self._block_ids[key.hash] = block_id
         self._keys[block_id] = key
         return True
 
     def remove(self, block_id: int) -> None:
         """Forget what `block_id` holds. Raises KeyError if it was not published."""
-        del self._block_ids[self._keys.pop(block_id).hash]
+        key = self._keys[block_id]
+        if key is None:
+            raise KeyError(block_id)
+        del self._block_ids[key.hash]
+        self._keys[block_id] = None
 
     def clear(self) -> None:
         """Forget everything."""
         self._block_ids.clear()
-        self._keys.clear()
+        self._keys = [None] * len(self._keys)
 
-    def items(self) -> list[tuple[int, BlockKey]]:
-        """Every published block with its key."""
-        return list(self._keys.items())
+    def items(self) -> dict[int, BlockKey]:
+        """The published blocks and their keys."""
+        return {block_id: key for block_id, key in enumerate(self._keys) if key is not None}
 
     def is_consistent(self) -> bool:
         """Both directions of the index say the same."""
-        return len(self._block_ids) == len(self._keys) and all(
-            self._block_ids.get(key.hash) == block_id for block_id, key in self._keys.items()
+        published = self.items()
+        return len(self._block_ids) == len(published) and all(
+            self._block_ids.get(key.hash) == block_id for block_id, key in published.items()
         )
