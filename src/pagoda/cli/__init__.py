@@ -1,0 +1,1 @@
+"""The commands: `pagoda serve`, `pagoda chat`, `pagoda generate`."""

@@ -1,0 +1,44 @@
+"""The engine's flags, with vLLM's names."""
+
+from __future__ import annotations
+
+from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, Flag, FlagGroup
+from pagoda.engine.options import EngineOptions
+
+ENGINE_FLAGS = FlagGroup(
+    "options",
+    EngineOptions,
+    (
+        Flag(
+            "model",
+            TEXT,
+            "A directory, a .gguf file or a hub id; without it smollm2, which is built in.",
+        ),
+        Flag("dtype", TEXT, "Of weights and cache: auto, bfloat16 or float32."),
+        Flag("max_model_len", WHOLE, "Longest prompt and answer together, in tokens."),
+        Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
+        Flag(
+            "kv_cache_memory_bytes",
+            SIZE,
+            "Memory for the KV cache, like 2GiB, 512MiB or 1e9.",
+        ),
+        Flag(
+            "gpu_memory_utilization",
+            REAL,
+            "Share of the free memory that the KV cache may take, on a CPU too.",
+        ),
+        Flag("num_gpu_blocks_override", WHOLE, "Exactly this many blocks."),
+        Flag("enable_prefix_caching", SWITCH, "Share blocks of equal prefixes.", negatable=True),
+        Flag("max_num_batched_tokens", WHOLE, "Most tokens in one step."),
+        Flag("max_num_seqs", WHOLE, "Most sequences that run at once."),
+        Flag("scheduling_policy", TEXT, "fcfs, or priority (lower goes first)."),
+        Flag(
+            "long_prefill_token_threshold",
+            WHOLE,
+            "Most tokens of one prompt in a step; 0: as many as fit.",
+        ),
+        Flag("seed", WHOLE, "Where the draws of requests without a seed start."),
+        Flag("threads", WHOLE, "Threads to compute with; without it, one per core."),
+        Flag("served_model_name", TEXT, "The model's name in the API."),
+    ),
+)

@@ -1,0 +1,164 @@
+"""`pagoda generate`: answers to prompts from the arguments, a file or stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.figures import Figures
+from pagoda.cli.flags import WHOLE, Flag, with_flags
+from pagoda.cli.loading import load_engine
+from pagoda.cli.prompts import PromptSource
+from pagoda.cli.sampling_flags import SAMPLING_FLAGS
+from pagoda.cli.terminal import logging_to
+from pagoda.engine.options import EngineOptions
+from pagoda.request import SamplingParams
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+    from pagoda.engine.outputs import RequestOutput
+
+_FLAGS = SAMPLING_FLAGS.plus(Flag("n", WHOLE, "Answers per prompt.")).with_defaults(max_tokens=256)
+
+
+@with_flags(ENGINE_FLAGS, _FLAGS)
+def generate(
+    options: EngineOptions,
+    sampling: SamplingParams,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(help="Prompts; without any, --file or stdin is read.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="One prompt a line; .jsonl: a JSON string or {prompt} a line."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line and prompt.")
+    ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put each prompt through the model's chat template.")
+    ] = False,
+) -> None:
+    """Answer prompts. Answers go to stdout in the prompts' order, everything else to stderr."""
+    texts = PromptSource(prompts or [], file, sys.stdin).read()
+    console = Console(stderr=True)
+    with logging_to(console, "pagoda"):
+        engine = load_engine(options, console)
+        writer = JSONWriter() if as_json else TextWriter(several=len(texts) > 1)
+        figures = asyncio.run(answer_all(engine, texts, sampling, writer, chat=chat))
+        console.print(str(figures), style="dim", highlight=False)
+
+
+class TextWriter:
+    """Answers as plain text: one alone as it grows, several when finished, a blank line between."""
+
+    def __init__(self, *, several: bool) -> None:
+        self._several = several
+        self._shown = 0
+
+    def grow(self, output: RequestOutput) -> None:
+        if not self._several and len(output.outputs) == 1:
+            text = output.outputs[0].text
+            _write(text[self._shown :])
+            self._shown = len(text)
+
+    def finish(self, index: int, prompt: str, output: RequestOutput) -> None:
+        if not self._several and len(output.outputs) == 1:
+            _write("\n")
+            return
+        for number, choice in enumerate(output.outputs):
+            _write("\n" if index or number else "", choice.text, "\n")
+
+
+class JSONWriter:
+    """One object a line, in the shape of the HTTP API's completions."""
+
+    def grow(self, output: RequestOutput) -> None:
+        """Nothing is written before the answer is whole."""
+
+    def finish(self, index: int, prompt: str, output: RequestOutput) -> None:
+        figures = Figures.of([output], 0.0)
+        line = {
+            "index": index,
+            "prompt": prompt,
+            "choices": [
+                {
+                    "index": choice.index,
+                    "text": choice.text,
+                    "token_ids": list(choice.token_ids),
+                    "finish_reason": choice.finish_reason,
+                    "stop_reason": choice.stop_reason,
+                }
+                for choice in output.outputs
+            ],
+            "usage": {
+                "prompt_tokens": figures.num_prompt_tokens,
+                "completion_tokens": figures.num_new_tokens,
+                "prompt_tokens_details": {"cached_tokens": figures.num_cached_tokens},
+            },
+        }
+        _write(json.dumps(line, ensure_ascii=False), "\n")
+
+
+async def answer_all(
+    engine: AsyncEngine,
+    prompts: Sequence[str],
+    sampling: SamplingParams,
+    writer: TextWriter | JSONWriter,
+    *,
+    chat: bool,
+) -> Figures:
+    """Run all prompts at once and write their answers in order.
+
+    Raises `InvalidRequestError` for the first prompt that is refused; those before it are written.
+    """
+    engine.start()
+    started = time.perf_counter()
+    tasks = [
+        asyncio.create_task(_answer(engine, index, prompt, sampling, writer, chat))
+        for index, prompt in enumerate(prompts)
+    ]
+    outputs = []
+    try:
+        for index, task in enumerate(tasks):
+            output = await task
+            writer.finish(index, prompts[index], output)
+            outputs.append(output)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await engine.shutdown()
+    return Figures.of(outputs, time.perf_counter() - started)
+
+
+async def _answer(
+    engine: AsyncEngine,
+    index: int,
+    prompt: str,
+    sampling: SamplingParams,
+    writer: TextWriter | JSONWriter,
+    chat: bool,
+) -> RequestOutput:
+    given = engine.chat_prompt([{"role": "user", "content": prompt}]) if chat else prompt
+    stream: Any = engine.generate(given, sampling, request_id=f"generate-{index}")
+    async with aclosing(stream) as outputs:
+        last: RequestOutput
+        async for last in outputs:
+            writer.grow(last)
+    return last
+
+
+def _write(*parts: str) -> None:
+    sys.stdout.write("".join(parts))
+    sys.stdout.flush()

@@ -1,0 +1,26 @@
+"""From the engine's options to an engine that can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from pagoda.cli.terminal import load_progress
+from pagoda.engine.options import EngineOptions
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+
+
+def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
+    """Load the model with a bar on `console`; the engine is not started.
+
+    Raises `RefusedError` for a model or a memory that will not do.
+    """
+    with load_progress(console, options.model or "smollm2") as on_load:
+        # PyTorch takes seconds to import: the bar is up before.
+        from pagoda.engine.async_engine import AsyncEngine
+        from pagoda.engine.llm import build_engine
+
+        return AsyncEngine(build_engine(options, on_load))

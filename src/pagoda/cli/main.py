@@ -1,0 +1,68 @@
+"""The entry point: commands, and how a refusal is told.
+
+Answers go to stdout and everything else to stderr. A refused input is one line and exit code 2, an
+engine that failed is one line and exit code 1. What a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from pagoda import __version__
+from pagoda.cli.chat import chat
+from pagoda.cli.generate import generate
+from pagoda.cli.serve import serve
+from pagoda.errors import PagodaError, RefusedError
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="pagoda",
+    help="An LLM inference engine whose subject is the KV cache.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes cut long flags short
+)
+app.command()(serve)
+app.command()(chat)
+app.command()(generate)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"pagoda {__version__}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    try:
+        return int(app(args=list(arguments), prog_name="pagoda", standalone_mode=False) or 0)
+    except typer.Abort:
+        return _INTERRUPTED
+    except typer.TyperException as error:
+        return _complain(error.format_message(), error.exit_code)
+    except RefusedError as error:
+        return _complain(str(error), 2)
+    except PagodaError as error:
+        return _complain(str(error), 1)
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    print(f"pagoda: error: {line}", file=sys.stderr)
+    return code

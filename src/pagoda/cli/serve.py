@@ -1,0 +1,50 @@
+"""`pagoda serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.flags import TEXT, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.loading import load_engine
+from pagoda.cli.terminal import logging_to
+from pagoda.engine.options import EngineOptions
+from pagoda.server.listener import listen, url_of
+
+logger = logging.getLogger("pagoda")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+
+
+ADDRESS_FLAGS = FlagGroup(
+    "address",
+    Address,
+    (
+        Flag("host", TEXT, "Address to listen on."),
+        Flag("port", WHOLE, "Port to listen on; 0 takes a free one."),
+    ),
+)
+
+
+@with_flags(ADDRESS_FLAGS, ENGINE_FLAGS)
+def serve(address: Address, options: EngineOptions) -> None:
+    """Serve a model over OpenAI's HTTP API."""
+    console = Console(stderr=True)
+    # The port comes first: nobody should wait for a model only to hear that it is taken.
+    with listen(address.host, address.port) as listener, logging_to(console, "pagoda", "uvicorn"):
+        engine = load_engine(options, console)
+
+        from pagoda.server.app import create_app
+        from pagoda.server.run import run
+
+        logger.info("serving %s on %s", engine.model_name, url_of(listener))
+        run(create_app(engine), listener)

@@ -1,0 +1,65 @@
+"""stderr: the log, and the bar while a model loads. stdout belongs to the answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+_FORMAT = logging.Formatter("%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S")
+
+
+class ConsoleHandler(logging.Handler):
+    """Writes log lines past a progress bar, unwrapped."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.setFormatter(_FORMAT)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        except Exception:
+            self.handleError(record)
+
+
+@contextmanager
+def logging_to(console: Console, *names: str) -> Iterator[None]:
+    """Show what the loggers of these names have to say, until the block ends."""
+    handler = ConsoleHandler(console)
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+
+
+@contextmanager
+def load_progress(console: Console, model: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for the bytes of a model; yields the callback that moves it."""
+    columns = (
+        TextColumn("Loading {task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(model, total=None)
+
+        def on_load(done_bytes: int, total_bytes: int) -> None:
+            progress.update(task, completed=done_bytes, total=total_bytes)
+
+        yield on_load

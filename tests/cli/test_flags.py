@@ -1,0 +1,83 @@
+"""Every option of the engine is a flag of every command, with the engine's own default."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+
+from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.main import run
+from pagoda.cli.sampling_flags import SAMPLING_FLAGS
+from pagoda.engine.options import EngineOptions
+from pagoda.request import SamplingParams
+from server.fake_engine import FakeEngine
+
+GIVEN = {
+    "model": "some/model",
+    "dtype": "float32",
+    "max_model_len": 128,
+    "block_size": 16,
+    "kv_cache_memory_bytes": 2 * 2**30,
+    "gpu_memory_utilization": 0.5,
+    "num_gpu_blocks_override": 77,
+    "enable_prefix_caching": False,
+    "max_num_batched_tokens": 64,
+    "max_num_seqs": 3,
+    "scheduling_policy": "priority",
+    "long_prefill_token_threshold": 8,
+    "seed": 5,
+    "threads": 1,
+    "served_model_name": "mine",
+}
+
+
+def arguments_for(values: dict[str, object]) -> list[str]:
+    arguments = []
+    for name, value in values.items():
+        flag = "--" + name.replace("_", "-")
+        if value is False:
+            arguments.append(flag.replace("--", "--no-", 1))
+        elif name == "kv_cache_memory_bytes":
+            arguments += [flag, "2GiB"]
+        else:
+            arguments += [flag, str(value)]
+    return arguments
+
+
+def test_every_option_of_the_engine_has_a_flag() -> None:
+    names = [field.name for field in dataclasses.fields(EngineOptions)]
+    assert sorted(flag.name for flag in ENGINE_FLAGS.flags) == sorted(names)
+    assert sorted(GIVEN) == sorted(names)
+
+
+def test_sampling_flags_are_fields_of_sampling_params() -> None:
+    names = {field.name for field in dataclasses.fields(SamplingParams)}
+    assert {flag.name for flag in SAMPLING_FLAGS.flags} <= names
+
+
+def test_defaults_are_the_classs_own() -> None:
+    values = {parameter.name: parameter.default for parameter in ENGINE_FLAGS.parameters()}
+    assert ENGINE_FLAGS.take(values) == EngineOptions()
+    assert values == {}
+    values = {parameter.name: parameter.default for parameter in SAMPLING_FLAGS.parameters()}
+    assert SAMPLING_FLAGS.take(values) == SamplingParams()
+
+
+def test_flags_become_the_engines_options(engine: FakeEngine) -> None:
+    assert run(["generate", "hello", *arguments_for(GIVEN)]) == 0
+    assert dataclasses.asdict(engine.options) == GIVEN
+
+
+def test_the_parameters_are_what_typer_needs() -> None:
+    kinds = {parameter.kind for parameter in ENGINE_FLAGS.parameters()}
+    assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "generate"])
+def test_help_shows_every_flag_in_full(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    for name in GIVEN:
+        assert "--" + name.replace("_", "-") in text

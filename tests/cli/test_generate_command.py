@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pagoda.cli.main import run
+from server.fake_engine import FIRST_WORD_ID, FakeEngine
+
+
+def test_one_answer_is_all_that_stdout_gets(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["generate", "hello", "--max-tokens", "3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "zero one two\n"
+    assert "prompt 5 tokens, 0 from the cache · 3 new tokens, " in captured.err
+    assert not engine.is_running
+
+
+def test_several_answers_in_order(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", "a", "bc", "a", "--max-tokens", "2", "--n", "2"]) == 0
+    assert capsys.readouterr().out == "\n".join(["zero one\n", "one two\n"] * 3)
+
+
+def test_json_is_one_object_a_line(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", "é", "é", "--json", "--max-tokens", "2"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    choice = {
+        "index": 0,
+        "text": "zero one",
+        "token_ids": [FIRST_WORD_ID, FIRST_WORD_ID + 1],
+        "finish_reason": "length",
+        "stop_reason": None,
+    }
+    usage = {"prompt_tokens": 1, "completion_tokens": 2}
+    assert lines == [
+        {
+            "index": index,
+            "prompt": "é",
+            "choices": [choice],
+            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": 0}},
+        }
+        for index in range(2)
+    ]
+
+
+def test_sampling_flags_reach_the_engine(engine: FakeEngine) -> None:
+    flags = {
+        "max_tokens": 4,
+        "min_tokens": 2,
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "top_k": 3,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "n": 2,
+    }
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
+    assert run(["generate", "x", *arguments, "--stop", "a", "--stop", "b", "--ignore-eos"]) == 0
+    sampling = engine.asked[0]["sampling"]
+    assert {name: getattr(sampling, name) for name in flags} == flags
+    assert sampling.stop == ("a", "b")
+    assert sampling.ignore_eos is True
+
+
+def test_chat_puts_prompts_through_the_template(engine: FakeEngine) -> None:
+    assert run(["generate", "hi", "--chat"]) == 0
+    assert "".join(map(chr, engine.asked[0]["prompt"])) == "<user>hi"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("prompts.txt", "one\n\n  \ntwo words\r\n"),
+        ("prompts.jsonl", '"one"\n{"prompt": "two words\\r", "id": 7}\n'),
+    ],
+)
+def test_prompts_from_a_file(name: str, text: str, tmp_path: Path, engine: FakeEngine) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    assert run(["generate", "--file", str(tmp_path / name)]) == 0
+    assert [str(asked["prompt"]).rstrip("\r") for asked in engine.asked] == ["one", "two words"]
+
+
+def test_prompts_from_stdin(engine: FakeEngine, typed: Callable[[str], None]) -> None:
+    typed("one\ntwo\n")
+    assert run(["generate"]) == 0
+    assert [asked["prompt"] for asked in engine.asked] == ["one", "two"]
+
+
+@pytest.mark.parametrize("line", ["{", "5", '{"text": "x"}', '{"prompt": 5}', "null"])
+def test_a_bad_line_is_refused(
+    line: str, tmp_path: Path, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(f'"fine"\n{line}\n')
+    assert run(["generate", "--file", str(path)]) == 2
+    assert f"file={line!r}: each line must be" in capsys.readouterr().err
+    assert engine.asked == []
+
+
+def test_two_sources_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["generate", "x", "--file", str(tmp_path / "y")]) == 2
+    assert "prompts are given as arguments too" in capsys.readouterr().err
+
+
+def test_a_refused_prompt_ends_the_others(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["generate", "fine", "", "fine too", "--max-tokens", "1"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "zero\n"
+    assert captured.err == "pagoda: error: prompt='': must hold at least one token\n"
+    assert not engine.is_running

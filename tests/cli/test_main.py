@@ -1,0 +1,90 @@
+"""The command line as a whole: what it refuses, and how."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pagoda
+from pagoda.cli.main import run
+from server.fake_engine import FakeEngine, engine_failure
+
+REFUSED = {
+    "a word for a number": (["serve", "--port", "http"], "port='http': must be a whole number"),
+    "a fraction": (["serve", "--max-num-seqs", "1.5"], "max_num_seqs='1.5': must be a whole"),
+    "not a size": (["serve", "--kv-cache-memory-bytes", "2XB"], "kv_cache_memory_bytes='2XB': a"),
+    "zero": (["serve", "--block-size", "0"], "block_size=0: must be"),
+    "NaN": (["serve", "--gpu-memory-utilization", "nan"], "gpu_memory_utilization=nan: "),
+    "a policy": (["serve", "--scheduling-policy", "lifo"], "scheduling_policy='lifo': one of"),
+    "a dtype": (["serve", "--dtype", "int3"], "dtype='int3': one of"),
+    "a port": (["serve", "--port", "70000"], "port=70000: must be between"),
+    "a host": (["serve", "--host", "no such host"], "host='no such host': is no address"),
+    "negative": (["generate", "x", "--temperature", "-1"], "temperature=-1.0: must be at least 0"),
+    "NaN sampling": (["generate", "x", "--top-p", "nan"], "top_p=nan: must be"),
+    "an empty prompt": (["generate", ""], "prompt='': must hold"),
+    "too long a prompt": (["generate", "x" * 100], "prompt='100 tokens': at most 63"),
+    "no prompt": (["generate"], "prompts=[]: give at least one"),
+    "no file": (["generate", "--file", "no/such/file"], "file='no/such/file': No such file"),
+    "a folder": (["generate", "--file", "."], "file='.': Is a directory"),
+    "a flag": (["serve", "--kv-cash"], "No such option: --kv-cash"),
+    "a command": (["server"], "No such command 'server'"),
+    "no value": (["generate", "x", "--stop"], "Option '--stop' requires an argument"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_is_one_line(
+    name: str,
+    engine: FakeEngine,
+    typed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments, message = REFUSED[name]
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    assert line.startswith(f"pagoda: error: {message}")
+
+
+def test_a_broken_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text("{")
+    assert run(["generate", "x", "--model", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    assert line.startswith("pagoda: error: ")
+
+
+def test_an_engine_that_fails_is_one_line(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.fail = engine_failure()
+    assert run(["generate", "a", "b"]) == 1
+    assert capsys.readouterr().err == f"pagoda: error: {engine.fail}\n"
+    assert not engine.is_running
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command}  " in text for command in ("serve", "chat", "generate"))
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"pagoda {pagoda.__version__}\n"
+
+
+def test_the_exit_code_reaches_the_shell() -> None:
+    source = str(Path(pagoda.__file__).parent.parent)
+    script = f"import sys; sys.path.insert(0, {source!r}); from pagoda.cli.main import main; main()"
+    command = [sys.executable, "-c", script, "serve", "--port", "-5"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 2
+    assert result.stderr == "pagoda: error: port=-5: must be between 0 and 65535\n"

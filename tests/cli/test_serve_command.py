@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from pagoda.cli.main import run
+from pagoda.server.listener import listen
+from server.fake_engine import MODEL, FakeEngine
+
+
+def test_a_port_in_use_is_told_before_the_model_loads(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with listen("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        assert run(["serve", "--port", str(port)]) == 2
+    message = f"port={port}: another process listens on 127.0.0.1:{port}"
+    assert capsys.readouterr().err == f"pagoda: error: {message}\n"
+    assert not hasattr(engine, "options")
+
+
+def test_the_application_serves_the_engine(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served: list[str] = []
+
+    def run_once(app: FastAPI, listener: socket.socket) -> None:
+        async def ask() -> None:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+                served.append((await client.get("/v1/models")).json()["data"][0]["id"])
+
+        import asyncio
+
+        asyncio.run(ask())
+        served.append(str(listener.getsockname()[0]))
+
+    monkeypatch.setattr("pagoda.server.run.run", run_once)
+    assert run(["serve", "--port", "0"]) == 0
+    assert served == [MODEL, "127.0.0.1"]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"serving {MODEL} on http://127.0.0.1:" in captured.err
