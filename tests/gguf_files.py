@@ -15,6 +15,7 @@ import gguf
 import numpy as np
 import torch
 import transformers
+
 from checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, VOCAB_SIZE, Case, byte_alphabet
 
 QUANTISABLE = {"intermediate_size": 128}

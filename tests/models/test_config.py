@@ -107,3 +107,6 @@ def test_json_that_cannot_be_read_is_refused_by_the_files_name(tmp_path: Path):
 def test_a_directory_without_a_config_is_refused(tmp_path: Path):
     with refused("the directory holds no config.json"):
         read_directory_config(tmp_path)
+    (tmp_path / "tiny.gguf").touch()
+    with refused("holds no config.json; name the file itself: tiny.gguf"):
+        read_directory_config(tmp_path)

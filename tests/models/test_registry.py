@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import transformers
-from checkpoints import CASES, CONFIGS, SIZES
 
+from checkpoints import CASES, CONFIGS, SIZES
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.registry import ARCHITECTURES, decoder_spec

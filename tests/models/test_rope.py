@@ -41,10 +41,12 @@ def own_rope(head_dim: int, parameters: dict[str, Any], max_model_len: int | Non
     return read_rope(ModelConfig(values), head_dim, 10_000.0, max_model_len)
 
 
-def assert_same(head_dim: int, parameters: dict[str, Any], length: int = 1) -> None:
+def assert_same(
+    head_dim: int, parameters: dict[str, Any], length: int = 1, rtol: float = 1e-6
+) -> None:
     expected, factor = transformers_rope(head_dim, parameters, length)
     spec = own_rope(head_dim, parameters, max_model_len=length).spec
-    np.testing.assert_allclose(spec.inv_freq, expected, rtol=1e-6)
+    np.testing.assert_allclose(spec.inv_freq, expected, rtol=rtol)
     assert spec.attention_factor == pytest.approx(factor, rel=1e-12)
 
 
@@ -80,7 +82,8 @@ def test_llama3(head_dim, theta, factor, original, low, high):
         "high_freq_factor": high,
         "original_max_position_embeddings": original,
     }
-    assert_same(head_dim, parameters)
+    # near the edge of the range that is interpolated the last bit of a wavelength is magnified
+    assert_same(head_dim, parameters, rtol=1e-5)
 
 
 optional = st.fixed_dictionaries(
@@ -136,7 +139,10 @@ def test_dynamic_without_a_limit_is_made_for_the_longest_sequence():
         ({"rope_type": "dynamic", "factor": 2.0}, 2 * LONGEST),
         ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}, LONGEST),
         ({"rope_type": "yarn", "factor": 4.0}, 4 * LONGEST),
-        ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1, "high_freq_factor": 4}, LONGEST),
+        (
+            {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1, "high_freq_factor": 4},
+            LONGEST,
+        ),
     ],
 )
 def test_the_longest_sequence_includes_the_extension(parameters, longest):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoints import CASES, build_model, write_checkpoint
 
+from checkpoints import CASES, build_model, write_checkpoint
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
@@ -154,7 +154,7 @@ Q = "model.layers.2.self_attn.q_proj.weight"
         ),
         (
             {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64)},
-            "model.layers.0.self_attn.q_proj.bias=(64,): the model that the config describes has no",
+            "model.layers.0.self_attn.q_proj.bias=(64,): the model that the config describes",
         ),
         (
             {"model.layers.4.input_layernorm.weight": torch.zeros(64)},

@@ -134,5 +134,7 @@ def read_directory_config(directory: Path) -> ModelConfig:
     """The config of a model directory in the Hugging Face form."""
     path = directory / CONFIG_FILE
     if not path.is_file():
-        raise ModelError("model", str(directory), f"the directory holds no {CONFIG_FILE}")
+        found = ", ".join(sorted(file.name for file in directory.glob("*.gguf")))
+        advice = f"; name the file itself: {found}" if found else ""
+        raise ModelError("model", str(directory), f"the directory holds no {CONFIG_FILE}{advice}")
     return ModelConfig(read_json(path))

@@ -106,7 +106,7 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
         )
     tokens = _strings(own, "tokens")
     backend, add_bos = _BUILDERS[kind](own, tokens)
-    _add_whole_tokens(backend, tokens, own.get("token_type", ()))
+    _add_whole_tokens(backend, tokens, own.get("token_type", []))
     _add_ends(backend, own, tokens, add_bos)
     return GGUFTokenizer(
         backend=backend,
@@ -203,11 +203,13 @@ def _bpe(tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: An
 def _add_whole_tokens(backend: Tokenizer, tokens: Sequence[str], kinds: Sequence[int]) -> None:
     """Tokens that are matched before text is split: control tokens, which decoding may skip, and
     those a user defined."""
-    added = zip(tokens, kinds, strict=False)
-    marked = [(token, kind) for token, kind in added if kind in (_CONTROL, _USER_DEFINED)]
-    for token, kind in marked:
-        whole = AddedToken(token, normalized=False, special=kind == _CONTROL)
-        (backend.add_special_tokens if kind == _CONTROL else backend.add_tokens)([whole])
+    if type(kinds) is not list:
+        raise ModelError("tokenizer.ggml.token_type", kinds, "must be a list of numbers")
+    for token, kind in zip(tokens, kinds, strict=False):
+        if kind == _CONTROL:
+            backend.add_special_tokens([AddedToken(token, normalized=False)])
+        elif kind == _USER_DEFINED:
+            backend.add_tokens([AddedToken(token, normalized=False)])
 
 
 def _add_ends(

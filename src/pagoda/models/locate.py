@@ -39,7 +39,7 @@ def locate(model: str | None = None) -> ModelFiles:
     if model is None or model == DEFAULT_MODEL:
         return _default_model()
     path = Path(model).expanduser()
-    if path.is_dir():
+    if model and path.is_dir():
         return ModelFiles("directory", path, path.resolve().name)
     if path.is_file():
         if path.suffix != ".gguf":

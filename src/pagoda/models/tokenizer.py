@@ -68,7 +68,9 @@ class Tokenizer:
         # the template is a program in the model's files: what it raises cannot be foreseen
         except Exception as error:
             raise InvalidRequestError(
-                "messages", messages, f"the model's chat template refuses them: {error}"
+                "messages",
+                messages,
+                f"the model's chat template refuses them: {_first_line(error)}",
             ) from error
         return self._encode(prompt, "messages", add_special_tokens=False)
 
@@ -96,8 +98,9 @@ def _read_directory(path: Path) -> Loaded:
         template = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError("model", str(path), f"its tokenizer cannot be read: {reason}") from error
+        raise ModelError(
+            "model", str(path), f"its tokenizer cannot be read: {_first_line(error)}"
+        ) from error
     if getattr(template, "backend_tokenizer", None) is None:
         raise ModelError("model", str(path), "its tokenizer has no fast form (tokenizer.json)")
     eos = _generation_eos(path)
@@ -107,6 +110,10 @@ def _read_directory(path: Path) -> Loaded:
 
 
 _READERS = {"directory": _read_directory, "gguf": _read_gguf}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _generation_eos(path: Path) -> Iterable[int]:

@@ -1,0 +1,197 @@
+"""GGUF files: metadata, tensors of every quantisation, damage."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoints import CASES, build_model
+from gguf_files import GGML, quantisable, write_gguf
+from pagoda.errors import ModelError, UnsupportedModelError
+from pagoda.models import gguf_checkpoint
+from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_checkpoint import GGUFCheckpoint
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import locate
+
+CASE = quantisable(CASES["llama-gqa"])
+FAMILIES = ["llama-gqa", "llama-attention-bias", "llama-tied", "qwen2", "qwen3-bias", "smollm3"]
+
+
+def refused(match: str):
+    return pytest.raises(ModelError, match=re.escape(match))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", build_model(CASE))
+
+
+def test_metadata_and_tensors_are_read_as_the_official_reader_does(path):
+    own, official = GGUFFile(path), gguf.GGUFReader(path)
+    fields = {
+        name: field.contents()
+        for name, field in official.fields.items()
+        if not name.startswith("GGUF.")
+    }
+    assert dict(own.metadata) == fields
+    assert set(own.tensors) == {tensor.name for tensor in official.tensors}
+    for tensor in official.tensors:
+        found = own.tensors[tensor.name]
+        assert found.shape == tuple(tensor.shape.tolist())[::-1]
+        assert found.type == tensor.tensor_type
+        assert found.offset == tensor.data_offset
+        assert found.size_bytes == tensor.n_bytes
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_file_loads_to_the_weights_it_was_made_of(name, tmp_path):
+    model = build_model(CASES[name])
+    model.save_pretrained(tmp_path)
+    files = locate(str(write_gguf(tmp_path / "tiny.gguf", model)))
+    spec, reference = load_spec(files), locate(str(tmp_path))
+    weights = load_weights(files, spec, "float32")
+    expected = load_weights(reference, load_spec(reference), "float32")
+    assert spec.layers == load_spec(reference).layers
+    assert spec.tie_word_embeddings == (weights.lm_head is weights.embedding)
+    assert torch.equal(weights.embedding, expected.embedding)
+    assert torch.equal(weights.lm_head, expected.lm_head)
+    assert torch.equal(weights.final_norm, expected.final_norm)
+    for own, other in zip(weights.layers, expected.layers, strict=True):
+        for field in own.__dataclass_fields__:
+            left, right = getattr(own, field), getattr(other, field)
+            assert (left is None) == (right is None)
+            assert left is None or torch.equal(left, right)
+
+
+QUANTISATIONS = [GGML.F16, GGML.BF16, GGML.Q4_0, GGML.Q4_1, GGML.Q5_0, GGML.Q5_1, GGML.Q8_0]
+
+
+@pytest.mark.parametrize("quantisation", QUANTISATIONS)
+@pytest.mark.parametrize("chunk_values", [64, 1000, 1 << 20])
+def test_every_quantisation_is_undone_in_chunks_of_any_size(
+    quantisation, chunk_values, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(gguf_checkpoint, "_CHUNK_VALUES", chunk_values)
+    model = build_model(CASE)
+    files = locate(str(write_gguf(tmp_path / "q.gguf", model, quantisation=quantisation)))
+    weights = load_weights(files, load_spec(files), "float32")
+    state = model.state_dict()
+    for index, layer in enumerate(weights.layers):
+        prefix = f"model.layers.{index}."
+        expected = {
+            "qkv": [f"self_attn.{name}_proj" for name in "qkv"],
+            "o": ["self_attn.o_proj"],
+            "gate_up": ["mlp.gate_proj", "mlp.up_proj"],
+            "down": ["mlp.down_proj"],
+        }
+        for field, modules in expected.items():
+            # a row is quantised by itself, so the order of rows does not matter
+            rows = [roundtrip(state[f"{prefix}{name}.weight"], quantisation) for name in modules]
+            assert torch.equal(getattr(layer, field), torch.cat(rows))
+    assert torch.equal(
+        weights.embedding, roundtrip(state["model.embed_tokens.weight"], quantisation)
+    )
+
+
+def roundtrip(weight: torch.Tensor, quantisation: gguf.GGMLQuantizationType) -> torch.Tensor:
+    """What is left of a weight that was quantised."""
+    stored = gguf.quants.quantize(weight.numpy(), quantisation)
+    return torch.from_numpy(gguf.quants.dequantize(stored, quantisation).copy())
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "dtype"),
+    [
+        (GGML.F32, "float32"),
+        (GGML.F16, "float16"),
+        (GGML.BF16, "bfloat16"),
+        (GGML.Q4_1, "bfloat16"),
+    ],
+)
+def test_the_dtype_is_that_of_the_matrices_or_bfloat16(quantisation, dtype, tmp_path):
+    path = write_gguf(tmp_path / "q.gguf", build_model(CASE), quantisation=quantisation)
+    assert load_spec(locate(str(path))).dtype == dtype
+
+
+def test_a_quantisation_that_cannot_be_undone_is_named(tmp_path):
+    path = tmp_path / "q.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("a", np.zeros((2, 40), dtype=np.uint8), raw_dtype=GGML.Q8_1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    source = GGUFCheckpoint(GGUFFile(path))
+    with pytest.raises(UnsupportedModelError, match="a='Q8_1': this quantisation is not covered"):
+        source.read("a", torch.empty(2, 32))
+
+
+def header(num_tensors: int = 0, num_entries: int = 0, version: int = 3) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", version, num_tensors, num_entries)
+
+
+def string(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def tensor(dims: list[int], kind: int, offset: int = 0) -> bytes:
+    return string("t") + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"", "the file is empty"),
+        (b"GG", "is truncated: its metadata goes on past byte 4"),
+        (b"PK\x03\x04" + bytes(40), "does not start with GGUF"),
+        (header(version=1), "tiny.gguf version=1: covered are (2, 3)"),
+        (header(num_entries=1 << 60), "is truncated"),
+        (header(num_tensors=1 << 60), "is truncated"),
+        (header(num_entries=1) + struct.pack("<Q", 1 << 62), "is truncated"),
+        (header(num_entries=1) + string("k") + struct.pack("<I", 99), "unknown type 99"),
+        (
+            header(num_entries=1) + string("k") + struct.pack("<IIQ", 9, 4, 1 << 61),
+            "is truncated or damaged",
+        ),
+        (header(num_entries=1) + string("k") + struct.pack("<IIQ", 9, 8, 1 << 61), "is truncated"),
+        (
+            header(num_entries=1)
+            + string("k")
+            + struct.pack("<I", 9)
+            + struct.pack("<IQ", 9, 1) * 9999,
+            "is truncated or damaged",
+        ),
+        (
+            header(num_entries=1) + struct.pack("<Q", 1) + b"\xff" + struct.pack("<IB", 0, 0),
+            "is truncated or damaged",
+        ),
+        (header(num_tensors=1) + tensor([32, 2], 0), "is truncated: tensor t ends at byte"),
+        (header(num_tensors=1) + tensor([1 << 40, 1 << 40], 0), "is truncated: tensor t ends"),
+        (header(num_tensors=1) + tensor([33, 2], 8) + bytes(999), "not whole blocks of Q8_0"),
+        (header(num_tensors=1) + tensor([], 0) + bytes(999), "not whole blocks of F32"),
+        (header(num_tensors=1) + tensor([32, 2], 999) + bytes(999), "t type=999"),
+    ],
+)
+def test_a_damaged_file_is_refused(data, match, tmp_path):
+    damaged = tmp_path / "tiny.gguf"
+    damaged.write_bytes(data)
+    with refused(match):
+        GGUFFile(damaged)
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_a_file_truncated_anywhere_is_refused_by_name(path, share):
+    data = path.read_bytes()
+    cut = path.with_name("cut.gguf")
+    cut.write_bytes(data[: int(len(data) * share)])
+    with refused("cut.gguf"):
+        GGUFFile(cut)

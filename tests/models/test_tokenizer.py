@@ -1,0 +1,181 @@
+"""Text to tokens, chats to prompts, for directories and GGUF files alike."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoints import CASES, SPECIAL_TOKENS, build_model, write_checkpoint, write_tokenizer
+from gguf_files import MERGED, write_gguf
+from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.models.locate import locate
+from pagoda.models.tokenizer import Tokenizer
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Naïve? 🙂"},
+]
+
+
+def refused(match: str):
+    return pytest.raises(InvalidRequestError, match=re.escape(match))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> dict[str, str]:
+    """A checkpoint of each kind, with the same model."""
+    root = tmp_path_factory.mktemp("models")
+    case = CASES["llama-gqa"]
+    return {
+        "directory": str(write_checkpoint(root / "tiny", case)),
+        "gguf": str(write_gguf(root / "tiny.gguf", build_model(case))),
+    }
+
+
+@pytest.fixture(scope="module", params=["directory", "gguf"])
+def tokenizer(request, places) -> Tokenizer:
+    return Tokenizer(locate(places[request.param]))
+
+
+@given(text=st.text())
+def test_text_comes_back_from_its_tokens(tokenizer, text):
+    token_ids = tokenizer.encode(text)
+    assert tokenizer.decode(token_ids) == text
+    assert all(0 <= token_id < tokenizer.vocab_size for token_id in token_ids)
+
+
+def test_tokens_are_bytes(tokenizer):
+    assert tokenizer.encode("a€") == [97, 0xE2, 0x82, 0xAC]
+    assert tokenizer.decode([0xE2, 0x82]) == "\N{REPLACEMENT CHARACTER}"
+    assert tokenizer.backend.get_vocab_size() == tokenizer.vocab_size
+
+
+def test_special_tokens_are_skipped_unless_wanted(tokenizer):
+    token_ids = tokenizer.encode("a<|im_end|>b")
+    assert token_ids == [97, 256 + SPECIAL_TOKENS.index("<|im_end|>"), 98]
+    assert tokenizer.decode(token_ids) == "ab"
+    assert tokenizer.decode(token_ids, skip_special_tokens=False) == "a<|im_end|>b"
+
+
+def test_a_chat_becomes_the_prompt_of_the_template(tokenizer):
+    start = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nNaïve? 🙂<|im_end|>\n"
+    for add, end in ((True, "<|im_start|>assistant\n"), (False, "")):
+        token_ids = tokenizer.chat(CHAT, add_generation_prompt=add)
+        assert tokenizer.decode(token_ids, skip_special_tokens=False) == start + end
+        assert token_ids == tokenizer.encode(start + end)
+
+
+@pytest.mark.parametrize(
+    ("messages", "match"),
+    [
+        ([], "messages=[]: must be a list of messages, not empty"),
+        (["hello"], "messages=['hello']: must be a list of messages"),
+        ([{"role": "alien", "content": "x"}], "refuses them: unknown role alien"),
+        ([{"role": "user"}], "refuses them: "),
+        ([{"role": "user", "content": ["x"]}], "refuses them: "),
+        ([{"content": "x"}], "refuses them: "),
+        ([{"role": "user", "content": "\ud800"}], "must be valid Unicode text"),
+    ],
+)
+def test_messages_that_the_template_refuses_are_the_callers_to_mend(tokenizer, messages, match):
+    with refused(match) as caught:
+        tokenizer.chat(messages)
+    assert caught.value.field == "messages"
+
+
+def test_text_that_is_no_unicode_is_refused(tokenizer):
+    with refused("prompt='a\\ud800': must be valid Unicode text"):
+        tokenizer.encode("a\ud800")
+
+
+def test_a_model_without_a_template_has_no_chat(tmp_path):
+    write_checkpoint(tmp_path, CASES["llama-gqa"])
+    (tmp_path / "chat_template.jinja").unlink()
+    with refused("the model has no chat template"):
+        Tokenizer(locate(str(tmp_path))).chat(CHAT)
+    path = write_gguf(
+        tmp_path / "tiny.gguf", build_model(CASES["qwen2"]), without=("tokenizer.chat_template",)
+    )
+    with refused("the model has no chat template"):
+        Tokenizer(locate(str(path))).chat(CHAT)
+
+
+def test_a_bos_token_is_added_to_a_text_and_left_to_the_template_in_a_chat(tmp_path):
+    path = write_gguf(
+        tmp_path / "tiny.gguf",
+        build_model(CASES["llama-gqa"]),
+        metadata={"tokenizer.ggml.add_bos_token": True},
+    )
+    tokenizer = Tokenizer(locate(str(path)))
+    assert tokenizer.encode("a") == [256, 97]
+    assert tokenizer.chat(CHAT)[0] == 256 + SPECIAL_TOKENS.index("<|im_start|>")
+    assert tokenizer.decode([256, 97]) == "a"
+
+
+def test_the_directory_and_the_file_agree_on_more_than_the_merge(places):
+    directory, file = (Tokenizer(locate(place)) for place in places.values())
+    assert directory.eos_token_ids == file.eos_token_ids == {257}
+    text = "No merges in this: 123 żółć <|im_start|>\n"
+    assert directory.encode(text) == file.encode(text)
+    assert file.encode(MERGED) == [260]
+    assert file.vocab_size == 288
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("generation_config.json", {"eos_token_id": [258, 259]}, {257, 258, 259}),
+        ("generation_config.json", {"eos_token_id": 259}, {257, 259}),
+        ("generation_config.json", {}, {257}),
+        ("config.json", {"eos_token_id": [258]}, {257, 258}),
+    ],
+)
+def test_an_answer_ends_at_any_of_the_models_eos_tokens(name, values, expected, tmp_path):
+    write_tokenizer(tmp_path)
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / name).write_text(json.dumps({**config, **values}))
+    assert Tokenizer(locate(str(tmp_path))).eos_token_ids == expected
+
+
+def test_an_eos_token_that_is_no_id_is_refused(tmp_path):
+    write_checkpoint(tmp_path, CASES["llama-gqa"])
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": "</s>"}')
+    with pytest.raises(ModelError, match=r"generation_config\.json eos_token_id='</s>'"):
+        Tokenizer(locate(str(tmp_path)))
+
+
+def test_a_limit_on_length_in_the_file_does_not_cut_prompts(tmp_path):
+    write_checkpoint(tmp_path, CASES["llama-gqa"])
+    path = tmp_path / "tokenizer.json"
+    state = json.loads(path.read_text())
+    state["truncation"] = {
+        "direction": "Right",
+        "max_length": 4,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    path.write_text(json.dumps(state))
+    assert len(Tokenizer(locate(str(tmp_path))).encode("a" * 50)) == 50
+
+
+@pytest.mark.parametrize("broken", [None, "{", "{}"])
+def test_a_missing_or_broken_tokenizer_is_refused(broken, tmp_path):
+    write_checkpoint(tmp_path, CASES["llama-gqa"], tokenizer=False)
+    if broken is not None:
+        (tmp_path / "tokenizer.json").write_text(broken)
+    with pytest.raises(ModelError, match="its tokenizer cannot be read"):
+        Tokenizer(locate(str(tmp_path)))
+
+
+def test_the_directory_is_tokenised_as_transformers_does(places):
+    own = Tokenizer(locate(places["directory"]))
+    other = transformers.AutoTokenizer.from_pretrained(places["directory"])
+    assert own.encode("Hello, world") == other.encode("Hello, world")
+    rendered = other.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
+    assert own.decode(own.chat(CHAT), skip_special_tokens=False) == rendered
