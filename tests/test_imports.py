@@ -24,7 +24,7 @@ MUST_NOT_LOAD = {
     "pagoda.request": (*HEAVY, *WEB, "numpy"),
     "pagoda.cache": (*HEAVY, *WEB),
     "pagoda.models.config": (*HEAVY, *WEB),
-    "pagoda.cli.main": (*HEAVY, "fastapi", "uvicorn", "numpy"),
+    "pagoda.cli.main": (*HEAVY, "fastapi", "uvicorn"),
 }
 
 # A room joins when its folder is there.

@@ -1,0 +1,172 @@
+"""The server over the default model: what a client sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.llm import build_engine
+from pagoda.engine.options import EngineOptions
+from pagoda.server.app import create_app
+from server.sse import chat_text, completion_text, events_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.model]
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+MODEL = "SmolLM2-135M-Instruct"
+MAX_MODEL_LEN = 1024
+PARIS = {
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "temperature": 0,
+    "max_tokens": 32,
+}
+
+BAD = [
+    (COMPLETIONS, {"prompt": ""}, "prompt"),
+    (COMPLETIONS, {"prompt": []}, "prompt"),
+    (COMPLETIONS, {"prompt": [49152]}, "prompt"),
+    (COMPLETIONS, {"prompt": [-1]}, "prompt"),
+    (COMPLETIONS, {"prompt": [1] * MAX_MODEL_LEN}, "prompt"),
+    (COMPLETIONS, {"prompt": "word " * 2 * MAX_MODEL_LEN}, "prompt"),
+    (COMPLETIONS, {"prompt": "x", "temperature": -1}, "temperature"),
+    (COMPLETIONS, {"prompt": "x", "n": 10**9}, "n"),
+    (COMPLETIONS, {"prompt": "x", "logprobs": 10**6}, "logprobs"),
+    (COMPLETIONS, {"prompt": "x", "stop_token_ids": [10**6]}, "stop_token_ids"),
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"1000000": 1}}, "logit_bias"),
+    (COMPLETIONS, {"prompt": {"a": 1}}, "prompt"),
+    (CHAT, {"messages": []}, "messages"),
+    (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}, "messages"),
+    (CHAT, {**PARIS, "tools": [{"type": "function"}]}, "tools"),
+]
+
+
+@pytest.fixture(scope="module")
+def real_engine() -> Iterator[AsyncEngine]:
+    options = EngineOptions(
+        dtype="float32", kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN
+    )
+    engine = AsyncEngine(build_engine(options))
+    engine.start()
+    yield engine
+    asyncio.run(engine.shutdown())
+
+
+@pytest.fixture
+async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(real_engine))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://server", timeout=120
+    ) as client:
+        yield client
+
+
+async def posted(server: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:
+    response = await server.post(url, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def test_the_capital_of_france_comes_from_the_cache_the_second_time(
+    server: httpx.AsyncClient,
+) -> None:
+    first = await posted(server, CHAT, PARIS)
+    again = await posted(server, CHAT, PARIS)
+    assert first["model"] == MODEL
+    [choice] = first["choices"]
+    assert "Paris" in choice["message"]["content"]
+    assert choice["finish_reason"] == "stop"
+    assert again["choices"] == first["choices"]
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    other = await posted(server, CHAT, {**PARIS, "cache_salt": "another"})
+    assert other["choices"] == first["choices"]
+    assert other["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{}, {"n": 2, "temperature": 1, "seed": 7}, {"logprobs": True, "top_logprobs": 2}],
+    ids=["greedy", "two seeded choices", "logprobs"],
+)
+async def test_a_streamed_chat_equals_a_whole_one(
+    extra: dict[str, Any], server: httpx.AsyncClient
+) -> None:
+    body = {**PARIS, "max_tokens": 12, **extra}
+    whole = await posted(server, CHAT, body)
+    stream = await server.post(
+        CHAT, json={**body, "stream": True, "stream_options": {"include_usage": True}}
+    )
+    *events, last = events_of(stream.text)
+    for choice in whole["choices"]:
+        index = choice["index"]
+        parts = [c for event in events for c in event["choices"] if c["index"] == index]
+        assert chat_text(events, index) == choice["message"]["content"]
+        assert parts[-1]["finish_reason"] == choice["finish_reason"]
+        if choice["logprobs"]:
+            content = [token for part in parts[1:] for token in part["logprobs"]["content"]]
+            assert content == choice["logprobs"]["content"]
+    assert last["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+
+
+async def test_text_and_token_ids_are_the_same_prompt(
+    server: httpx.AsyncClient, real_engine: AsyncEngine
+) -> None:
+    text = "Once upon a time, in a far away"
+    token_ids = real_engine.engine.tokenizer.encode(text)
+    body = {"prompt": [text, text], "temperature": 0, "max_tokens": 8, "logprobs": 1}
+    from_text = await posted(server, COMPLETIONS, body)
+    from_ids = await posted(server, COMPLETIONS, {**body, "prompt": [token_ids, token_ids]})
+    assert from_ids["choices"] == from_text["choices"]
+    first, second = from_text["choices"]
+    assert first["text"] == second["text"] == "".join(first["logprobs"]["tokens"])
+    assert from_text["usage"]["completion_tokens"] == 16
+
+
+async def test_stop_strings_and_prompt_logprobs(server: httpx.AsyncClient) -> None:
+    body = {"prompt": "1, 2, 3, 4, 5, 6, 7, 8,", "temperature": 0, "max_tokens": 20}
+    whole = await posted(server, COMPLETIONS, body)
+    assert " 12," in whole["choices"][0]["text"]
+    stopped = await posted(server, COMPLETIONS, {**body, "stop": [" 12"], "prompt_logprobs": 1})
+    [choice] = stopped["choices"]
+    assert choice["text"] == whole["choices"][0]["text"].split(" 12")[0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", " 12")
+    first, *others = choice["prompt_logprobs"]
+    assert first is None
+    assert len(others) == stopped["usage"]["prompt_tokens"] - 1
+    assert all(entry for entry in others)
+
+
+async def test_bad_input_does_not_disturb_a_running_stream(server: httpx.AsyncClient) -> None:
+    body = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 32, "ignore_eos": True}
+    alone = (await posted(server, COMPLETIONS, body))["choices"][0]["text"]
+    running = asyncio.create_task(server.post(COMPLETIONS, json={**body, "stream": True}))
+    refused = await asyncio.gather(*(server.post(url, json=bad) for url, bad, _ in BAD))
+    for (_, bad, field), response in zip(BAD, refused, strict=True):
+        assert response.status_code == 400, (bad, response.text)
+        assert response.json()["error"]["param"] == field
+    assert completion_text(events_of((await running).text)) == alone
+
+
+async def test_metrics_tell_what_the_engine_did(server: httpx.AsyncClient) -> None:
+    await posted(server, CHAT, PARIS)
+    async with asyncio.timeout(60):
+        while (figures := await metrics_of(server))["num_requests_running"]:
+            await asyncio.sleep(0.01)
+    assert figures["prefix_cache_queries_total"] > figures["prefix_cache_hits_total"] > 0
+    assert figures["generation_tokens_total"] > 0
+    assert figures["kv_cache_usage_perc"] == 0
+
+
+async def metrics_of(server: httpx.AsyncClient) -> dict[str, float]:
+    """Figures by name, without prefix and labels."""
+    lines = (await server.get("/metrics")).text.splitlines()
+    return {
+        line.split("{")[0].removeprefix("pagoda:"): float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith("pagoda:")
+    }
