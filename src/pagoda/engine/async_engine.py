@@ -9,6 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
@@ -132,7 +133,7 @@ class AsyncEngine:
                 if output.finished:
                     del self._streams[output.request_id]
         for loop, batch in deliveries.items():
-            _call(loop, lambda batch=batch: _deliver(batch))
+            _call(loop, partial(_deliver, batch))
 
     def _add(self, request: Request, prompt: str | None, stream: _Stream) -> None:
         try:

@@ -62,9 +62,7 @@ class Engine:
         Raises `InvalidRequestError` if its id is in use.
         """
         sequences = self.scheduler.add(request)
-        self._assemblers[request.request_id] = Assembler(
-            request, prompt, sequences, self.tokenizer
-        )
+        self._assemblers[request.request_id] = Assembler(request, prompt, sequences, self.tokenizer)
         self._prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:

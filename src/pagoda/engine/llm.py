@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
+from pagoda.models.weights import DecoderWeights
 from pagoda.planning import plan_capacity
 from pagoda.request import Request, SamplingParams
 from pagoda.scheduling import Scheduler
@@ -41,59 +43,93 @@ Message = Mapping[str, str]
 """One turn of a conversation: `role` and `content`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model in memory, which several engines may share."""
+
+    name: str
+    spec: DecoderSpec
+    weights: DecoderWeights
+    tokenizer: Tokenizer
+    max_model_len: int
+    dtype: str
+
+
 def build_engine(options: EngineOptions, on_load: OnLoad | None = None) -> Engine:
     """Load the model, allocate the cache and connect everything.
 
-    Raises `ModelError`, `InvalidOptionError` or `CapacityError`, each before anything large is
-    allocated that the refusal could have spared.
+    Raises `ModelError`, `InvalidOptionError` or `CapacityError`.
     """
-    started = time.perf_counter()
-    torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
+    return connect(load_model(options, on_load), options)
+
+
+def load_model(options: EngineOptions, on_load: OnLoad | None = None) -> Model:
+    """Everything about the model that `options` name, its weights in memory.
+
+    Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
+    weights are loaded wherever that can be told.
+    """
     files = locate(options.model)
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
     dtype = _dtype(options, spec)
     tokenizer = Tokenizer(files)
-    weights = load_weights(files, spec, dtype, on_load)
-
-    ready = time.perf_counter()
-    capacity = plan_capacity(
-        spec.cache_spec(options.block_size, dtype),
-        available_bytes=kv_cache_bytes(options),
+    return Model(
+        name=options.served_model_name or files.name,
+        spec=spec,
+        weights=load_weights(files, spec, dtype, on_load),
+        tokenizer=tokenizer,
         max_model_len=max_model_len,
+        dtype=dtype,
+    )
+
+
+def connect(model: Model, options: EngineOptions) -> Engine:
+    """An engine for a model in memory: allocates the cache and wires the rooms together.
+
+    Raises `CapacityError` if one request of the longest length does not fit into the cache.
+    """
+    started = time.perf_counter()
+    torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
+    capacity = plan_capacity(
+        model.spec.cache_spec(options.block_size, model.dtype),
+        available_bytes=kv_cache_bytes(options),
+        max_model_len=model.max_model_len,
         num_blocks_override=options.num_gpu_blocks_override,
     )
     for line in capacity.log_lines("CPU"):
         logger.info(line)
     storage = KVStorage(capacity.spec, capacity.num_blocks)
-    executor = Executor(spec, weights, storage, max_model_len)
+    executor = Executor(model.spec, model.weights, storage, model.max_model_len)
     executor.warm_up()
     cache = CacheManager(
         capacity.num_blocks,
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
-        codec=dtype,
+        codec=model.dtype,
     )
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=options.max_num_batched_tokens,
         max_num_seqs=options.max_num_seqs,
-        max_model_len=max_model_len,
+        max_model_len=model.max_model_len,
         policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
     )
     intake = Intake(
-        tokenizer, vocab_size=spec.vocab_size, max_model_len=max_model_len, seed=options.seed
+        model.tokenizer,
+        vocab_size=model.spec.vocab_size,
+        max_model_len=model.max_model_len,
+        seed=options.seed,
     )
     logger.info(
         "init engine (profile, create kv cache, warmup model) took %.2f s",
-        time.perf_counter() - ready,
+        time.perf_counter() - started,
     )
-    logger.info("engine ready in %.2f s", time.perf_counter() - started)
     return Engine(
-        model_name=options.served_model_name or files.name,
-        max_model_len=max_model_len,
-        tokenizer=tokenizer,
+        model_name=model.name,
+        max_model_len=model.max_model_len,
+        tokenizer=model.tokenizer,
         intake=intake,
         scheduler=scheduler,
         runner=Runner(executor),
@@ -135,7 +171,17 @@ class LLM:
             checked = EngineOptions(model=model, **options)
         except TypeError as error:
             raise InvalidOptionError("options", sorted(options), str(error)) from None
-        self.engine = build_engine(checked)
+        self._open(build_engine(checked))
+
+    @classmethod
+    def from_engine(cls, engine: Engine) -> LLM:
+        """An `LLM` over an engine that is already there."""
+        llm = cls.__new__(cls)
+        llm._open(engine)
+        return llm
+
+    def _open(self, engine: Engine) -> None:
+        self.engine = engine
         self._ids = itertools.count()
         self._streams: dict[str, deque[RequestOutput]] = {}
 
