@@ -111,6 +111,17 @@ def test_a_truncated_file_is_refused_by_name(share, max_shard_size, tmp_path):
         load_weights(files, spec, "float32")
 
 
+@pytest.mark.parametrize("padding", range(8))
+def test_tensors_may_begin_at_any_byte(padding, tmp_path):
+    values = torch.arange(6, dtype=torch.float32)
+    text = json.dumps({"a": entry("F32", [3, 2], 0, 24)}).encode() + b" " * padding
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + values.numpy().tobytes())
+    target = torch.empty(3, 2)
+    SafetensorsCheckpoint(tmp_path).read("a", target)
+    assert torch.equal(target.flatten(), values)
+
+
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with refused("the file is empty"):

@@ -10,7 +10,6 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, trainers
-from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from gguf_files import tokenizer_keys
 from pagoda.errors import ModelError, UnsupportedModelError
@@ -78,11 +77,6 @@ def test_each_splitting_cuts_as_its_models_were_trained(pre, expected):
 
 def test_a_file_that_names_no_splitting_cuts_as_gpt2():
     assert pieces(byte_level(None), SAMPLE) == pieces(byte_level("gpt-2"), SAMPLE)
-
-
-def test_the_splitting_of_qwen2_is_that_of_its_own_tokenizer():
-    (pattern,) = SPLITTINGS["qwen2"].patterns
-    assert pattern == PRETOKENIZE_REGEX
 
 
 def test_merges_are_applied_and_control_tokens_stand_alone():

@@ -164,6 +164,12 @@ def test_a_limit_on_length_in_the_file_does_not_cut_prompts(tmp_path):
     assert len(Tokenizer(locate(str(tmp_path))).encode("a" * 50)) == 50
 
 
+def test_a_tokenizer_class_without_a_backend_gives_way_to_tokenizer_json(places, monkeypatch):
+    expected = Tokenizer(locate(places["directory"])).chat(CHAT)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: object())
+    assert Tokenizer(locate(places["directory"])).chat(CHAT) == expected
+
+
 @pytest.mark.parametrize("broken", [None, "{", "{}"])
 def test_a_missing_or_broken_tokenizer_is_refused(broken, tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"], tokenizer=False)

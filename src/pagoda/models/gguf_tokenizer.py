@@ -205,11 +205,17 @@ def _add_whole_tokens(backend: Tokenizer, tokens: Sequence[str], kinds: Sequence
     those a user defined."""
     if type(kinds) is not list:
         raise ModelError("tokenizer.ggml.token_type", kinds, "must be a list of numbers")
-    for token, kind in zip(tokens, kinds, strict=False):
-        if kind == _CONTROL:
-            backend.add_special_tokens([AddedToken(token, normalized=False)])
-        elif kind == _USER_DEFINED:
-            backend.add_tokens([AddedToken(token, normalized=False)])
+    for wanted, add in (
+        (_CONTROL, backend.add_special_tokens),
+        (_USER_DEFINED, backend.add_tokens),
+    ):
+        add(
+            [
+                AddedToken(token, normalized=False)
+                for token, kind in zip(tokens, kinds, strict=False)
+                if kind == wanted
+            ]
+        )
 
 
 def _add_ends(

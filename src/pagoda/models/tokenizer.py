@@ -67,10 +67,9 @@ class Tokenizer:
             )
         # the template is a program in the model's files: what it raises cannot be foreseen
         except Exception as error:
+            reason = _first_line(error)
             raise InvalidRequestError(
-                "messages",
-                messages,
-                f"the model's chat template refuses them: {_first_line(error)}",
+                "messages", messages, f"the model's chat template refuses them: {reason}"
             ) from error
         return self._encode(prompt, "messages", add_special_tokens=False)
 
@@ -94,15 +93,17 @@ def _read_gguf(path: Path) -> Loaded:
 
 
 def _read_directory(path: Path) -> Loaded:
+    local: Any = {"local_files_only": True, "trust_remote_code": False}
     try:
-        template = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+        template: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
+        if getattr(template, "backend_tokenizer", None) is None:
+            # a family's own class may come without the library's form: take tokenizer.json as it is
+            template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
         raise ModelError(
             "model", str(path), f"its tokenizer cannot be read: {_first_line(error)}"
         ) from error
-    if getattr(template, "backend_tokenizer", None) is None:
-        raise ModelError("model", str(path), "its tokenizer has no fast form (tokenizer.json)")
     eos = _generation_eos(path)
     if template.eos_token_id is not None:
         eos = [*eos, template.eos_token_id]
