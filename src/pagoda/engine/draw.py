@@ -97,9 +97,11 @@ def draw_ranks(
     exp((logit - largest) / temperature), and rows that keep more are left unresolved.
     """
     width = values.shape[1]
-    weights = ((values - values[:, :1]) / filters.temperature[:, None]).exp_()
+    weights = (values - values[:, :1]).div_(filters.temperature[:, None]).exp_()
     cumulative = weights.cumsum(1, dtype=torch.float64)
-    by_min_p = (weights >= filters.min_p[:, None]).sum(1)
+    by_min_p = torch.full_like(filters.top_k, width)
+    if filters.min_p.any():
+        by_min_p = (weights >= filters.min_p[:, None]).sum(1)
     kept = torch.minimum(filters.top_k, by_min_p).clamp_(max=width)
     mass = cumulative.gather(1, kept[:, None] - 1)
     resolved = torch.ones_like(kept, dtype=torch.bool)
