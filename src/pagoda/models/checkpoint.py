@@ -23,6 +23,7 @@ import torch
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import read_json
 from pagoda.models.mapped import map_file, release_pages
+from pagoda.models.rows import copy_rows
 
 INDEX_FILE = "model.safetensors.index.json"
 
@@ -79,6 +80,10 @@ class SafetensorsCheckpoint:
         stored = torch.frombuffer(
             tensor.data, dtype=dtype, count=math.prod(tensor.shape), offset=tensor.start
         ).view(tensor.shape)
+        if tensor.size_bytes <= _CHUNK_BYTES:
+            copy_rows(stored, target)
+            release_pages(tensor.data, tensor.start, tensor.size_bytes)
+            return
         row_bytes = tensor.size_bytes // tensor.shape[0]
         step = max(1, _CHUNK_BYTES // row_bytes)
         for first in range(0, tensor.shape[0], step):

@@ -12,6 +12,7 @@ import torch
 
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_config import gguf_architecture
+from pagoda.models.rows import copy_rows
 
 Values = npt.NDArray[np.float32]
 
@@ -43,15 +44,15 @@ class GGUFCheckpoint:
     ) -> None:
         """De-quantise chunks of a whole `multiple` of rows, reorder and copy them."""
         if target.dim() == 1:
-            vector = self._file.read_rows(name, 0, 1)[0]
-            target.copy_(torch.from_numpy(reorder(vector)))
+            vector = reorder(self._file.read_rows(name, 0, 1)[0])
+            copy_rows(torch.from_numpy(vector), target)
             return
         num_rows, columns = target.shape
         step = max(1, _CHUNK_VALUES // columns // multiple) * multiple
         for first in range(0, num_rows, step):
             count = min(step, num_rows - first)
             rows = reorder(self._file.read_rows(name, first, count))
-            target[first : first + count].copy_(torch.from_numpy(rows))
+            copy_rows(torch.from_numpy(rows), target[first : first + count])
         self._file.release(name)
 
 
