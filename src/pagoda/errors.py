@@ -73,7 +73,10 @@ def shorten(value: object) -> str:
     """`repr(value)` cut to what fits on a line."""
     if isinstance(value, (list, tuple, set, frozenset, dict, str, bytes)) and len(value) > 200:
         return f"<{type(value).__name__} of {len(value):,}>"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes out
+        return f"<{type(value).__name__} too long to show>"
     if len(text) <= _SHOWN_CHARACTERS:
         return text
     return text[: _SHOWN_CHARACTERS - 1] + "…"

@@ -132,7 +132,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "cache"):
             return
         event("preempted" if self.scheduler.stats().num_preemptions else "never preempted")
-        for _ in range(5000):
+        for _ in range(1000 * (1 + len(self.alive))):
             if not self.scheduler.has_unfinished:
                 break
             self.step()

@@ -313,11 +313,11 @@ def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
         _require(key == block_key(parent, tokens), "the chain of hashes is broken")
         parent = key.hash
     for index, block_id in enumerate(table.block_ids):
-        key = published.get(block_id)
+        found = published.get(block_id)
         # A fork may share a published block of which it uses only a part, the last of its own.
-        if key is not None and index < len(table.keys):
-            _require(key == table.keys[index], f"block {block_id} is published as another's")
+        if found is not None and index < len(table.keys):
+            _require(found == table.keys[index], f"block {block_id} is published as another's")
         _require(
-            key is None or index <= table.num_committed,
+            found is None or index <= table.num_committed,
             f"block {block_id} is published before it is full",
         )

@@ -1,18 +1,11 @@
-"""What a caller gets back; the names are vLLM's.
-
-An output is built per sequence and step, so it need not copy what grows: a `Snapshot` shows a
-stretch of the engine's own list.
-"""
+"""What a caller gets back; the names are vLLM's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, overload
+from typing import Literal
 
 FinishReason = Literal["stop", "length", "abort"]
-
-T = TypeVar("T", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,48 +19,6 @@ class Logprob:
     decoded_token: str | None = None
 
 
-class Snapshot(Sequence[T], Generic[T]):
-    """Items `start` to `stop` (now the end) of a list that only grows, at constant cost.
-
-    Compares equal to a list, tuple or snapshot of the same items; pickles as a tuple.
-    """
-
-    __slots__ = ("_items", "_positions")
-
-    def __init__(self, items: Sequence[T], start: int = 0, stop: int | None = None) -> None:
-        self._items = items
-        self._positions = range(len(items))[start:stop]
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        if isinstance(index, slice):
-            return tuple(self)[index]
-        return self._items[self._positions[index]]
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._items[self._positions.start : self._positions.stop])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, tuple, Snapshot)):
-            return NotImplemented
-        return len(other) == len(self) and tuple(other) == tuple(self)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-    def __reduce__(self) -> tuple[type, tuple[tuple[T, ...]]]:
-        return tuple, (tuple(self),)
-
-
 @dataclass(frozen=True, slots=True)
 class CompletionOutput:
     """One choice of a request, as far as it has come."""
@@ -76,11 +27,11 @@ class CompletionOutput:
     """Which of the request's `n` choices."""
     text: str
     """Everything so far."""
-    token_ids: Sequence[int]
+    token_ids: list[int]
     """Everything so far, a closing stop token included."""
     cumulative_logprob: float | None = None
     """Sum over `token_ids`; None unless log-probabilities were asked for."""
-    logprobs: Sequence[Mapping[int, Logprob]] | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
     """One mapping per entry of `token_ids`: the chosen token first, then the most likely ones."""
     finish_reason: FinishReason | None = None
     """None while it runs."""
@@ -101,10 +52,10 @@ class RequestOutput:
     request_id: str
     prompt: str | None
     """None when the prompt was given as token ids."""
-    prompt_token_ids: Sequence[int]
-    prompt_logprobs: Sequence[Mapping[int, Logprob] | None] | None
+    prompt_token_ids: list[int]
+    prompt_logprobs: list[dict[int, Logprob] | None] | None
     """One entry per prompt token, the first of them None; None unless asked for."""
-    outputs: Sequence[CompletionOutput]
+    outputs: list[CompletionOutput]
     """The choices that this output is about."""
     finished: bool
     """Every choice has a finish reason."""

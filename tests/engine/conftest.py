@@ -1,0 +1,32 @@
+"""Engines over a tiny random model; they share its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from checkpoints import CASES, write_checkpoint
+
+from pagoda.engine.llm import LLM, Model, connect, load_model
+from pagoda.engine.options import EngineOptions
+
+MAX_MODEL_LEN = 128
+MakeLLM = Callable[..., LLM]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A Llama of four small layers over bytes, in float32."""
+    directory = write_checkpoint(tmp_path_factory.mktemp("tiny"), CASES["llama-gqa"])
+    return load_model(EngineOptions(model=str(directory), max_model_len=MAX_MODEL_LEN))
+
+
+@pytest.fixture(scope="session")
+def make_llm(tiny_model: Model) -> MakeLLM:
+    """A new engine over the tiny model; keyword arguments are engine options."""
+
+    def make(**options: object) -> LLM:
+        defaults: dict[str, object] = {"num_gpu_blocks_override": 256, "block_size": 4}
+        return LLM.from_engine(connect(tiny_model, EngineOptions(**(defaults | options))))  # type: ignore[arg-type]
+
+    return make

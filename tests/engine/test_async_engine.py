@@ -1,0 +1,140 @@
+"""Many callers at once, over a tiny random model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.request import SamplingParams
+
+pytestmark = pytest.mark.anyio
+
+GREEDY = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def engine(make_llm) -> AsyncIterator[AsyncEngine]:
+    engine = AsyncEngine(make_llm().engine)
+    engine.start()
+    yield engine
+    await engine.shutdown()
+
+
+async def answer(engine: AsyncEngine, prompt: str, request_id: str) -> list[int]:
+    async for output in engine.generate(prompt, GREEDY, request_id=request_id):
+        last = output
+    assert last.finished
+    return list(last.outputs[0].token_ids)
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_callers_get_what_they_would_get_alone(engine: AsyncEngine, make_llm) -> None:
+    prompts = [f"caller {number}" for number in range(8)]
+    found = await asyncio.gather(
+        *(answer(engine, prompt, str(number)) for number, prompt in enumerate(prompts))
+    )
+    llm = make_llm()
+    for prompt, tokens in zip(prompts, found, strict=True):
+        (output,) = llm.generate(prompt, GREEDY, use_tqdm=False)
+        assert list(output.outputs[0].token_ids) == tokens
+
+
+async def test_closing_the_iterator_aborts_the_request(engine: AsyncEngine) -> None:
+    outputs = engine.generate("gone soon", GREEDY, request_id="a")
+    await anext(outputs)
+    await outputs.aclose()
+    await until(lambda: engine.stats().num_finished.get("abort") == 1)
+    assert engine.stats().kv_cache_usage == 0
+    assert len(await answer(engine, "still there", "a")) == 30
+
+
+async def test_a_cancelled_caller_aborts_its_request(engine: AsyncEngine) -> None:
+    tasks = [asyncio.create_task(answer(engine, "x", str(number))) for number in range(5)]
+    await until(lambda: engine.stats().num_requests_running > 0)
+    for task in tasks[:4]:
+        task.cancel()
+    assert len(await tasks[4]) == 30
+    await until(lambda: engine.stats().kv_cache_usage == 0)
+
+
+async def test_bad_input_is_refused_before_the_first_output(engine: AsyncEngine) -> None:
+    running = asyncio.create_task(answer(engine, "running", "running"))
+    for prompt in ("", [288], [1] * 128):
+        with pytest.raises(InvalidRequestError) as caught:
+            await anext(engine.generate(prompt, GREEDY, request_id="bad"))
+        assert caught.value.field == "prompt"
+    assert len(await running) == 30
+
+
+async def test_a_request_id_in_use_is_refused_and_its_owner_unharmed(engine: AsyncEngine) -> None:
+    owner = engine.generate("owner", GREEDY, request_id="same")
+    await anext(owner)
+    with pytest.raises(InvalidRequestError, match="request_id"):
+        await answer(engine, "intruder", "same")
+    last = [output async for output in owner][-1]
+    assert len(last.outputs[0].token_ids) == 30
+
+
+async def test_a_failing_step_fails_its_requests_and_no_others(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute = engine.engine._runner.execute
+    steps = 0
+
+    def fail_once(plan):
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            raise RuntimeError("secret detail")
+        return execute(plan)
+
+    monkeypatch.setattr(engine.engine._runner, "execute", fail_once)
+    with pytest.raises(EngineError) as caught:
+        await answer(engine, "unlucky", "a")
+    assert "secret" not in str(caught.value)
+    assert len(await answer(engine, "lucky", "b")) == 30
+    engine.engine.scheduler.cache.check_integrity()
+
+
+async def test_a_failure_between_steps_ends_what_runs_and_nothing_after(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = engine.engine.scheduler.update
+    broken = True
+
+    def fail(plan, sampled):
+        nonlocal broken
+        if broken:
+            broken = False
+            raise RuntimeError("a bug")
+        return update(plan, sampled)
+
+    monkeypatch.setattr(engine.engine.scheduler, "update", fail)
+    with pytest.raises(EngineError):
+        await answer(engine, "unlucky", "a")
+    assert len(await answer(engine, "lucky", "b")) == 30
+
+
+async def test_shutdown_ends_what_is_left(make_llm) -> None:
+    engine = AsyncEngine(make_llm().engine)
+    engine.start()
+    outputs = engine.generate("unfinished", GREEDY, request_id="a")
+    await anext(outputs)
+    await engine.shutdown()
+    with pytest.raises(EngineError):
+        async for _ in outputs:
+            pass

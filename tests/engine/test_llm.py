@@ -1,0 +1,337 @@
+"""`LLM` as its users call it, over a tiny random model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkpoints import reference_model
+
+from pagoda.engine.llm import LLM
+from pagoda.errors import CapacityError, InvalidOptionError, InvalidRequestError, ModelError
+from pagoda.request import SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+PROMPTS = ["A pagoda is", "a tower", "of tiers; ours is built of pages", "É"]
+
+
+@pytest.fixture(scope="module")
+def llm(make_llm) -> LLM:
+    return make_llm()
+
+
+@pytest.fixture(scope="module")
+def alone(make_llm) -> dict[str, list[int]]:
+    """What each prompt gives when nothing else runs and nothing is cached."""
+    return {
+        prompt: list(
+            make_llm(enable_prefix_caching=False)
+            .generate(prompt, GREEDY, use_tqdm=False)[0]
+            .outputs[0]
+            .token_ids
+        )
+        for prompt in PROMPTS
+    }
+
+
+def free_blocks(llm: LLM) -> int:
+    return llm.engine.scheduler.cache.num_free_blocks
+
+
+def test_outputs_come_in_the_order_of_the_prompts(llm: LLM, alone: dict[str, list[int]]) -> None:
+    outputs = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+    assert [output.prompt for output in outputs] == PROMPTS
+    for output in outputs:
+        (choice,) = output.outputs
+        assert list(choice.token_ids) == alone[output.prompt]
+        assert choice.text == llm.engine.tokenizer.decode(list(choice.token_ids))
+        assert (choice.finish_reason, output.finished) == ("length", True)
+    assert free_blocks(llm) == 256
+
+
+def test_a_prompt_may_be_token_ids_and_params_may_differ(llm: LLM) -> None:
+    prompts = [[1, 2, 3], [4, 5]]
+    params = [SamplingParams(max_tokens=n, temperature=0, ignore_eos=True) for n in (2, 5)]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert [list(output.prompt_token_ids) for output in outputs] == prompts
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [2, 5]
+    (single,) = llm.generate([1, 2, 3], params[0], use_tqdm=False)
+    assert single.outputs[0].token_ids == outputs[0].outputs[0].token_ids
+
+
+def test_a_repeated_prompt_comes_from_the_cache(make_llm) -> None:
+    llm = make_llm()
+    prompt = "the same words again"
+    first, again = (llm.generate(prompt, GREEDY, use_tqdm=False)[0] for _ in range(2))
+    assert first.num_cached_tokens == 0
+    assert again.num_cached_tokens == len(prompt) - 1
+    assert again.outputs[0].token_ids == first.outputs[0].token_ids
+    llm.reset_prefix_cache()
+    assert llm.generate(prompt, GREEDY, use_tqdm=False)[0].num_cached_tokens == 0
+
+
+def test_a_salt_keeps_the_cache_apart(make_llm) -> None:
+    llm = make_llm()
+    for salt, cached in (("a", 0), ("b", 0), ("a", 19), ("", 0)):
+        (output,) = llm.generate("the same words again", GREEDY, use_tqdm=False, cache_salt=salt)
+        assert output.num_cached_tokens == cached
+
+
+def test_streams_say_the_same_as_generate_even_two_at_once(
+    llm: LLM, alone: dict[str, list[int]]
+) -> None:
+    streams = [llm.stream(prompt, GREEDY) for prompt in PROMPTS[:2]]
+    deltas: list[list[str]] = [[], []]
+    last = [None, None]
+    for pair in zip(*streams, strict=True):
+        for number, output in enumerate(pair):
+            deltas[number].append(output.outputs[0].delta)
+            last[number] = output
+    for number, prompt in enumerate(PROMPTS[:2]):
+        assert list(last[number].outputs[0].token_ids) == alone[prompt]
+        assert "".join(deltas[number]) == last[number].outputs[0].text
+
+
+def test_generate_may_run_while_a_stream_is_open(llm: LLM, alone: dict[str, list[int]]) -> None:
+    stream = llm.stream(PROMPTS[0], GREEDY)
+    next(stream)
+    (other,) = llm.generate(PROMPTS[1], GREEDY, use_tqdm=False)
+    assert list(other.outputs[0].token_ids) == alone[PROMPTS[1]]
+    *_, last = stream
+    assert list(last.outputs[0].token_ids) == alone[PROMPTS[0]]
+
+
+def test_closing_a_stream_frees_its_blocks(llm: LLM) -> None:
+    stream = llm.stream("never finished", GREEDY)
+    next(stream)
+    assert free_blocks(llm) < 256
+    stream.close()
+    assert free_blocks(llm) == 256
+    assert not llm.engine.has_unfinished
+
+
+def test_choices_are_greedy_alike_and_drawn_apart(llm: LLM, alone: dict[str, list[int]]) -> None:
+    (greedy,) = llm.generate(
+        PROMPTS[2], SamplingParams(n=3, temperature=0, max_tokens=12, ignore_eos=True),
+        use_tqdm=False,
+    )  # fmt: skip
+    assert [list(choice.token_ids) for choice in greedy.outputs] == [alone[PROMPTS[2]]] * 3
+    (drawn,) = llm.generate(
+        PROMPTS[2], SamplingParams(n=4, max_tokens=12, ignore_eos=True), use_tqdm=False
+    )
+    assert [choice.index for choice in drawn.outputs] == [0, 1, 2, 3]
+    assert len({tuple(choice.token_ids) for choice in drawn.outputs}) == 4
+
+
+def test_a_seed_decides_whatever_else_runs(make_llm) -> None:
+    seeded = SamplingParams(seed=7, max_tokens=12, n=2, ignore_eos=True)
+    other = SamplingParams(seed=8, max_tokens=12, n=2, ignore_eos=True)
+
+    def texts(llm: LLM, prompts: list[str], params: list[SamplingParams]) -> list[list[int]]:
+        output = llm.generate(prompts, params, use_tqdm=False)[0]
+        return [list(choice.token_ids) for choice in output.outputs]
+
+    expected = texts(make_llm(), ["seeded"], [seeded])
+    busy = make_llm(num_gpu_blocks_override=34, max_num_batched_tokens=8)
+    crowd = [seeded] + [SamplingParams(max_tokens=90, ignore_eos=True)] * 5
+    assert texts(busy, ["seeded", *["another prompt"] * 5], crowd) == expected
+    assert busy.stats().num_preemptions > 0
+    assert texts(make_llm(), ["seeded"], [other]) != expected
+
+
+def test_an_engine_seed_repeats_a_whole_run(make_llm) -> None:
+    params = SamplingParams(max_tokens=8)
+    runs = [make_llm(seed=seed).generate(PROMPTS, params, use_tqdm=False) for seed in (1, 1, 2)]
+    tokens = [[list(o.outputs[0].token_ids) for o in run] for run in runs]
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+def test_a_stop_string_ends_the_text_before_itself(llm: LLM) -> None:
+    (free,) = llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
+    text = free.outputs[0].text
+    stop = text[3:5]
+    cut = text[: text.index(stop)]
+    for included in (False, True):
+        params = SamplingParams(
+            temperature=0, max_tokens=12, ignore_eos=True, stop=(stop,),
+            include_stop_str_in_output=included,
+        )  # fmt: skip
+        (choice,) = llm.generate(PROMPTS[0], params, use_tqdm=False)[0].outputs
+        assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
+        assert choice.text == (cut + stop if included else cut)
+    assert free_blocks(llm) == 256
+
+
+def test_a_stop_token_is_given_but_not_shown(llm: LLM, alone: dict[str, list[int]]) -> None:
+    tokens = alone[PROMPTS[0]]
+    stop = tokens[4]
+    kept = tokens[: tokens.index(stop)]
+    params = SamplingParams(temperature=0, max_tokens=12, stop_token_ids=(stop,), ignore_eos=True)
+    (choice,) = llm.generate(PROMPTS[0], params, use_tqdm=False)[0].outputs
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
+    assert list(choice.token_ids) == [*kept, stop]
+    assert choice.text == llm.engine.tokenizer.decode(kept)
+
+
+def test_logprobs_are_those_of_transformers(llm: LLM, tiny_model) -> None:
+    params = SamplingParams(
+        temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, prompt_logprobs=2
+    )
+    prompt = list(b"log-probabilities")
+    (output,) = llm.generate([prompt], params, use_tqdm=False)
+    (choice,) = output.outputs
+    tokens = [*prompt, *choice.token_ids]
+    expected = expected_logprobs(tiny_model, tokens)
+
+    assert output.prompt_logprobs is not None
+    assert output.prompt_logprobs[0] is None
+    entries = [*output.prompt_logprobs[1:], *choice.logprobs]
+    for position, entry in enumerate(entries, 1):
+        row = expected[position - 1]
+        assert entry[tokens[position]].logprob == pytest.approx(row[tokens[position]], abs=1e-4)
+        for token_id, found in entry.items():
+            assert found.logprob == pytest.approx(row[token_id], abs=1e-4)
+        num_top = 2 if position < len(prompt) else 3
+        assert {1, num_top} <= {found.rank for found in entry.values()}
+    assert choice.cumulative_logprob == pytest.approx(
+        sum(expected[i - 1][tokens[i]] for i in range(len(prompt), len(tokens))), abs=1e-3
+    )
+
+
+def expected_logprobs(model, tokens: list[int]) -> list[list[float]]:
+    from pagoda.execution.reference import reference_logits
+
+    return reference_logits(model.spec, model.weights, tokens).log_softmax(-1).tolist()
+
+
+def test_prompt_logprobs_survive_chunking_and_a_warm_cache(make_llm) -> None:
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+    prompt = "a prompt of several chunks"
+    whole = make_llm().generate(prompt, params, use_tqdm=False)[0].prompt_logprobs
+    llm = make_llm(max_num_batched_tokens=5)
+    llm.generate(prompt, GREEDY, use_tqdm=False)
+    chunked = llm.generate(prompt, params, use_tqdm=False)[0].prompt_logprobs
+    assert whole is not None
+    assert chunked is not None
+    for one, other in zip(whole[1:], chunked[1:], strict=True):
+        assert one.keys() == other.keys()
+        for token_id in one:
+            assert one[token_id].logprob == pytest.approx(other[token_id].logprob, abs=1e-4)
+
+
+def test_chat_goes_through_the_template(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "Hello"}]
+    (output,) = llm.chat(messages, GREEDY, use_tqdm=False)
+    assert llm.engine.tokenizer.decode(list(output.prompt_token_ids), False) == (
+        "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    )
+    two = llm.chat([messages, messages], GREEDY, use_tqdm=False)
+    assert [o.outputs[0].token_ids for o in two] == [output.outputs[0].token_ids] * 2
+    *_, last = llm.stream_chat(messages, GREEDY)
+    assert last.outputs[0].token_ids == output.outputs[0].token_ids
+
+
+def test_the_longest_output_ends_at_the_models_length(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True)
+    (output,) = llm.generate([[1] * 100], params, use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 28
+    assert output.outputs[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "sampling", "field"),
+    [
+        ("", {}, "prompt"),
+        ([[]], {}, "prompt"),
+        ([[1, 288]], {}, "prompt"),
+        ([[-1]], {}, "prompt"),
+        ([[1.5]], {}, "prompt"),
+        ([[True]], {}, "prompt"),
+        ([None], {}, "prompt"),
+        (7, {}, "prompts"),
+        ([[1] * 128], {}, "prompt"),
+        (["word " * 100_000], {}, "prompt"),
+        ("x", {"stop_token_ids": (288,)}, "stop_token_ids"),
+        ("x", {"logit_bias": {288: 1.0}}, "logit_bias"),
+    ],
+)
+def test_bad_prompts_are_refused_by_name(llm: LLM, prompts, sampling: dict, field: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        llm.generate(prompts, SamplingParams(**sampling), use_tqdm=False)
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+    assert not llm.engine.has_unfinished
+
+
+def test_one_bad_prompt_among_many_begins_none(llm: LLM) -> None:
+    before = llm.stats().prompt_tokens
+    with pytest.raises(InvalidRequestError):
+        llm.generate(["good", [300]], GREEDY, use_tqdm=False)
+    assert llm.stats().prompt_tokens == before
+
+
+def test_a_refused_request_is_not_noticed_by_one_that_runs(
+    llm: LLM, alone: dict[str, list[int]]
+) -> None:
+    stream = llm.stream(PROMPTS[2], GREEDY)
+    next(stream)
+    for bad in ("", [999], [1] * 500):
+        with pytest.raises(InvalidRequestError):
+            llm.stream(bad, GREEDY)
+    with pytest.raises(InvalidRequestError):
+        llm.generate("x", [GREEDY, GREEDY], use_tqdm=False)
+    *_, last = stream
+    assert list(last.outputs[0].token_ids) == alone[PROMPTS[2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "field"),
+    [
+        ({"num_gpu_blocks_override": 31}, CapacityError, "max_model_len"),
+        ({"kv_cache_memory_bytes": 1000, "num_gpu_blocks_override": None}, CapacityError,
+         "max_model_len"),
+        ({"block_size": 0}, InvalidOptionError, "block_size"),
+        ({"gpu_memory_utilization": 1.5}, InvalidOptionError, "gpu_memory_utilization"),
+        ({"gpu_memory_utilization": float("nan")}, InvalidOptionError, "gpu_memory_utilization"),
+        ({"max_num_seqs": 0}, InvalidOptionError, "max_num_seqs"),
+        ({"scheduling_policy": "sjf"}, InvalidOptionError, "scheduling_policy"),
+        ({"dtype": "float8"}, InvalidOptionError, "dtype"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused_by_name(
+    make_llm, options: dict[str, object], error: type[Exception], field: str
+) -> None:
+    with pytest.raises(error) as caught:
+        make_llm(**options)
+    assert caught.value.field == field
+
+
+def test_an_unknown_option_and_a_missing_model_are_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="max_tokens"):
+        LLM(max_tokens=3)
+    with pytest.raises(ModelError, match="no such file"):
+        LLM("/no/such/model")
+
+
+def test_every_pool_answers_alike(make_llm, alone: dict[str, list[int]]) -> None:
+    for options in (
+        {"num_gpu_blocks_override": 32},
+        {"block_size": 1},
+        {"block_size": 16},
+        {"max_num_batched_tokens": 3},
+        {"max_num_seqs": 1},
+    ):
+        outputs = make_llm(**options).generate(PROMPTS * 3, GREEDY, use_tqdm=False)
+        for output in outputs:
+            assert list(output.outputs[0].token_ids) == alone[output.prompt], options
+
+
+def test_the_tiny_model_is_what_transformers_says(llm: LLM, tmp_path) -> None:
+    from checkpoints import CASES, write_checkpoint
+
+    model = reference_model(write_checkpoint(tmp_path, CASES["llama-gqa"]))
+    (output,) = llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
+    tokens = [*output.prompt_token_ids, *output.outputs[0].token_ids]
+    with torch.inference_mode():
+        best = model(torch.tensor([tokens])).logits[0].argmax(-1).tolist()
+    start = output.num_prompt_tokens
+    assert best[start - 1 : -1] == tokens[start:]
