@@ -197,6 +197,7 @@ def test_theta_comes_from_the_parameters_then_the_config_then_the_family():
             UnsupportedModelError,
             "rope_parameters.full_attention=",
         ),
+        ({"rope_theta": 1}, ModelError, "rope_theta=1: must be a number above 1"),
         ({"rope_parameters": {"rope_type": "linear"}}, ModelError, "rope_parameters.factor=None"),
         (
             {"rope_parameters": {"rope_type": "linear", "factor": -2.0}},

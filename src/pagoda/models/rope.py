@@ -77,14 +77,14 @@ def read_rope(
         )
     _refuse_partial_rotation(config, parameters)
     longest = config.integer("max_position_embeddings")
-    theta = config.number("rope_theta", default=default_theta)
+    theta = config.number("rope_theta", default=default_theta, minimum=1.0)
     original = config.optional_integer("original_max_position_embeddings")
     if original is None:
         original = parameters.integer("original_max_position_embeddings", default=longest)
     inputs = RopeInputs(
         parameters,
         head_dim,
-        parameters.number("rope_theta", default=theta),
+        parameters.number("rope_theta", default=theta, minimum=1.0),
         longest,
         original,
         max_model_len,
