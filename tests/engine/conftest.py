@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from checkpoints import CASES, write_checkpoint
 
+from checkpoints import CASES, write_checkpoint
 from pagoda.engine.llm import LLM, Model, connect, load_model
 from pagoda.engine.options import EngineOptions
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from checkpoints import reference_model
 
+from checkpoints import reference_model
 from pagoda.engine.llm import LLM
 from pagoda.errors import CapacityError, InvalidOptionError, InvalidRequestError, ModelError
 from pagoda.request import SamplingParams

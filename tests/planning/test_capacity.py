@@ -20,7 +20,8 @@ def test_the_lines_are_those_that_vllm_prints_for_smollm2() -> None:
     capacity = plan_capacity(spec(), available_bytes=2 * GIB, max_model_len=8192)
     assert capacity.log_lines("CPU") == (
         "Available KV cache memory: 2.0 GiB",
-        "CPU KV cache size: 93,184 tokens, Maximum concurrency for 8,192 tokens per request: 11.38x",
+        "CPU KV cache size: 93,184 tokens, "
+        "Maximum concurrency for 8,192 tokens per request: 11.38x",
     )
     assert capacity.num_blocks == 728
     assert capacity.size_bytes == 728 * 128 * 23_040 <= 2 * GIB

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-FinishReason = Literal["stop", "length", "abort"]
+from pagoda.scheduling import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
