@@ -79,48 +79,54 @@ class PagedSequence:
     block_ids: list[int]
     num_computed: int = 0
 
+    @property
+    def left(self) -> int:
+        return len(self.token_ids) - self.num_computed
+
+    def slot(self, position: int, block_size: int) -> int:
+        return self.block_ids[position // block_size] * block_size + position % block_size
+
 
 @dataclass
-class Paged:
+class Pager:
     """Hands out blocks at random and builds batches, as an engine would."""
 
     block_size: int
     num_blocks: int
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.free = [int(block) for block in self.rng.permutation(self.num_blocks)]
+        self.free = np.random.default_rng(0).permutation(self.num_blocks).tolist()
 
     def sequence(self, token_ids: Sequence[int]) -> PagedSequence:
         num_blocks = -(-len(token_ids) // self.block_size)
         return PagedSequence(list(token_ids), [self.free.pop() for _ in range(num_blocks)])
 
-    def batch(self, steps: Sequence[tuple[PagedSequence, int]], all_logits: bool = True) -> Batch:
-        """The next `n` tokens of each sequence; counts them as computed."""
-        tokens, positions, slots, starts, contexts = [], [], [], [0], []
+    def batch(self, steps: Sequence[tuple[PagedSequence, int]]) -> Batch:
+        """The next tokens of each sequence, which then count as computed; logits of every row."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        starts, contexts = [0], []
         for sequence, count in steps:
             span = range(sequence.num_computed, sequence.num_computed + count)
-            tokens += [sequence.token_ids[i] for i in span]
+            token_ids += sequence.token_ids[span.start : span.stop]
             positions += span
-            slots += [
-                sequence.block_ids[i // self.block_size] * self.block_size + i % self.block_size
-                for i in span
-            ]
-            starts.append(starts[-1] + count)
+            slots += [sequence.slot(i, self.block_size) for i in span]
             sequence.num_computed += count
+            starts.append(starts[-1] + count)
             contexts.append(sequence.num_computed)
         tables = np.zeros((len(steps), max(len(s.block_ids) for s, _ in steps)), np.int32)
         for row, (sequence, _) in enumerate(steps):
             tables[row, : len(sequence.block_ids)] = sequence.block_ids
-        rows = np.arange(len(tokens)) if all_logits else np.array(starts[1:]) - 1
         return Batch(
-            token_ids=np.array(tokens, np.int64),
+            token_ids=np.array(token_ids, np.int64),
             positions=np.array(positions, np.int32),
             slot_mapping=np.array(slots, np.int64),
             query_starts=np.array(starts, np.int32),
             context_lens=np.array(contexts, np.int32),
             block_tables=tables,
-            logit_rows=rows.astype(np.int64),
+            logit_rows=np.arange(len(token_ids)),
             copy_sources=np.empty(0, np.int64),
             copy_targets=np.empty(0, np.int64),
         )

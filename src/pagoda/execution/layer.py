@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pagoda.execution.linear import Linear
 from pagoda.execution.rope import RotaryTables
 from pagoda.execution.workspace import HeadShape, Workspace
+from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.activation import silu_mul
 from pagoda.kernels.cpu.attention import paged_attention_kernel
 from pagoda.kernels.cpu.norm import add_rms_norm
@@ -32,10 +32,10 @@ class Layer:
     storage: LayerStorage
     tables: RotaryTables
     eps: np.float32
-    input_norm: NDArray
-    q_norm: NDArray
-    k_norm: NDArray
-    post_norm: NDArray
+    input_norm: Array
+    q_norm: Array
+    k_norm: Array
+    post_norm: Array
     qkv: Linear
     o: Linear
     gate_up: Linear

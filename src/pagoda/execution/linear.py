@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+
 def padded_rows(num_rows: int, dtype: torch.dtype) -> int:
     """Rows to give to a product so that a row's bits are the same in any batch.
 

@@ -71,12 +71,13 @@ class Workspace:
     def plan_attention(self, shape: HeadShape) -> tuple[AttentionPlan, Array]:
         """The plan for layers with such heads, and room for its parts, float32.
 
-        The room is [num_parts, num_kv_heads, part_rows * group_size * (head_dim + 2)].
+        The room is [num_parts, num_kv_heads, part_rows * group_size, head_dim + 2].
         """
         found = self._plans.get(shape)
         if found is None:
             plan = plan_attention(self.batch, self._split_tokens, tile_tokens(shape.group_size))
-            size = plan.part_rows * shape.group_size * (shape.head_dim + 2)
-            parts = np.empty((plan.num_parts, shape.num_kv_heads, size), np.float32)
+            rows = plan.part_rows * shape.group_size
+            room = (plan.num_parts, shape.num_kv_heads, rows, shape.head_dim + 2)
+            parts = np.empty(room, np.float32)
             found = self._plans[shape] = (plan, parts)
         return found

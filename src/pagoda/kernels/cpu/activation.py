@@ -5,33 +5,35 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.number import LOG2_E, exp2, load, store
 
 # Below this many rows a second thread costs more to wake than it saves.
 _SERIAL_ROWS = 4
 
 
-@njit(fastmath={"contract", "nsz"}, error_model="numpy")
-def _silu_mul_row(out, gate_up):
-    width = out.shape[0]
-    for i in range(width):
-        gate = load(gate_up, i)
-        # exp2 takes what is at most 0: silu(x) = x · s or x · (1 - s) with s = sigmoid(-|x|).
-        small = exp2(-abs(gate) * LOG2_E)
+@njit(error_model="numpy")
+def _silu_mul_row(out: Array, gate: Array, up: Array) -> None:
+    for i in range(out.shape[0]):
+        x = load(gate, i)
+        # exp2 takes what is at most 0: silu(x) = x · s or x · (1 - s) with s = sigmoid(|x|).
+        small = exp2(-abs(x) * LOG2_E)
         share = np.float32(1.0) / (np.float32(1.0) + small)
-        share = share if gate >= np.float32(0.0) else small * share
-        store(out, i, gate * share * load(gate_up, width + i))
+        if x < np.float32(0.0):
+            share = small * share
+        store(out, i, x * share * load(up, i))
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def silu_mul(out, gate_up):
+def silu_mul(out: Array, gate_up: Array) -> None:
     """out[row, i] = silu(gate_up[row, i]) * gate_up[row, width + i].
 
     gate_up: [rows, 2 * width], out: [rows, width]; float32 or bfloat16 bits.
     """
+    width = out.shape[1]
     if out.shape[0] < _SERIAL_ROWS:
         for row in range(out.shape[0]):
-            _silu_mul_row(out[row], gate_up[row])
+            _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
     else:
         for row in prange(out.shape[0]):
-            _silu_mul_row(out[row], gate_up[row])
+            _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])

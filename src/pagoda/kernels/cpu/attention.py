@@ -16,8 +16,10 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import literally, njit, prange
+from numba import njit, prange
+from numba.misc.special import literally
 
+from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.number import exp2, fma, load, store
 from pagoda.kernels.cpu.vector import lanes_max, lanes_sum, multiply, take_number
 
@@ -25,6 +27,9 @@ _SPLIT_TOKENS = 256
 _TILE_ROWS = 24
 _LANES = 16
 _LOWEST = np.float32(-1e30)
+
+Span = tuple[int, int, int]
+"""Tokens of one split: where the split starts, the first token that counts, the end of those."""
 
 
 def split_tokens(block_size: int) -> int:
@@ -38,96 +43,99 @@ def tile_tokens(group_size: int) -> int:
 
 
 @njit(error_model="numpy")
-def _soften(scores, start, begin, end, width):
+def _soften(scores: Array, begin: int, end: int) -> tuple[np.float32, np.float32]:
     """Turn a row's scores of the tokens it sees, begin … end - 1, into 2 ** (score - highest).
 
-    The row is scores[start : start + width]; the rest of it becomes 0. Returns highest and sum.
+    The other scores become 0. Returns highest and the sum of the row.
     """
     if begin >= end:
-        for t in range(width):
-            scores[start + t] = np.float32(0.0)
+        scores[:] = np.float32(0.0)
         return _LOWEST, np.float32(0.0)
-    for t in range(begin):
-        scores[start + t] = _LOWEST
-    for t in range(end, width):
-        scores[start + t] = _LOWEST
-    highest = lanes_max(scores, start, width)
-    for t in range(width):
-        scores[start + t] = exp2(scores[start + t] - highest)
-    return highest, lanes_sum(scores, start, width)
+    scores[:begin] = _LOWEST
+    scores[end:] = _LOWEST
+    highest = lanes_max(scores)
+    for t in range(scores.shape[0]):
+        scores[t] = exp2(scores[t] - highest)
+    return highest, lanes_sum(scores)
 
 
 @njit(error_model="numpy")
-def _merge(state, start, piece, piece_start, highest, mass, head_dim):
-    """Add a split's piece of a row to the row's state: head_dim sums, their highest, their mass."""
-    end = start + head_dim
-    together = max(state[end], highest)
+def _merge(state: Array, piece: Array, highest: np.float32, mass: np.float32) -> None:
+    """Add a split's piece of a row to the row's state: its sums, then their highest, their mass."""
+    end = piece.shape[0]
+    together = highest if highest > state[end] else state[end]
     old = exp2(state[end] - together)
     new = exp2(highest - together)
     state[end] = together
     state[end + 1] = fma(state[end + 1], old, mass * new)
-    for d in range(head_dim):
-        state[start + d] = fma(state[start + d], old, piece[piece_start + d] * new)
+    for d in range(end):
+        state[d] = fma(state[d], old, piece[d] * new)
 
 
 @njit(error_model="numpy")
-def _clear(state, rows, head_dim):
-    for row in range(rows):
-        start = row * (head_dim + 2)
-        for d in range(head_dim):
-            state[start + d] = np.float32(0.0)
-        state[start + head_dim] = _LOWEST
-        state[start + head_dim + 1] = np.float32(0.0)
+def _clear(state: Array, head_dim: int) -> None:
+    state[:] = np.float32(0.0)
+    for row in range(state.shape[0]):
+        state[row, head_dim] = _LOWEST
 
 
 @njit(error_model="numpy")
-def _load_queries(query, queries, first_row, num_rows, head, scale, head_dim, group_size):
-    """The queries of one KV head as float32, times scale: [num_rows * group_size, head_dim]."""
-    width = group_size * head_dim
-    for row in range(num_rows):
-        source = queries[first_row + row]
-        for i in range(width):
-            query[row * width + i] = load(source, head * width + i) * scale
-
-
-@njit(error_model="numpy")
-def _finish(out, state, first_row, num_rows, head, head_dim, group_size):
-    for row in range(num_rows):
-        target = out[first_row + row]
+def _load_queries(query: Array, queries: Array, head: int, scale: np.float32) -> None:
+    """The queries of one KV head as float32, times scale: [rows, head_dim]."""
+    head_dim = query.shape[1]
+    group_size = query.shape[0] // queries.shape[0]
+    for row in range(queries.shape[0]):
         for g in range(group_size):
-            start = (row * group_size + g) * (head_dim + 2)
-            inverse = np.float32(1.0) / state[start + head_dim + 1]
-            column = (head * group_size + g) * head_dim
+            start = (head * group_size + g) * head_dim
+            source = queries[row, start : start + head_dim]
+            target = query[row * group_size + g]
             for d in range(head_dim):
-                store(target, column + d, state[start + d] * inverse)
+                target[d] = load(source, d) * scale
 
 
 @njit(error_model="numpy")
-def _score(scores, query, blocks, table, head, span, head_dim, group_size, block_size):
+def _finish(out: Array, state: Array, head: int) -> None:
+    """Divide each row's sums by its mass, into the columns of out that belong to the KV head."""
+    head_dim = state.shape[1] - 2
+    group_size = state.shape[0] // out.shape[0]
+    for row in range(out.shape[0]):
+        for g in range(group_size):
+            start = (head * group_size + g) * head_dim
+            target = out[row, start : start + head_dim]
+            sums = state[row * group_size + g]
+            inverse = np.float32(1.0) / sums[head_dim + 1]
+            for d in range(head_dim):
+                store(target, d, sums[d] * inverse)
+
+
+@njit(error_model="numpy")
+def _score(
+    scores: Array, query: Array, blocks: Array, table: Array, head: int, span: Span,
+    head_dim: int, group_size: int, block_size: int,
+) -> None:  # fmt: skip
     """scores[row, token - origin] = q · k for all tokens of the blocks that hold the span."""
     origin, begin, end = span
-    rows = query.shape[0] // head_dim
-    stride = scores.shape[0] // rows
     start = head * head_dim * block_size
     scores[:] = np.float32(0.0)
     for b in range(begin // block_size, (end + block_size - 1) // block_size):
         multiply(
-            scores, b * block_size - origin, stride,
+            scores, b * block_size - origin, scores.shape[1],
             query, 0, head_dim,
             blocks[table[b]], start, block_size,
-            rows, head_dim, literally(block_size), literally(group_size),
+            query.shape[0], head_dim, literally(block_size), literally(group_size),
         )  # fmt: skip
 
 
 @njit(error_model="numpy")
-def _weigh(piece, weights, blocks, table, head, span, head_dim, group_size, block_size):
+def _weigh(
+    piece: Array, weights: Array, blocks: Array, table: Array, head: int, span: Span,
+    head_dim: int, group_size: int, block_size: int,
+) -> None:  # fmt: skip
     """piece[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others.
 
     `head` counts heads of K and V in a block, those of K first.
     """
     origin, begin, end = span
-    rows = piece.shape[0] // head_dim
-    stride = weights.shape[0] // rows
     piece[:] = np.float32(0.0)
     for b in range(begin // block_size, (end + block_size - 1) // block_size):
         first = max(begin, b * block_size)
@@ -135,51 +143,48 @@ def _weigh(piece, weights, blocks, table, head, span, head_dim, group_size, bloc
         start = (head * block_size + first - b * block_size) * head_dim
         multiply(
             piece, 0, head_dim,
-            weights, first - origin, stride,
+            weights, first - origin, weights.shape[1],
             blocks[table[b]], start, head_dim,
-            rows, depth, literally(head_dim), literally(group_size),
+            piece.shape[0], depth, literally(head_dim), literally(group_size),
         )  # fmt: skip
 
 
 @njit(error_model="numpy")
 def _attend_span(
-    state, query, scores, piece, blocks, table, positions, head, span, window,
-    head_dim, group_size, block_size,
-):  # fmt: skip
+    state: Array, query: Array, scores: Array, piece: Array, blocks: Array, table: Array,
+    positions: Array, head: int, span: Span, window: int,
+    head_dim: int, group_size: int, block_size: int,
+) -> None:  # fmt: skip
     """Merge what the rows at `positions` see of a span into their state. Changes scores, piece."""
     origin, begin, end = span
     num_kv_heads = blocks.shape[1] // (2 * head_dim * block_size)
-    rows = query.shape[0] // head_dim
-    stride = scores.shape[0] // rows
     width = (end - origin + _LANES - 1) // _LANES * _LANES
     _score(scores, query, blocks, table, head, span, head_dim, group_size, block_size)
-    marks = np.empty((rows, 2), np.float32)
-    for row in range(rows):
+    marks = np.empty((query.shape[0], 2), np.float32)
+    for row in range(query.shape[0]):
         position = positions[row // group_size]
         row_begin = max(position - window + 1, begin) - origin
         row_end = min(position + 1, end) - origin
-        marks[row, 0], marks[row, 1] = _soften(scores, row * stride, row_begin, row_end, width)
+        marks[row, 0], marks[row, 1] = _soften(scores[row, :width], row_begin, row_end)
     _weigh(
         piece, scores, blocks, table, num_kv_heads + head, span, head_dim, group_size, block_size
     )
-    for row in range(rows):
-        start = row * (head_dim + 2)
-        _merge(state, start, piece, row * head_dim, marks[row, 0], marks[row, 1], head_dim)
+    for row in range(query.shape[0]):
+        _merge(state[row], piece[row], marks[row, 0], marks[row, 1])
 
 
 @njit(error_model="numpy")
-def _merge_parts(out, parts, merge, head, head_dim, group_size):
-    first_row, num_rows, first_part, last_part = merge
-    rows = num_rows * group_size
-    state = np.empty(rows * (head_dim + 2), np.float32)
-    _clear(state, rows, head_dim)
-    for part in range(first_part, last_part):
-        piece = parts[part, head]
+def _merge_parts(out: Array, parts: Array, head: int, group_size: int) -> None:
+    """Merge the parts of one sequence, [parts, kv heads, rows or more, head_dim + 2], into out."""
+    rows = out.shape[0] * group_size
+    head_dim = parts.shape[3] - 2
+    state = np.empty((rows, head_dim + 2), np.float32)
+    _clear(state, head_dim)
+    for part in range(parts.shape[0]):
         for row in range(rows):
-            start = row * (head_dim + 2)
-            end = start + head_dim
-            _merge(state, start, piece, start, piece[end], piece[end + 1], head_dim)
-    _finish(out, state, first_row, num_rows, head, head_dim, group_size)
+            piece = parts[part, head, row]
+            _merge(state[row], piece[:head_dim], piece[head_dim], piece[head_dim + 1])
+    _finish(out, state, head)
 
 
 @cache
@@ -196,7 +201,7 @@ def paged_attention_kernel(head_dim: int, group_size: int, block_size: int) -> C
     work: [items, 5] int64: sequence, first row, number of rows, first split, end of splits; the
     first `len(parts)` of them only leave their state, which `merges` take up: [merged, 4] int64:
     first row, number of rows, first part, end of parts.
-    parts: [num_parts, num_kv_heads, most rows of a part * group_size * (head_dim + 2)] float32.
+    parts: [num_parts, num_kv_heads, most rows of a part * group_size, head_dim + 2] float32.
     scale: float32, times log2(e), multiplies q · k. window: tokens that a row sees, its own
     included.
     out and queries, and blocks, are float32 or bfloat16 bits.
@@ -206,9 +211,10 @@ def paged_attention_kernel(head_dim: int, group_size: int, block_size: int) -> C
 
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
     def paged_attention(
-        out, queries, blocks, block_tables, positions, work, merges, parts, scale, window,
-        num_threads,
-    ):  # fmt: skip
+        out: Array, queries: Array, blocks: Array, block_tables: Array, positions: Array,
+        work: Array, merges: Array, parts: Array, scale: np.float32, window: int,
+        num_threads: int,
+    ) -> None:  # fmt: skip
         num_kv_heads = blocks.shape[1] // (2 * head_dim * block_size)
         num_items = work.shape[0] * num_kv_heads
         counter = np.zeros(1, np.int64)
@@ -221,18 +227,16 @@ def paged_attention_kernel(head_dim: int, group_size: int, block_size: int) -> C
                 item = number // num_kv_heads
                 head = number - item * num_kv_heads
                 sequence, first_row, num_rows = work[item, 0], work[item, 1], work[item, 2]
+                end_row = first_row + num_rows
                 rows = num_rows * group_size
-                query = np.empty(rows * head_dim, np.float32)
-                _load_queries(
-                    query, queries, first_row, num_rows, head, scale, head_dim, group_size
-                )
-                scores = np.empty(rows * stride, np.float32)
-                piece = np.empty(rows * head_dim, np.float32)
-                state = np.empty(rows * (head_dim + 2), np.float32)
-                _clear(state, rows, head_dim)
-                row_positions = positions[first_row : first_row + num_rows]
-                first_seen = max(row_positions[0] - window + 1, 0)
-                last_seen = row_positions[num_rows - 1] + 1
+                query = np.empty((rows, head_dim), np.float32)
+                _load_queries(query, queries[first_row:end_row], head, scale)
+                scores = np.empty((rows, stride), np.float32)
+                piece = np.empty((rows, head_dim), np.float32)
+                state = np.empty((rows, head_dim + 2), np.float32)
+                _clear(state, head_dim)
+                first_seen = max(positions[first_row] - window + 1, 0)
+                last_seen = positions[end_row - 1] + 1
                 first_split = max(work[item, 3], first_seen // split_size)
                 for split in range(first_split, work[item, 4]):
                     origin = split * split_size
@@ -240,22 +244,18 @@ def paged_attention_kernel(head_dim: int, group_size: int, block_size: int) -> C
                     end = min(last_seen, origin + split_size)
                     _attend_span(
                         state, query, scores, piece, blocks, block_tables[sequence],
-                        row_positions, head, (origin, begin, end), window,
+                        positions[first_row:end_row], head, (origin, begin, end), window,
                         head_dim, group_size, block_size,
                     )  # fmt: skip
                 if item < parts.shape[0]:
-                    parts[item, head, : rows * (head_dim + 2)] = state
+                    parts[item, head, :rows] = state
                 else:
-                    _finish(out, state, first_row, num_rows, head, head_dim, group_size)
+                    _finish(out[first_row:end_row], state, head)
         for number in prange(merges.shape[0] * num_kv_heads):
             merge = number // num_kv_heads
-            _merge_parts(
-                out,
-                parts,
-                (merges[merge, 0], merges[merge, 1], merges[merge, 2], merges[merge, 3]),
-                number - merge * num_kv_heads,
-                head_dim,
-                group_size,
-            )
+            first_row, end_row = merges[merge, 0], merges[merge, 0] + merges[merge, 1]
+            pieces = parts[merges[merge, 2] : merges[merge, 3]]
+            head = number - merge * num_kv_heads
+            _merge_parts(out[first_row:end_row], pieces, head, group_size)
 
     return paged_attention

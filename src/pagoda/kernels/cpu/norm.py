@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.number import load, store
 
 # Below this many rows a second thread costs more to wake than it saves.
@@ -12,7 +13,7 @@ _SERIAL_ROWS = 8
 
 
 @njit(fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
-def _norm_row(out, x, weight, eps):
+def _norm_row(out: Array, x: Array, weight: Array, eps: np.float32) -> None:
     width = x.shape[0]
     total = np.float32(0.0)
     for i in range(width):
@@ -23,14 +24,14 @@ def _norm_row(out, x, weight, eps):
 
 
 @njit(fastmath={"contract", "nsz"}, error_model="numpy")
-def _add_norm_row(out, x, delta, weight, eps):
+def _add_norm_row(out: Array, x: Array, delta: Array, weight: Array, eps: np.float32) -> None:
     for i in range(x.shape[0]):
         x[i] += load(delta, i)
     _norm_row(out, x, weight, eps)
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def rms_norm(out, x, weight, eps):
+def rms_norm(out: Array, x: Array, weight: Array, eps: np.float32) -> None:
     """out[row] = x[row] / rms(x[row]) * weight.
 
     x: [rows, width] float32; weight: [width] and out: [rows, width], float32 or bfloat16 bits;
@@ -45,7 +46,7 @@ def rms_norm(out, x, weight, eps):
 
 
 @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def add_rms_norm(out, x, delta, weight, eps):
+def add_rms_norm(out: Array, x: Array, delta: Array, weight: Array, eps: np.float32) -> None:
     """x[row] += delta[row], then as `rms_norm`. Changes x; delta: [rows, width], as weight."""
     if x.shape[0] < _SERIAL_ROWS:
         for row in range(x.shape[0]):

@@ -18,7 +18,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import float32, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from pagoda.kernels.cpu.number import emitted
 
 _I32, _INDEX, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
@@ -102,11 +103,14 @@ def vector_widths(columns: int) -> list[int]:
     return widths
 
 
-@intrinsic(prefer_literal=True)
+@emitted
 def multiply(
-    typingctx, out, out_start, out_stride, a, a_start, a_stride, b, b_start, b_stride,
-    rows, depth, columns, group_size,
-):  # fmt: skip
+    typing: Any,
+    out: Any, out_start: Any, out_stride: Any,
+    a: Any, a_start: Any, a_stride: Any,
+    b: Any, b_start: Any, b_stride: Any,
+    rows: Any, depth: Any, columns: Any, group_size: Any,
+) -> Any:  # fmt: skip
     """out += a · b; see the module. For kernels only.
 
     out, a, b: contiguous 1-D arrays; each matrix starts at `*_start` and has a row every
@@ -199,9 +203,9 @@ class _Tile:
         return pieces
 
 
-@intrinsic
-def lanes_max(typingctx, array, start, count):
-    """Largest of array[start : start + count] of float32; count: a multiple of 16, at least 16."""
+@emitted
+def lanes_max(typing: Any, array: Any) -> Any:
+    """Largest value of a contiguous float32 array of 16 or 32 or 48 … values. For kernels only."""
 
     def pick(builder: Any, x: Any, y: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", x, y), x, y)
@@ -209,12 +213,11 @@ def lanes_max(typingctx, array, start, count):
     return _reduction(array, pick)
 
 
-@intrinsic
-def lanes_sum(typingctx, array, start, count):
-    """Sum of array[start : start + count] of float32; count: a multiple of 16, at least 16.
+@emitted
+def lanes_sum(typing: Any, array: Any) -> Any:
+    """Sum of a contiguous float32 array of 16 or 32 or 48 … values. For kernels only.
 
-    Lane by lane first and then the lanes in pairs: zeros added at either end, in whole sixteens,
-    leave the bits as they are.
+    Lane by lane first, then the lanes in pairs: sixteen more zeros leave the bits as they are.
     """
     return _reduction(array, lambda builder, x, y: builder.fadd(x, y))
 
@@ -223,11 +226,11 @@ def _reduction(array: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
     vector = ir.VectorType(_F32, 16)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        base = builder.gep(data, [args[1]])
+        operand = context.make_array(signature.args[0])(context, builder, args[0])
+        base, count = operand.data, builder.extract_value(operand.shape, 0)
         cell = cgutils.alloca_once_value(builder, load_float(builder, base, vector))
         sixteen = ir.Constant(_INDEX, 16)
-        with cgutils.for_range_slice(builder, sixteen, args[2], sixteen) as (position, _):
+        with cgutils.for_range_slice(builder, sixteen, count, sixteen) as (position, _):
             read = load_float(builder, builder.gep(base, [position]), vector)
             builder.store(combine(builder, builder.load(cell), read), cell)
         value = builder.load(cell)
@@ -239,11 +242,11 @@ def _reduction(array: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
             value = combine(builder, low, high)
         return builder.extract_element(value, ir.Constant(_I32, 0))
 
-    return float32(array, types.intp, types.intp), emit
+    return float32(array), emit
 
 
-@intrinsic
-def take_number(typingctx, counter):
+@emitted
+def take_number(typing: Any, counter: Any) -> Any:
     """counter[0], an int64, which is one higher afterwards; no two threads get the same."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -253,8 +256,8 @@ def take_number(typingctx, counter):
     return types.int64(counter), emit
 
 
-@intrinsic
-def prefetch(typingctx, array, index):
+@emitted
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of array[index] ahead of use; the index may lie outside."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,0 +1,92 @@
+"""The plain truth that kernels are compared with: loops over rows and heads, in float64.
+
+Blocks are taken as `[num_blocks, 2, num_kv_heads, head_dim * block_size]`: keys and values, each
+head's keys kept as `[head_dim, block_size]` and its values as `[block_size, head_dim]`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagoda.kernels.array import Array
+
+
+def bfloat16_bits(x: Array) -> Array:
+    """float32 rounded to bfloat16, to nearest with ties to even, as uint16."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def bfloat16_values(bits: Array) -> Array:
+    """What bfloat16 bits stand for, float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def read_token(blocks: Array, slot: int, head: int, head_dim: int) -> tuple[Array, Array]:
+    """The key and the value, [head_dim] each, that one KV head keeps in a slot."""
+    block_size = blocks.shape[3] // head_dim
+    block, offset = divmod(slot, block_size)
+    key = blocks[block, 0, head].reshape(head_dim, block_size)[:, offset]
+    value = blocks[block, 1, head].reshape(block_size, head_dim)[offset]
+    return key, value
+
+
+def write_token(blocks: Array, slot: int, head: int, key: Array, value: Array) -> None:
+    """Write one KV head's key and value, [head_dim] each, to a slot. Changes blocks."""
+    head_dim = len(key)
+    block_size = blocks.shape[3] // head_dim
+    block, offset = divmod(slot, block_size)
+    blocks[block, 0, head].reshape(head_dim, block_size)[:, offset] = key
+    blocks[block, 1, head].reshape(block_size, head_dim)[offset] = value
+
+
+def paged_attention(
+    query: Array,
+    blocks: Array,
+    block_table: Array,
+    position: int,
+    scale: float,
+    window: int | None = None,
+) -> Array:
+    """What one token sees: [num_heads, head_dim] float64 for query: [num_heads, head_dim].
+
+    Query head h reads KV head h // (num_heads / num_kv_heads). The token at `position` sees
+    itself, and before it all tokens or the last `window - 1`.
+    """
+    num_heads, head_dim = query.shape
+    num_kv_heads = blocks.shape[2]
+    block_size = blocks.shape[3] // head_dim
+    begin = 0 if window is None else max(0, position - window + 1)
+    out = np.zeros((num_heads, head_dim))
+    for h in range(num_heads):
+        scores, values = [], []
+        for token in range(begin, position + 1):
+            slot = int(block_table[token // block_size]) * block_size + token % block_size
+            key, value = read_token(blocks, slot, h // (num_heads // num_kv_heads), head_dim)
+            scores.append(np.dot(query[h].astype(np.float64), key) * scale)
+            values.append(value.astype(np.float64))
+        weights = np.exp(np.array(scores) - max(scores))
+        out[h] = weights @ np.array(values) / weights.sum()
+    return out
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """x / sqrt(mean(x²) + eps) · weight over the last axis, float64."""
+    wide = x.astype(np.float64)
+    return wide / np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + eps) * weight
+
+
+def rotate(x: Array, cosine: Array, sine: Array) -> Array:
+    """x: [..., head_dim] with value i turned against value i + len(cosine), float64."""
+    half = len(cosine)
+    out = x.astype(np.float64)
+    first, second = out[..., :half].copy(), out[..., half : 2 * half].copy()
+    out[..., :half] = first * cosine - second * sine
+    out[..., half : 2 * half] = second * cosine + first * sine
+    return out
+
+
+def silu_mul(gate_up: Array) -> Array:
+    """gate / (1 + exp(-gate)) · up, the halves of the last axis, float64."""
+    gate, up = np.split(gate_up.astype(np.float64), 2, axis=-1)
+    return gate / (1 + np.exp(-gate)) * up

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from decoders import Pager, decoder_spec, random_weights, rope_spec
+
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.execution.executor import Executor
+from pagoda.execution.reference import reference_logits
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
+from pagoda.storage.kv_storage import KVStorage
+
+BLOCK_SIZE = 16
+NUM_TOKENS = 300
+FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
+LONG_WINDOW = AttentionSpec(6, 2, 32, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=270)
+MIXED = decoder_spec([FULL, WINDOW, LONG_WINDOW])
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def make(
+    spec: DecoderSpec, dtype: str = "float32", cache_dtype: str | None = None, num_blocks: int = 100
+) -> tuple[Executor, Pager]:
+    storage = KVStorage(spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype), num_blocks)
+    weights = random_weights(spec, DTYPES[dtype])
+    return Executor(spec, weights, storage, 512), Pager(BLOCK_SIZE, num_blocks)
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, MIXED.vocab_size, count).tolist()
+
+
+def run(
+    dtype: str, chunks: list[int], companions: int = 0, cache_dtype: str | None = None
+) -> torch.Tensor:
+    """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
+    executor, pager = make(MIXED, dtype, cache_dtype)
+    sequence = pager.sequence(tokens(NUM_TOKENS))
+    others = [pager.sequence(tokens(NUM_TOKENS, seed)) for seed in range(1, companions + 1)]
+    outputs = []
+    for size in chunks:
+        steps = [(other, min(5 + 3 * i, other.left)) for i, other in enumerate(others)]
+        steps = [(other, count) for other, count in steps if count]
+        place = len(steps) // 2
+        before = sum(count for _, count in steps[:place])
+        batch = pager.batch([*steps[:place], (sequence, size), *steps[place:]])
+        outputs.append(executor.forward(batch)[before : before + size])
+    return torch.cat(outputs)
+
+
+@pytest.fixture(scope="module")
+def expected() -> torch.Tensor:
+    return reference_logits(MIXED, random_weights(MIXED), tokens(NUM_TOKENS), torch.float64)
+
+
+def test_logits_are_those_of_the_reference(expected: torch.Tensor):
+    logits = run("float32", [NUM_TOKENS])
+    assert logits.dtype == torch.float32
+    assert (logits - expected).abs().max() < 1e-4
+    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+
+
+def test_bfloat16_is_as_near_as_its_rounding_allows():
+    weights = random_weights(MIXED, torch.bfloat16)
+    exact = reference_logits(MIXED, weights, tokens(NUM_TOKENS))
+    error = (run("bfloat16", [NUM_TOKENS]) - exact).square().mean().sqrt()
+    assert error < 0.02 * exact.square().mean().sqrt()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("chunks", "companions"),
+    [
+        ([1] * NUM_TOKENS, 0),
+        ([10] * 30, 0),
+        ([100, *[1] * 50, 3, 9, 33, 2, 1, 1, 101], 0),
+        ([20] * 15, 3),
+        ([*[150], *[1] * 150], 2),
+    ],
+    ids=["one-by-one", "tens", "uneven", "among-others", "decode-among-others"],
+)
+def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int], companions: int):
+    assert torch.equal(run(dtype, chunks, companions), run(dtype, [NUM_TOKENS]))
+
+
+def test_a_float32_model_can_keep_a_bfloat16_cache(expected: torch.Tensor):
+    logits = run("float32", [150, *[1] * 150], cache_dtype="bfloat16")
+    error = (logits - expected).square().mean().sqrt() / expected.square().mean().sqrt()
+    assert 1e-6 < error < 0.02
+    assert torch.equal(logits, run("float32", [NUM_TOKENS], cache_dtype="bfloat16"))
+
+
+def test_layers_may_differ_in_heads():
+    wide = AttentionSpec(4, 4, 64, 0.125, rope_spec(64))
+    spec = decoder_spec([FULL, wide, FULL])
+    executor, pager = make(spec)
+    sequence = pager.sequence(tokens(40))
+    logits = [executor.forward(pager.batch([(sequence, n)])) for n in (33, 1, 6)]
+    truth = reference_logits(spec, random_weights(spec), tokens(40))
+    assert (torch.cat(logits) - truth).abs().max() < 1e-4
+
+
+def test_a_feed_forward_bias_is_added():
+    spec = decoder_spec([FULL])
+    layer = dataclasses.replace(spec.layers[0], mlp=MLPSpec(80, bias=True))
+    spec = dataclasses.replace(spec, layers=(layer,))
+    executor, pager = make(spec)
+    logits = executor.forward(pager.batch([(pager.sequence(tokens(9)), 9)]))
+    truth = reference_logits(spec, random_weights(spec), tokens(9))
+    assert (logits - truth).abs().max() < 1e-4
+
+
+def test_only_the_rows_asked_for_come_back_and_they_are_the_same():
+    executor, pager = make(MIXED)
+    first, second = pager.sequence(tokens(30)), pager.sequence(tokens(20, seed=1))
+    batch = pager.batch([(first, 30), (second, 20)])
+    everything = executor.forward(batch)
+    for rows in ([29, 49], [0], [], list(range(13, 40))):
+        some = dataclasses.replace(batch, logit_rows=np.array(rows, np.int64))
+        logits = executor.forward(some)
+        assert logits.shape == (len(rows), MIXED.vocab_size)
+        assert torch.equal(logits, everything[rows])
+
+
+def test_copies_come_before_the_step_and_leave_the_source_alone():
+    executor, pager = make(MIXED)
+    parent = pager.sequence(tokens(41))
+    executor.forward(pager.batch([(parent, 37)]))
+    shared, own = parent.block_ids[:2], pager.free.pop()
+    child = dataclasses.replace(parent, block_ids=[*shared, own])
+    child.token_ids = [*parent.token_ids[:37], *tokens(4, seed=5)]
+    kept = executor.storage.export_block(parent.block_ids[2])
+    batch = dataclasses.replace(
+        pager.batch([(child, 4)]),
+        copy_sources=np.array([parent.block_ids[2]]),
+        copy_targets=np.array([own]),
+    )
+    logits = executor.forward(batch)
+    truth = reference_logits(MIXED, executor.weights, child.token_ids)
+    assert (logits - truth[37:]).abs().max() < 1e-4
+    assert np.array_equal(kept, executor.storage.export_block(parent.block_ids[2]))
+
+
+def test_only_the_slots_of_the_batch_are_written():
+    executor, pager = make(MIXED, num_blocks=8)
+    for layer in executor.storage.layers:
+        layer.blocks.fill_(7.0)
+    sequence = pager.sequence(tokens(20))
+    executor.forward(pager.batch([(sequence, 20)]))
+    for layer in executor.storage.layers:
+        by_slot = layer.values.transpose(1, 2).reshape(8 * BLOCK_SIZE, -1)
+        keys_by_slot = layer.keys.permute(0, 3, 1, 2).reshape(8 * BLOCK_SIZE, -1)
+        written = torch.zeros(8 * BLOCK_SIZE, dtype=torch.bool)
+        written[[sequence.slot(i, BLOCK_SIZE) for i in range(20)]] = True
+        for side in (by_slot, keys_by_slot):
+            assert torch.equal((side != 7.0).any(1), written)
+
+
+def test_warm_up_touches_no_block_and_later_steps_are_the_same():
+    executor, pager = make(MIXED, num_blocks=8)
+    before = [executor.storage.export_block(block) for block in range(8)]
+    executor.warm_up()
+    for block in range(8):
+        assert np.array_equal(before[block], executor.storage.export_block(block))
+    logits = executor.forward(pager.batch([(pager.sequence(tokens(20)), 20)]))
+    assert torch.equal(logits, run("float32", [20]))
+
+
+def test_what_cannot_run_is_refused_by_name():
+    spec = decoder_spec([FULL])
+    storage = KVStorage(spec.cache_spec(BLOCK_SIZE, "float32"), 4)
+    with pytest.raises(InvalidOptionError) as refusal:
+        Executor(spec, random_weights(spec, torch.float16), storage, 64)
+    assert refusal.value.field == "dtype"
+    layer = dataclasses.replace(spec.layers[0], mlp=MLPSpec(80, activation="gelu"))
+    spec = dataclasses.replace(spec, layers=(layer,))
+    with pytest.raises(UnsupportedModelError) as refusal:
+        Executor(spec, random_weights(spec), storage, 64)
+    assert (refusal.value.field, refusal.value.value) == ("activation", "gelu")

@@ -1,0 +1,27 @@
+"""Random arrays of either dtype for the tests of kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagoda.kernels.array import Array
+from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
+
+DTYPES = ("float32", "bfloat16")
+TOLERANCE = {"float32": 2e-6, "bfloat16": 2**-8}
+"""Relative to the largest value: sums in another order; one rounding of the result."""
+
+
+def stored(x: Array, dtype: str) -> Array:
+    """As a kernel takes it."""
+    return bfloat16_bits(x) if dtype == "bfloat16" else np.array(x, np.float32)
+
+
+def seen(x: Array) -> Array:
+    """What an array of a kernel means, float32."""
+    return bfloat16_values(x) if x.dtype == np.uint16 else x
+
+
+def assert_close(got: Array, expected: Array, dtype: str) -> None:
+    difference = np.abs(seen(got) - expected).max()
+    assert difference <= TOLERANCE[dtype] * max(1.0, np.abs(expected).max())
