@@ -100,9 +100,12 @@ def invalid_body(problems: Sequence[Any]) -> ErrorDetail:
     """Tell the first field that is wrong, with what each of its accepted types would need."""
     first = problems[0]
     location = tuple(first["loc"])[1:]
-    if first["type"] == "json_invalid" or not location:
+    if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
         return ErrorDetail(message=f"the body is not valid JSON: {reason}", type=_REFUSED)
+    if not location:
+        message = "the body must be a JSON object, sent with Content-Type: application/json"
+        return ErrorDetail(message=message, type=_REFUSED)
     field = str(location[0])
     phrases = [problem["msg"] for problem in problems if tuple(problem["loc"])[1:2] == location[:1]]
     wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
