@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -102,7 +102,8 @@ def converse(
 ) -> None:
     """Answer line after line until there are no more."""
     if sys.stdin.isatty():
-        console.print(f"{engine.model_name}. {_HELP}", style="dim", highlight=False)
+        _enable_line_editing()
+        _remark(console, f"{engine.model_name}. {_HELP}")
     with asyncio.Runner() as runner:
         engine.start()
         try:
@@ -110,7 +111,7 @@ def converse(
                 if line == "/reset":
                     conversation.reset()
                 elif line.startswith("/"):
-                    console.print(_HELP, style="dim", highlight=False)
+                    _remark(console, _HELP)
                 elif line:
                     _take_turn(runner, engine, conversation, line, sampling, console)
         finally:
@@ -147,9 +148,19 @@ def _take_turn(
         pass  # What was said until then stays.
     except InvalidRequestError as error:
         conversation.unsay()
-        console.print(f"{error} (/reset starts anew)", style="red", markup=False, highlight=False)
+        _remark(console, f"{error} (/reset starts anew)")
         return
     conversation.say("assistant", answer.text)
     sys.stdout.write("\n")
     sys.stdout.flush()
-    console.print(str(answer.figures), style="dim", highlight=False)
+    _remark(console, str(answer.figures))
+
+
+def _remark(console: Console, text: str) -> None:
+    console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _enable_line_editing() -> None:
+    """Arrow keys and history, where Python was built with them: `input` uses what is imported."""
+    with suppress(ImportError):
+        import readline  # noqa: F401

@@ -56,7 +56,7 @@ def generate(
         engine = load_engine(options, console)
         writer = JSONWriter() if as_json else TextWriter(several=len(texts) > 1)
         figures = asyncio.run(answer_all(engine, texts, sampling, writer, chat=chat))
-        console.print(str(figures), style="dim", highlight=False)
+        console.print(str(figures), style="dim", highlight=False, soft_wrap=True)
 
 
 class TextWriter:
