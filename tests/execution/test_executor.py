@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -85,6 +86,14 @@ def test_bfloat16_is_as_near_as_its_rounding_allows():
 )
 def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int], companions: int):
     assert torch.equal(run(dtype, chunks, companions), run(dtype, [NUM_TOKENS]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
+    alone = run(dtype, [60, *[1] * 5, 200, *[1] * 5])
+    torch.set_num_threads(2)
+    numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
+    assert torch.equal(alone, run(dtype, [60, *[1] * 5, 200, *[1] * 5]))
 
 
 def test_a_float32_model_can_keep_a_bfloat16_cache(expected: torch.Tensor):

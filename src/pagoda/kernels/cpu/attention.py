@@ -233,7 +233,10 @@ def paged_attention_kernel(head_dim: int, group_size: int, block_size: int) -> C
                 _load_queries(query, queries[first_row:end_row], head, scale)
                 scores = np.empty((rows, stride), np.float32)
                 piece = np.empty((rows, head_dim), np.float32)
-                state = np.empty((rows, head_dim + 2), np.float32)
+                if item < parts.shape[0]:
+                    state = parts[item, head, :rows]
+                else:
+                    state = np.empty((rows, head_dim + 2), np.float32)
                 _clear(state, head_dim)
                 first_seen = max(positions[first_row] - window + 1, 0)
                 last_seen = positions[end_row - 1] + 1
@@ -247,9 +250,7 @@ def paged_attention_kernel(head_dim: int, group_size: int, block_size: int) -> C
                         positions[first_row:end_row], head, (origin, begin, end), window,
                         head_dim, group_size, block_size,
                     )  # fmt: skip
-                if item < parts.shape[0]:
-                    parts[item, head, :rows] = state
-                else:
+                if item >= parts.shape[0]:
                     _finish(out[first_row:end_row], state, head)
         for number in prange(merges.shape[0] * num_kv_heads):
             merge = number // num_kv_heads

@@ -1,0 +1,67 @@
+"""Every covered family against transformers: random checkpoints, float32, through the pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from decoders import Pager
+
+from checkpoints import CASES, reference_model, write_checkpoint
+from pagoda.execution.executor import Executor
+from pagoda.execution.reference import reference_logits
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import locate
+from pagoda.models.weights import DecoderWeights
+from pagoda.storage.kv_storage import KVStorage
+
+NUM_TOKENS = 96  # past every window, and past the original length of the scaled rotary cases
+TOLERANCE = 1e-4
+WAYS = {
+    "one-prefill": [NUM_TOKENS],
+    "chunks": [23, 23, 1, 40, 9],
+    "steps": [5, *[1] * (NUM_TOKENS - 5)],
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One checkpoint as Pagoda loads it, and what transformers makes of it."""
+
+    spec: DecoderSpec
+    weights: DecoderWeights
+    token_ids: list[int]
+    expected: torch.Tensor
+
+
+@pytest.fixture(scope="module", params=CASES)
+def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    write_checkpoint(directory, CASES[request.param], tokenizer=False)
+    files = locate(str(directory))
+    spec = load_spec(files, max_model_len=NUM_TOKENS)
+    weights = load_weights(files, spec, "float32", lambda done, total: None)
+    token_ids = np.random.default_rng(3).integers(0, spec.vocab_size, NUM_TOKENS).tolist()
+    with torch.inference_mode():
+        expected = reference_model(directory)(torch.tensor([token_ids])).logits[0]
+    return Loaded(spec, weights, token_ids, expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_logits_are_those_of_transformers(loaded: Loaded, way: str):
+    storage = KVStorage(loaded.spec.cache_spec(16, "float32"), 10)
+    executor = Executor(loaded.spec, loaded.weights, storage, NUM_TOKENS)
+    pager = Pager(16, 10)
+    sequence = pager.sequence(loaded.token_ids)
+    steps = [executor.forward(pager.batch([(sequence, count)])) for count in WAYS[way]]
+    logits = torch.cat(steps)
+    assert (logits - loaded.expected).abs().max() < TOLERANCE
+    assert torch.equal(logits.argmax(-1), loaded.expected.argmax(-1))
+
+
+def test_the_plain_reference_agrees_with_transformers(loaded: Loaded):
+    logits = reference_logits(loaded.spec, loaded.weights, loaded.token_ids)
+    assert (logits - loaded.expected).abs().max() < TOLERANCE
