@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from checkpoints import CASES, write_checkpoint
-from pagoda.engine.llm import LLM, Model, connect, load_model
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 
 MAX_MODEL_LEN = 128

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.llm import build_engine
+from pagoda.engine.build import build_engine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.app import create_app
 from server.sse import chat_text, completion_text, events_of
@@ -48,9 +48,7 @@ BAD = [
 
 @pytest.fixture(scope="module")
 def real_engine() -> Iterator[AsyncEngine]:
-    options = EngineOptions(
-        dtype="float32", kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN
-    )
+    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN)
     engine = AsyncEngine(build_engine(options))
     engine.start()
     yield engine

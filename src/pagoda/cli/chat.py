@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -88,7 +88,7 @@ class Answer:
     ) -> None:
         """Ask the engine and write what it says to stdout as it comes."""
         prompt = engine.chat_prompt(messages)
-        stream: Any = engine.generate(prompt, sampling, request_id=f"chat-{id(self):x}")
+        stream = engine.generate(prompt, sampling, request_id=f"chat-{id(self):x}")
         async with aclosing(stream) as outputs:
             async for output in outputs:
                 self.output = output

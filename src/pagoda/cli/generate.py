@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -151,7 +151,7 @@ async def _answer(
     chat: bool,
 ) -> RequestOutput:
     given = engine.chat_prompt([{"role": "user", "content": prompt}]) if chat else prompt
-    stream: Any = engine.generate(given, sampling, request_id=f"generate-{index}")
+    stream = engine.generate(given, sampling, request_id=f"generate-{index}")
     async with aclosing(stream) as outputs:
         last: RequestOutput
         async for last in outputs:

@@ -21,6 +21,6 @@ def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
     with load_progress(console, options.model or "smollm2") as on_load:
         # PyTorch takes seconds to import: the bar is up before.
         from pagoda.engine.async_engine import AsyncEngine
-        from pagoda.engine.llm import build_engine
+        from pagoda.engine.build import build_engine
 
         return AsyncEngine(build_engine(options, on_load))

@@ -77,6 +77,7 @@ class Assembler:
     ) -> None:
         self._request = request
         self._prompt = prompt
+        self._prompt_token_ids = list(request.prompt_token_ids)
         self._prompt_logprobs: dict[int, dict[int, Logprob]] = {}
         self._tokenizer = tokenizer
         self.choices = [Choice(sequence, tokenizer) for sequence in sequences]
@@ -95,7 +96,7 @@ class Assembler:
         return RequestOutput(
             request_id=self._request.request_id,
             prompt=self._prompt,
-            prompt_token_ids=list(self._request.prompt_token_ids),
+            prompt_token_ids=self._prompt_token_ids,
             prompt_logprobs=self._all_prompt_logprobs(),
             outputs=[choice.output() for choice in self.choices],
             finished=self.is_finished,

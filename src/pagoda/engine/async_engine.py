@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -72,7 +72,7 @@ class AsyncEngine:
         priority: int = 0,
         tenant: str = "",
         cache_salt: str = "",
-    ) -> AsyncIterator[RequestOutput]:
+    ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
         Raises `InvalidRequestError` before the first output, `EngineError` if the engine fails.
@@ -103,7 +103,8 @@ class AsyncEngine:
             self._take_orders(wait=not self.engine.has_unfinished)
             if self.engine.has_unfinished:
                 self._step()
-            self._stats = self.engine.stats()
+            else:
+                self._stats = self.engine.stats()
 
     def _take_orders(self, wait: bool) -> None:
         try:
@@ -124,6 +125,7 @@ class AsyncEngine:
             logger.exception("the engine failed between steps; its requests are ended")
             self._fail(tuple(self._streams))
             return
+        self._stats = self.engine.stats()  # first, so that who is told of an end can see it here
         deliveries: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, RequestOutput]]]
         deliveries = defaultdict(list)
         for output in outputs:

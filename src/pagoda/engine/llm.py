@@ -1,158 +1,24 @@
-"""`LLM`, the engine in one object, and the one place where the rooms are wired together."""
+"""`LLM`, the engine in one object."""
 
 from __future__ import annotations
 
 import itertools
-import logging
-import os
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
-from pagoda.cache import CacheManager
+from pagoda.engine.build import build_engine
 from pagoda.engine.core import Engine
-from pagoda.engine.intake import Intake
-from pagoda.engine.memory import kv_cache_bytes
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
-from pagoda.engine.runner import Runner
 from pagoda.engine.stats import EngineStats
 from pagoda.errors import InvalidOptionError, InvalidRequestError
-from pagoda.execution.executor import Executor
-from pagoda.models.decoder import DecoderSpec
-from pagoda.models.load import load_spec, load_weights
-from pagoda.models.locate import locate
-from pagoda.models.tokenizer import Tokenizer
-from pagoda.models.weights import DecoderWeights
-from pagoda.planning import plan_capacity
 from pagoda.request import Request, SamplingParams
-from pagoda.scheduling import Scheduler
-from pagoda.storage.kv_storage import KVStorage
-
-logger = logging.getLogger("pagoda")
-
-OnLoad = Callable[[int, int], None]
-"""Called while weights load with the bytes done and the bytes there are."""
 
 Message = Mapping[str, str]
 """One turn of a conversation: `role` and `content`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model in memory, which several engines may share."""
-
-    name: str
-    spec: DecoderSpec
-    weights: DecoderWeights
-    tokenizer: Tokenizer
-    max_model_len: int
-    dtype: str
-
-
-def build_engine(options: EngineOptions, on_load: OnLoad | None = None) -> Engine:
-    """Load the model, allocate the cache and connect everything.
-
-    Raises `ModelError`, `InvalidOptionError` or `CapacityError`.
-    """
-    return connect(load_model(options, on_load), options)
-
-
-def load_model(options: EngineOptions, on_load: OnLoad | None = None) -> Model:
-    """Everything about the model that `options` name, its weights in memory.
-
-    Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
-    weights are loaded wherever that can be told.
-    """
-    files = locate(options.model)
-    spec = load_spec(files, options.max_model_len)
-    max_model_len = _max_model_len(options, spec)
-    dtype = _dtype(options, spec)
-    tokenizer = Tokenizer(files)
-    return Model(
-        name=options.served_model_name or files.name,
-        spec=spec,
-        weights=load_weights(files, spec, dtype, on_load),
-        tokenizer=tokenizer,
-        max_model_len=max_model_len,
-        dtype=dtype,
-    )
-
-
-def connect(model: Model, options: EngineOptions) -> Engine:
-    """An engine for a model in memory: allocates the cache and wires the rooms together.
-
-    Raises `CapacityError` if one request of the longest length does not fit into the cache.
-    """
-    started = time.perf_counter()
-    torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
-    capacity = plan_capacity(
-        model.spec.cache_spec(options.block_size, model.dtype),
-        available_bytes=kv_cache_bytes(options),
-        max_model_len=model.max_model_len,
-        num_blocks_override=options.num_gpu_blocks_override,
-    )
-    for line in capacity.log_lines("CPU"):
-        logger.info(line)
-    storage = KVStorage(capacity.spec, capacity.num_blocks)
-    executor = Executor(model.spec, model.weights, storage, model.max_model_len)
-    executor.warm_up()
-    cache = CacheManager(
-        capacity.num_blocks,
-        options.block_size,
-        enable_prefix_caching=options.enable_prefix_caching,
-        codec=model.dtype,
-    )
-    scheduler = Scheduler(
-        cache,
-        max_num_batched_tokens=options.max_num_batched_tokens,
-        max_num_seqs=options.max_num_seqs,
-        max_model_len=model.max_model_len,
-        policy=options.scheduling_policy,
-        long_prefill_token_threshold=options.long_prefill_token_threshold,
-    )
-    intake = Intake(
-        model.tokenizer,
-        vocab_size=model.spec.vocab_size,
-        max_model_len=model.max_model_len,
-        seed=options.seed,
-    )
-    logger.info(
-        "init engine (profile, create kv cache, warmup model) took %.2f s",
-        time.perf_counter() - started,
-    )
-    return Engine(
-        model_name=model.name,
-        max_model_len=model.max_model_len,
-        tokenizer=model.tokenizer,
-        intake=intake,
-        scheduler=scheduler,
-        runner=Runner(executor),
-    )
-
-
-def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:
-    if options.max_model_len is None:
-        return spec.max_position_embeddings
-    if options.max_model_len > spec.max_position_embeddings:
-        raise InvalidOptionError(
-            "max_model_len",
-            options.max_model_len,
-            f"at most {spec.max_position_embeddings}, the positions the model was made for",
-        )
-    return options.max_model_len
-
-
-def _dtype(options: EngineOptions, spec: DecoderSpec) -> str:
-    if options.dtype != "auto":
-        return options.dtype
-    # CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones.
-    return "bfloat16" if spec.dtype == "float16" else spec.dtype
 
 
 class LLM:

@@ -8,10 +8,10 @@ import torch
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.batch import Batch
 from pagoda.execution.layer import Layer
-from pagoda.execution.linear import Linear, padded_rows
 from pagoda.execution.rope import RotaryTables
 from pagoda.execution.workspace import Workspace
 from pagoda.kernels.cpu.norm import rms_norm
+from pagoda.kernels.cpu.project import project
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.weights import DecoderWeights
 from pagoda.storage.kv_storage import KVStorage, as_array
@@ -20,8 +20,8 @@ from pagoda.storage.kv_storage import KVStorage, as_array
 class Executor:
     """A decoder, its weights and the storage of its cache, ready to run batches.
 
-    Matrix products are in the weights' dtype (float32 or bfloat16), all else and the residual
-    stream in float32. `max_model_len` is the longest sequence, in tokens. Raises
+    Matrix products are in the weights' dtype (float32 or bfloat16), all else, the residual stream
+    and the logits in float32. `max_model_len` is the longest sequence, in tokens. Raises
     InvalidOptionError for another dtype and UnsupportedModelError for an activation without a
     kernel.
     """
@@ -50,7 +50,7 @@ class Executor:
             for parts in zip(spec.layers, weights.layers, storage.layers, strict=True)
         )
         self._final_norm = as_array(weights.final_norm)
-        self._lm_head = Linear.of(weights.lm_head)
+        self._lm_head = as_array(weights.lm_head)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> torch.Tensor:
@@ -96,14 +96,8 @@ class Executor:
         if len(rows) == 0:
             return torch.empty(0, self.spec.vocab_size)
         stream = work.stream[rows] + work.delta.tensor[rows]
-        num_rows = padded_rows(len(rows), self._dtype)
-        hidden = torch.zeros(num_rows, self.spec.hidden_size, dtype=self._dtype)
-        rms_norm(
-            as_array(hidden)[: len(rows)],
-            stream.numpy(),
-            self._final_norm,
-            np.float32(self.spec.norm_eps),
-        )
-        logits = torch.empty(num_rows, self.spec.vocab_size, dtype=self._dtype)
-        self._lm_head(logits, hidden)
-        return logits[: len(rows)].float()
+        hidden = np.empty((len(rows), self.spec.hidden_size), np.float32)
+        rms_norm(hidden, stream.numpy(), self._final_norm, np.float32(self.spec.norm_eps))
+        logits = torch.empty(len(rows), self.spec.vocab_size)
+        project(logits.numpy(), hidden, self._lm_head)
+        return logits

@@ -90,3 +90,8 @@ def silu_mul(gate_up: Array) -> Array:
     """gate / (1 + exp(-gate)) · up, the halves of the last axis, float64."""
     gate, up = np.split(gate_up.astype(np.float64), 2, axis=-1)
     return gate / (1 + np.exp(-gate)) * up
+
+
+def project(x: Array, weight: Array) -> Array:
+    """Logits [rows, vocab_size] of hidden rows [rows, width], in float64."""
+    return np.array([[np.dot(row, token) for token in weight] for row in x.astype(np.float64)])

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 
@@ -87,7 +87,7 @@ class Generation:
             cache_salt=self.cache_salt,
         )
         try:
-            async with aclosing(cast(AsyncGenerator["RequestOutput", None], stream)) as outputs:
+            async with aclosing(stream) as outputs:
                 async for output in outputs:
                     await events.put(_Event(PromptOutput(index, output)))
         except Exception as error:

