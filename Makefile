@@ -5,7 +5,7 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check lint
+.PHONY: help install serve test long check lint
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,10 @@ serve: $(VENV)/installed ## serve on http://127.0.0.1:8000; flags go into ARGS="
 
 test: lint ## the checks, then the whole test suite
 	@$(BIN)/python -m pytest
+
+long: $(VENV)/installed-dev ## random lives of cache and scheduler, 100,000 operations each
+	@$(BIN)/python -m pytest --hypothesis-profile=long -o timeout=7200 \
+		tests/cache/test_cache_machine.py tests/scheduling/test_scheduler_machine.py
 
 check: lint ## ruff, mypy, and the tests of floors, imports and exports
 	@$(BIN)/python -m pytest tests/test_floors.py tests/test_imports.py tests/test_exports.py

@@ -1,0 +1,65 @@
+"""What the documents state as fact is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_floors import ALL_BELOW, ROOMS
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+def test_the_table_of_rooms_is_the_one_that_is_enforced() -> None:
+    rows = re.findall(
+        r"^\| (\d) \| \*?`(\w+)`\*? \|[^|]*\| ([^|]*) \|$",
+        (ROOT / "docs" / "rooms.md").read_text(),
+        re.MULTILINE,
+    )
+    stated = {room: (int(floor), named(uses)) for floor, room, uses in rows}
+    assert stated == {name: (room.floor, set(room.uses)) for name, room in ROOMS.items()}
+
+
+def named(uses: str) -> set[str]:
+    found = set(re.findall(r"`([\w.]+)`", uses))
+    return found | {ALL_BELOW} if ALL_BELOW in uses else found
+
+
+def test_planned_rooms_are_empty_and_the_others_are_not() -> None:
+    text = (ROOT / "docs" / "rooms.md").read_text()
+    planned = set(re.findall(r"\*`(\w+)`\*", text))
+    for room in ROOMS:
+        package = ROOT / "src" / "pagoda" / room
+        assert (package.is_dir() or package.with_suffix(".py").is_file()) == (room not in planned)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_paths_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
+        assert (document.parent / target).exists(), target
+    for path in re.findall(r"`((?:src|tests|docs|examples|benchmarks)/[\w/.-]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.model
+def test_the_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(examples) == 4
+    names: dict[str, object] = {}
+    for example in examples:
+        exec(compile(example, "README.md", "exec"), names)
+    out = capsys.readouterr().out
+    assert "Paris" in out
+    assert re.search(r"[1-9]\d* of \d+ prompt tokens came from the cache", out)
+    assert "96 tokens need not be computed again" in out
+
+
+def test_make_help_names_every_command_of_the_documents() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    commands = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    for document in DOCUMENTS:
+        used = re.findall(r"(?:^    |`)make ([a-z]+)", document.read_text(), re.MULTILINE)
+        assert set(used) <= commands, document.name
