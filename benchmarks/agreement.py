@@ -18,7 +18,7 @@ import gc
 import json
 import statistics
 import sys
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 
 from pagoda import LLM, SamplingParams
@@ -110,7 +110,10 @@ def dtype_noise(
 
 def agreement(one: list[list[int]], other: list[list[int]]) -> tuple[float, int]:
     """Share of tokens before the first difference of their answer, and answers alike."""
-    alike = sum(len(commonprefix(pair)) for pair in zip(one, other, strict=True))
+    alike = sum(
+        sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(a, b, strict=True)))
+        for a, b in zip(one, other, strict=True)
+    )
     return alike / sum(map(len, one)), sum(a == b for a, b in zip(one, other, strict=True))
 
 
