@@ -79,8 +79,14 @@ def test_a_directory_without_tensors_or_with_several_files_is_refused(tmp_path):
         SafetensorsCheckpoint(tmp_path)
     for name in ("a", "b"):
         save_file({name: torch.ones(1)}, tmp_path / f"{name}.safetensors")
-    with refused("holds 2 .safetensors files; one, or an model.safetensors.index.json"):
+    with refused("holds 2 .safetensors files; model.safetensors or model.safetensors.index.json"):
         SafetensorsCheckpoint(tmp_path)
+
+
+def test_beside_model_safetensors_others_are_not_read(tmp_path):
+    for name in ("consolidated", "model"):
+        save_file({name: torch.ones(1)}, tmp_path / f"{name}.safetensors")
+    assert dict(SafetensorsCheckpoint(tmp_path).shapes) == {"model": (1,)}
 
 
 def test_a_file_that_the_index_names_must_be_there(tmp_path):

@@ -51,6 +51,27 @@ def test_a_path_may_start_at_home(tmp_path, monkeypatch):
     assert locate("~/tiny").path == tmp_path / "tiny"
 
 
+@pytest.mark.parametrize("model", ["~no-such-user/x", "x" * 10_000])
+def test_a_path_that_cannot_be_looked_up_is_refused(model):
+    with refused(": cannot be looked up: "):
+        locate(model)
+
+
+def test_a_path_below_an_unreadable_directory_is_refused(monkeypatch):
+    def is_dir(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", is_dir)
+    with refused("model='/secret/model': cannot be looked up: Permission denied; name a directory"):
+        locate("/secret/model")
+
+
+def test_a_directory_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with refused("is a directory that may not be read"):
+        locate(str(tmp_path))
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "pytorch_model.bin"
     path.touch()
@@ -67,17 +88,24 @@ def test_what_is_neither_a_path_nor_a_hub_id_is_refused(model, monkeypatch):
 
 
 def test_a_hub_id_is_fetched_without_the_weights_of_other_formats(tmp_path, monkeypatch):
-    asked: list[tuple[str, list[str]]] = []
+    stored = ["config.json", "model.safetensors", "pytorch_model.bin", "model-q4.gguf"]
+    stored += ["consolidated.safetensors", "original/consolidated.00.pth", "original/params.json"]
+    fetched: list[str] = []
 
-    def snapshot_download(repo_id: str, *, allow_patterns: list[str]) -> str:
-        asked.append((repo_id, allow_patterns))
+    def snapshot_download(
+        repo_id: str, *, allow_patterns: list[str], ignore_patterns: list[str]
+    ) -> str:
+        assert repo_id == "owner/Name-1.5"
+        fetched.extend(
+            huggingface_hub.utils.filter_repo_objects(
+                stored, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+            )
+        )
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert locate("owner/Name-1.5") == ModelFiles("directory", Path(tmp_path), "owner/Name-1.5")
-    assert asked[0][0] == "owner/Name-1.5"
-    assert "*.safetensors" in asked[0][1]
-    assert not any(pattern.endswith((".bin", ".gguf", ".pt")) for pattern in asked[0][1])
+    assert fetched == ["config.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pagoda.models.mapped import map_file, release_pages
 from pagoda.models.rows import copy_rows
 
 INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
 
 _DTYPES = {
     "F64": torch.float64,
@@ -97,15 +98,20 @@ class SafetensorsCheckpoint:
 
 
 def _tensor_files(directory: Path) -> list[Path]:
-    """The safetensors files of a directory: those of the index, or the only one."""
+    """The safetensors files of a directory: those of the index, or model.safetensors, or the only.
+
+    Beside model.safetensors others may lie that hold the same weights in another form.
+    """
     index = directory / INDEX_FILE
     if not index.is_file():
+        if (directory / SINGLE_FILE).is_file():
+            return [directory / SINGLE_FILE]
         found = sorted(directory.glob("*.safetensors"))
         if len(found) != 1:
             raise ModelError(
                 "model",
                 str(directory),
-                f"holds {len(found)} .safetensors files; one, or an {INDEX_FILE}, is needed",
+                f"holds {len(found)} .safetensors files; {SINGLE_FILE} or {INDEX_FILE} is needed",
             )
         return found
     weight_map = read_json(index).get("weight_map")

