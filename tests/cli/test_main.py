@@ -51,6 +51,21 @@ def test_a_refusal_is_one_line(
     assert line.startswith(f"pagoda: error: {message}")
 
 
+@pytest.mark.parametrize("command", ["generate", "chat"])
+def test_a_stdin_that_is_no_text_is_one_line(
+    command: str,
+    engine: FakeEngine,
+    piped: Callable[[bytes], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    piped(b"\xff\n")
+    assert run([command]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "pagoda: error: stdin=b'\\xff\\n': must be utf-8 text\n"
+    assert not engine.is_running
+
+
 def test_a_broken_model_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text("{")
     assert run(["generate", "x", "--model", str(tmp_path)]) == 2

@@ -19,6 +19,7 @@ from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.figures import Figures
 from pagoda.cli.flags import with_flags
 from pagoda.cli.loading import load_engine
+from pagoda.cli.prompts import undecodable
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
@@ -119,12 +120,17 @@ def converse(
 
 
 def _next_line() -> str | None:
-    """What was typed, without blanks around it; None at the end."""
+    """What was typed, without blanks around it; None at the end.
+
+    Raises `InvalidOptionError` for bytes that are no text.
+    """
     while True:
         try:
             line = input(_PROMPT if sys.stdin.isatty() else "").strip()
         except EOFError:
             return None
+        except UnicodeDecodeError as error:
+            raise undecodable(error) from None
         except KeyboardInterrupt:
             # Nothing is being answered: drop the half-typed line.
             sys.stdout.write("\n")

@@ -24,7 +24,8 @@ class PromptSource:
     def read(self) -> list[str]:
         """All prompts, in order.
 
-        Raises `InvalidOptionError` when there is none, or two sources, or the file cannot be read.
+        Raises `InvalidOptionError` when there is none, or two sources, or one that cannot be
+        read.
         """
         if self.arguments and self.file is not None:
             raise InvalidOptionError("file", str(self.file), "prompts are given as arguments too")
@@ -35,13 +36,26 @@ class PromptSource:
 
     def _lines(self) -> list[str]:
         if self.file is None:
-            return [] if self.stdin.isatty() else _plain(self.stdin.read())
+            return [] if self.stdin.isatty() else _plain(self._piped())
         try:
             text = self.file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "must be UTF-8 text"
             raise InvalidOptionError("file", str(self.file), reason) from None
         return _json_lines(text) if self.file.suffix == ".jsonl" else _plain(text)
+
+    def _piped(self) -> str:
+        try:
+            return self.stdin.read()
+        except UnicodeDecodeError as error:
+            raise undecodable(error) from None
+
+
+def undecodable(error: UnicodeDecodeError) -> InvalidOptionError:
+    """The refusal of a stdin whose bytes are no text."""
+    return InvalidOptionError(
+        "stdin", error.object[error.start :], f"must be {error.encoding} text"
+    )
 
 
 def _plain(text: str) -> list[str]:
