@@ -208,6 +208,27 @@ def test_configs_as_transformers_saves_them_now(name):
     assert_agrees(json.loads(config.to_json_string()))
 
 
+@pytest.mark.parametrize("extra", [{}, {"use_sliding_window": True}])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_config_of_the_sizes_alone_takes_the_defaults_of_transformers(architecture, extra):
+    [family] = [family for family, name in MODELS.items() if name == architecture]
+    sizes = {
+        "vocab_size": 1000,
+        "hidden_size": 2048,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 8192,
+    }
+    assert_agrees({"architectures": [architecture], "model_type": family, **sizes, **extra})
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_null_key_value_heads_are_as_many_as_query_heads(architecture):
+    attention = layers(architecture, num_key_value_heads=None)[0].attention
+    assert attention.num_kv_heads == attention.num_heads == SIZES["num_attention_heads"]
+
+
 def small(architecture: str, **fields: Any) -> ModelConfig:
     return ModelConfig({"architectures": [architecture], **SIZES, **fields})
 
@@ -259,6 +280,9 @@ def test_the_upper_layers_of_qwen_slide_where_it_is_switched_on(architecture):
     types = ["sliding_attention", "full_attention"] * 2
     listed = {**sliding, "use_sliding_window": True, "layer_types": types}
     assert windows(architecture, **listed) == [8, None, 8, None]
+    sliding = {"use_sliding_window": True, "max_window_layers": 3}
+    assert windows(architecture, **sliding) == [None, None, None, 4096]
+    assert windows(architecture, **sliding, sliding_window=None) == [None] * 4
 
 
 def test_only_layers_without_positions_slide_in_smollm3():

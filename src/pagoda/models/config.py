@@ -41,9 +41,14 @@ class ModelConfig:
             raise self.missing(name)
         return value
 
-    def optional_integer(self, name: str, *, minimum: int = 1) -> int | None:
-        """A whole number of at least `minimum`, or None where the field is missing or null."""
-        value = self.values.get(name)
+    def optional_integer(
+        self, name: str, *, minimum: int = 1, absent: int | None = None
+    ) -> int | None:
+        """A whole number of at least `minimum`; None where the field is null, `absent` if missing.
+
+        To tell the two apart matters where a family's default is a number but null means none.
+        """
+        value = self.values.get(name, absent)
         if value is None:
             return None
         if type(value) is not int or value < minimum:

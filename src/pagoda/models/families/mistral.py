@@ -7,16 +7,15 @@ from pagoda.models.decoder import DecoderSpec, LayerSpec
 from pagoda.models.families import parts
 
 ARCHITECTURE = "MistralForCausalLM"
+DEFAULT_NUM_KV_HEADS = 8
 DEFAULT_SLIDING_WINDOW = 4096
 
 
 def mistral(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     """A null `sliding_window` means none; a config without the field means 4,096 tokens."""
-    sizes = parts.read_sizes(config)
+    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS)
     rope = parts.rope(config, sizes, max_model_len)
-    window = config.optional_integer("sliding_window")
-    if "sliding_window" not in config.values:
-        window = DEFAULT_SLIDING_WINDOW
+    window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
     layer = LayerSpec(
         parts.attention(sizes, rope.spec, sliding_window=window), parts.mlp(config, sizes)
     )

@@ -28,14 +28,18 @@ class Sizes:
     head_dim: int
 
 
-def read_sizes(config: ModelConfig, *, head_dim: int | None = None) -> Sizes:
-    """The sizes in a config; `head_dim` is the family's own where the config gives none.
+def read_sizes(
+    config: ModelConfig, *, num_kv_heads: int | None = None, head_dim: int | None = None
+) -> Sizes:
+    """The sizes in a config.
 
-    A family without its own derives it as hidden_size / num_attention_heads.
+    `num_kv_heads` is the family's own where the config lacks the field; null means one for each
+    query head, which also holds for a family without its own. `head_dim` is the family's own where
+    the config gives none; a family without its own derives it as hidden_size / num_attention_heads.
     """
     hidden_size = config.integer("hidden_size")
     num_heads = config.integer("num_attention_heads")
-    num_kv_heads = config.integer("num_key_value_heads", default=num_heads)
+    num_kv_heads = config.optional_integer("num_key_value_heads", absent=num_kv_heads) or num_heads
     if num_heads % num_kv_heads:
         raise config.error(
             "num_key_value_heads", num_kv_heads, f"must divide num_attention_heads, {num_heads}"
@@ -101,16 +105,19 @@ def rope(
     return read_rope(config, sizes.head_dim, default_theta, max_model_len)
 
 
-def layer_windows(config: ModelConfig, defaults: Sequence[bool]) -> tuple[int | None, ...]:
+def layer_windows(
+    config: ModelConfig, defaults: Sequence[bool], *, default_window: int | None = None
+) -> tuple[int | None, ...]:
     """The sliding window of each layer, or None where it attends to all.
 
     `layer_types` decides; without it the layers whose default is true slide, if the config has
-    `use_sliding_window`. `sliding_window` counts only together with `use_sliding_window`.
+    `use_sliding_window`. `sliding_window` counts only together with `use_sliding_window`; null
+    means none, a config without the field means `default_window`.
     """
     types = config.items("layer_types", str, length=len(defaults))
     window = None
     if config.boolean("use_sliding_window", default=False):
-        window = config.optional_integer("sliding_window")
+        window = config.optional_integer("sliding_window", absent=default_window)
     if types is None:
         return tuple(window if slides else None for slides in defaults)
     for name in types:

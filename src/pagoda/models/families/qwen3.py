@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec, LayerSpec
 from pagoda.models.families import parts
-from pagoda.models.families.qwen2 import upper_layer_windows
+from pagoda.models.families.qwen2 import DEFAULT_NUM_KV_HEADS, upper_layer_windows
 
 ARCHITECTURE = "Qwen3ForCausalLM"
 DEFAULT_HEAD_DIM = 128
@@ -13,7 +13,7 @@ DEFAULT_HEAD_DIM = 128
 
 def qwen3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     """`attention_bias` puts a bias on q, k, v and the output projection."""
-    sizes = parts.read_sizes(config, head_dim=DEFAULT_HEAD_DIM)
+    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=DEFAULT_HEAD_DIM)
     rope = parts.rope(config, sizes, max_model_len)
     mlp = parts.mlp(config, sizes)
     bias = config.boolean("attention_bias", default=False)

@@ -7,6 +7,7 @@ from pagoda.models.decoder import DecoderSpec, LayerSpec
 from pagoda.models.families import parts
 
 ARCHITECTURE = "SmolLM3ForCausalLM"
+DEFAULT_NUM_KV_HEADS = 4
 DEFAULT_THETA = 2_000_000.0
 DEFAULT_NO_ROPE_INTERVAL = 4
 
@@ -16,7 +17,7 @@ def smollm3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
 
     Without it every `no_rope_layer_interval`-th layer has none.
     """
-    sizes = parts.read_sizes(config)
+    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS)
     rope = parts.rope(config, sizes, max_model_len, default_theta=DEFAULT_THETA)
     has_rope = _layers_with_rope(config, sizes.num_layers)
     windows = parts.layer_windows(config, [not rotated for rotated in has_rope])
