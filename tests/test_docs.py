@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from test_floors import ALL_BELOW, ROOMS
 
 ROOT = Path(__file__).parent.parent

@@ -138,3 +138,47 @@ async def test_shutdown_ends_what_is_left(make_llm) -> None:
     with pytest.raises(EngineError):
         async for _ in outputs:
             pass
+
+
+async def test_after_shutdown_requests_are_refused(make_llm) -> None:
+    engine = AsyncEngine(make_llm().engine)
+    engine.start()
+    assert engine.is_alive
+    await engine.shutdown()
+    assert not engine.is_alive
+    with pytest.raises(EngineError, match="shut down"):
+        await answer(engine, "too late", "a")
+
+
+async def test_an_order_that_fails_does_not_end_the_engine(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = engine.engine.add
+
+    def fail_once(request, prompt=None):
+        monkeypatch.setattr(engine.engine, "add", add)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(engine.engine, "add", fail_once)
+    with pytest.raises(EngineError):
+        await answer(engine, "unlucky", "a")
+    assert len(await answer(engine, "lucky", "b")) == 30
+
+
+async def test_a_slow_reader_gets_fewer_outputs_and_misses_nothing(engine: AsyncEngine) -> None:
+    outputs = engine.generate("slow", GREEDY, request_id="slow")
+    first = await anext(outputs)
+    await until(lambda: engine.stats().num_finished.get("length") == 1)
+    await asyncio.sleep(0.05)
+    rest = [output async for output in outputs]
+    assert len(rest) == 1
+    text = first.outputs[0].delta + rest[0].outputs[0].delta
+    assert text == rest[0].outputs[0].text
+    assert len(rest[0].outputs[0].token_ids) == 30
+
+
+async def test_a_conversation_too_long_is_refused_by_its_name(engine: AsyncEngine) -> None:
+    for content in ("word " * 40, "x" * 10**6):
+        with pytest.raises(InvalidRequestError) as caught:
+            await engine.chat_prompt([{"role": "user", "content": content}])
+        assert caught.value.field == "messages"

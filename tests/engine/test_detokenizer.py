@@ -129,7 +129,7 @@ def test_deltas_add_up_to_the_text_before_the_first_stop(
 ) -> None:
     tokenizer = make()
     params = SamplingParams(stop=tuple(stops), include_stop_str_in_output=keep)
-    detokenizer = Detokenizer(tokenizer, params, encode(tokenizer, "the"))
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), params, encode(tokenizer, "the"))
     # Behind a prompt the first word keeps its space, which SentencePiece puts before any text.
     whole = text if make is byte_level or not text else " " + text
     expected, stop = cut(whole, stops, keep)
@@ -142,7 +142,7 @@ def test_deltas_add_up_to_the_text_before_the_first_stop(
 @given(text=TEXT, stops=STOPS)
 def test_nothing_is_let_out_too_early_or_held_too_long(text: str, stops: list[str]) -> None:
     tokenizer = byte_level()
-    detokenizer = Detokenizer(tokenizer, SamplingParams(stop=tuple(stops)), ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(stop=tuple(stops)), ())
     expected, _ = cut(text, stops)
     token_ids = encode(tokenizer, text)
     for count, token_id in enumerate(token_ids, 1):
@@ -161,7 +161,9 @@ def test_any_tokens_of_a_byte_level_tokenizer(data: st.DataObject, skip: bool) -
     ids = st.integers(0, tokenizer.backend.get_vocab_size() + 2)
     token_ids = data.draw(st.lists(ids, max_size=30))
     prompt = encode(tokenizer, data.draw(TEXT))
-    detokenizer = Detokenizer(tokenizer, SamplingParams(skip_special_tokens=skip), prompt)
+    detokenizer = Detokenizer(
+        Vocabulary(tokenizer.backend), SamplingParams(skip_special_tokens=skip), prompt
+    )
     expected = tokenizer.backend.decode(token_ids, skip_special_tokens=skip)
     assert "".join(stream(detokenizer, token_ids)) == expected == detokenizer.text
 
@@ -172,7 +174,9 @@ def test_a_prompt_may_end_within_a_character(text: str, cut_at: int) -> None:
     token_ids = encode(tokenizer, text + "👩‍🚀")
     prompt, output = token_ids[:cut_at], token_ids[cut_at:]
     whole = tokenizer.backend.decode(prompt).removesuffix("\ufffd")
-    text = "".join(stream(Detokenizer(tokenizer, SamplingParams(), prompt), output))
+    text = "".join(
+        stream(Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), prompt), output)
+    )
     assert not output or whole + text == tokenizer.backend.decode(token_ids)
 
 
@@ -180,9 +184,9 @@ def test_a_prompt_that_ends_in_broken_bytes_leaves_no_trace() -> None:
     tokenizer = byte_level()
     broken = encode(tokenizer, "ਊ")[:1]
     assert tokenizer.backend.decode(broken) == "\ufffd"
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), broken)
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), broken)
     assert "".join(stream(detokenizer, encode(tokenizer, "the fox"))) == "the fox"
-    assert stream(Detokenizer(tokenizer, SamplingParams(), broken), []) == [""]
+    assert stream(Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), broken), []) == [""]
 
 
 # ---- one behaviour each ----------------------------------------------------------------------
@@ -192,33 +196,37 @@ def test_a_character_comes_out_when_it_is_whole() -> None:
     tokenizer = byte_level()
     token_ids = encode(tokenizer, "ਊa")
     assert len(token_ids) == 4
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), ())
     assert stream(detokenizer, token_ids) == ["", "", "ਊ", "a", ""]
 
 
 def test_an_unfinished_character_is_a_replacement_at_the_end() -> None:
     tokenizer = byte_level()
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), ())
     assert stream(detokenizer, encode(tokenizer, "aਊ")[:-1]) == ["a", "", "", "\ufffd"]
 
 
 def test_endless_broken_bytes_are_not_held_back() -> None:
     tokenizer = byte_level()
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), ())
     first_byte = encode(tokenizer, "ਊ")[0]
     assert stream(detokenizer, [first_byte] * 5, flush=False) == ["", *["\ufffd"] * 4]
 
 
 def test_sentencepiece_assembles_bytes() -> None:
     tokenizer = sentencepiece()
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), encode(tokenizer, "the"))
+    detokenizer = Detokenizer(
+        Vocabulary(tokenizer.backend), SamplingParams(), encode(tokenizer, "the")
+    )
     token_ids = encode(tokenizer, "the 👩")
     assert stream(detokenizer, token_ids) == [" the", " ", "", "", "", "👩", ""]
 
 
 def test_a_decoder_nothing_is_known_of() -> None:
     tokenizer = word_pieces()
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), encode(tokenizer, "the"))
+    detokenizer = Detokenizer(
+        Vocabulary(tokenizer.backend), SamplingParams(), encode(tokenizer, "the")
+    )
     token_ids = encode(tokenizer, "quicker fox, 日")
     whole = tokenizer.backend.decode(encode(tokenizer, "the") + token_ids)
     assert "the" + "".join(stream(detokenizer, token_ids)) == whole
@@ -226,7 +234,7 @@ def test_a_decoder_nothing_is_known_of() -> None:
 
 def test_no_decoder_at_all() -> None:
     backend = Tokenizer(models.WordLevel({"the": 0, "fox": 1, "[UNK]": 2}, unk_token="[UNK]"))
-    detokenizer = Detokenizer(Backed(backend), SamplingParams(), [0])
+    detokenizer = Detokenizer(Vocabulary(backend), SamplingParams(), [0])
     assert "".join(stream(detokenizer, [1, 0])) == " fox the"
 
 
@@ -234,7 +242,9 @@ def test_no_decoder_at_all() -> None:
 def test_special_tokens(skip: bool, expected: str) -> None:
     tokenizer = byte_level()
     end = tokenizer.backend.token_to_id("<|end|>")
-    detokenizer = Detokenizer(tokenizer, SamplingParams(skip_special_tokens=skip), ())
+    detokenizer = Detokenizer(
+        Vocabulary(tokenizer.backend), SamplingParams(skip_special_tokens=skip), ()
+    )
     token_ids = [*encode(tokenizer, "a"), end, *encode(tokenizer, "b")]
     assert "".join(stream(detokenizer, token_ids)) == expected
 
@@ -247,7 +257,7 @@ def test_every_token_alone(make: Callable[[], Backed]) -> None:
     params = SamplingParams(skip_special_tokens=False)
     for token_id in range(tokenizer.backend.get_vocab_size()):
         whole = tokenizer.backend.decode([anchor, token_id], skip_special_tokens=False)
-        detokenizer = Detokenizer(tokenizer, params, [anchor])
+        detokenizer = Detokenizer(Vocabulary(tokenizer.backend), params, [anchor])
         assert "t" + "".join(stream(detokenizer, [token_id])) == whole
 
 
@@ -255,7 +265,7 @@ def test_a_stop_string_ends_the_text_within_a_batch_of_tokens() -> None:
     tokenizer = byte_level()
     token_ids = encode(tokenizer, "zyx")
     assert len(token_ids) == 3
-    detokenizer = Detokenizer(tokenizer, SamplingParams(stop=("y",)), ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(stop=("y",)), ())
     assert detokenizer.append(token_ids, 3) == 2
     assert (detokenizer.text, detokenizer.stop) == ("z", "y")
     assert detokenizer.append(token_ids, 6) == 0
@@ -269,7 +279,7 @@ def test_a_stop_string_counts_from_the_token_behind_min_tokens(
 ) -> None:
     tokenizer = byte_level()
     params = SamplingParams(stop=("y",), min_tokens=min_tokens)
-    detokenizer = Detokenizer(tokenizer, params, ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), params, ())
     assert "".join(stream(detokenizer, encode(tokenizer, "y") * 4)) == expected
     assert detokenizer.stop == ("y" if min_tokens < 4 else None)
 
@@ -277,14 +287,14 @@ def test_a_stop_string_counts_from_the_token_behind_min_tokens(
 def test_a_stop_string_may_begin_before_min_tokens() -> None:
     tokenizer = byte_level()
     params = SamplingParams(stop=("xy",), min_tokens=1)
-    detokenizer = Detokenizer(tokenizer, params, ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), params, ())
     assert stream(detokenizer, encode(tokenizer, "xy")) == ["", "", ""]
     assert detokenizer.stop == "xy"
 
 
 def test_what_is_held_comes_out_at_the_end() -> None:
     tokenizer = byte_level()
-    detokenizer = Detokenizer(tokenizer, SamplingParams(stop=("xyz",)), ())
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(stop=("xyz",)), ())
     assert stream(detokenizer, encode(tokenizer, "xyxy")) == ["", "", "xy", "", "xy"]
 
 
@@ -298,7 +308,7 @@ def test_a_token_costs_one_look_into_the_vocabulary(monkeypatch: pytest.MonkeyPa
         return token_bytes(vocabulary, token_id)
 
     token_ids = encode(tokenizer, "the quick brown fox " * 50)
-    detokenizer = Detokenizer(tokenizer, SamplingParams(), token_ids)
+    detokenizer = Detokenizer(Vocabulary(tokenizer.backend), SamplingParams(), token_ids)
     monkeypatch.setattr(Vocabulary, "token_bytes", counted)
     stream(detokenizer, token_ids)
     assert looks == token_ids

@@ -7,7 +7,13 @@ import torch
 
 from checkpoints import reference_model
 from pagoda.engine.llm import LLM
-from pagoda.errors import CapacityError, InvalidOptionError, InvalidRequestError, ModelError
+from pagoda.errors import (
+    CapacityError,
+    EngineError,
+    InvalidOptionError,
+    InvalidRequestError,
+    ModelError,
+)
 from pagoda.request import SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -335,3 +341,62 @@ def test_the_tiny_model_is_what_transformers_says(llm: LLM, tmp_path) -> None:
         best = model(torch.tensor([tokens])).logits[0].argmax(-1).tolist()
     start = output.num_prompt_tokens
     assert best[start - 1 : -1] == tokens[start:]
+
+
+def test_a_step_that_fails_ends_its_streams_and_nothing_after(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = make_llm()
+    stream = llm.stream("open", GREEDY)
+    next(stream)
+    execute = llm.engine._runner.execute
+
+    def fail_once(plan):
+        monkeypatch.setattr(llm.engine._runner, "execute", execute)
+        raise RuntimeError("a broken kernel")
+
+    monkeypatch.setattr(llm.engine._runner, "execute", fail_once)
+    with pytest.raises(EngineError):
+        llm.generate("another", GREEDY, use_tqdm=False)
+    with pytest.raises(EngineError):
+        next(stream)
+    assert len(llm.generate("later", GREEDY, use_tqdm=False)[0].outputs[0].token_ids) == 12
+    assert free_blocks(llm) == 256
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"gpu_memory_utilization": "0.5"}, "gpu_memory_utilization"),
+        ({"scheduling_policy": ["fcfs"]}, "scheduling_policy"),
+        ({"enable_prefix_caching": "no"}, "enable_prefix_caching"),
+        ({"model": 5}, "model"),
+        ({"max_num_seqs": 1.5}, "max_num_seqs"),
+        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(options: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidOptionError) as caught:
+        LLM(**options)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("size", [10 * 2**40, 10**20])
+def test_more_memory_than_the_machine_has_is_refused(make_llm, size: int) -> None:
+    with pytest.raises(CapacityError) as caught:
+        make_llm(kv_cache_memory_bytes=size, num_gpu_blocks_override=None)
+    assert caught.value.field == "kv_cache_memory_bytes"
+
+
+def test_the_default_cache_holds_the_longest_request(
+    tiny_model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pagoda.engine import memory
+    from pagoda.engine.options import EngineOptions
+
+    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 100 * 2**30)
+    assert memory.kv_cache_bytes(EngineOptions(), 2**30) == 4 * 2**30
+    assert memory.kv_cache_bytes(EngineOptions(), 16 * 2**30) == 16 * 2**30
+    assert memory.kv_cache_bytes(EngineOptions(), 80 * 2**30) == 50 * 2**30
+    assert memory.kv_cache_bytes(EngineOptions(gpu_memory_utilization=0.9), 1) == 90 * 2**30
+    assert memory.kv_cache_bytes(EngineOptions(kv_cache_memory_bytes=7), 1) == 7

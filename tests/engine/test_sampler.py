@@ -390,9 +390,8 @@ def test_broken_logits_name_their_rows(name: str, broken: float) -> None:
     logits = logits_of(5, 400)
     logits[1, 399] = broken
     logits[3, 0] = broken
-    with pytest.raises(LogitsError) as caught:
+    with pytest.raises(LogitsError, match=r"\[1, 3\]"):
         sample(logits, [row_of(PARAMS[name])] * 5)
-    assert caught.value.rows == (1, 3)
 
 
 def test_a_row_without_any_finite_logit_is_broken() -> None:

@@ -256,7 +256,13 @@ def test_a_request_id_is_used_once_at_a_time() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [{"max_num_batched_tokens": 0}, {"max_num_seqs": -1}, {"max_model_len": 0}, {"policy": "sjf"}],
+    [
+        {"max_num_batched_tokens": 0},
+        {"max_num_seqs": -1},
+        {"max_model_len": 0},
+        {"policy": "sjf"},
+        {"long_prefill_token_threshold": -1},
+    ],
 )
 def test_nonsense_is_refused_by_name(limits: dict[str, object]) -> None:
     with pytest.raises(InvalidOptionError):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from pagoda.cache.block import num_blocks_for
 from pagoda.errors import InvalidOptionError
 
 DTYPE_BITS = {
@@ -103,7 +104,7 @@ class CacheSpec:
 
     def num_blocks(self, num_tokens: int) -> int:
         """Blocks that a sequence of `num_tokens` occupies."""
-        return -(-num_tokens // self.block_size)
+        return num_blocks_for(num_tokens, self.block_size)
 
     def num_blocks_in(self, memory_bytes: int) -> int:
         """Whole blocks that fit into `memory_bytes`."""

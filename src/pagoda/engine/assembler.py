@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagoda.engine.detokenizer import Detokenizer
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.sampler import SampledToken
-from pagoda.models.tokenizer import Tokenizer
+from pagoda.engine.vocabulary import Vocabulary
 from pagoda.request import Request
 from pagoda.scheduling import FinishReason, Sequence
 
@@ -13,11 +13,11 @@ from pagoda.scheduling import FinishReason, Sequence
 class Choice:
     """The visible output of one sequence."""
 
-    def __init__(self, sequence: Sequence, tokenizer: Tokenizer) -> None:
+    def __init__(self, sequence: Sequence, vocabulary: Vocabulary) -> None:
         self.sequence = sequence
         self._params = sequence.request.sampling
-        self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer, self._params, sequence.request.prompt_token_ids)
+        self._vocabulary = vocabulary
+        self._detokenizer = Detokenizer(vocabulary, self._params, sequence.request.prompt_token_ids)
         self._logprobs: list[dict[int, Logprob]] = []
         self._cumulative_logprob = 0.0
 
@@ -33,7 +33,7 @@ class Choice:
     def add(self, token: SampledToken) -> None:
         """Take in the token that the sequence has just been given."""
         if token.logprobs is not None:
-            self._logprobs.append(with_text(token.logprobs, self._tokenizer))
+            self._logprobs.append(with_text(token.logprobs, self._vocabulary))
             self._cumulative_logprob += token.logprobs[token.token_id].logprob
         if self._is_shown():
             self._detokenizer.append([token.token_id], self.sequence.num_output_tokens)
@@ -73,14 +73,14 @@ class Assembler:
         request: Request,
         prompt: str | None,
         sequences: tuple[Sequence, ...],
-        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
     ) -> None:
         self._request = request
         self._prompt = prompt
         self._prompt_token_ids = list(request.prompt_token_ids)
         self._prompt_logprobs: dict[int, dict[int, Logprob]] = {}
-        self._tokenizer = tokenizer
-        self.choices = [Choice(sequence, tokenizer) for sequence in sequences]
+        self._vocabulary = vocabulary
+        self.choices = [Choice(sequence, vocabulary) for sequence in sequences]
 
     @property
     def is_finished(self) -> bool:
@@ -89,7 +89,7 @@ class Assembler:
     def add_prompt_logprobs(self, start: int, logprobs: list[dict[int, Logprob]]) -> None:
         """Log-probabilities of the prompt's tokens from position `start` on."""
         for position, entry in enumerate(logprobs, start):
-            self._prompt_logprobs[position] = with_text(entry, self._tokenizer)
+            self._prompt_logprobs[position] = with_text(entry, self._vocabulary)
 
     def output(self) -> RequestOutput:
         """Everything so far."""
@@ -110,9 +110,9 @@ class Assembler:
         return [self._prompt_logprobs.get(position) for position in positions]
 
 
-def with_text(logprobs: dict[int, Logprob], tokenizer: Tokenizer) -> dict[int, Logprob]:
+def with_text(logprobs: dict[int, Logprob], vocabulary: Vocabulary) -> dict[int, Logprob]:
     """The same entries with each token's text filled in."""
     return {
-        token_id: Logprob(entry.logprob, entry.rank, tokenizer.decode([token_id], False))
+        token_id: Logprob(entry.logprob, entry.rank, vocabulary.token_text(token_id))
         for token_id, entry in logprobs.items()
     }

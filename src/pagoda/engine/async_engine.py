@@ -1,4 +1,9 @@
-"""The engine for many callers at once: it steps in a thread of its own, callers await outputs."""
+"""The engine for many callers at once: it steps in a thread of its own, callers await outputs.
+
+callers' event loops          inbox            the engine's thread
+generate ──── add ─────────> orders ─────────> engine.add, step, step, …
+   <───────── _Stream <──────────────────────  outputs
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,9 @@ import logging
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
@@ -20,14 +25,7 @@ from pagoda.request import Request, SamplingParams
 logger = logging.getLogger("pagoda")
 
 Order = Callable[[], None]
-
-
-@dataclass(slots=True)
-class _Stream:
-    """Where one caller waits for its request's outputs."""
-
-    loop: asyncio.AbstractEventLoop
-    arrived: asyncio.Queue[RequestOutput | PagodaError] = field(default_factory=asyncio.Queue)
+"""Something the engine's thread is to do between steps."""
 
 
 class AsyncEngine:
@@ -39,11 +37,22 @@ class AsyncEngine:
         self._streams: dict[str, _Stream] = {}
         self._stats = engine.stats()
         self._stopping = False
+        self._closed = False
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
 
     @property
     def model_name(self) -> str:
         return self.engine.model_name
+
+    @property
+    def max_model_len(self) -> int:
+        return self.engine.max_model_len
+
+    @property
+    def is_alive(self) -> bool:
+        """The engine's thread runs: requests will be answered."""
+        return self._thread.is_alive() and not self._closed
 
     def start(self) -> None:
         """Start the engine's thread."""
@@ -59,9 +68,12 @@ class AsyncEngine:
         """As of the last step."""
         return self._stats
 
-    def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Token ids of a conversation, up to where the model is to answer."""
-        return self.engine.tokenizer.chat(list(messages))
+    async def chat_prompt(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of a conversation, up to where the model is to answer.
+
+        Raises `InvalidRequestError` naming `messages`.
+        """
+        return await asyncio.to_thread(self.engine.intake.chat, messages)
 
     async def generate(
         self,
@@ -75,73 +87,100 @@ class AsyncEngine:
     ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
-        Raises `InvalidRequestError` before the first output, `EngineError` if the engine fails.
+        A caller that is slower than the engine gets fewer outputs, with longer deltas.
+        Raises `InvalidRequestError` before the first output, `EngineError` if the engine fails or
+        is shut down.
         """
-        request = self.engine.intake.request(
-            request_id, prompt, sampling, priority=priority, tenant=tenant, cache_salt=cache_salt
+        request = await asyncio.to_thread(
+            self.engine.intake.request,
+            request_id,
+            prompt,
+            sampling,
+            priority=priority,
+            tenant=tenant,
+            cache_salt=cache_salt,
         )
         stream = _Stream(asyncio.get_running_loop())
         text = prompt if isinstance(prompt, str) else None
-        self._inbox.put(lambda: self._add(request, text, stream))
+        self._submit(partial(self._add, request, text, stream))
         finished = False
         try:
             while not finished:
-                arrived = await stream.arrived.get()
-                if isinstance(arrived, PagodaError):
-                    finished = True
-                    raise arrived
-                finished = arrived.finished
-                yield arrived
+                output = await stream.next()
+                finished = output.finished
+                yield output
         finally:
             if not finished:
-                self._inbox.put(lambda: self._abort(request_id, stream))
+                self._inbox.put(partial(self._abort, request_id, stream))
+
+    def _submit(self, order: Order) -> None:
+        with self._closing:
+            if self._closed:
+                raise EngineError("the engine is shut down")
+            self._inbox.put(order)
 
     # ---- in the engine's thread --------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._take_orders(wait=not self.engine.has_unfinished)
-            if self.engine.has_unfinished:
-                self._step()
-            else:
-                self._stats = self.engine.stats()
+        try:
+            while not self._stopping:
+                self._take_orders(wait=not self.engine.has_unfinished)
+                if self.engine.has_unfinished:
+                    self._step()
+                else:
+                    self._stats = self.engine.stats()
+        except Exception:
+            logger.exception("the engine's thread ends")
+        finally:
+            with self._closing:
+                self._closed = True
+            self._take_orders(wait=False)  # whoever came last is told as well
+            self._fail(tuple(self._streams), "the engine is shut down")
 
     def _take_orders(self, wait: bool) -> None:
-        try:
-            while True:
-                self._inbox.get(block=wait)()
-                wait = False
-        except queue.Empty:
-            return
+        while wait or not self._inbox.empty():
+            order = self._inbox.get()
+            wait = False
+            try:
+                order()
+            except Exception:
+                logger.exception("an order to the engine failed")
 
     def _step(self) -> None:
         try:
-            outputs: Sequence[RequestOutput] = self.engine.step()
+            outputs = self.engine.step()
         except StepFailedError as error:
             self._fail(error.request_ids)
-            return
+            outputs = []
         except Exception:
             # A bug outside the forward pass: nothing that runs can be trusted, what comes can.
             logger.exception("the engine failed between steps; its requests are ended")
             self._fail(tuple(self._streams))
-            return
+            outputs = []
         self._stats = self.engine.stats()  # first, so that who is told of an end can see it here
-        deliveries: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, RequestOutput]]]
-        deliveries = defaultdict(list)
+        self._deliver(outputs)
+
+    def _deliver(self, outputs: Iterable[RequestOutput]) -> None:
+        """Hand outputs over, waking each event loop once."""
+        batches: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, RequestOutput]]]
+        batches = defaultdict(list)
         for output in outputs:
             stream = self._streams.get(output.request_id)
             if stream is not None:
-                deliveries[stream.loop].append((stream, output))
+                batches[stream.loop].append((stream, output))
                 if output.finished:
                     del self._streams[output.request_id]
-        for loop, batch in deliveries.items():
-            _call(loop, partial(_deliver, batch))
+        for loop, batch in batches.items():
+            _call(loop, partial(_put_all, batch))
 
     def _add(self, request: Request, prompt: str | None, stream: _Stream) -> None:
         try:
             self.engine.add(request, prompt)
         except PagodaError as error:
-            self._send(stream, error)
+            _call(stream.loop, partial(stream.put, error))
+        except Exception:
+            _call(stream.loop, partial(stream.put, EngineError("the engine failed")))
+            raise
         else:
             self._streams[request.request_id] = stream
 
@@ -150,24 +189,52 @@ class AsyncEngine:
             del self._streams[request_id]
             self.engine.abort(request_id)
 
-    def _fail(self, request_ids: Sequence[str]) -> None:
+    def _fail(
+        self,
+        request_ids: Iterable[str],
+        reason: str = "the engine failed while computing this request",
+    ) -> None:
         for request_id in request_ids:
             stream = self._streams.pop(request_id, None)
-            self.engine.abort(request_id)
             if stream is not None:
-                self._send(stream, EngineError("the engine failed while computing this request"))
+                _call(stream.loop, partial(stream.put, EngineError(reason)))
+        for request_id in request_ids:
+            self.engine.abort(request_id)
 
     def _stop(self) -> None:
-        self._fail(tuple(self._streams))
         self._stopping = True
 
-    def _send(self, stream: _Stream, what: RequestOutput | PagodaError) -> None:
-        _call(stream.loop, lambda: stream.arrived.put_nowait(what))
+
+class _Stream:
+    """Where one caller waits. It holds one output at most: an unread one goes into the next."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._arrived: RequestOutput | PagodaError | None = None
+        self._event = asyncio.Event()
+
+    def put(self, arrived: RequestOutput | PagodaError) -> None:
+        """In the loop's thread: wake the caller."""
+        unseen = self._arrived
+        if isinstance(unseen, RequestOutput) and isinstance(arrived, RequestOutput):
+            arrived = arrived.after(unseen)
+        self._arrived = arrived
+        self._event.set()
+
+    async def next(self) -> RequestOutput:
+        """The next output. Raises the error that came in its place."""
+        await self._event.wait()
+        self._event.clear()
+        arrived, self._arrived = self._arrived, None
+        assert arrived is not None
+        if isinstance(arrived, PagodaError):
+            raise arrived
+        return arrived
 
 
-def _deliver(batch: list[tuple[_Stream, RequestOutput]]) -> None:
+def _put_all(batch: Iterable[tuple[_Stream, RequestOutput]]) -> None:
     for stream, output in batch:
-        stream.arrived.put_nowait(output)
+        stream.put(output)
 
 
 def _call(loop: asyncio.AbstractEventLoop, what: Order) -> None:

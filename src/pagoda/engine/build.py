@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +12,7 @@ import torch
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
 from pagoda.engine.intake import Intake
-from pagoda.engine.memory import kv_cache_bytes
+from pagoda.engine.memory import kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.errors import InvalidOptionError
@@ -22,15 +21,12 @@ from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
-from pagoda.models.weights import DecoderWeights
+from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.planning import plan_capacity
 from pagoda.scheduling import Scheduler
 from pagoda.storage.kv_storage import KVStorage
 
 logger = logging.getLogger("pagoda")
-
-OnLoad = Callable[[int, int], None]
-"""Called while weights load with the bytes done and the bytes there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Model:
     dtype: str
 
 
-def build_engine(options: EngineOptions, on_load: OnLoad | None = None) -> Engine:
+def build_engine(options: EngineOptions, on_load: OnProgress | None = None) -> Engine:
     """Load the model, allocate the cache and connect everything.
 
     Raises `ModelError`, `InvalidOptionError` or `CapacityError`.
@@ -53,7 +49,7 @@ def build_engine(options: EngineOptions, on_load: OnLoad | None = None) -> Engin
     return connect(load_model(options, on_load), options)
 
 
-def load_model(options: EngineOptions, on_load: OnLoad | None = None) -> Model:
+def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Model:
     """Everything about the model that `options` name, its weights in memory.
 
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
@@ -80,17 +76,21 @@ def connect(model: Model, options: EngineOptions) -> Engine:
     Raises `CapacityError` if one request of the longest length does not fit into the cache.
     """
     started = time.perf_counter()
-    torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
+    num_threads = options.threads or num_usable_cores()
+    torch.set_num_threads(num_threads)
+    spec = model.spec.cache_spec(options.block_size, model.dtype)
+    longest_request_bytes = spec.num_blocks(model.max_model_len) * spec.block_bytes
     capacity = plan_capacity(
-        model.spec.cache_spec(options.block_size, model.dtype),
-        available_bytes=kv_cache_bytes(options),
+        spec,
+        available_bytes=kv_cache_bytes(options, longest_request_bytes),
         max_model_len=model.max_model_len,
         num_blocks_override=options.num_gpu_blocks_override,
     )
+    require_memory(capacity)
     for line in capacity.log_lines("CPU"):
         logger.info(line)
     storage = KVStorage(capacity.spec, capacity.num_blocks)
-    executor = Executor(model.spec, model.weights, storage, model.max_model_len)
+    executor = Executor(model.spec, model.weights, storage, model.max_model_len, num_threads)
     executor.warm_up()
     cache = CacheManager(
         capacity.num_blocks,
@@ -124,6 +124,13 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         scheduler=scheduler,
         runner=Runner(executor),
     )
+
+
+def num_usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux alone can tell
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

@@ -13,6 +13,7 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import SampledToken, SamplingRow, sample, token_logprobs
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
@@ -52,6 +53,7 @@ class Engine:
         self.intake = intake
         self.scheduler = scheduler
         self._runner = runner
+        self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
         self._prompt_tokens = 0
         self._generation_tokens = 0
@@ -62,7 +64,9 @@ class Engine:
         Raises `InvalidRequestError` if its id is in use.
         """
         sequences = self.scheduler.add(request)
-        self._assemblers[request.request_id] = Assembler(request, prompt, sequences, self.tokenizer)
+        self._assemblers[request.request_id] = Assembler(
+            request, prompt, sequences, self._vocabulary
+        )
         self._prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:

@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from typing import Protocol
-
-import tokenizers
 
 from pagoda.engine.stop_strings import StopStrings
 from pagoda.engine.vocabulary import Vocabulary
@@ -25,13 +22,6 @@ from pagoda.request import SamplingParams
 _REPLACEMENT = "\ufffd"
 _NUM_CONTEXT_TOKENS = 4
 """The longest character has four bytes."""
-
-
-class HasBackend(Protocol):
-    """What is needed of a tokenizer."""
-
-    @property
-    def backend(self) -> tokenizers.Tokenizer: ...
 
 
 class Detokenizer:
@@ -44,9 +34,9 @@ class Detokenizer:
     """
 
     def __init__(
-        self, tokenizer: HasBackend, params: SamplingParams, prompt_token_ids: Sequence[int]
+        self, vocabulary: Vocabulary, params: SamplingParams, prompt_token_ids: Sequence[int]
     ) -> None:
-        self._vocabulary = Vocabulary(tokenizer.backend)
+        self._vocabulary = vocabulary
         self._skipped = (
             self._vocabulary.special_ids() if params.skip_special_tokens else frozenset()
         )

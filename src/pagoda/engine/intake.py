@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pagoda.errors import InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
@@ -52,9 +53,21 @@ class Intake:
             seed=seed,
         )
 
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of a conversation, up to where the model is to answer.
+
+        Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
+        """
+        if isinstance(messages, Sequence):
+            contents = (m.get("content") for m in messages if isinstance(m, Mapping))
+            self._check_text("messages", sum(len(c) for c in contents if isinstance(c, str)))
+        token_ids = self._tokenizer.chat(messages)
+        self._check_length("messages", len(token_ids))
+        return token_ids
+
     def _token_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         if isinstance(prompt, str):
-            self._check_text(prompt)
+            self._check_text("prompt", len(prompt))
             prompt = self._tokenizer.encode(prompt)
         try:
             token_ids = tuple(prompt)
@@ -63,22 +76,25 @@ class Intake:
             raise InvalidRequestError("prompt", prompt, limit) from None
         if not token_ids:
             raise InvalidRequestError("prompt", prompt, "must have at least one token")
-        if len(token_ids) >= self._max_model_len:
-            raise InvalidRequestError(
-                "prompt",
-                f"{len(token_ids)} tokens",
-                f"at most {self._max_model_len - 1}, one less than the model's maximum length "
-                f"of {self._max_model_len} tokens",
-            )
+        self._check_length("prompt", len(token_ids))
         self._check_ids("prompt", token_ids)
         return token_ids
 
-    def _check_text(self, prompt: str) -> None:
+    def _check_length(self, name: str, num_tokens: int) -> None:
+        if num_tokens >= self._max_model_len:
+            raise InvalidRequestError(
+                name,
+                f"{num_tokens} tokens",
+                f"at most {self._max_model_len - 1}, one less than the model's maximum length "
+                f"of {self._max_model_len} tokens",
+            )
+
+    def _check_text(self, name: str, num_characters: int) -> None:
         """Refuse text that cannot fit before spending time on tokenising it: a token stands for
         a bounded number of characters, and no vocabulary's average is near 100."""
         most = 100 * self._max_model_len
-        if len(prompt) > most:
-            raise InvalidRequestError("prompt", f"{len(prompt)} characters", f"at most {most}")
+        if num_characters > most:
+            raise InvalidRequestError(name, f"{num_characters} characters", f"at most {most}")
 
     def _check_ids(self, name: str, token_ids: Sequence[int]) -> None:
         limit = f"token ids are whole numbers from 0 to {self._vocab_size - 1}"

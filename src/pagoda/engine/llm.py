@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
 from pagoda.engine.build import build_engine
-from pagoda.engine.core import Engine
+from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.request import Request, SamplingParams
+
+Sink = deque[RequestOutput | StepFailedError]
+"""Where what comes of some requests waits for whoever asked."""
 
 Message = Mapping[str, str]
 """One turn of a conversation: `role` and `content`."""
@@ -37,7 +43,9 @@ class LLM:
             checked = EngineOptions(model=model, **options)
         except TypeError as error:
             raise InvalidOptionError("options", sorted(options), str(error)) from None
-        self._open(build_engine(checked))
+        show_log()
+        with tqdm(desc="Loading", unit="B", unit_scale=True, leave=False) as progress:
+            self._open(build_engine(checked, partial(_advance, progress)))
 
     @classmethod
     def from_engine(cls, engine: Engine) -> LLM:
@@ -49,7 +57,7 @@ class LLM:
     def _open(self, engine: Engine) -> None:
         self.engine = engine
         self._ids = itertools.count()
-        self._streams: dict[str, deque[RequestOutput]] = {}
+        self._sinks: dict[str, Sink] = {}
 
     def generate(
         self,
@@ -140,50 +148,77 @@ class LLM:
         )
 
     def _chat_prompt(self, messages: Sequence[Message]) -> list[int]:
-        return self.engine.tokenizer.chat([dict(message) for message in messages])
+        return self.engine.intake.chat(messages)
 
     def _finish(
         self, asked: list[Request], prompts: list[str | Sequence[int]], use_tqdm: bool
     ) -> list[RequestOutput]:
-        mine = {request.request_id for request in asked}
+        sink: Sink = deque()
         results: dict[str, RequestOutput] = {}
-        try:
+        with ExitStack() as running:
             for request, prompt in zip(asked, prompts, strict=True):
-                self.engine.add(request, prompt if isinstance(prompt, str) else None)
-            with tqdm(total=len(mine), desc="Processed prompts", disable=not use_tqdm) as progress:
-                while len(results) < len(mine):
-                    for output in self._step():
-                        if output.finished and output.request_id in mine:
-                            results[output.request_id] = output
-                            progress.update()
-        finally:
-            for request_id in mine - results.keys():
-                self.engine.abort(request_id)
+                text = prompt if isinstance(prompt, str) else None
+                running.enter_context(self._running(request, text, sink))
+            progress = running.enter_context(
+                tqdm(total=len(asked), desc="Processed prompts", disable=not use_tqdm)
+            )
+            while len(results) < len(asked):
+                output = self._next(sink)
+                if output.finished:
+                    results[output.request_id] = output
+                    progress.update()
         return [results[request.request_id] for request in asked]
 
     def _stream(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
-        arrived: deque[RequestOutput] = deque()
-        self._streams[request.request_id] = arrived
-        try:
-            self.engine.add(request, prompt)
+        sink: Sink = deque()
+        with self._running(request, prompt, sink):
             finished = False
             while not finished:
-                while not arrived:
-                    self._step()
-                output = arrived.popleft()
+                output = self._next(sink)
                 finished = output.finished
                 yield output
+
+    @contextmanager
+    def _running(self, request: Request, prompt: str | None, sink: Sink) -> Iterator[None]:
+        """The request runs, and what comes of it goes into `sink`, until the block is left."""
+        self._sinks[request.request_id] = sink
+        try:
+            self.engine.add(request, prompt)
+            yield
         finally:
-            del self._streams[request.request_id]
+            del self._sinks[request.request_id]
             self.engine.abort(request.request_id)
 
-    def _step(self) -> list[RequestOutput]:
+    def _next(self, sink: Sink) -> RequestOutput:
+        """The sink's next output, taking steps until there is one. Raises what was put there."""
+        while not sink:
+            self._step()
+        arrived = sink.popleft()
+        if isinstance(arrived, StepFailedError):
+            raise arrived
+        return arrived
+
+    def _step(self) -> None:
         """One step for everybody: several streams may be open at once."""
-        outputs = self.engine.step()
-        for output in outputs:
-            if output.request_id in self._streams:
-                self._streams[output.request_id].append(output)
-        return outputs
+        try:
+            for output in self.engine.step():
+                self._sinks[output.request_id].append(output)
+        except StepFailedError as error:
+            for request_id in error.request_ids:
+                self._sinks[request_id].append(error)
+
+
+def show_log() -> None:
+    """Let the engine's lines be seen where the program has not decided about logging."""
+    logger = logging.getLogger("pagoda")
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+
+
+def _advance(progress: tqdm, done_bytes: int, total_bytes: int) -> None:
+    progress.total = total_bytes
+    progress.update(done_bytes - progress.n)
 
 
 def _as_batch(

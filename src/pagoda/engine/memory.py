@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 
 from pagoda.engine.options import EngineOptions
-from pagoda.planning.capacity import GIB
+from pagoda.errors import CapacityError
+from pagoda.planning.capacity import GIB, Capacity, format_gib
 
 DEFAULT_SHARE = 0.5
 DEFAULT_CAP_BYTES = 4 * GIB
@@ -17,14 +18,29 @@ memory to go to a model that was merely tried out."""
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
-def kv_cache_bytes(options: EngineOptions) -> int:
-    """Memory for the KV cache, from the options and what is free now that weights are loaded."""
+def kv_cache_bytes(options: EngineOptions, longest_request_bytes: int) -> int:
+    """Memory for the KV cache, from the options and what is free now that weights are loaded.
+
+    Where nothing is said the cap gives way to one request of the model's full length, which takes
+    `longest_request_bytes`; memory is committed only as it is used.
+    """
     if options.kv_cache_memory_bytes is not None:
         return options.kv_cache_memory_bytes
     free = free_memory_bytes()
     if options.gpu_memory_utilization is not None:
         return int(free * options.gpu_memory_utilization)
-    return min(int(free * DEFAULT_SHARE), DEFAULT_CAP_BYTES)
+    return min(int(free * DEFAULT_SHARE), max(DEFAULT_CAP_BYTES, longest_request_bytes))
+
+
+def require_memory(capacity: Capacity) -> None:
+    """Raises `CapacityError` if the machine does not have the memory that the cache takes."""
+    total = int(psutil.virtual_memory().total)
+    if capacity.size_bytes > total:
+        raise CapacityError(
+            "kv_cache_memory_bytes",
+            capacity.size_bytes,
+            f"at most {total}, this machine's memory ({format_gib(total)} GiB)",
+        )
 
 
 def free_memory_bytes() -> int:
@@ -32,8 +48,18 @@ def free_memory_bytes() -> int:
     free = int(psutil.virtual_memory().available)
     limit, used = _read("memory.max"), _read("memory.current")
     if limit is not None and used is not None:
-        free = min(free, max(limit - used, 0))
+        # Files that were read, weights say, stay in memory until somebody needs the room.
+        free = min(free, max(limit - used + _reclaimable(), 0))
     return free
+
+
+def _reclaimable() -> int:
+    try:
+        text = (_CONTROL_GROUP / "memory.stat").read_text()
+    except OSError:
+        return 0
+    figures = dict(line.split() for line in text.splitlines())
+    return int(figures.get("inactive_file", 0))
 
 
 def _read(name: str) -> int | None:

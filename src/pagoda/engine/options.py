@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from pagoda.errors import InvalidOptionError
@@ -54,16 +53,30 @@ class EngineOptions:
                 _require_whole(name, getattr(self, name), 1)
         _require_whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         _require_whole("seed", self.seed, 0)
-        share = self.gpu_memory_utilization
-        if share is not None and not (math.isfinite(share) and 0 < share <= 1):
-            raise InvalidOptionError("gpu_memory_utilization", share, "above 0 and at most 1")
-        if self.dtype not in DTYPES:
-            raise InvalidOptionError("dtype", self.dtype, f"one of {', '.join(DTYPES)}")
-        if self.scheduling_policy not in POLICIES:
-            known = ", ".join(POLICIES)
-            raise InvalidOptionError("scheduling_policy", self.scheduling_policy, f"one of {known}")
+        _require_share("gpu_memory_utilization", self.gpu_memory_utilization)
+        _require_one_of("dtype", self.dtype, DTYPES)
+        _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
+        if not isinstance(self.enable_prefix_caching, bool):
+            raise InvalidOptionError(
+                "enable_prefix_caching", self.enable_prefix_caching, "must be true or false"
+            )
+        for name in ("model", "served_model_name"):
+            if not isinstance(getattr(self, name), str | None):
+                raise InvalidOptionError(name, getattr(self, name), "must be a string")
 
 
 def _require_whole(name: str, value: object, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InvalidOptionError(name, value, f"must be a whole number of at least {low}")
+
+
+def _require_share(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise InvalidOptionError(name, value, "must be a number above 0 and at most 1")
+
+
+def _require_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise InvalidOptionError(name, value, f"one of {', '.join(known)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.scheduling import FinishReason
 
@@ -64,3 +64,11 @@ class RequestOutput:
     @property
     def num_prompt_tokens(self) -> int:
         return len(self.prompt_token_ids)
+
+    def after(self, unseen: RequestOutput) -> RequestOutput:
+        """This output for someone who has not seen the one before it: `delta` covers both."""
+        outputs = [
+            replace(choice, delta=before.delta + choice.delta)
+            for before, choice in zip(unseen.outputs, self.outputs, strict=True)
+        ]
+        return replace(self, outputs=outputs)

@@ -61,11 +61,7 @@ class SampledToken:
 
 
 class LogitsError(EngineError):
-    """The model gave NaN or infinite logits for these rows; the other rows are sound."""
-
-    def __init__(self, rows: tuple[int, ...]) -> None:
-        self.rows = rows
-        super().__init__("the model's logits are not finite")
+    """The model gave NaN, plus infinity or nothing finite."""
 
 
 def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
@@ -93,7 +89,8 @@ def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
 def _refuse_broken(logits: Tensor) -> None:
     sound = logits.amax(1).isfinite()
     if not sound.all():
-        raise LogitsError(tuple((~sound).nonzero()[:, 0].tolist()))
+        rows = (~sound).nonzero()[:, 0].tolist()
+        raise LogitsError(f"the model's logits are not finite in rows {rows}")
 
 
 def _grouped(rows: Sequence[SamplingRow]) -> dict[Chooser, list[int]]:

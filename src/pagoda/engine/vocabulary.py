@@ -38,6 +38,10 @@ class Vocabulary:
         added = self._backend.get_added_tokens_decoder()
         return frozenset(token_id for token_id, token in added.items() if token.special)
 
+    def token_text(self, token_id: int) -> str:
+        """The same as text; U+FFFD for bytes that are no character by themselves."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8, whole characters or parts of one; empty for an id that stands for nothing."""
         token = self._backend.id_to_token(token_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import torch
 
@@ -21,9 +22,9 @@ class Executor:
     """A decoder, its weights and the storage of its cache, ready to run batches.
 
     Matrix products are in the weights' dtype (float32 or bfloat16), all else, the residual stream
-    and the logits in float32. `max_model_len` is the longest sequence, in tokens. Raises
-    InvalidOptionError for another dtype and UnsupportedModelError for an activation without a
-    kernel.
+    and the logits in float32. `max_model_len` is the longest sequence, in tokens;
+    `num_threads` work on a step (None: one per core). Raises InvalidOptionError for another dtype
+    and UnsupportedModelError for an activation without a kernel.
     """
 
     def __init__(
@@ -32,11 +33,14 @@ class Executor:
         weights: DecoderWeights,
         storage: KVStorage,
         max_model_len: int,
+        num_threads: int | None = None,
     ) -> None:
         self.spec = spec
         self.weights = weights
         self.storage = storage
         self.max_model_len = max_model_len
+        most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+        self._num_threads = most if num_threads is None else min(num_threads, most)
         self._dtype = weights.embedding.dtype
         if self._dtype not in (torch.float32, torch.bfloat16):
             raise InvalidOptionError("dtype", str(self._dtype), "float32 or bfloat16 on a CPU")
@@ -58,6 +62,7 @@ class Executor:
 
         Returns the logits of batch.logit_rows: [num_logit_rows, vocab_size] float32.
         """
+        numba.set_num_threads(self._num_threads)  # of this thread: Numba keeps it for each
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
         stream = self.weights.embedding[torch.from_numpy(batch.token_ids)].float()
         work = Workspace(batch, stream, self._dtype, self.storage.block_size)
@@ -73,7 +78,7 @@ class Executor:
         num_rows = min(16, self.max_model_len)
         num_blocks = self.storage.spec.num_blocks(num_rows)
         scratch = KVStorage(self.storage.spec, num_blocks)
-        executor = Executor(self.spec, self.weights, scratch, num_rows)
+        executor = Executor(self.spec, self.weights, scratch, num_rows, self._num_threads)
         for first, last in ((0, num_rows - 1), (num_rows - 1, num_rows)):
             if first == last:
                 continue

@@ -1,7 +1,8 @@
 """Deciding each step: the scheduler, the sequences it keeps, and the plan it makes."""
 
-from pagoda.scheduling.scheduler import Scheduler, SchedulerStats
+from pagoda.scheduling.scheduler import Scheduler
 from pagoda.scheduling.sequence import FinishReason, Sequence, Status
+from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import ScheduledSequence, StepPlan
 
 __all__ = [

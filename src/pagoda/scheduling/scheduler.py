@@ -15,55 +15,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from pagoda.cache import BlockCopy, CacheManager, PrefixMatch, num_blocks_for
+from pagoda.cache import CacheManager, PrefixMatch, num_blocks_for
 from pagoda.cache.manager import NO_MATCH
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.request import Request
+from pagoda.scheduling.draft import Draft
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import FinishReason, Sequence, Status
+from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import ScheduledSequence, StepPlan
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStats:
-    """Counts since the start, and how many sequences there are now."""
-
-    num_running: int
-    num_waiting: int
-    num_preemptions: int
-    num_computed_tokens: int
-    """Tokens that went through the model, those computed again after preemption included."""
-    num_finished: Mapping[str, int]
-    """Sequences by finish reason."""
-
-
-@dataclass(slots=True)
-class _Share:
-    """What one sequence has been given of the step being drafted."""
-
-    num_tokens: int
-    copies: tuple[BlockCopy, ...]
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A step in the making."""
-
-    budget: int
-    shares: dict[Sequence, _Share] = field(default_factory=dict)
-    has_preempted: bool = False
-
-    def give(self, sequence: Sequence, num_tokens: int, copies: tuple[BlockCopy, ...]) -> None:
-        self.shares[sequence] = _Share(num_tokens, copies)
-        self.budget -= num_tokens
-
-    def take_back(self, sequence: Sequence) -> None:
-        share = self.shares.pop(sequence, None)
-        if share is not None:
-            self.budget += share.num_tokens
-        self.has_preempted = True
 
 
 class Scheduler:
@@ -91,6 +52,10 @@ class Scheduler:
         ):
             if value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
+        if long_prefill_token_threshold < 0:
+            raise InvalidOptionError(
+                "long_prefill_token_threshold", long_prefill_token_threshold, "must be at least 0"
+            )
         if policy not in POLICIES:
             raise InvalidOptionError("scheduling_policy", policy, f"one of {', '.join(POLICIES)}")
         self.cache = cache
@@ -176,7 +141,7 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Decide the next step and reserve the blocks it writes to."""
-        draft = _Draft(self._budget)
+        draft = Draft(self._budget)
         self._continue_running(draft)
         if not draft.has_preempted:
             self._admit_waiting(draft)
@@ -206,7 +171,7 @@ class Scheduler:
 
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, draft: _Draft) -> None:
+    def _continue_running(self, draft: Draft) -> None:
         running = sorted(self._running, key=lambda sequence: sequence.num_uncomputed_tokens > 1)
         for sequence in running:
             if draft.budget == 0:
@@ -214,7 +179,7 @@ class Scheduler:
             if sequence.status is Status.RUNNING:
                 self._continue(sequence, draft)
 
-    def _continue(self, sequence: Sequence, draft: _Draft) -> None:
+    def _continue(self, sequence: Sequence, draft: Draft) -> None:
         num_tokens = self._num_tokens_for(sequence, draft)
         start = sequence.num_computed_tokens
         stop = start + num_tokens
@@ -228,7 +193,7 @@ class Scheduler:
                 return
         draft.give(sequence, num_tokens, self.cache.reserve(sequence.table, start, stop))
 
-    def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
+    def _preempt(self, sequence: Sequence, draft: Draft) -> None:
         draft.take_back(sequence)
         self._running.remove(sequence)
         self.cache.free(sequence.table)
@@ -240,7 +205,7 @@ class Scheduler:
 
     # ---- inside: waiting ---------------------------------------------------------------------
 
-    def _admit_waiting(self, draft: _Draft) -> None:
+    def _admit_waiting(self, draft: Draft) -> None:
         """Admit in order, but only what fits as a whole beside what is already running.
 
         Blocks that running sequences will certainly need for the tokens they have are spoken
@@ -291,7 +256,7 @@ class Scheduler:
         needed = num_blocks_for(len(sequence.token_ids), self.cache.block_size)
         return max(needed - len(sequence.table), 0)
 
-    def _admit(self, sequence: Sequence, match: PrefixMatch, draft: _Draft) -> None:
+    def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
         is_first = sequence.num_preemptions == 0
         counted = is_first and not _wants_prompt_logprobs(sequence)
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
@@ -337,10 +302,10 @@ class Scheduler:
 
     # ---- inside: the plan --------------------------------------------------------------------
 
-    def _num_tokens_for(self, sequence: Sequence, draft: _Draft) -> int:
+    def _num_tokens_for(self, sequence: Sequence, draft: Draft) -> int:
         return min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
 
-    def _plan(self, draft: _Draft) -> StepPlan:
+    def _plan(self, draft: Draft) -> StepPlan:
         shares = draft.shares
         return StepPlan(
             sequences=tuple(_scheduled(seq, share.num_tokens) for seq, share in shares.items()),
