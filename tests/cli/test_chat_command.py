@@ -51,7 +51,7 @@ def test_a_turn_that_is_refused_is_taken_back(
     assert prompts_of(engine) == ["<user>hi"]
     captured = capsys.readouterr()
     assert captured.out == "zero\n"
-    assert captured.err.startswith("prompt='106 tokens': at most 63 (/reset starts anew)\n")
+    assert captured.err.startswith("messages='106 tokens': at most 63 (/reset starts anew)\n")
 
 
 def test_an_unknown_command_shows_help(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from types import SimpleNamespace
 
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
@@ -27,7 +26,8 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.model_name = MODEL
-        self.engine = SimpleNamespace(max_model_len=MAX_MODEL_LEN)
+        self.max_model_len = MAX_MODEL_LEN
+        self.is_alive = True
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None
         self.asked: list[dict[str, object]] = []
@@ -44,9 +44,11 @@ class FakeEngine:
     async def shutdown(self) -> None:
         self.is_running = False
 
-    def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    async def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
-        return [ord(character) for character in text]
+        token_ids = [ord(character) for character in text]
+        self._check("messages", token_ids)
+        return token_ids
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -76,7 +78,7 @@ class FakeEngine:
         cache_salt: str = "",
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
-        self._check(token_ids)
+        self._check("prompt", token_ids)
         self.asked.append(
             {"prompt": prompt, "sampling": sampling, "priority": priority, "salt": cache_salt}
         )
@@ -114,12 +116,12 @@ class FakeEngine:
         if self.fail is not None:
             raise self.fail
 
-    def _check(self, token_ids: list[int]) -> None:
+    def _check(self, field: str, token_ids: list[int]) -> None:
         if not token_ids:
-            raise InvalidRequestError("prompt", "", "must hold at least one token")
+            raise InvalidRequestError(field, "", "must hold at least one token")
         if len(token_ids) >= MAX_MODEL_LEN:
             limit = f"at most {MAX_MODEL_LEN - 1}"
-            raise InvalidRequestError("prompt", f"{len(token_ids)} tokens", limit)
+            raise InvalidRequestError(field, f"{len(token_ids)} tokens", limit)
 
 
 def engine_failure() -> EngineError:

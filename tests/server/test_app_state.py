@@ -15,6 +15,16 @@ async def test_health(client: httpx.AsyncClient) -> None:
     assert (response.status_code, response.content) == (200, b"")
 
 
+async def test_an_engine_that_has_stopped_is_not_healthy(
+    engine: FakeEngine, client: httpx.AsyncClient
+) -> None:
+    engine.is_alive = False
+    response = await client.get("/health")
+    assert response.status_code == 503
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("server_error", "engine_stopped")
+
+
 async def test_models(client: httpx.AsyncClient) -> None:
     body = (await client.get("/v1/models")).json()
     assert body["object"] == "list"

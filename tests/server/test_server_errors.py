@@ -66,7 +66,7 @@ BAD_CHATS = {
     "tools": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
     "a schema": ({"messages": HELLO, "response_format": {"type": "json_object"}}, None),
     "top without logprobs": ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
-    "too long": ({"messages": [{"role": "user", "content": "x" * 100}]}, "prompt"),
+    "too long": ({"messages": [{"role": "user", "content": "x" * 100}]}, "messages"),
 }
 
 

@@ -37,7 +37,12 @@ ENGINE_FLAGS = FlagGroup(
             WHOLE,
             "Most tokens of one prompt in a step; 0: as many as fit.",
         ),
-        Flag("seed", WHOLE, "Where the draws of requests without a seed start."),
+        Flag(
+            "seed",
+            WHOLE,
+            "Where random draws start: the same requests in the same order get the same answers. "
+            "A request to the server that has a seed of its own takes that one.",
+        ),
         Flag("threads", WHOLE, "Threads to compute with; without it, one per core."),
         Flag("served_model_name", TEXT, "The model's name in the API."),
     ),

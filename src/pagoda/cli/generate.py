@@ -150,7 +150,9 @@ async def _answer(
     writer: TextWriter | JSONWriter,
     chat: bool,
 ) -> RequestOutput:
-    given = engine.chat_prompt([{"role": "user", "content": prompt}]) if chat else prompt
+    given: str | list[int] = prompt
+    if chat:
+        given = await engine.chat_prompt([{"role": "user", "content": prompt}])
     stream = engine.generate(given, sampling, request_id=f"generate-{index}")
     async with aclosing(stream) as outputs:
         last: RequestOutput

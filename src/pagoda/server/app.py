@@ -12,10 +12,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
-from pagoda.server.errors import install_handlers
+from pagoda.server.errors import error_response, install_handlers, stopped
 from pagoda.server.generation import ClientGoneError
 from pagoda.server.metrics import registry_of
-from pagoda.server.responses import ModelCard, ModelList
+from pagoda.server.responses import ErrorResponse, ModelCard, ModelList
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -51,17 +51,17 @@ def _add_state_routes(app: FastAPI, engine: AsyncEngine) -> None:
     created = int(time.time())
     registry = registry_of(engine)
 
-    @app.get("/health")
+    @app.get("/health", responses={503: {"model": ErrorResponse}})
     async def health() -> Response:
-        """200 while the server answers."""
+        """200 while the engine runs, 503 once it has stopped."""
+        if not engine.is_alive:
+            return error_response(503, stopped())
         return Response()
 
     @app.get("/v1/models")
     async def list_models() -> ModelList:
         """The one model that is served."""
-        card = ModelCard(
-            id=engine.model_name, created=created, max_model_len=engine.engine.max_model_len
-        )
+        card = ModelCard(id=engine.model_name, created=created, max_model_len=engine.max_model_len)
         return ModelList(data=[card])
 
     @app.get("/metrics")

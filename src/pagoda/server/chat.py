@@ -48,7 +48,7 @@ def chat_routes(engine: AsyncEngine) -> APIRouter:
         generation = Generation(
             engine=engine,
             request_id=f"chatcmpl-{uuid.uuid4().hex}",
-            prompts=[engine.chat_prompt(body.template_messages())],
+            prompts=[await engine.chat_prompt(body.template_messages())],
             sampling=body.sampling(),
             priority=body.priority or 0,
             cache_salt=body.cache_salt or "",

@@ -2,6 +2,7 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
+an engine that has stopped, at /health                         503
 everything else                                                500
 """
 
@@ -48,6 +49,15 @@ def failed() -> ErrorDetail:
         message="the engine failed while it ran this request",
         type="server_error",
         code="engine_error",
+    )
+
+
+def stopped() -> ErrorDetail:
+    """What is told when no request can be answered any more."""
+    return ErrorDetail(
+        message="the engine has stopped; restart the server",
+        type="server_error",
+        code="engine_stopped",
     )
 
 
