@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.errors import JSONBody, UnknownModelError
-from pagoda.server.generation import Generation, PromptOutput, unless_disconnected, usage_of
+from pagoda.server.answer import Answer, respond
+from pagoda.server.generation import PromptOutput, usage_of
 from pagoda.server.logprobs import chat_logprobs, prompt_logprobs
 from pagoda.server.protocol import ChatCompletionRequest
 from pagoda.server.responses import (
@@ -25,7 +22,7 @@ from pagoda.server.responses import (
     ErrorResponse,
     Usage,
 )
-from pagoda.server.streaming import ChoiceCursor, stream
+from pagoda.server.streaming import ChoiceCursor
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -42,36 +39,21 @@ def chat_routes(engine: AsyncEngine) -> APIRouter:
     )
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
-        body.check()
-        if body.model not in (None, engine.model_name):
-            raise UnknownModelError(str(body.model), engine.model_name)
-        generation = Generation(
-            engine=engine,
-            request_id=f"chatcmpl-{uuid.uuid4().hex}",
-            prompts=[await engine.chat_prompt(body.template_messages())],
-            sampling=body.sampling(),
-            priority=body.priority or 0,
-            cache_salt=body.cache_salt or "",
-        )
-        answer = ChatAnswer(generation)
-        if body.stream:
-            return await stream(request, generation, answer, body.include_usage)
-        [output] = await unless_disconnected(request, generation.finished())
-        return JSONBody(answer.whole(output).model_dump_json())
+        body.check(engine.model_name)
+        prompts = [await engine.chat_prompt(body.template_messages())]
+        return await respond(ChatAnswer, engine, request, body, prompts)
 
     return router
 
 
-class ChatAnswer:
+class ChatAnswer(Answer):
     """Shapes what the engine makes into a `ChatCompletionResponse`, or into its chunks."""
 
-    def __init__(self, generation: Generation) -> None:
-        self._generation = generation
-        self._created = int(time.time())
-        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
+    id_prefix = "chatcmpl"
 
-    def whole(self, output: RequestOutput) -> ChatCompletionResponse:
-        """All choices, finished."""
+    def whole(self, outputs: Sequence[RequestOutput]) -> ChatCompletionResponse:
+        """All choices, finished; a chat has one prompt."""
+        [output] = outputs
         choices = [
             ChatChoice(
                 index=choice.index,
@@ -83,9 +65,7 @@ class ChatAnswer:
             for choice in output.outputs
         ]
         return ChatCompletionResponse(
-            id=self._generation.request_id,
-            created=self._created,
-            model=self._generation.engine.model_name,
+            **self._stamp,
             choices=choices,
             usage=usage_of([output]),
             prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
@@ -123,10 +103,4 @@ class ChatAnswer:
     def _chunk(
         self, choices: list[ChatChunkChoice], usage: Usage | None = None
     ) -> ChatCompletionChunk:
-        return ChatCompletionChunk(
-            id=self._generation.request_id,
-            created=self._created,
-            model=self._generation.engine.model_name,
-            choices=choices,
-            usage=usage,
-        )
+        return ChatCompletionChunk(**self._stamp, choices=choices, usage=usage)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.errors import JSONBody, UnknownModelError
-from pagoda.server.generation import Generation, PromptOutput, unless_disconnected, usage_of
+from pagoda.server.answer import Answer, respond
+from pagoda.server.generation import PromptOutput, usage_of
 from pagoda.server.logprobs import completion_logprobs, prompt_logprobs
 from pagoda.server.protocol import CompletionRequest
 from pagoda.server.responses import (
@@ -21,7 +18,7 @@ from pagoda.server.responses import (
     ErrorResponse,
     Usage,
 )
-from pagoda.server.streaming import ChoiceCursor, stream
+from pagoda.server.streaming import ChoiceCursor
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -38,35 +35,18 @@ def completion_routes(engine: AsyncEngine) -> APIRouter:
     )
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue one or several prompts."""
-        body.check()
-        if body.model not in (None, engine.model_name):
-            raise UnknownModelError(str(body.model), engine.model_name)
-        generation = Generation(
-            engine=engine,
-            request_id=f"cmpl-{uuid.uuid4().hex}",
-            prompts=body.prompts(),
-            sampling=body.sampling(),
-            priority=body.priority or 0,
-            cache_salt=body.cache_salt or "",
-        )
-        answer = CompletionAnswer(generation)
-        if body.stream:
-            return await stream(request, generation, answer, body.include_usage)
-        outputs = await unless_disconnected(request, generation.finished())
-        return JSONBody(answer.whole(outputs).model_dump_json())
+        body.check(engine.model_name)
+        return await respond(CompletionAnswer, engine, request, body, body.prompts())
 
     return router
 
 
-class CompletionAnswer:
+class CompletionAnswer(Answer):
     """Shapes what the engine makes into `CompletionResponse`s, whole or in chunks."""
 
-    def __init__(self, generation: Generation) -> None:
-        self._generation = generation
-        self._created = int(time.time())
-        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
+    id_prefix = "cmpl"
 
-    def whole(self, outputs: list[RequestOutput]) -> CompletionResponse:
+    def whole(self, outputs: Sequence[RequestOutput]) -> CompletionResponse:
         """All choices of all prompts, finished."""
         choices = [
             self._choice(PromptOutput(index, output), choice)
@@ -106,13 +86,7 @@ class CompletionAnswer:
     def _response(
         self, choices: list[CompletionChoice], usage: Usage | None = None
     ) -> CompletionResponse:
-        return CompletionResponse(
-            id=self._generation.request_id,
-            created=self._created,
-            model=self._generation.engine.model_name,
-            choices=choices,
-            usage=usage,
-        )
+        return CompletionResponse(**self._stamp, choices=choices, usage=usage)
 
 
 def _new_logprobs(cursor: ChoiceCursor, choice: CompletionOutput) -> CompletionLogprobs | None:

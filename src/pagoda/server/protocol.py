@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
+from pagoda.server.errors import UnknownModelError
 
 _PRIORITY_LIMIT = 2**63 - 1
 
@@ -114,12 +115,17 @@ class GenerationRequest(_Body):
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def check(self) -> None:
-        """Raises `InvalidRequestError` for what types alone cannot tell."""
+    def check(self, served_model: str) -> None:
+        """Raises `InvalidRequestError` for what types alone cannot tell.
+
+        That is an `UnknownModelError` where another model than the served one is asked for.
+        """
         self.refuse_uncovered()
         if self.stream_options is not None and not self.stream:
             given = self.stream_options.model_dump()
             raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
+        if self.model not in (None, served_model):
+            raise UnknownModelError(str(self.model), served_model)
 
     def sampling_with(self, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.
@@ -207,8 +213,8 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
-    def check(self) -> None:
-        super().check()
+    def check(self, served_model: str) -> None:
+        super().check(served_model)
         if not self.messages:
             raise InvalidRequestError("messages", [], "must hold at least one message")
         for message in self.messages:

@@ -1,0 +1,68 @@
+"""From a checked body to its response: what the routes that generate have in common."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request, Response
+from pydantic import BaseModel
+
+from pagoda.server.errors import JSONBody
+from pagoda.server.generation import Generation, unless_disconnected
+from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
+from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+    from pagoda.engine.outputs import RequestOutput
+
+
+class Answer(ChunkWriter):
+    """Shapes the outputs of one HTTP request as its API wants them, whole or in chunks."""
+
+    id_prefix: str
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
+        self._stamp: dict[str, Any] = {
+            "id": generation.request_id,
+            "created": int(time.time()),
+            "model": generation.engine.model_name,
+        }
+        """What every response and chunk carries."""
+
+    @abstractmethod
+    def whole(self, outputs: Sequence[RequestOutput]) -> BaseModel:
+        """All choices of all prompts, finished."""
+
+
+async def respond(
+    kind: type[Answer],
+    engine: AsyncEngine,
+    request: Request,
+    body: CompletionRequest | ChatCompletionRequest,
+    prompts: Sequence[str | list[int]],
+) -> Response:
+    """Run the prompts of a checked body and answer in the shape of `kind`.
+
+    Raises what the engine raises before the first output, and `ClientGoneError`.
+    """
+    generation = Generation(
+        engine=engine,
+        request_id=f"{kind.id_prefix}-{uuid.uuid4().hex}",
+        prompts=prompts,
+        sampling=body.sampling(),
+        priority=body.priority or 0,
+        cache_salt=body.cache_salt or "",
+    )
+    answer = kind(generation)
+    if body.stream:
+        return await stream(request, generation, answer, body.include_usage)
+    outputs = await unless_disconnected(request, generation.finished())
+    return JSONBody(answer.whole(outputs).model_dump_json())
