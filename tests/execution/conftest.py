@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numba
 import pytest
 import torch
 
@@ -10,9 +9,7 @@ import torch
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Models this small gain nothing from a second thread, and lose much on a busy machine."""
-    before = torch.get_num_threads(), numba.get_num_threads()
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    numba.set_num_threads(1)
     yield
-    torch.set_num_threads(before[0])
-    numba.set_num_threads(before[1])
+    torch.set_num_threads(before)

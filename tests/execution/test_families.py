@@ -53,7 +53,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("way", WAYS)
 def test_logits_are_those_of_transformers(loaded: Loaded, way: str):
     storage = KVStorage(loaded.spec.cache_spec(16, "float32"), 10)
-    executor = Executor(loaded.spec, loaded.weights, storage, NUM_TOKENS)
+    executor = Executor(loaded.spec, loaded.weights, storage, NUM_TOKENS, num_threads=1)
     pager = Pager(16, 10)
     sequence = pager.sequence(loaded.token_ids)
     steps = [executor.forward(pager.batch([(sequence, count)])) for count in WAYS[way]]

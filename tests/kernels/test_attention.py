@@ -53,7 +53,7 @@ class Pages:
         heads = self.kv_heads * self.group
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
         most_rows = max((item[2] for item in work[:num_parts]), default=0)
-        room = (num_parts, self.kv_heads, most_rows * self.group, self.head_dim + 2)
+        room = (num_parts, most_rows * heads, self.head_dim + 2)
         self.kernel(
             out, queries, self.blocks, self.tables, np.array(positions, np.int32),
             np.array(work, np.int64), np.array(merges, np.int64).reshape(-1, 4),

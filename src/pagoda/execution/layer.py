@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pagoda.execution.linear import Linear
+from pagoda.execution.linear import Linear, linear
 from pagoda.execution.rope import RotaryTables
 from pagoda.execution.workspace import HeadShape, Workspace
 from pagoda.kernels.array import Array
@@ -68,10 +68,10 @@ class Layer:
             q_norm=as_array(no_norm if weights.q_norm is None else weights.q_norm),
             k_norm=as_array(no_norm if weights.k_norm is None else weights.k_norm),
             post_norm=as_array(weights.post_norm),
-            qkv=Linear.of(weights.qkv, weights.qkv_bias),
-            o=Linear.of(weights.o, weights.o_bias),
-            gate_up=Linear.of(weights.gate_up, weights.gate_up_bias),
-            down=Linear.of(weights.down, weights.down_bias),
+            qkv=linear(weights.qkv, weights.qkv_bias),
+            o=linear(weights.o, weights.o_bias),
+            gate_up=linear(weights.gate_up, weights.gate_up_bias),
+            down=linear(weights.down, weights.down_bias),
             shape=shape,
             attention=kernel,
         )
@@ -82,16 +82,16 @@ class Layer:
         add_rms_norm(hidden.array, work.stream_array, delta.array, self.input_norm, self.eps)
         self._attend(work)
         add_rms_norm(hidden.array, work.stream_array, delta.array, self.post_norm, self.eps)
-        gate_up = work.buffer("gate_up", self.gate_up.width)
-        gated = work.buffer("gated", self.gate_up.width // 2)
-        self.gate_up(gate_up.padded, hidden.padded)
+        gate_up = work.buffer("gate_up", self.gate_up.out_width)
+        gated = work.buffer("gated", self.gate_up.out_width // 2)
+        self.gate_up(gate_up, hidden)
         silu_mul(gated.array, gate_up.array)
-        self.down(delta.padded, gated.padded)
+        self.down(delta, gated)
 
     def _attend(self, work: Workspace) -> None:
-        qkv = work.buffer("qkv", self.qkv.width)
-        attended = work.buffer("attended", self.o.weight.shape[0])
-        self.qkv(qkv.padded, work.hidden.padded)
+        qkv = work.buffer("qkv", self.qkv.out_width)
+        attended = work.buffer("attended", self.o.in_width)
+        self.qkv(qkv, work.hidden)
         spec, storage = self.spec.attention, self.storage
         rotate_and_write(
             qkv.array,
@@ -120,4 +120,4 @@ class Layer:
             _NO_WINDOW if spec.sliding_window is None else spec.sliding_window,
             work.num_threads,
         )
-        self.o(work.delta.padded, attended.padded)
+        self.o(work.delta, attended)

@@ -1,48 +1,64 @@
-"""A matrix product whose rows do not see one another."""
+"""Matrix products whose rows do not see one another: a row's bits are the same in any batch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import torch
 
-
-def padded_rows(num_rows: int, dtype: torch.dtype) -> int:
-    """Rows to give to a product so that a row's bits are the same in any batch.
-
-    Seen with oneDNN and MKL: a lone bfloat16 row may be summed in another order than many. So are
-    float32 rows past the last multiple of four in products of less than twelve rows, where eight
-    rows are also faster than four.
-    """
-    if dtype == torch.bfloat16:
-        return max(num_rows, 2)
-    if num_rows <= 8:
-        return 8
-    return max(num_rows, 12)
+from pagoda.execution.buffer import Buffer
+from pagoda.kernels.cpu.project import project
+from pagoda.storage.kv_storage import as_array
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """y = x · weight + bias."""
+class Linear(Protocol):
+    """y = x · weightᵀ + bias."""
 
-    weight: torch.Tensor
-    """[in, out]"""
-    bias: torch.Tensor | None = None
-    """[out]"""
+    in_width: int
+    out_width: int
 
-    @classmethod
-    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-        """From a weight as checkpoints hold it, [out, in]; nothing is copied."""
-        return cls(weight.t(), bias)
+    def __call__(self, out: Buffer, x: Buffer) -> None:
+        """Write the product of x, [rows, in_width], to out, [rows, out_width]."""
+        ...
 
-    @property
-    def width(self) -> int:
-        """Columns of the result."""
-        return self.weight.shape[1]
 
-    def __call__(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        """Write the product of x, [rows, in], to out, [rows, out]. Both have padded rows."""
-        if self.bias is None:
-            torch.mm(x, self.weight, out=out)
+class BFloat16Linear:
+    """Through PyTorch, that is oneDNN, which leaves every other product far behind."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.out_width, self.in_width = weight.shape
+        self._weight = weight.t()
+        self._bias = bias
+
+    def __call__(self, out: Buffer, x: Buffer) -> None:
+        # Padded, for a lone row is summed in another order than many at some shapes.
+        if self._bias is None:
+            torch.mm(x.padded, self._weight, out=out.padded)
         else:
-            torch.addmm(self.bias, x, self.weight, out=out)
+            torch.addmm(self._bias, x.padded, self._weight, out=out.padded)
+
+
+class Float32Linear:
+    """Through a kernel of our own: PyTorch's takes longer and sums few rows in other orders."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.out_width, self.in_width = weight.shape
+        self._weight = as_array(weight)
+        self._bias = bias
+
+    def __call__(self, out: Buffer, x: Buffer) -> None:
+        project(out.array, x.array, self._weight)
+        if self._bias is not None:
+            out.tensor.add_(self._bias)
+
+
+_LINEARS: Mapping[torch.dtype, Callable[[torch.Tensor, torch.Tensor | None], Linear]] = {
+    torch.bfloat16: BFloat16Linear,
+    torch.float32: Float32Linear,
+}
+
+
+def linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """The product for a weight as checkpoints hold it, [out, in]; nothing is copied."""
+    return _LINEARS[weight.dtype](weight, bias)

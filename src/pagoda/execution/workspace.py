@@ -9,22 +9,11 @@ import numpy as np
 import torch
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.linear import padded_rows
+from pagoda.execution.buffer import Buffer
 from pagoda.execution.plan import AttentionPlan, plan_attention
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import split_tokens, tile_tokens
 from pagoda.storage.kv_storage import as_array
-
-
-class Buffer(NamedTuple):
-    """One activation, seen twice."""
-
-    padded: torch.Tensor
-    """[padded rows, width], what matrix products take; rows past the batch's are zero or stale."""
-    tensor: torch.Tensor
-    """[num_tokens, width], the batch's rows of it."""
-    array: Array
-    """The same as `tensor`; bfloat16 as uint16."""
 
 
 class HeadShape(NamedTuple):
@@ -62,22 +51,19 @@ class Workspace:
         key = (name, width)
         found = self._buffers.get(key)
         if found is None:
-            rows = self.batch.num_tokens
-            padded = torch.zeros(padded_rows(rows, self.dtype), width, dtype=self.dtype)
-            tensor = padded[:rows]
-            found = self._buffers[key] = Buffer(padded, tensor, as_array(tensor))
+            found = Buffer.zeros(self.batch.num_tokens, width, self.dtype)
+            self._buffers[key] = found
         return found
 
     def plan_attention(self, shape: HeadShape) -> tuple[AttentionPlan, Array]:
         """The plan for layers with such heads, and room for its parts, float32.
 
-        The room is [num_parts, num_kv_heads, part_rows * group_size, head_dim + 2].
+        The room is [num_parts, part_rows * num_heads, head_dim + 2].
         """
         found = self._plans.get(shape)
         if found is None:
             plan = plan_attention(self.batch, self._split_tokens, tile_tokens(shape.group_size))
-            rows = plan.part_rows * shape.group_size
-            room = (plan.num_parts, shape.num_kv_heads, rows, shape.head_dim + 2)
-            parts = np.empty(room, np.float32)
+            rows = plan.part_rows * shape.num_kv_heads * shape.group_size
+            parts = np.empty((plan.num_parts, rows, shape.head_dim + 2), np.float32)
             found = self._plans[shape] = (plan, parts)
         return found

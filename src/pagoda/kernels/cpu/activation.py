@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import LOG2_E, exp2, load, store
 
 # Below this many rows a second thread costs more to wake than it saves.
@@ -24,16 +27,23 @@ def _silu_mul_row(out: Array, gate: Array, up: Array) -> None:
         store(out, i, x * share * load(up, i))
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def silu_mul(out: Array, gate_up: Array) -> None:
-    """out[row, i] = silu(gate_up[row, i]) * gate_up[row, width + i].
+def _silu_mul_kernel(fingerprint: int) -> Callable[..., None]:
+    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    def silu_mul(out: Array, gate_up: Array) -> None:
+        """out[row, i] = silu(gate_up[row, i]) * gate_up[row, width + i].
 
-    gate_up: [rows, 2 * width], out: [rows, width]; float32 or bfloat16 bits.
-    """
-    width = out.shape[1]
-    if out.shape[0] < _SERIAL_ROWS:
-        for row in range(out.shape[0]):
-            _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
-    else:
-        for row in prange(out.shape[0]):
-            _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
+        gate_up: [rows, 2 * width], out: [rows, width]; float32 or bfloat16 bits.
+        """
+        _ = fingerprint
+        width = out.shape[1]
+        if out.shape[0] < _SERIAL_ROWS:
+            for row in range(out.shape[0]):
+                _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
+        else:
+            for row in prange(out.shape[0]):
+                _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
+
+    return silu_mul
+
+
+silu_mul = _silu_mul_kernel(FINGERPRINT)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import load, store
 
 # Below this many rows a second thread costs more to wake than it saves.
@@ -30,27 +33,39 @@ def _add_norm_row(out: Array, x: Array, delta: Array, weight: Array, eps: np.flo
     _norm_row(out, x, weight, eps)
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def rms_norm(out: Array, x: Array, weight: Array, eps: np.float32) -> None:
-    """out[row] = x[row] / rms(x[row]) * weight.
+def _rms_norm_kernel(fingerprint: int) -> Callable[..., None]:
+    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    def rms_norm(out: Array, x: Array, weight: Array, eps: np.float32) -> None:
+        """out[row] = x[row] / rms(x[row]) * weight.
 
-    x: [rows, width] float32; weight: [width] and out: [rows, width], float32 or bfloat16 bits;
-    eps: float32.
-    """
-    if x.shape[0] < _SERIAL_ROWS:
-        for row in range(x.shape[0]):
-            _norm_row(out[row], x[row], weight, eps)
-    else:
-        for row in prange(x.shape[0]):
-            _norm_row(out[row], x[row], weight, eps)
+        x: [rows, width] float32; weight: [width] and out: [rows, width], float32 or bfloat16 bits;
+        eps: float32.
+        """
+        _ = fingerprint
+        if x.shape[0] < _SERIAL_ROWS:
+            for row in range(x.shape[0]):
+                _norm_row(out[row], x[row], weight, eps)
+        else:
+            for row in prange(x.shape[0]):
+                _norm_row(out[row], x[row], weight, eps)
+
+    return rms_norm
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def add_rms_norm(out: Array, x: Array, delta: Array, weight: Array, eps: np.float32) -> None:
-    """x[row] += delta[row], then as `rms_norm`. Changes x; delta: [rows, width], as weight."""
-    if x.shape[0] < _SERIAL_ROWS:
-        for row in range(x.shape[0]):
-            _add_norm_row(out[row], x[row], delta[row], weight, eps)
-    else:
-        for row in prange(x.shape[0]):
-            _add_norm_row(out[row], x[row], delta[row], weight, eps)
+def _add_rms_norm_kernel(fingerprint: int) -> Callable[..., None]:
+    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    def add_rms_norm(out: Array, x: Array, delta: Array, weight: Array, eps: np.float32) -> None:
+        """x[row] += delta[row], then as `rms_norm`. Changes x; delta: [rows, width], as weight."""
+        _ = fingerprint
+        if x.shape[0] < _SERIAL_ROWS:
+            for row in range(x.shape[0]):
+                _add_norm_row(out[row], x[row], delta[row], weight, eps)
+        else:
+            for row in prange(x.shape[0]):
+                _add_norm_row(out[row], x[row], delta[row], weight, eps)
+
+    return add_rms_norm
+
+
+rms_norm = _rms_norm_kernel(FINGERPRINT)
+add_rms_norm = _add_rms_norm_kernel(FINGERPRINT)

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.number import load
+from pagoda.kernels.cpu.dot import COLUMNS, dot_rows
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 
 # Rows of the weight that a thread takes at once: its part of a logits row is then whole cache
 # lines, and a few hundred pieces share out evenly.
-_CHUNK = 128
+_CHUNK = 8 * COLUMNS
 
 
-@njit(fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
-def _dot(x: Array, y: Array) -> np.float32:
-    total = np.float32(0.0)
-    for i in range(x.shape[0]):
-        total += x[i] * y[i]
-    return total
+def _project_kernel(fingerprint: int) -> Callable[..., None]:
+    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    def project(out: Array, x: Array, weight: Array) -> None:
+        """out = x · weightᵀ, summed and kept in float32; a row's result depends on that row alone.
+
+        out: [rows, vocab_size] float32, written; x: [rows, width] float32;
+        weight: [vocab_size, width], float32 or bfloat16 bits. All are contiguous. Every weight is
+        read from memory once, however many rows there are.
+        """
+        _ = fingerprint
+        num_rows, width = x.shape
+        vocab_size = weight.shape[0]
+        logits, hidden, weights = out.reshape(-1), x.reshape(-1), weight.reshape(-1)
+        for chunk in prange((vocab_size + _CHUNK - 1) // _CHUNK):
+            end = min((chunk + 1) * _CHUNK, vocab_size)
+            for token in range(chunk * _CHUNK, end, COLUMNS):
+                dot_rows(
+                    logits, token, vocab_size,
+                    hidden, 0, width,
+                    weights, token * width, width,
+                    num_rows, min(COLUMNS, end - token), width,
+                )  # fmt: skip
+
+    return project
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def project(out: Array, x: Array, weight: Array) -> None:
-    """out = x · weightᵀ, summed and kept in float32; a row's result depends on that row alone.
-
-    out: [rows, vocab_size] float32, written; x: [rows, width] float32; weight: [vocab_size, width],
-    float32 or bfloat16 bits. Every weight is read from memory once, however many rows there are.
-    """
-    num_rows, width = x.shape
-    vocab_size = weight.shape[0]
-    for chunk in prange((vocab_size + _CHUNK - 1) // _CHUNK):
-        y = np.empty(width, np.float32)
-        for token in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, vocab_size)):
-            source = weight[token]
-            for i in range(width):
-                y[i] = load(source, i)
-            for row in range(num_rows):
-                out[row, token] = _dot(x[row], y)
+project = _project_kernel(FINGERPRINT)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import load, store
 
 _SERIAL_ROWS = 8
@@ -73,33 +76,41 @@ def _write_row(
             store(target, i, load(value, i))
 
 
-@njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-def rotate_and_write(
-    qkv: Array, blocks: Array, slot_mapping: Array, positions: Array, cosines: Array, sines: Array,
-    q_norm: Array, k_norm: Array, num_kv_heads: int, block_size: int, eps: np.float32,
-) -> None:  # fmt: skip
-    """Norm and rotate each row's queries in place, and write its keys and values to the cache.
+def _rotate_and_write_kernel(fingerprint: int) -> Callable[..., None]:
+    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    def rotate_and_write(
+        qkv: Array, blocks: Array, slot_mapping: Array, positions: Array,
+        cosines: Array, sines: Array, q_norm: Array, k_norm: Array,
+        num_kv_heads: int, block_size: int, eps: np.float32,
+    ) -> None:  # fmt: skip
+        """Norm and rotate each row's queries in place, and write its keys and values to the cache.
 
-    qkv: [rows, (num_heads + 2 * num_kv_heads) * head_dim]; the queries in it are changed.
-    blocks: [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says;
-    the slots of this step are written.
-    slot_mapping: [rows] int64, all distinct; positions: [rows] int32.
-    cosines, sines: [positions, rotary_dim / 2] float32; no columns: no rotation.
-    q_norm, k_norm: [head_dim]; empty: no norm. eps: float32.
-    qkv, blocks and the norms are float32 or bfloat16 bits.
-    """
-    num_rows = qkv.shape[0]
-    if num_rows < _SERIAL_ROWS:
-        for r in range(num_rows):
-            p, slot = positions[r], slot_mapping[r]
-            _write_row(
-                qkv[r], blocks[slot // block_size], slot % block_size, block_size, num_kv_heads,
-                cosines[p], sines[p], q_norm, k_norm, eps,
-            )  # fmt: skip
-    else:
-        for r in prange(num_rows):
-            p, slot = positions[r], slot_mapping[r]
-            _write_row(
-                qkv[r], blocks[slot // block_size], slot % block_size, block_size, num_kv_heads,
-                cosines[p], sines[p], q_norm, k_norm, eps,
-            )  # fmt: skip
+        qkv: [rows, (num_heads + 2 * num_kv_heads) * head_dim]; the queries in it are changed.
+        blocks: [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says;
+        the slots of this step are written.
+        slot_mapping: [rows] int64, all distinct; positions: [rows] int32.
+        cosines, sines: [positions, rotary_dim / 2] float32; no columns: no rotation.
+        q_norm, k_norm: [head_dim]; empty: no norm. eps: float32.
+        qkv, blocks and the norms are float32 or bfloat16 bits.
+        """
+        _ = fingerprint
+        num_rows = qkv.shape[0]
+        if num_rows < _SERIAL_ROWS:
+            for r in range(num_rows):
+                p, slot = positions[r], slot_mapping[r]
+                _write_row(
+                    qkv[r], blocks[slot // block_size], slot % block_size, block_size, num_kv_heads,
+                    cosines[p], sines[p], q_norm, k_norm, eps,
+                )  # fmt: skip
+        else:
+            for r in prange(num_rows):
+                p, slot = positions[r], slot_mapping[r]
+                _write_row(
+                    qkv[r], blocks[slot // block_size], slot % block_size, block_size, num_kv_heads,
+                    cosines[p], sines[p], q_norm, k_norm, eps,
+                )  # fmt: skip
+
+    return rotate_and_write
+
+
+rotate_and_write = _rotate_and_write_kernel(FINGERPRINT)

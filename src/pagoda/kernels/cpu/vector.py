@@ -1,11 +1,6 @@
 """Vector code that a compiler would not find by itself, written straight into LLVM's language.
 
-The heart is a small matrix product that keeps its result in registers:
-
-    out[r, c] += Σ_k a[r, k] · b[k, c]     in order of k, one fused multiply-add each
-
-b is float32 or bfloat16 (as uint16), all else float32. The order of each sum is the order of k
-however a product is cut into tiles, so a result's bits depend on nothing else.
+Functions marked `emitted` are for kernels; the others emit instructions and are for those.
 """
 
 from __future__ import annotations
@@ -48,161 +43,6 @@ def _host_unit() -> VectorUnit:
 UNIT = _host_unit()
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How a product is cut into tiles; all numbers are constants of compiled code."""
-
-    columns: int
-    """Columns of a tile; divides the product's."""
-    small_rows: int
-    """Rows of a small tile; divides the rows that always come together."""
-    big_rows: int
-    """Rows of a big tile, a multiple of `small_rows`, for products of many rows."""
-
-
-def tiling(columns: int, group_size: int) -> Tiling:
-    """Tiles for a product of so many columns whose rows come in multiples of `group_size`.
-
-    Of all widths that fit, the one that reads least for each multiply-add.
-    """
-
-    def reads(width: int) -> float:
-        vectors, rows = len(vector_widths(width)), _small_rows(width, group_size)
-        return (vectors + rows) / (vectors * rows)
-
-    fitting = [
-        width
-        for width in range(1, columns + 1)
-        if columns % width == 0
-        and (width == columns or width % UNIT.lanes == 0)
-        and len(vector_widths(width)) <= UNIT.vectors
-    ]
-    width = min(fitting, key=reads, default=columns)
-    small = _small_rows(width, group_size)
-    return Tiling(width, small, small * max(1, _most_rows(width) // small))
-
-
-def _most_rows(width: int) -> int:
-    return max(1, UNIT.accumulators // len(vector_widths(width)))
-
-
-def _small_rows(width: int, group_size: int) -> int:
-    most = _most_rows(width)
-    return max(rows for rows in range(1, most + 1) if group_size % rows == 0)
-
-
-def vector_widths(columns: int) -> list[int]:
-    """Cut a row into vectors: as many full registers as fit, then halves of halves."""
-    widths = [UNIT.lanes] * (columns // UNIT.lanes)
-    rest, width = columns % UNIT.lanes, UNIT.lanes // 2
-    while rest:
-        if rest >= width:
-            widths.append(width)
-            rest -= width
-        width //= 2
-    return widths
-
-
-@emitted
-def multiply(
-    typing: Any,
-    out: Any, out_start: Any, out_stride: Any,
-    a: Any, a_start: Any, a_stride: Any,
-    b: Any, b_start: Any, b_stride: Any,
-    rows: Any, depth: Any, columns: Any, group_size: Any,
-) -> Any:  # fmt: skip
-    """out += a · b; see the module. For kernels only.
-
-    out, a, b: contiguous 1-D arrays; each matrix starts at `*_start` and has a row every
-    `*_stride` elements. `rows`, a multiple of `group_size`, and `depth`, the number of k, may
-    vary; `columns` and `group_size` are constants of the compiled code.
-    """
-    literals = types.IntegerLiteral
-    if not (isinstance(columns, literals) and isinstance(group_size, literals)):
-        return None
-    cut = tiling(columns.literal_value, group_size.literal_value)
-    index = types.intp
-    signature = types.void(
-        out, index, index, a, index, index, b, index, index, index, index, columns, group_size
-    )
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def matrix(position: int) -> _Matrix:
-            array = context.make_array(signature.args[position])(context, builder, args[position])
-            start = builder.gep(array.data, [args[position + 1]])
-            return _Matrix(start, args[position + 2], signature.args[position].dtype)
-
-        operands = matrix(0), matrix(3), matrix(6)
-        rows, depth = args[9], args[10]
-        for column in range(0, columns.literal_value, cut.columns):
-            big = _constant(cut.big_rows)
-            big_end = builder.sub(rows, builder.urem(rows, big))
-            with cgutils.for_range_slice(builder, _constant(0), big_end, big) as (row, _):
-                _Tile(builder, cut.big_rows, cut.columns).emit(*operands, row, column, depth)
-            small = _constant(cut.small_rows)
-            with cgutils.for_range_slice(builder, big_end, rows, small) as (row, _):
-                _Tile(builder, cut.small_rows, cut.columns).emit(*operands, row, column, depth)
-        return context.get_dummy_value()
-
-    return signature, emit
-
-
-class _Matrix(NamedTuple):
-    """A matrix in memory, while code for it is emitted."""
-
-    start: Any
-    stride: Any
-    dtype: Any
-
-
-def _constant(value: int) -> Any:
-    return ir.Constant(_INDEX, value)
-
-
-class _Tile:
-    """Emits the instructions of one tile."""
-
-    def __init__(self, builder: Any, rows: int, columns: int) -> None:
-        self.builder = builder
-        self.rows = range(rows)
-        self.vectors = [ir.VectorType(_F32, width) for width in vector_widths(columns)]
-
-    def emit(self, out: _Matrix, a: _Matrix, b: _Matrix, row: Any, column: int, depth: Any) -> None:
-        builder = self.builder
-        out_rows = [self._pieces(self._row(out, row, r), column) for r in self.rows]
-        a_rows = [self._row(a, row, r) for r in self.rows]
-        # Cells on the stack, which LLVM turns into registers.
-        sums = [
-            [cgutils.alloca_once_value(builder, load_float(builder, *piece)) for piece in pieces]
-            for pieces in out_rows
-        ]
-        load = load_bfloat16 if b.dtype == types.uint16 else load_float
-        with cgutils.for_range(builder, depth) as loop:
-            pieces = self._pieces(self._row(b, loop.index, 0), column)
-            values = [load(builder, *piece) for piece in pieces]
-            for a_row, cells in zip(a_rows, sums, strict=True):
-                factor = builder.load(builder.gep(a_row, [loop.index]))
-                for cell, value in zip(cells, values, strict=True):
-                    total = fma(builder, spread(builder, factor, value.type), value, cell)
-                    builder.store(total, cell)
-        for pieces, cells in zip(out_rows, sums, strict=True):
-            for (source, vector), cell in zip(pieces, cells, strict=True):
-                target = builder.bitcast(source, vector.as_pointer())
-                builder.store(builder.load(cell), target, align=4)
-
-    def _row(self, matrix: _Matrix, first: Any, index: int) -> Any:
-        row = self.builder.add(first, _constant(index))
-        return self.builder.gep(matrix.start, [self.builder.mul(row, matrix.stride)])
-
-    def _pieces(self, row: Any, column: int) -> list[tuple[Any, Any]]:
-        """The vectors of a row from `column` on: pointers to their first, and their types."""
-        pieces = []
-        for vector in self.vectors:
-            pieces.append((self.builder.gep(row, [_constant(column)]), vector))
-            column += vector.count
-        return pieces
-
-
 @emitted
 def lanes_max(typing: Any, array: Any) -> Any:
     """Largest value of a contiguous float32 array of 16 or 32 or 48 … values. For kernels only."""
@@ -219,7 +59,7 @@ def lanes_sum(typing: Any, array: Any) -> Any:
 
     Lane by lane first, then the lanes in pairs: sixteen more zeros leave the bits as they are.
     """
-    return _reduction(array, lambda builder, x, y: builder.fadd(x, y))
+    return _reduction(array, add)
 
 
 def _reduction(array: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
@@ -233,14 +73,7 @@ def _reduction(array: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
         with cgutils.for_range_slice(builder, sixteen, count, sixteen) as (position, _):
             read = load_float(builder, builder.gep(base, [position]), vector)
             builder.store(combine(builder, builder.load(cell), read), cell)
-        value = builder.load(cell)
-        for width in (8, 4, 2, 1):
-            low, high = (
-                builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_I32, width), part))
-                for part in (list(range(width)), list(range(width, 2 * width)))
-            )
-            value = combine(builder, low, high)
-        return builder.extract_element(value, ir.Constant(_I32, 0))
+        return combine_lanes(builder, builder.load(cell), combine)
 
     return float32(array), emit
 
@@ -251,25 +84,46 @@ def take_number(typing: Any, counter: Any) -> Any:
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", data, _constant(1), "monotonic")
+        return builder.atomic_rmw("add", data, constant(1), "monotonic")
 
     return types.int64(counter), emit
 
 
-@emitted
-def prefetch(typing: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of array[index] ahead of use; the index may lie outside."""
+class Matrix(NamedTuple):
+    """A matrix in memory, while code for it is emitted."""
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        address = builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _I32, _I32, _I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, keep, data_cache = (ir.Constant(_I32, value) for value in (0, 3, 1))
-        builder.call(function, [address, read, keep, data_cache])
-        return context.get_dummy_value()
+    start: Any
+    stride: Any
+    """From row to row, in elements."""
+    dtype: Any
 
-    return types.void(array, types.intp), emit
+    def row(self, builder: Any, first: Any, index: int) -> Any:
+        """Pointer to row first + index."""
+        row = builder.add(first, constant(index))
+        return builder.gep(self.start, [builder.mul(row, self.stride)])
+
+
+def matrix_at(
+    context: Any, builder: Any, signature: Any, args: Any, position: int, stride: Any
+) -> Matrix:
+    """The matrix in the array that is argument `position`, from the element that is the next."""
+    kind = signature.args[position]
+    array = context.make_array(kind)(context, builder, args[position])
+    return Matrix(builder.gep(array.data, [args[position + 1]]), stride, kind.dtype)
+
+
+def constant(value: int) -> Any:
+    """An index."""
+    return ir.Constant(_INDEX, value)
+
+
+def prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for the cache line that the pointer is in, ahead of use; it may point anywhere."""
+    kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _I32, _I32, _I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    read, keep, data_cache = (ir.Constant(_I32, value) for value in (0, 3, 1))
+    address = builder.bitcast(pointer, cgutils.voidptr_t)
+    builder.call(function, [address, read, keep, data_cache])
 
 
 def load_float(builder: Any, source: Any, vector: Any) -> Any:
@@ -300,3 +154,21 @@ def fma(builder: Any, x: Any, y: Any, cell: Any) -> Any:
     name = f"llvm.fma.v{x.type.count}f32"
     function = cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, [x, y, builder.load(cell)])
+
+
+def add(builder: Any, x: Any, y: Any) -> Any:
+    """x + y."""
+    return builder.fadd(x, y)
+
+
+def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """One number from a vector whose lanes are a power of two: halves with halves."""
+    width = value.type.count // 2
+    while width:
+        low, high = (
+            builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_I32, width), part))
+            for part in (list(range(width)), list(range(width, 2 * width)))
+        )
+        value = combine(builder, low, high)
+        width //= 2
+    return builder.extract_element(value, ir.Constant(_I32, 0))

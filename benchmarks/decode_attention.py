@@ -1,0 +1,141 @@
+"""How fast decoding reads the cache, for several block sizes, beside what the memory can give.
+
+Every layer of a model has K and V of its own, far more than any processor cache holds; blocks lie
+in random order. Timed is the attention kernel alone, one call for each layer as in a step. The
+best of several rounds counts, since other work on the machine only ever slows a round down.
+
+    python benchmarks/decode_attention.py --block-sizes 16 32 64 128
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import torch
+
+from pagoda.cache.spec import CacheSpec
+from pagoda.execution.batch import Batch
+from pagoda.execution.plan import plan_attention
+from pagoda.kernels.cpu.attention import paged_attention_kernel, split_tokens, tile_tokens
+from pagoda.storage.kv_storage import TORCH_DTYPES, KVStorage, as_array
+
+CASES = ((8, 2045), (1, 8000))
+"""Sequences and tokens in the cache of each."""
+
+
+def decode_batch(num_sequences: int, context: int, block_size: int, num_blocks: int) -> Batch:
+    """One new token for each sequence; their blocks are drawn at random."""
+    per_sequence = -(-context // block_size)
+    rng = np.random.default_rng(0)
+    tables = rng.permutation(num_blocks)[: num_sequences * per_sequence]
+    tables = tables.reshape(num_sequences, per_sequence).astype(np.int32)
+    positions = np.full(num_sequences, context - 1, np.int32)
+    return Batch(
+        token_ids=np.zeros(num_sequences, np.int64),
+        positions=positions,
+        slot_mapping=tables[:, -1].astype(np.int64) * block_size + (context - 1) % block_size,
+        query_starts=np.arange(num_sequences + 1, dtype=np.int32),
+        context_lens=positions + 1,
+        block_tables=tables,
+        logit_rows=np.arange(num_sequences),
+        copy_sources=np.empty(0, np.int64),
+        copy_targets=np.empty(0, np.int64),
+    )
+
+
+def best_seconds(run: Callable[[], object], rounds: int) -> float:
+    run()
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def layer_seconds(args: argparse.Namespace, block_size: int, sequences: int, context: int) -> float:
+    """Seconds of one layer's attention in a decode step."""
+    spec = CacheSpec.uniform(
+        num_layers=args.layers,
+        num_kv_heads=args.kv_heads,
+        head_size=args.head_dim,
+        dtype=args.dtype,
+        block_size=block_size,
+    )
+    num_blocks = sequences * spec.num_blocks(context)
+    storage = KVStorage(spec, num_blocks)
+    for layer in storage.layers:
+        layer.blocks.normal_()
+    group = args.heads // args.kv_heads
+    batch = decode_batch(sequences, context, block_size, num_blocks)
+    plan = plan_attention(batch, split_tokens(block_size), tile_tokens(group))
+    dtype = TORCH_DTYPES[args.dtype]
+    queries = as_array(torch.randn(sequences, args.heads * args.head_dim).to(dtype))
+    out = np.empty_like(queries)
+    room = (plan.num_parts, plan.part_rows * args.heads, args.head_dim + 2)
+    parts = np.empty(room, np.float32)
+    kernel = paged_attention_kernel(args.head_dim, group, block_size)
+    scale, window = np.float32(args.head_dim**-0.5), 2**31 - 1
+
+    def step() -> None:
+        for layer in storage.layers:
+            kernel(
+                out, queries, layer.array, batch.block_tables, batch.positions, plan.work,
+                plan.merges, parts, scale, window, numba.get_num_threads(),
+            )  # fmt: skip
+
+    return best_seconds(step, args.rounds) / args.layers
+
+
+def memory_bandwidth() -> float:
+    """Bytes a second that plain reading gets, over an array that no cache holds."""
+    data = torch.ones(64 << 20)
+    return data.nbytes / best_seconds(data.sum, 20)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--block-sizes", type=int, nargs="+", default=[16, 32, 64, 128])
+    parser.add_argument("--layers", type=int, default=30)
+    parser.add_argument("--heads", type=int, default=9)
+    parser.add_argument("--kv-heads", type=int, default=3)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--dtype", choices=list(TORCH_DTYPES), default="bfloat16")
+    parser.add_argument("--rounds", type=int, default=20)
+    args = parser.parse_args()
+    limit = memory_bandwidth()
+    bytes_per_token = 2 * args.kv_heads * args.head_dim * TORCH_DTYPES[args.dtype].itemsize
+    results = []
+    print(f"memory: {limit / 1e9:.1f} GB/s read, {os.cpu_count()} cores")
+    print("block size  sequences  context  us a layer   GB/s  of the limit")
+    for block_size in args.block_sizes:
+        for sequences, context in CASES:
+            seconds = layer_seconds(args, block_size, sequences, context)
+            rate = sequences * context * bytes_per_token / seconds
+            print(
+                f"{block_size:10} {sequences:10} {context:8} {seconds * 1e6:11.0f}"
+                f" {rate / 1e9:6.1f} {rate / limit:13.0%}",
+                flush=True,
+            )
+            results.append(
+                {
+                    "block_size": block_size,
+                    "sequences": sequences,
+                    "context": context,
+                    "microseconds_per_layer": seconds * 1e6,
+                    "gigabytes_per_second": rate / 1e9,
+                }
+            )
+    print(json.dumps({"memory_gigabytes_per_second": limit / 1e9, "results": results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""A number that changes whenever the building blocks of kernels change.
+
+Numba keeps compiled kernels on disk and compiles again when a kernel's own file has changed, but
+does not see the files that the kernel is built from. A kernel that reads this number as a variable
+of the function around it has the number in its key on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+_SOURCES = ("number.py", "vector.py", "product.py", "dot.py")
+
+
+def _fingerprint() -> int:
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return int.from_bytes(digest.digest()[:7], "big")
+
+
+FINGERPRINT = _fingerprint()
