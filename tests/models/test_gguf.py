@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from pathlib import Path
@@ -21,6 +22,8 @@ from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
+from pagoda.models.mapped import map_file
+from pagoda.models.tokenizer import Tokenizer
 
 CASE = quantisable(CASES["llama-gqa"])
 FAMILIES = ["llama-gqa", "llama-attention-bias", "llama-tied", "qwen2", "qwen3-bias", "smollm3"]
@@ -133,6 +136,21 @@ def test_a_quantisation_that_cannot_be_undone_is_named(tmp_path):
     source = GGUFCheckpoint(GGUFFile(path))
     with pytest.raises(UnsupportedModelError, match="a='Q8_1': this quantisation is not covered"):
         source.read("a", torch.empty(2, 32))
+
+
+def test_a_file_is_mapped_once_for_config_tokenizer_and_weights(tmp_path, monkeypatch):
+    mapped: list[Path] = []
+
+    def counted(path: Path) -> mmap.mmap:
+        mapped.append(path)
+        return map_file(path)
+
+    monkeypatch.setattr("pagoda.models.gguf.map_file", counted)
+    path = write_gguf(tmp_path / "q.gguf", build_model(CASE))
+    files = locate(str(path))
+    load_weights(files, load_spec(files), "float32")
+    Tokenizer(files)
+    assert mapped == [path]
 
 
 def header(num_tensors: int = 0, num_entries: int = 0, version: int = 3) -> bytes:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pagoda.models.checkpoint import SafetensorsCheckpoint
 from pagoda.models.config import ModelConfig, read_directory_config
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
@@ -42,8 +41,8 @@ FORMATS = {
         names=HUGGING_FACE_NAMES,
     ),
     "gguf": Format(
-        config=lambda files: read_gguf_config(GGUFFile(files.path)),
-        source=lambda files: GGUFCheckpoint(GGUFFile(files.path)),
+        config=lambda files: read_gguf_config(files.gguf),
+        source=lambda files: GGUFCheckpoint(files.gguf),
         names=GGUF_NAMES,
     ),
 }

@@ -6,10 +6,12 @@ import importlib.util
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from pagoda.errors import ModelError
+from pagoda.models.gguf import GGUFFile
 
 DEFAULT_MODEL = "smollm2"
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
@@ -22,7 +24,7 @@ _HUB_DUPLICATES = ["consolidated*", "original/*"]
 _WANTED = "name a directory, a .gguf file, a hub id (owner/name) or smollm2"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelFiles:
     """A model on this machine."""
 
@@ -31,6 +33,11 @@ class ModelFiles:
     """The directory, or the .gguf file."""
     name: str
     """What the model is called where nothing else is said."""
+
+    @cached_property
+    def gguf(self) -> GGUFFile:
+        """The file, parsed once for config, tokenizer and weights; of kind `gguf` only."""
+        return GGUFFile(self.path)
 
 
 def locate(model: str | None = None) -> ModelFiles:

@@ -11,7 +11,6 @@ import transformers
 
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.config import CONFIG_FILE, read_json
-from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.locate import ModelFiles
 
@@ -25,7 +24,7 @@ class Tokenizer:
     """
 
     def __init__(self, files: ModelFiles) -> None:
-        self._template, self.eos_token_ids = _READERS[files.kind](files.path)
+        self._template, self.eos_token_ids = _READERS[files.kind](files)
         self.backend: tokenizers.Tokenizer = self._template.backend_tokenizer
         """Does the work; its limits on length are switched off."""
         self.backend.no_truncation()
@@ -84,15 +83,16 @@ Loaded = tuple[Any, frozenset[int]]
 """A tokenizer of transformers and the ids that end an answer."""
 
 
-def _read_gguf(path: Path) -> Loaded:
-    found = gguf_tokenizer(GGUFFile(path).metadata)
+def _read_gguf(files: ModelFiles) -> Loaded:
+    found = gguf_tokenizer(files.gguf.metadata)
     wrap: Any = transformers.PreTrainedTokenizerFast
     template = wrap(tokenizer_object=found.backend, **found.special_tokens)
     template.chat_template = found.chat_template
     return template, found.eos_token_ids
 
 
-def _read_directory(path: Path) -> Loaded:
+def _read_directory(files: ModelFiles) -> Loaded:
+    path = files.path
     local: Any = {"local_files_only": True, "trust_remote_code": False}
     try:
         template: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
