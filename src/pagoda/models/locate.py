@@ -63,7 +63,7 @@ def _local_model(model: str) -> ModelFiles | None:
         is_directory, is_file = path.is_dir(), path.is_file()
     # no such user; a name too long, or below a directory that may not be read; a null character
     except (OSError, RuntimeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise ModelError("model", model, f"cannot be looked up: {reason}; {_WANTED}") from error
     if model and is_directory:
         if not os.access(path, os.R_OK | os.X_OK):
