@@ -182,3 +182,24 @@ async def test_a_conversation_too_long_is_refused_by_its_name(engine: AsyncEngin
         with pytest.raises(InvalidRequestError) as caught:
             await engine.chat_prompt([{"role": "user", "content": content}])
         assert caught.value.field == "messages"
+
+
+async def test_seeds_are_drawn_in_the_order_of_the_callers(make_llm) -> None:
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+
+    async def texts() -> list[str]:
+        engine = AsyncEngine(make_llm(seed=5).engine)
+        engine.start()
+
+        async def ask(number: int) -> str:
+            # Prompts of very different lengths: the shorter ones are tokenised sooner.
+            prompt = "word " * (20 - 4 * number)
+            request_id = str(number)
+            *_, last = [o async for o in engine.generate(prompt, params, request_id=request_id)]
+            return last.outputs[0].text
+
+        found = await asyncio.gather(*(ask(number) for number in range(4)))
+        await engine.shutdown()
+        return found
+
+    assert await texts() == await texts()

@@ -99,6 +99,7 @@ class AsyncEngine:
             priority=priority,
             tenant=tenant,
             cache_salt=cache_salt,
+            seed=self.engine.intake.draw_seed(sampling),  # here, where callers have an order
         )
         stream = _Stream(asyncio.get_running_loop())
         text = prompt if isinstance(prompt, str) else None

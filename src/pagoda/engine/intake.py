@@ -31,8 +31,12 @@ class Intake:
         priority: int = 0,
         tenant: str = "",
         cache_salt: str = "",
+        seed: int | None = None,
     ) -> Request:
-        """`prompt` is text or token ids. Raises `InvalidRequestError` naming the field."""
+        """`prompt` is text or token ids; `seed` is one that was drawn before.
+
+        Raises `InvalidRequestError` naming the field.
+        """
         token_ids = self._token_ids(prompt)
         self._check_ids("stop_token_ids", sampling.stop_token_ids)
         self._check_ids("logit_bias", tuple(sampling.logit_bias))
@@ -41,7 +45,6 @@ class Intake:
         for name, text in (("tenant", tenant), ("cache_salt", cache_salt)):
             if not isinstance(text, str):
                 raise InvalidRequestError(name, text, "must be a string")
-        seed = sampling.seed if sampling.seed is not None else self._seeds.getrandbits(63)
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -50,8 +53,12 @@ class Intake:
             priority=priority,
             tenant=tenant,
             cache_salt=cache_salt,
-            seed=seed,
+            seed=self.draw_seed(sampling) if seed is None else seed,
         )
+
+    def draw_seed(self, sampling: SamplingParams) -> int:
+        """The caller's seed, or the engine's next one: calls in the same order give the same."""
+        return self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Token ids of a conversation, up to where the model is to answer.
