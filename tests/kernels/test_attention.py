@@ -8,6 +8,9 @@ from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import paged_attention_kernel, split_tokens
 
+# A kernel that cannot be kept on disk would be compiled at every start; Numba only warns.
+pytestmark = pytest.mark.filterwarnings("error::numba.NumbaWarning")
+
 NO_WINDOW = 2**31 - 1
 LOG2_E = 1.4426950408889634
 
