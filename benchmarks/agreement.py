@@ -30,7 +30,7 @@ WAYS = {
     "together": {},
     "chunks of 7": {"max_num_batched_tokens": 7},
     "chunks of 64": {"max_num_batched_tokens": 64},
-    "blocks of 16": {"block_size": 16},
+    "blocks of 64": {"block_size": 64},
 }
 
 

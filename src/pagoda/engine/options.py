@@ -20,7 +20,7 @@ class EngineOptions:
     """Of weights, activations and cache; auto: the checkpoint's, bfloat16 in place of float16."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
-    block_size: int = 32
+    block_size: int = 16
     """Tokens per block."""
     kv_cache_memory_bytes: int | None = None
     """Memory for K and V; goes before `gpu_memory_utilization`."""
