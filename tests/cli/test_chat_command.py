@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -78,6 +78,15 @@ class InterruptedEngine(FakeEngine):
             await stream.aclose()
 
 
+@pytest.fixture
+def control_c() -> Iterator[None]:
+    """As in a terminal: a process started in the background is made to ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("control_c")
 def test_control_c_stops_the_answer_not_the_program(
     monkeypatch: pytest.MonkeyPatch,
     typed: Callable[[str], None],

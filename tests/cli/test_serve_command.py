@@ -39,8 +39,14 @@ def test_the_application_serves_the_engine(
         served.append(str(listener.getsockname()[0]))
 
     monkeypatch.setattr("pagoda.server.run.run", run_once)
-    assert run(["serve", "--port", "0"]) == 0
+    assert run(["serve", "named-model", "--port", "0"]) == 0
+    assert engine.options.model == "named-model"
     assert served == [MODEL, "127.0.0.1"]
     captured = capsys.readouterr()
     assert captured.out == ""
     assert f"serving {MODEL} on http://127.0.0.1:" in captured.err
+
+
+def test_a_model_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "one", "--model", "other", "--port", "0"]) == 2
+    assert capsys.readouterr().err == "pagoda: error: model='other': one is named as well\n"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
@@ -12,6 +14,7 @@ from pagoda.cli.flags import TEXT, WHOLE, Flag, FlagGroup, with_flags
 from pagoda.cli.loading import load_engine
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
 from pagoda.server.listener import listen, url_of
 
 logger = logging.getLogger("pagoda")
@@ -36,8 +39,16 @@ ADDRESS_FLAGS = FlagGroup(
 
 
 @with_flags(ADDRESS_FLAGS, ENGINE_FLAGS)
-def serve(address: Address, options: EngineOptions) -> None:
+def serve(
+    address: Address,
+    options: EngineOptions,
+    named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="As --model.")] = None,
+) -> None:
     """Serve a model over OpenAI's HTTP API."""
+    if named is not None:
+        if options.model is not None:
+            raise InvalidOptionError("model", options.model, f"{named} is named as well")
+        options = replace(options, model=named)
     console = Console(stderr=True)
     # The port comes first: nobody should wait for a model only to hear that it is taken.
     with listen(address.host, address.port) as listener, logging_to(console, "pagoda", "uvicorn"):

@@ -75,9 +75,11 @@ class Intake:
     def _token_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         if isinstance(prompt, str):
             self._check_text("prompt", len(prompt))
-            prompt = self._tokenizer.encode(prompt)
+            given: Sequence[int] = self._tokenizer.encode(prompt)
+        else:
+            given = prompt
         try:
-            token_ids = tuple(prompt)
+            token_ids = tuple(given)
         except TypeError:
             limit = "must be text or a list of token ids"
             raise InvalidRequestError("prompt", prompt, limit) from None

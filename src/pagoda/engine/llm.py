@@ -7,12 +7,13 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
-from pagoda.engine.build import build_engine
+from pagoda.engine.build import connect, load_model
 from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
@@ -39,13 +40,14 @@ class LLM:
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
         """Raises `RefusedError` for options, model files or memory that will not do."""
-        try:
-            checked = EngineOptions(model=model, **options)
-        except TypeError as error:
-            raise InvalidOptionError("options", sorted(options), str(error)) from None
+        known = {option.name for option in fields(EngineOptions)}
+        for name in options.keys() - known:
+            raise InvalidOptionError(name, options[name], "is no option of the engine")
+        checked = EngineOptions(model=model, **options)
         show_log()
         with tqdm(desc="Loading", unit="B", unit_scale=True, leave=False) as progress:
-            self._open(build_engine(checked, partial(_advance, progress)))
+            loaded = load_model(checked, partial(_advance, progress))
+        self._open(connect(loaded, checked))
 
     @classmethod
     def from_engine(cls, engine: Engine) -> LLM:
