@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pagoda.execution.batch import Batch
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, LayerSpec, MLPSpec, RopeSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 
 
@@ -24,7 +24,7 @@ def decoder_spec(
         architecture="TestForCausalLM",
         vocab_size=vocab_size,
         hidden_size=hidden_size,
-        layers=tuple(LayerSpec(attention, MLPSpec(80)) for attention in layers),
+        layers=tuple(DecoderLayer(attention, MLPSpec(80)) for attention in layers),
         norm_eps=1e-5,
         tie_word_embeddings=True,
         max_position_embeddings=4096,

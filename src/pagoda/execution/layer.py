@@ -16,7 +16,7 @@ from pagoda.kernels.cpu.activation import silu_mul
 from pagoda.kernels.cpu.attention import paged_attention_kernel
 from pagoda.kernels.cpu.norm import add_rms_norm
 from pagoda.kernels.cpu.rotary import rotate_and_write
-from pagoda.models.decoder import LayerSpec
+from pagoda.models.decoder import DecoderLayer
 from pagoda.models.weights import LayerWeights
 from pagoda.storage.kv_storage import LayerStorage, as_array
 
@@ -28,7 +28,7 @@ _NO_WINDOW = 2**31 - 1
 class Layer:
     """Data of one layer and the two halves of what it does."""
 
-    spec: LayerSpec
+    spec: DecoderLayer
     storage: LayerStorage
     tables: RotaryTables
     eps: np.float32
@@ -47,7 +47,7 @@ class Layer:
     @classmethod
     def of(
         cls,
-        spec: LayerSpec,
+        spec: DecoderLayer,
         weights: LayerWeights,
         storage: LayerStorage,
         tables: RotaryTables,

@@ -55,7 +55,7 @@ class MLPSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSpec:
+class DecoderLayer:
     """One decoder layer."""
 
     attention: AttentionSpec
@@ -70,7 +70,7 @@ class DecoderSpec:
     """Name of the architecture as the checkpoint gives it, e.g. LlamaForCausalLM."""
     vocab_size: int
     hidden_size: int
-    layers: tuple[LayerSpec, ...]
+    layers: tuple[DecoderLayer, ...]
     norm_eps: float
     tie_word_embeddings: bool
     max_position_embeddings: int

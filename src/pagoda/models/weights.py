@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from pagoda.errors import InvalidOptionError, ModelError
-from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.names import WeightNames
 
 DTYPES = {
@@ -154,7 +154,9 @@ def load_decoder(
     )
 
 
-def _layer_parts(layer: LayerSpec, names: WeightNames, prefix: str, hidden_size: int) -> LayerParts:
+def _layer_parts(
+    layer: DecoderLayer, names: WeightNames, prefix: str, hidden_size: int
+) -> LayerParts:
     """What each weight of a layer is merged from."""
     attention, mlp = layer.attention, layer.mlp
     head_dim = attention.head_dim

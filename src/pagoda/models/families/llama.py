@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.families import parts
 
 ARCHITECTURE = "LlamaForCausalLM"
@@ -14,7 +14,7 @@ def llama(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     sizes = parts.read_sizes(config)
     rope = parts.rope(config, sizes, max_model_len)
     bias = config.boolean("attention_bias", default=False)
-    layer = LayerSpec(
+    layer = DecoderLayer(
         parts.attention(sizes, rope.spec, qkv_bias=bias, output_bias=bias),
         parts.mlp(config, sizes, bias=config.boolean("mlp_bias", default=False)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.families import parts
 
 ARCHITECTURE = "MistralForCausalLM"
@@ -16,7 +16,7 @@ def mistral(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS)
     rope = parts.rope(config, sizes, max_model_len)
     window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
-    layer = LayerSpec(
+    layer = DecoderLayer(
         parts.attention(sizes, rope.spec, sliding_window=window), parts.mlp(config, sizes)
     )
     layers = (layer,) * sizes.num_layers

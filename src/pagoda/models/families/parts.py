@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, LayerSpec, MLPSpec, RopeSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.models.rope import Rope, read_rope
 
 FULL_ATTENTION = "full_attention"
@@ -138,7 +138,7 @@ def decoder(
     config: ModelConfig,
     architecture: str,
     sizes: Sizes,
-    layers: Sequence[LayerSpec],
+    layers: Sequence[DecoderLayer],
     longest: int,
     *,
     tie_word_embeddings: bool = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.families import parts
 
 ARCHITECTURE = "Qwen2ForCausalLM"
@@ -18,7 +18,7 @@ def qwen2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     rope = parts.rope(config, sizes, max_model_len)
     mlp = parts.mlp(config, sizes)
     layers = [
-        LayerSpec(parts.attention(sizes, rope.spec, sliding_window=window, qkv_bias=True), mlp)
+        DecoderLayer(parts.attention(sizes, rope.spec, sliding_window=window, qkv_bias=True), mlp)
         for window in upper_layer_windows(config, sizes.num_layers)
     ]
     return parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)

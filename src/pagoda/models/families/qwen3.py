@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.families import parts
 from pagoda.models.families.qwen2 import DEFAULT_NUM_KV_HEADS, upper_layer_windows
 
@@ -18,7 +18,7 @@ def qwen3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     mlp = parts.mlp(config, sizes)
     bias = config.boolean("attention_bias", default=False)
     layers = [
-        LayerSpec(
+        DecoderLayer(
             parts.attention(
                 sizes,
                 rope.spec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, LayerSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.families import parts
 
 ARCHITECTURE = "SmolLM3ForCausalLM"
@@ -24,7 +24,7 @@ def smollm3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     bias = config.boolean("attention_bias", default=False)
     mlp = parts.mlp(config, sizes, bias=config.boolean("mlp_bias", default=False))
     layers = [
-        LayerSpec(
+        DecoderLayer(
             parts.attention(
                 sizes,
                 rope.spec if rotated else None,
