@@ -88,7 +88,7 @@ def test_an_engine_that_fails_is_one_line(
 def test_help_names_the_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 0
     text = capsys.readouterr().out
-    assert all(f"  {command}  " in text for command in ("serve", "chat", "generate"))
+    assert all(f"  {command}  " in text for command in ("serve", "chat", "generate", "bench"))
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import logging
 
 from rich.console import Console
 
-from pagoda.cli.terminal import load_progress, logging_to
+from pagoda.cli.terminal import load_progress, logging_to, run_progress
 
 LINE = "CPU KV cache size: 93,184 tokens, Maximum concurrency for 8,192 tokens per request: 11.38x"
 
@@ -34,3 +34,14 @@ def test_progress_shows_on_a_terminal_only() -> None:
         shown[is_terminal] = console.file.getvalue()
     assert "Loading smollm2" in shown[True]
     assert shown[False] == ""
+
+
+def test_a_bar_for_runs_is_drawn_between_them() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with run_progress(console, 2) as on_run:
+        on_run("single, run 1 of 2")
+        first = console.file.getvalue()
+        on_run("single, run 2 of 2")
+    assert "run 1 of 2" in first
+    assert "0/2" in first
+    assert "1/2" in console.file.getvalue()

@@ -99,7 +99,9 @@ class FlagGroup:
     """Where these commands differ from the dataclass."""
 
     def plus(self, *flags: Flag) -> FlagGroup:
-        return dataclasses.replace(self, flags=(*self.flags, *flags))
+        """The group with these flags too; one that it has by the same name is replaced."""
+        merged = {flag.name: flag for flag in (*self.flags, *flags)}
+        return dataclasses.replace(self, flags=tuple(merged.values()))
 
     def with_defaults(self, **defaults: Any) -> FlagGroup:
         return dataclasses.replace(self, defaults={**self.defaults, **defaults})

@@ -11,6 +11,8 @@ from pagoda.engine.options import EngineOptions
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
+    from pagoda.engine.build import Model
+    from pagoda.engine.llm import LLM
 
 
 def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
@@ -24,3 +26,16 @@ def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
         from pagoda.engine.build import build_engine
 
         return AsyncEngine(build_engine(options, on_load))
+
+
+def load_for_bench(options: EngineOptions, console: Console) -> tuple[Model, LLM]:
+    """Load the model with a bar on `console`; the model, and an engine for this thread.
+
+    Raises `RefusedError` for a model or a memory that will not do.
+    """
+    with load_progress(console, options.model or "smollm2") as on_load:
+        from pagoda.engine.build import connect, load_model
+        from pagoda.engine.llm import LLM
+
+        model = load_model(options, on_load)
+        return model, LLM.from_engine(connect(model, options))

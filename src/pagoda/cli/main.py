@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from pagoda import __version__
+from pagoda.cli.bench import bench
 from pagoda.cli.chat import chat
 from pagoda.cli.generate import generate
 from pagoda.cli.serve import serve
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(chat)
 app.command()(generate)
+app.command()(bench)
 
 
 @app.callback(invoke_without_command=True)

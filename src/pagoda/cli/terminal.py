@@ -1,4 +1,4 @@
-"""stderr: the log, and the bar while a model loads. stdout belongs to the answers."""
+"""stderr: the log, and bars while something takes time. stdout belongs to the answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 _FORMAT = logging.Formatter("%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S")
 
@@ -63,3 +70,29 @@ def load_progress(console: Console, model: str) -> Iterator[Callable[[int, int],
             progress.update(task, completed=done_bytes, total=total_bytes)
 
         yield on_load
+
+
+@contextmanager
+def run_progress(console: Console, num_runs: int) -> Iterator[Callable[[str], None]]:
+    """A bar for runs that are timed; yields the callback that says which one begins.
+
+    It is drawn between runs only: a bar that moves by itself would take time from them.
+    """
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+    )
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=num_runs, completed=-1)
+
+        def on_run(name: str) -> None:
+            progress.update(task, description=name, advance=1, refresh=True)
+
+        yield on_run

@@ -1,0 +1,167 @@
+"""`pagoda bench`: the workloads that engines are compared on, beside the machine's limit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from pagoda.cli.bench_report import BenchRow, limits_line, table
+from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.flags import TEXTS, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.loading import load_for_bench
+from pagoda.cli.terminal import logging_to, run_progress
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
+from pagoda.planning import WORKLOADS, MachineLimits, Work, WorkItem, draw, floor_seconds
+from pagoda.planning.capacity import GIB
+
+if TYPE_CHECKING:
+    from pagoda.engine.build import Model
+    from pagoda.engine.llm import LLM
+    from pagoda.engine.timing import RunTimes
+
+logger = logging.getLogger("pagoda")
+
+_KV_CACHE_BYTES = 2 * GIB
+_WARM_UP = (WorkItem(tuple(range(50, 100)), 8),)
+"""Ids that no workload has."""
+_WIDTH = 120
+"""Of the table where stdout is no terminal, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """What is measured. Raises `InvalidOptionError` for a workload or a number that will not do."""
+
+    workload: Sequence[str] = field(default_factory=list)
+    """Names in `WORKLOADS`; none means all."""
+    repeat: int = 3
+
+    def __post_init__(self) -> None:
+        for name in self.workload:
+            if name not in WORKLOADS:
+                raise InvalidOptionError("workload", name, f"one of {', '.join(WORKLOADS)}")
+        if self.repeat < 1:
+            raise InvalidOptionError("repeat", self.repeat, "must be a whole number of at least 1")
+
+
+BENCH_FLAGS = FlagGroup(
+    "bench_options",
+    BenchOptions,
+    (
+        Flag("workload", TEXTS, f"One of {', '.join(WORKLOADS)}; may be given again."),
+        Flag("repeat", WHOLE, "Runs of each workload, of which the best counts."),
+    ),
+    defaults={"workload": []},
+)
+
+_ENGINE_FLAGS = ENGINE_FLAGS.plus(
+    Flag("seed", WHOLE, "Where the workloads are drawn from: the same seed, the same work.")
+).with_defaults(max_model_len=8192)
+
+
+@with_flags(BENCH_FLAGS, _ENGINE_FLAGS)
+def bench(
+    bench_options: BenchOptions,
+    options: EngineOptions,
+    named: Annotated[
+        list[str] | None, typer.Argument(metavar="WORKLOAD", help="As --workload.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Nothing but one JSON object a line and workload.")
+    ] = False,
+) -> None:
+    """Time the workloads that engines are compared on, all of them unless some are named.
+
+    The KV cache takes 2 GiB unless a flag says otherwise. A table goes to stdout, then one JSON
+    object a line and workload.
+    """
+    chosen = replace(bench_options, workload=[*bench_options.workload, *(named or [])])
+    console = Console(stderr=True)
+    with logging_to(console, "pagoda"):
+        started = time.perf_counter()
+        model, llm = load_for_bench(_with_kv_cache(options), console)
+        bencher = Bench(model, llm, options.seed, started)
+        rows = bencher.run(chosen.workload or WORKLOADS, chosen.repeat, console)
+    if not as_json:
+        out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
+        out.print(table(rows))
+        out.print(limits_line(bencher.limits), highlight=False, soft_wrap=True)
+    for row in rows:
+        sys.stdout.write(json.dumps(row.as_json()) + "\n")
+
+
+class Bench:
+    """One engine, ready to be timed."""
+
+    def __init__(self, model: Model, llm: LLM, seed: int, started: float) -> None:
+        """Runs a short request. `started` is when loading began, as `time.perf_counter` tells."""
+        self._model = model
+        self._llm = llm
+        self._seed = seed
+        self._run(_WARM_UP)
+        self._ready_s = time.perf_counter() - started
+        self.limits = self._measure()
+
+    def run(self, workloads: Sequence[str], repeat: int, console: Console) -> list[BenchRow]:
+        """Run each workload `repeat` times, with an empty prefix cache every time.
+
+        Raises `InvalidOptionError` before the first run if the model is too small for one of them.
+        """
+        works = {name: self._draw(name) for name in workloads}
+        runs: dict[str, list[RunTimes]] = {name: [] for name in works}
+        with run_progress(console, len(works) * repeat) as on_run:
+            for name, work in works.items():
+                for number in range(1, repeat + 1):
+                    on_run(f"{name}, run {number} of {repeat}")
+                    times = self._run(work)
+                    runs[name].append(times)
+                    logger.info("%s, run %d of %d: %.2f s", name, number, repeat, times.duration_s)
+                self.limits = self.limits.best_of(self._measure())
+        return [self._row(name, works[name], runs[name]) for name in works]
+
+    def _draw(self, name: str) -> Work:
+        work = draw(name, self._seed, self._model.spec.vocab_size)
+        longest = max(len(item.prompt_token_ids) + item.num_output_tokens for item in work)
+        if longest > self._model.max_model_len:
+            limit = f"the workload {name} needs at least {longest}"
+            raise InvalidOptionError("max_model_len", self._model.max_model_len, limit)
+        return work
+
+    def _run(self, work: Work) -> RunTimes:
+        from pagoda.engine.timing import time_run
+
+        self._llm.reset_prefix_cache()
+        return time_run(self._llm.engine, work)
+
+    def _measure(self) -> MachineLimits:
+        from pagoda.engine.machine import measure_limits
+
+        return measure_limits(self._model.weights.dtype)
+
+    def _row(self, name: str, work: Work, runs: Sequence[RunTimes]) -> BenchRow:
+        return BenchRow(
+            workload=name,
+            seed=self._seed,
+            num_prompt_tokens=sum(len(item.prompt_token_ids) for item in work),
+            runs=tuple(runs),
+            ready_s=self._ready_s,
+            floor_s=floor_seconds(self._model.spec, self._model.dtype, work, self.limits),
+            limits=self.limits,
+        )
+
+
+def _with_kv_cache(options: EngineOptions) -> EngineOptions:
+    """2 GiB for the cache, the peers' figure, unless its size was chosen."""
+    chosen = (options.kv_cache_memory_bytes, options.gpu_memory_utilization)
+    if any(value is not None for value in chosen):
+        return options
+    return replace(options, kv_cache_memory_bytes=_KV_CACHE_BYTES)

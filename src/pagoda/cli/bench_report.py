@@ -1,0 +1,106 @@
+"""What `pagoda bench` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+from pagoda import __version__
+from pagoda.planning import MachineLimits
+
+if TYPE_CHECKING:
+    from pagoda.engine.timing import RunTimes
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One workload's figures; those of a run are the best run's."""
+
+    workload: str
+    seed: int
+    num_prompt_tokens: int
+    runs: tuple[RunTimes, ...]
+    ready_s: float
+    """From the start of loading to the end of a first short request."""
+    floor_s: float
+    limits: MachineLimits
+
+    @property
+    def best(self) -> RunTimes:
+        return min(self.runs, key=lambda run: run.duration_s)
+
+    @property
+    def share(self) -> float:
+        """How much of the machine's limit was reached."""
+        return self.floor_s / self.best.duration_s
+
+    def as_json(self) -> dict[str, Any]:
+        """Seconds, tokens, bytes a second and operations a second."""
+        best = self.best
+        per_token_s = best.time_per_output_token_s
+        return {
+            "engine": "pagoda",
+            "version": __version__,
+            "workload": self.workload,
+            "seed": self.seed,
+            "prompt_tokens": self.num_prompt_tokens,
+            "output_tokens": best.num_output_tokens,
+            "cached_tokens": best.num_cached_tokens,
+            "seconds": [round(run.duration_s, 3) for run in self.runs],
+            "best_seconds": round(best.duration_s, 3),
+            "ready_seconds": round(self.ready_s, 1),
+            "time_to_first_token": round(best.time_to_first_token_s, 4),
+            "time_per_output_token": None if per_token_s is None else round(per_token_s, 5),
+            "floor_seconds": round(self.floor_s, 3),
+            "share": round(self.share, 3),
+            "read_bandwidth": round(self.limits.read_bandwidth),
+            "product_rate": round(self.limits.product_rate),
+        }
+
+
+def table(rows: Sequence[BenchRow]) -> Table:
+    """A line for each workload."""
+    shown = Table(box=box.SIMPLE_HEAD)
+    shown.add_column("workload", no_wrap=True)
+    for heading in (
+        "best, s",
+        "output\ntokens/s",
+        "all\ntokens/s",
+        "first\ntoken, ms",
+        "each next\ntoken, ms",
+        "tokens\nfrom cache",
+        "floor, s",
+        "share",
+    ):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        best = row.best
+        num_tokens = row.num_prompt_tokens + best.num_output_tokens
+        shown.add_row(
+            row.workload,
+            f"{best.duration_s:.2f}",
+            f"{best.num_output_tokens / best.duration_s:,.0f}",
+            f"{num_tokens / best.duration_s:,.0f}",
+            _milliseconds(best.time_to_first_token_s),
+            _milliseconds(best.time_per_output_token_s),
+            f"{best.num_cached_tokens:,}",
+            f"{row.floor_s:.2f}",
+            f"{row.share:.0%}",
+        )
+    return shown
+
+
+def limits_line(limits: MachineLimits) -> str:
+    """What the floor was computed from."""
+    return (
+        f"memory reads {limits.read_bandwidth / 1e9:.1f} GB/s, "
+        f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s"
+    )
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds * 1e3:,.1f}"

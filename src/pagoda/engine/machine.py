@@ -1,0 +1,41 @@
+"""What this machine does at its best, measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from pagoda.planning import MachineLimits
+
+_READ_BYTES = 256 * 2**20
+"""More than any processor cache holds."""
+_ROWS, _IN, _OUT = 512, 576, 3072
+"""A full step of the default model through its widest matrices."""
+_READ_ROUNDS, _PRODUCT_ROUNDS = 8, 32
+
+
+def measure_limits(dtype: torch.dtype) -> MachineLimits:
+    """How fast PyTorch's threads read memory, and multiply matrices of `dtype`.
+
+    The best of several rounds counts, since other work on the machine only ever slows one down.
+    Takes a fraction of a second and 256 MiB.
+    """
+    data = torch.ones(_READ_BYTES // 4)
+    x = torch.ones(_ROWS, _IN, dtype=dtype)
+    weight = torch.ones(_OUT, _IN, dtype=dtype).t()
+    out = torch.empty(_ROWS, _OUT, dtype=dtype)
+    read_s = _best_seconds(data.sum, _READ_ROUNDS)
+    product_s = _best_seconds(lambda: torch.mm(x, weight, out=out), _PRODUCT_ROUNDS)
+    return MachineLimits(_READ_BYTES / read_s, 2 * _ROWS * _IN * _OUT / product_s)
+
+
+def _best_seconds(run: Callable[[], object], num_rounds: int) -> float:
+    run()
+    best = float("inf")
+    for _ in range(num_rounds):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
