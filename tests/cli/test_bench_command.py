@@ -61,6 +61,7 @@ def test_people_get_a_table_first(model: str, capsys: pytest.CaptureFixture[str]
     (line,) = [line for line in shown if line.strip().startswith("single")]
     assert len(line.split()) == 9
     assert line.rstrip().endswith("%")
+    assert "…" not in "".join(shown)
     assert shown[-1].startswith("memory reads ")
 
 

@@ -8,6 +8,7 @@ import inspect
 import pytest
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.flags import WHOLE, Flag
 from pagoda.cli.main import run
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.engine.options import EngineOptions
@@ -75,7 +76,14 @@ def test_the_parameters_are_what_typer_needs() -> None:
     assert kinds == {inspect.Parameter.KEYWORD_ONLY}
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "generate"])
+def test_a_command_may_say_more_about_a_flag() -> None:
+    group = ENGINE_FLAGS.plus(Flag("seed", WHOLE, "Something else."), Flag("n", WHOLE, "New."))
+    assert [flag.name for flag in group.flags] == [*(f.name for f in ENGINE_FLAGS.flags), "n"]
+    (seed,) = [flag for flag in group.flags if flag.name == "seed"]
+    assert seed.help == "Something else."
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "generate", "bench"])
 def test_help_shows_every_flag_in_full(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     text = capsys.readouterr().out

@@ -63,17 +63,17 @@ class BenchRow:
 
 
 def table(rows: Sequence[BenchRow]) -> Table:
-    """A line for each workload."""
-    shown = Table(box=box.SIMPLE_HEAD)
+    """A line for each workload, within 80 columns."""
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     shown.add_column("workload", no_wrap=True)
     for heading in (
-        "best, s",
+        "best\nseconds",
         "output\ntokens/s",
         "all\ntokens/s",
-        "first\ntoken, ms",
-        "each next\ntoken, ms",
-        "tokens\nfrom cache",
-        "floor, s",
+        "first\ntoken ms",
+        "next\nms",
+        "cached\ntokens",
+        "floor\nseconds",
         "share",
     ):
         shown.add_column(heading, justify="right", no_wrap=True)

@@ -1,0 +1,31 @@
+"""Pagoda as a worker of `benchmarks/peers.py`."""
+
+from __future__ import annotations
+
+from worker_loop import KV_CACHE_BYTES, MAX_MODEL_LEN, Work, serve
+
+from pagoda import LLM, SamplingParams, __version__
+
+
+class Pagoda:
+    version = __version__
+
+    def __init__(self, model: str) -> None:
+        self._llm = LLM(
+            model,
+            dtype="bfloat16",
+            max_model_len=MAX_MODEL_LEN,
+            kv_cache_memory_bytes=KV_CACHE_BYTES,
+        )
+
+    def reset(self) -> None:
+        self._llm.reset_prefix_cache()
+
+    def run(self, work: Work) -> int:
+        params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for _, n in work]
+        outputs = self._llm.generate([ids for ids, _ in work], params, use_tqdm=False)
+        return sum(len(output.outputs[0].token_ids) for output in outputs)
+
+
+if __name__ == "__main__":
+    serve(Pagoda)
