@@ -16,10 +16,15 @@ MakeLLM = Callable[..., LLM]
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Llama of four small layers over bytes, in float32."""
-    directory = write_checkpoint(tmp_path_factory.mktemp("tiny"), CASES["llama-gqa"])
-    return load_model(EngineOptions(model=str(directory), max_model_len=MAX_MODEL_LEN))
+    return str(write_checkpoint(tmp_path_factory.mktemp("tiny"), CASES["llama-gqa"]))
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_directory: str) -> Model:
+    """The same in memory."""
+    return load_model(EngineOptions(model=tiny_directory, max_model_len=MAX_MODEL_LEN))
 
 
 @pytest.fixture(scope="session")

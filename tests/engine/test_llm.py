@@ -179,7 +179,7 @@ def test_a_stop_token_is_given_but_not_shown(llm: LLM, alone: dict[str, list[int
     assert choice.text == llm.engine.tokenizer.decode(kept)
 
 
-def test_logprobs_are_those_of_transformers(llm: LLM, tiny_model) -> None:
+def test_logprobs_are_those_of_transformers(llm: LLM, tiny_directory: str) -> None:
     params = SamplingParams(
         temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, prompt_logprobs=2
     )
@@ -187,7 +187,7 @@ def test_logprobs_are_those_of_transformers(llm: LLM, tiny_model) -> None:
     (output,) = llm.generate([prompt], params, use_tqdm=False)
     (choice,) = output.outputs
     tokens = [*prompt, *choice.token_ids]
-    expected = expected_logprobs(tiny_model, tokens)
+    expected = expected_logprobs(tiny_directory, tokens)
 
     assert output.prompt_logprobs is not None
     assert output.prompt_logprobs[0] is None
@@ -204,10 +204,15 @@ def test_logprobs_are_those_of_transformers(llm: LLM, tiny_model) -> None:
     )
 
 
-def expected_logprobs(model, tokens: list[int]) -> list[list[float]]:
+def expected_logprobs(directory: str, tokens: list[int]) -> list[list[float]]:
     from pagoda.execution.reference import reference_logits
+    from pagoda.models.load import load_spec, load_weights
+    from pagoda.models.locate import locate
 
-    return reference_logits(model.spec, model.weights, tokens).log_softmax(-1).tolist()
+    files = locate(directory)
+    spec = load_spec(files)
+    weights = load_weights(files, spec, "float32")
+    return reference_logits(spec, weights, tokens).log_softmax(-1).tolist()
 
 
 def test_prompt_logprobs_survive_chunking_and_a_warm_cache(make_llm) -> None:

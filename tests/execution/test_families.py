@@ -11,6 +11,7 @@ from decoders import Pager
 
 from checkpoints import CASES, reference_model, write_checkpoint
 from pagoda.execution.executor import Executor
+from pagoda.execution.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
@@ -33,6 +34,7 @@ class Loaded:
 
     spec: DecoderSpec
     weights: DecoderWeights
+    panels: PanelWeights
     token_ids: list[int]
     expected: torch.Tensor
 
@@ -43,20 +45,22 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     write_checkpoint(directory, CASES[request.param], tokenizer=False)
     files = locate(str(directory))
     spec = load_spec(files, max_model_len=NUM_TOKENS)
-    weights = load_weights(files, spec, "float32", lambda done, total: None)
+    weights, taken_over = (
+        load_weights(files, spec, "float32", lambda done, total: None) for _ in range(2)
+    )
     token_ids = np.random.default_rng(3).integers(0, spec.vocab_size, NUM_TOKENS).tolist()
     with torch.inference_mode():
         expected = reference_model(directory)(torch.tensor([token_ids])).logits[0]
-    return Loaded(spec, weights, token_ids, expected)
+    return Loaded(spec, weights, PanelWeights.take_over(taken_over), token_ids, expected)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_logits_are_those_of_transformers(loaded: Loaded, way: str):
     storage = KVStorage(loaded.spec.cache_spec(16, "float32"), 10)
-    executor = Executor(loaded.spec, loaded.weights, storage, NUM_TOKENS, num_threads=1)
+    executor = Executor(loaded.spec, loaded.panels, storage, NUM_TOKENS, num_threads=1)
     pager = Pager(16, 10)
     sequence = pager.sequence(loaded.token_ids)
-    steps = [executor.forward(pager.batch([(sequence, count)])) for count in WAYS[way]]
+    steps = [executor.forward(pager.batch([(sequence, count)])).clone() for count in WAYS[way]]
     logits = torch.cat(steps)
     assert (logits - loaded.expected).abs().max() < TOLERANCE
     assert torch.equal(logits.argmax(-1), loaded.expected.argmax(-1))

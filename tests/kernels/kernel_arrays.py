@@ -17,6 +17,11 @@ def stored(x: Array, dtype: str) -> Array:
     return bfloat16_bits(x) if dtype == "bfloat16" else np.array(x, np.float32)
 
 
+def group_of(dtype: str) -> int:
+    """Numbers in a group of four bytes."""
+    return 2 if dtype == "bfloat16" else 1
+
+
 def seen(x: Array) -> Array:
     """What an array of a kernel means, float32."""
     return bfloat16_values(x) if x.dtype == np.uint16 else x

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_arrays import assert_close, seen, stored
+from kernel_arrays import assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import paged_attention_kernel, split_tokens
+from pagoda.kernels.cpu.attention import AttentionPlan, paged_attention, split_tokens
+from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.product import head_routines
 
 # A kernel that cannot be kept on disk would be compiled at every start; Numba only warns.
 pytestmark = pytest.mark.filterwarnings("error::numba.NumbaWarning")
@@ -22,7 +24,9 @@ class Pages:
         self.kv_heads, self.group = kv_heads, group
         self.head_dim, self.block_size, self.dtype = head_dim, block_size, dtype
         self.rng = np.random.default_rng(head_dim + block_size)
-        self.kernel = paged_attention_kernel(head_dim, group, block_size)
+        self.shape = HeadShape(kv_heads, group, head_dim, block_size)
+        self.packed = group_of(dtype)
+        self.routines = head_routines(dtype == "bfloat16", head_dim, block_size)
         self.split = split_tokens(block_size)
         self.context = 2 * self.split + block_size // 2 + 3
         per_sequence = -(-self.context // block_size)
@@ -37,7 +41,7 @@ class Pages:
                 slot = int(table[token // block_size]) * block_size + token % block_size
                 for head in range(kv_heads):
                     key, value = stored(self.rng.normal(size=(2, head_dim)), dtype)
-                    reference.write_token(pages, slot, head, key, value)
+                    reference.write_token(pages, slot, head, key, value, self.packed)
 
     def queries(self, rows: int) -> Array:
         heads = self.kv_heads * (self.group + 2)  # as the merged projection leaves them
@@ -47,7 +51,7 @@ class Pages:
         self,
         queries: Array,
         positions: list[int],
-        work: list[tuple[int, ...]],
+        work: list[tuple[int, ...]],  # without heads: all
         merges: list[tuple[int, ...]] = (),
         num_parts: int = 0,
         window: int = NO_WINDOW,
@@ -57,11 +61,14 @@ class Pages:
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
         most_rows = max((item[2] for item in work[:num_parts]), default=0)
         room = (num_parts, most_rows * heads, self.head_dim + 2)
-        self.kernel(
-            out, queries, self.blocks, self.tables, np.array(positions, np.int32),
-            np.array(work, np.int64), np.array(merges, np.int64).reshape(-1, 4),
-            np.empty(room, np.float32), np.float32(self.head_dim**-0.5 * LOG2_E), window,
-            num_threads,
+        items = [(*item, *((0, self.kv_heads) if len(item) == 5 else ())) for item in work]
+        plan = AttentionPlan(
+            self.tables, np.array(positions, np.int32), np.array(items, np.int64),
+            np.array(merges, np.int64).reshape(-1, 4), np.empty(room, np.float32),
+        )  # fmt: skip
+        paged_attention(
+            out, queries, self.blocks, plan, self.shape, self.routines,
+            np.float32(self.head_dim**-0.5 * LOG2_E), window, num_threads,
         )  # fmt: skip
         return out
 
@@ -70,7 +77,7 @@ class Pages:
         pages = seen(self.blocks).reshape(len(self.blocks), 2, self.kv_heads, -1)
         return reference.paged_attention(
             seen(query)[: heads * self.head_dim].reshape(heads, self.head_dim),
-            pages, self.tables[sequence], position, self.head_dim**-0.5, window,
+            pages, self.tables[sequence], position, self.head_dim**-0.5, self.packed, window,
         ).reshape(-1)  # fmt: skip
 
 
@@ -120,6 +127,8 @@ def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(pages: Pages, wi
     merges = [(0, 8, 0, 3), (8, 2, 3, 6)]
     merged = pages.run(queries, positions, parts, merges, num_parts=6, window=window)
     assert np.array_equal(one_by_one, merged)
+    by_head = [(0, 0, 10, 0, 3, head, head + 1) for head in range(pages.kv_heads)]
+    assert np.array_equal(one_by_one, pages.run(queries, positions, by_head, window=window))
 
 
 def test_what_lies_after_a_token_is_not_even_read(pages: Pages):
@@ -134,7 +143,7 @@ def test_what_lies_after_a_token_is_not_even_read(pages: Pages):
         for token in range(position + 1, min(position + 40, pages.context)):
             slot = int(pages.tables[0, token // block_size]) * block_size + token % block_size
             for head in range(pages.kv_heads):
-                reference.write_token(view, slot, head, nan, nan)
+                reference.write_token(view, slot, head, nan, nan, pages.packed)
         after = pages.run(queries, [position], [(0, 0, 1, 0, 1)])
         pages.blocks[:] = kept
         assert np.array_equal(before, after)

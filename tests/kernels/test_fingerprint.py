@@ -5,15 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pagoda.kernels.cpu import fingerprint
 from pagoda.kernels.cpu.fingerprint import fingerprint_of
 
 FIRST_USE = """
 import numpy as np
-from pagoda.kernels.cpu.norm import rms_norm
-x = np.ones((1, 16), np.float32)
-rms_norm(x, x.copy(), x[0], np.float32(0))
-print(sum(rms_norm.stats.cache_hits.values()))
+from pagoda.kernels.cpu.panels import pack
+pack(np.ones((1, 16), np.float32))
+print(sum(pack.stats.cache_hits.values()))
 """
 
 
@@ -25,14 +23,6 @@ def test_it_changes_with_any_byte_of_the_sources(tmp_path: Path):
     assert fingerprint_of(files) == before
     files[1].write_text("x = 2\n")
     assert fingerprint_of(files) != before
-
-
-def test_every_building_block_is_in_it():
-    folder = Path(fingerprint.__file__).parent
-    emitting = {
-        file.name for file in folder.glob("*.py") if "@emitted" in file.read_text(encoding="utf-8")
-    }
-    assert emitting <= set(fingerprint._SOURCES)
 
 
 def test_a_second_process_finds_the_kernel_on_disk(tmp_path: Path):

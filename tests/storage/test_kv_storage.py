@@ -30,7 +30,7 @@ def contents(storage: KVStorage) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("block_size", [1, 8, 48])
+@pytest.mark.parametrize("block_size", [2, 8, 48])
 def test_size_is_what_the_spec_says_and_views_lie_where_the_layout_says(
     dtype: str, block_size: int
 ):
@@ -40,13 +40,14 @@ def test_size_is_what_the_spec_says_and_views_lie_where_the_layout_says(
     assert sum(layer.content.nbytes for layer in storage.layers) == storage.size_bytes
     for layer, layer_spec in zip(storage.layers, spec.layers, strict=True):
         heads, size = layer_spec.num_kv_heads, layer_spec.head_size
-        assert layer.keys.shape == (5, heads, size, block_size)
-        assert layer.values.shape == (5, heads, block_size, size)
-        layer.keys[3, heads - 1, 2, block_size - 1] = 1.5
-        layer.values[3, heads - 1, block_size - 1, 2] = 2.5
+        group = 4 // layer.keys.dtype.itemsize
+        assert layer.keys.shape == (5, heads, size // group, block_size, group)
+        assert layer.values.shape == (5, heads, block_size // group, size, group)
+        layer.keys[3, heads - 1, 1, block_size - 1, group - 1] = 1.5
+        layer.values[3, heads - 1, block_size // group - 1, 2, group - 1] = 2.5
         numbers = layer.blocks[3].view(2, heads, -1)
-        assert numbers[0, heads - 1, 2 * block_size + block_size - 1] == 1.5
-        assert numbers[1, heads - 1, (block_size - 1) * size + 2] == 2.5
+        assert numbers[0, heads - 1, 2 * group * block_size - 1] == 1.5
+        assert numbers[1, heads - 1, (block_size - group) * size + 3 * group - 1] == 2.5
         assert layer.array.dtype == (np.float32 if layer.keys.dtype == torch.float32 else np.uint16)
         assert np.count_nonzero(layer.array) == 2
         assert np.count_nonzero(layer.content[3]) > 0
@@ -117,6 +118,7 @@ def test_data_of_another_size_is_refused_and_changes_nothing():
         (AttentionLayerSpec(1, 8, "int8"), 1, "dtype"),
         (AttentionLayerSpec(1, 8, "float16"), 1, "dtype"),
         (AttentionLayerSpec(1, 8, "float32", head_size_v=4), 1, "head_size_v"),
+        (AttentionLayerSpec(1, 9, "bfloat16"), 1, "head_size"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_name(
@@ -125,3 +127,10 @@ def test_what_cannot_be_stored_is_refused_by_name(
     with pytest.raises(InvalidOptionError) as refusal:
         KVStorage(CacheSpec((layer,), 16), num_blocks)
     assert refusal.value.field == field
+
+
+def test_a_block_of_odd_size_cannot_hold_pairs():
+    with pytest.raises(InvalidOptionError) as refusal:
+        KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "bfloat16"),), 15), 1)
+    assert refusal.value.field == "block_size"
+    assert KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1

@@ -17,11 +17,12 @@ from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.executor import Executor
+from pagoda.execution.panel_weights import PanelWeights
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
-from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.models.weights import OnProgress
 from pagoda.planning import plan_capacity
 from pagoda.scheduling import Scheduler
 from pagoda.storage.kv_storage import KVStorage
@@ -35,7 +36,7 @@ class Model:
 
     name: str
     spec: DecoderSpec
-    weights: DecoderWeights
+    weights: PanelWeights
     tokenizer: Tokenizer
     max_model_len: int
     dtype: str
@@ -63,7 +64,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     return Model(
         name=options.served_model_name or files.name,
         spec=spec,
-        weights=load_weights(files, spec, dtype, on_load),
+        weights=PanelWeights.take_over(load_weights(files, spec, dtype, on_load)),
         tokenizer=tokenizer,
         max_model_len=max_model_len,
         dtype=dtype,

@@ -1,7 +1,9 @@
 """The plain truth that kernels are compared with: loops over rows and heads, in float64.
 
 Blocks are taken as `[num_blocks, 2, num_kv_heads, head_dim * block_size]`: keys and values, each
-head's keys kept as `[head_dim, block_size]` and its values as `[block_size, head_dim]`.
+head's keys kept as `[head_dim / group, block_size, group]` and its values as
+`[block_size / group, head_dim, group]`, where a group is one number, or two neighbours where
+numbers are bfloat16.
 """
 
 from __future__ import annotations
@@ -22,22 +24,28 @@ def bfloat16_values(bits: Array) -> Array:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def read_token(blocks: Array, slot: int, head: int, head_dim: int) -> tuple[Array, Array]:
+def read_token(
+    blocks: Array, slot: int, head: int, head_dim: int, group: int
+) -> tuple[Array, Array]:
     """The key and the value, [head_dim] each, that one KV head keeps in a slot."""
-    block_size = blocks.shape[3] // head_dim
-    block, offset = divmod(slot, block_size)
-    key = blocks[block, 0, head].reshape(head_dim, block_size)[:, offset]
-    value = blocks[block, 1, head].reshape(block_size, head_dim)[offset]
-    return key, value
+    key, value = _places(blocks, slot, head, head_dim, group)
+    return key.reshape(-1), value.copy()
 
 
-def write_token(blocks: Array, slot: int, head: int, key: Array, value: Array) -> None:
+def write_token(blocks: Array, slot: int, head: int, key: Array, value: Array, group: int) -> None:
     """Write one KV head's key and value, [head_dim] each, to a slot. Changes blocks."""
-    head_dim = len(key)
+    key_place, value_place = _places(blocks, slot, head, len(key), group)
+    key_place[:] = key.reshape(-1, group)
+    value_place[:] = value
+
+
+def _places(blocks: Array, slot: int, head: int, head_dim: int, group: int) -> tuple[Array, Array]:
+    """Views on a slot's key, [head_dim / group, group], and value, [head_dim]."""
     block_size = blocks.shape[3] // head_dim
     block, offset = divmod(slot, block_size)
-    blocks[block, 0, head].reshape(head_dim, block_size)[:, offset] = key
-    blocks[block, 1, head].reshape(block_size, head_dim)[offset] = value
+    keys = blocks[block, 0, head].reshape(head_dim // group, block_size, group)
+    values = blocks[block, 1, head].reshape(block_size // group, head_dim, group)
+    return keys[:, offset], values[offset // group, :, offset % group]
 
 
 def paged_attention(
@@ -46,6 +54,7 @@ def paged_attention(
     block_table: Array,
     position: int,
     scale: float,
+    group: int,
     window: int | None = None,
 ) -> Array:
     """What one token sees: [num_heads, head_dim] float64 for query: [num_heads, head_dim].
@@ -62,7 +71,7 @@ def paged_attention(
         scores, values = [], []
         for token in range(begin, position + 1):
             slot = int(block_table[token // block_size]) * block_size + token % block_size
-            key, value = read_token(blocks, slot, h // (num_heads // num_kv_heads), head_dim)
+            key, value = read_token(blocks, slot, h // (num_heads // num_kv_heads), head_dim, group)
             scores.append(np.dot(query[h].astype(np.float64), key) * scale)
             values.append(value.astype(np.float64))
         weights = np.exp(np.array(scores) - max(scores))
@@ -92,6 +101,6 @@ def silu_mul(gate_up: Array) -> Array:
     return gate / (1 + np.exp(-gate)) * up
 
 
-def project(x: Array, weight: Array) -> Array:
-    """Logits [rows, vocab_size] of hidden rows [rows, width], in float64."""
-    return np.array([[np.dot(row, token) for token in weight] for row in x.astype(np.float64)])
+def product(x: Array, weight: Array) -> Array:
+    """x · weightᵀ of rows [rows, in] and a weight [out, in], in float64."""
+    return np.array([[np.dot(row, column) for column in weight] for row in x.astype(np.float64)])

@@ -6,8 +6,10 @@ One allocation; the layers lie one after the other, and within a layer the block
     block 0                        | block 1           |
     K head 0, K head 1, … V head 0, V head 1, …        |
 
-A head's keys are kept transposed, `[head_size, block_size]`, so that one value of 16 tokens is one
-vector and scores need no sum across lanes; its values are `[block_size, head_size]`.
+Numbers that are summed over lie together in groups of four bytes: one float32, or two bfloat16,
+which a CPU multiplies and adds in one instruction. A head's keys are kept transposed,
+`[head_size / group, block_size, group]`, so that a group of 16 tokens is one vector and scores need
+no sum across lanes; its values are `[block_size / group, head_size, group]`.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ class LayerStorage:
     blocks: torch.Tensor
     """[num_blocks, numbers of this layer in a block], contiguous"""
     keys: torch.Tensor
-    """[num_blocks, num_kv_heads, head_size, block_size]"""
+    """[num_blocks, num_kv_heads, head_size / group, block_size, group]"""
     values: torch.Tensor
-    """[num_blocks, num_kv_heads, block_size, head_size]"""
+    """[num_blocks, num_kv_heads, block_size / group, head_size, group]"""
     array: Array
     """The same as `blocks`, for kernels; bfloat16 is seen as its bits, uint16."""
     content: NDArray[np.uint8]
@@ -51,7 +53,8 @@ class KVStorage:
     """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
 
     No page of the memory is committed before something is written to it. Raises InvalidOptionError
-    for a dtype that is no plain number here and for fewer than one block.
+    for a dtype that is no plain number here, for fewer than one block, and for bfloat16 heads or
+    blocks of odd size.
     """
 
     def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
@@ -121,16 +124,20 @@ def _view_layer(spec: LayerSpec, block_size: int, content: torch.Tensor) -> Laye
         raise InvalidOptionError("dtype", spec.dtype, limit)
     if spec.head_size_v not in (None, spec.head_size):
         raise InvalidOptionError("head_size_v", spec.head_size_v, "must be that of the keys")
-    blocks = content.view(TORCH_DTYPES[spec.dtype])
-    heads, size = spec.num_kv_heads, spec.head_size
+    dtype = TORCH_DTYPES[spec.dtype]
+    blocks = content.view(dtype)
+    heads, size, group = spec.num_kv_heads, spec.head_size, 4 // dtype.itemsize
+    for name, number in (("block_size", block_size), ("head_size", size)):
+        if number % group:
+            raise InvalidOptionError(name, number, f"must be even for a cache in {spec.dtype}")
     keys, values = blocks.view(len(blocks), 2, heads, size * block_size).unbind(1)
     return LayerStorage(
         num_kv_heads=heads,
         head_size=size,
         block_size=block_size,
         blocks=blocks,
-        keys=keys.unflatten(2, (size, block_size)),
-        values=values.unflatten(2, (block_size, size)),
+        keys=keys.unflatten(2, (size // group, block_size, group)),
+        values=values.unflatten(2, (block_size // group, size, group)),
         array=as_array(blocks),
         content=content.numpy(),
     )

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
-from pagoda.kernels.cpu.number import LOG2_E, exp2, load, store
-
-# Below this many rows a second thread costs more to wake than it saves.
-_SERIAL_ROWS = 4
+from pagoda.kernels.cpu.number import LOG2_E, exp2, store
+from pagoda.kernels.cpu.product import PANEL
 
 
 @njit(error_model="numpy")
-def _silu_mul_row(out: Array, gate: Array, up: Array) -> None:
-    for i in range(out.shape[0]):
-        x = load(gate, i)
-        # exp2 takes what is at most 0: silu(x) = x · s or x · (1 - s) with s = sigmoid(|x|).
-        small = exp2(-abs(x) * LOG2_E)
-        share = np.float32(1.0) / (np.float32(1.0) + small)
-        if x < np.float32(0.0):
-            share = small * share
-        store(out, i, x * share * load(up, i))
+def silu(x: np.float32) -> np.float32:
+    """x / (1 + exp(-x)) of a float32."""
+    # exp2 takes what is at most 0: silu(x) = x · s or x · (1 - s) with s = sigmoid(|x|).
+    small = exp2(-abs(x) * LOG2_E)
+    share = np.float32(1.0) / (np.float32(1.0) + small)
+    return x * (small * share if x < np.float32(0.0) else share)
 
 
-def _silu_mul_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def silu_mul(out: Array, gate_up: Array) -> None:
-        """out[row, i] = silu(gate_up[row, i]) * gate_up[row, width + i].
+@njit(error_model="numpy")
+def silu_gate(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
+    """out = silu(gate) · up, for `panels.multiply` with the gate first and up second.
 
-        gate_up: [rows, 2 * width], out: [rows, width]; float32 or bfloat16 bits.
-        """
-        _ = fingerprint
-        width = out.shape[1]
-        if out.shape[0] < _SERIAL_ROWS:
-            for row in range(out.shape[0]):
-                _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
-        else:
-            for row in prange(out.shape[0]):
-                _silu_mul_row(out[row], gate_up[row, :width], gate_up[row, width:])
-
-    return silu_mul
-
-
-silu_mul = _silu_mul_kernel(FINGERPRINT)
+    out: [rows, width], float32 or bfloat16 bits; bias: the gate's, then up's.
+    """
+    up_bias = bias[bias.shape[0] // 2 :]
+    for r in range(sums.shape[0]):
+        target = out[row + r]
+        for c in range(width):
+            gate = sums[r, c] + bias[column + c]
+            store(target, column + c, silu(gate) * (sums[r, PANEL + c] + up_bias[column + c]))

@@ -1,71 +1,45 @@
-"""RMS norm of rows, with the residual sum that precedes it."""
+"""RMS norm of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
-from pagoda.kernels.cpu.number import load, store
+from pagoda.kernels.cpu.number import store
+from pagoda.kernels.cpu.team import claim, finish
 
-# Below this many rows a second thread costs more to wake than it saves.
-_SERIAL_ROWS = 8
+_ITEM_ROWS = 4
 
 
 @njit(fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
-def _norm_row(out: Array, x: Array, weight: Array, eps: np.float32) -> None:
-    width = x.shape[0]
+def norm_factor(x: Array, eps: np.float32) -> np.float32:
+    """1 / sqrt(mean(x²) + eps) of a float32 row."""
     total = np.float32(0.0)
-    for i in range(width):
-        total += x[i] * x[i]
-    factor = np.float32(1.0) / np.sqrt(total / np.float32(width) + eps)
-    for i in range(width):
-        store(out, i, x[i] * factor * load(weight, i))
-
-
-@njit(fastmath={"contract", "nsz"}, error_model="numpy")
-def _add_norm_row(out: Array, x: Array, delta: Array, weight: Array, eps: np.float32) -> None:
     for i in range(x.shape[0]):
-        x[i] += load(delta, i)
-    _norm_row(out, x, weight, eps)
+        total += x[i] * x[i]
+    return np.float32(1.0) / np.sqrt(total / np.float32(x.shape[0]) + eps)
 
 
-def _rms_norm_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def rms_norm(out: Array, x: Array, weight: Array, eps: np.float32) -> None:
-        """out[row] = x[row] / rms(x[row]) * weight.
+@njit(error_model="numpy")
+def rms_norm(
+    phase: Array, out: Array, x: Array, rows: Array, weight: Array, eps: np.float32
+) -> None:
+    """A thread's share of out[r] = x[rows[r]] / rms(x[rows[r]]) · weight.
 
-        x: [rows, width] float32; weight: [width] and out: [rows, width], float32 or bfloat16 bits;
-        eps: float32.
-        """
-        _ = fingerprint
-        if x.shape[0] < _SERIAL_ROWS:
-            for row in range(x.shape[0]):
-                _norm_row(out[row], x[row], weight, eps)
-        else:
-            for row in prange(x.shape[0]):
-                _norm_row(out[row], x[row], weight, eps)
-
-    return rms_norm
-
-
-def _add_rms_norm_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def add_rms_norm(out: Array, x: Array, delta: Array, weight: Array, eps: np.float32) -> None:
-        """x[row] += delta[row], then as `rms_norm`. Changes x; delta: [rows, width], as weight."""
-        _ = fingerprint
-        if x.shape[0] < _SERIAL_ROWS:
-            for row in range(x.shape[0]):
-                _add_norm_row(out[row], x[row], delta[row], weight, eps)
-        else:
-            for row in prange(x.shape[0]):
-                _add_norm_row(out[row], x[row], delta[row], weight, eps)
-
-    return add_rms_norm
-
-
-rms_norm = _rms_norm_kernel(FINGERPRINT)
-add_rms_norm = _add_rms_norm_kernel(FINGERPRINT)
+    phase: one that nobody has begun, the same for all threads. x: [any, width] float32;
+    rows: [num_rows] int64; weight: [width] float32; out: [num_rows, width], float32 or bfloat16
+    bits; eps: float32.
+    """
+    total = (out.shape[0] + _ITEM_ROWS - 1) // _ITEM_ROWS
+    mine = 0
+    item = claim(phase)
+    while item < total:
+        for r in range(item * _ITEM_ROWS, min((item + 1) * _ITEM_ROWS, out.shape[0])):
+            source, target = x[rows[r]], out[r]
+            factor = norm_factor(source, eps)
+            for i in range(source.shape[0]):
+                store(target, i, source[i] * factor * weight[i])
+        mine += 1
+        item = claim(phase)
+    finish(phase, mine, total)

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 LOG2_E = np.float32(1.4426950408889634)
 
-_I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
+_I32, _F32 = ir.IntType(32), ir.FloatType()
 
 
 def emitted(function: Callable[..., Any]) -> Any:
@@ -34,33 +34,50 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = builder.load(_pointer(context, builder, signature, args))
-        if array.dtype != types.uint16:
-            return value
-        wide = builder.shl(builder.zext(value, _I32), ir.Constant(_I32, 16))
-        return builder.bitcast(wide, _F32)
+        return value if array.dtype != types.uint16 else widened(builder, value)
 
     return float32(array, types.intp), emit
 
 
 @emitted
-def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] = value, a float32; array: as for `load`. For kernels only.
+def load_at(typing: Any, address: Any, index: Any, like: Any) -> Any:
+    """Number `index` in memory from `address` on, as float32; of `like`'s dtype. For kernels only.
 
-    To bfloat16 it is rounded to nearest, ties to even: just under half is added to the bits, and
-    one more if the part that is kept is odd.
+    like: an array of float32 or of bfloat16 bits.
     """
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result = args[2]
-        if array.dtype == types.uint16:
-            bits, sixteen = builder.bitcast(result, _I32), ir.Constant(_I32, 16)
-            odd = builder.and_(builder.lshr(bits, sixteen), ir.Constant(_I32, 1))
-            raised = builder.add(builder.add(bits, ir.Constant(_I32, 0x7FFF)), odd)
-            result = builder.trunc(builder.lshr(raised, sixteen), _I16)
+        kind = context.get_value_type(like.dtype)
+        start = builder.inttoptr(args[0], kind.as_pointer())
+        value = builder.load(builder.gep(start, [args[1]]))
+        return value if like.dtype != types.uint16 else widened(builder, value)
+
+    return float32(types.intp, types.intp, like), emit
+
+
+@emitted
+def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index] = value, a float32; array: as for `load`. For kernels only."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        result = args[2] if array.dtype != types.uint16 else rounded(builder, args[2])
         builder.store(result, _pointer(context, builder, signature, args))
         return context.get_dummy_value()
 
     return types.void(array, types.intp, float32), emit
+
+
+@emitted
+def store_at(typing: Any, address: Any, index: Any, value: Any, like: Any) -> Any:
+    """Write a float32 as number `index` in memory from `address` on; see `load_at`."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = builder.inttoptr(args[0], context.get_value_type(like.dtype).as_pointer())
+        result = args[2] if like.dtype != types.uint16 else rounded(builder, args[2])
+        builder.store(result, builder.gep(start, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, float32, like), emit
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -70,52 +87,90 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return cgutils.get_item_pointer(context, builder, kind, array, [args[1]], wraparound=False)
 
 
+def widened(builder: Any, bits: Any) -> Any:
+    """bfloat16 bits, one or a vector, as float32: they are the upper half."""
+    kind = _like(bits.type, _I32)
+    wide = builder.shl(builder.zext(bits, kind), constant(kind, 16))
+    return builder.bitcast(wide, _like(bits.type, _F32))
+
+
+def rounded(builder: Any, value: Any) -> Any:
+    """float32, one or a vector, as bfloat16 bits: rounded to nearest, ties to even.
+
+    Just under half is added to the bits, and one more if the part that is kept is odd.
+    """
+    kind = _like(value.type, _I32)
+    bits, sixteen = builder.bitcast(value, kind), constant(kind, 16)
+    odd = builder.and_(builder.lshr(bits, sixteen), constant(kind, 1))
+    raised = builder.add(builder.add(bits, constant(kind, 0x7FFF)), odd)
+    return builder.trunc(builder.lshr(raised, sixteen), _like(value.type, ir.IntType(16)))
+
+
 @emitted
 def fma(typing: Any, x: Any, y: Any, z: Any) -> Any:
     """x · y + z of float32, rounded once. For kernels only."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fma(*args)
+        return fused(builder, *args)
 
     return float32(float32, float32, float32), emit
 
 
-_EXP2_COEFFICIENTS = (
-    1.5252734e-5,
-    1.5403530e-4,
-    1.3333558e-3,
-    9.6181291e-3,
-    5.5504109e-2,
-    2.4022651e-1,
-    6.9314718e-1,
-    1.0,
-)
+def fused(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """x · y + z of float32, numbers or vectors, rounded once."""
+    if not isinstance(x.type, ir.VectorType):
+        return builder.fma(x, y, z)
+    kind = ir.FunctionType(x.type, [x.type] * 3)
+    name = f"llvm.fma.v{x.type.count}f32"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x, y, z])
+
+
+_LN_2 = 0.6931471805599453
+PRECISE, COARSE = 7, 4
+"""Terms of `power_of_two`: within 2e-7 of the truth, or 5e-5, well below bfloat16's 4e-3."""
 
 
 @emitted
 def exp2(typing: Any, x: Any) -> Any:
-    """2 ** x for float32 x ≤ 0 within 2e-7 relative; 0 below -126. For kernels only.
-
-    2 ** x = 2 ** n · 2 ** f with n the nearest whole number and f in [-0.5, 0.5], where Taylor's
-    polynomial of degree 7 in f · ln 2 is exact to the last bit or two. It has no branch, so loops
-    over it become vector code, which the C library's function does not.
-    """
+    """2 ** x for float32 x ≤ 0 within 2e-7 relative; 0 below -126. For kernels only."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def constant(value: float) -> Any:
-            return ir.Constant(_F32, float(np.float32(value)))
-
-        above = builder.fcmp_unordered(">=", args[0], constant(-126.0))
-        clamped = builder.select(above, args[0], constant(-126.0))
-        # Adding 1.5 · 2 ** 23 leaves no bits for a fraction.
-        shifter = constant(12582912.0)
-        whole = builder.fsub(builder.fadd(clamped, shifter), shifter)
-        f = builder.fsub(clamped, whole)
-        p = constant(_EXP2_COEFFICIENTS[0])
-        for coefficient in _EXP2_COEFFICIENTS[1:]:
-            p = builder.fma(p, f, constant(coefficient))
-        exponent = builder.add(builder.fptosi(whole, _I32), ir.Constant(_I32, 127))
-        power = builder.bitcast(builder.shl(exponent, ir.Constant(_I32, 23)), _F32)
-        return builder.select(above, builder.fmul(p, power), constant(0.0))
+        return power_of_two(builder, args[0], PRECISE)
 
     return float32(float32), emit
+
+
+def power_of_two(builder: Any, x: Any, terms: int) -> Any:
+    """2 ** x for float32 x ≤ 0, one or a vector; 0 below -126.
+
+    2 ** x = 2 ** n · 2 ** f with n the nearest whole number and f in [-0.5, 0.5], where Taylor's
+    polynomial in f · ln 2 takes as many terms as are wanted. It has no branch, so loops over it
+    become vector code, which the C library's function does not.
+    """
+    whole_kind = _like(x.type, _I32)
+    above = builder.fcmp_unordered(">=", x, constant(x.type, -126.0))
+    clamped = builder.select(above, x, constant(x.type, -126.0))
+    # Adding 1.5 · 2 ** 23 leaves no bits for a fraction: the lowest ones are the whole number.
+    shifter = constant(x.type, 12582912.0)
+    shifted = builder.fadd(clamped, shifter)
+    f = builder.fsub(clamped, builder.fsub(shifted, shifter))
+    coefficients = [1.0]
+    for term in range(1, terms + 1):
+        coefficients.insert(0, coefficients[0] * _LN_2 / term)
+    p = constant(x.type, coefficients[0])
+    for coefficient in coefficients[1:]:
+        p = fused(builder, p, f, constant(x.type, coefficient))
+    exponent = builder.shl(builder.bitcast(shifted, whole_kind), constant(whole_kind, 23))
+    power = builder.bitcast(builder.add(builder.bitcast(p, whole_kind), exponent), x.type)
+    return builder.select(above, power, constant(x.type, 0.0))
+
+
+def constant(kind: Any, value: float) -> Any:
+    """A constant of a type, in every lane if it is a vector."""
+    scalar = kind.element if isinstance(kind, ir.VectorType) else kind
+    number = float(np.float32(value)) if scalar == _F32 else int(value)
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+def _like(kind: Any, scalar: Any) -> Any:
+    return ir.VectorType(scalar, kind.count) if isinstance(kind, ir.VectorType) else scalar

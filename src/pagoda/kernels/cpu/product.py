@@ -1,193 +1,379 @@
-"""A small matrix product that keeps its result in vector registers.
+"""The three products of a decoder, each a few rows at a time: with weights, with K and with V.
 
-    out[r, c] += Σ_k a[r, k] · b[k, c]     in order of k, one fused multiply-add each
-
-b is float32 or bfloat16 (as uint16), all else float32. The order of each sum is the order of k
-however a product is cut into tiles, so a result's bits depend on nothing else.
+All are routines made of `tile.Tile`, which says in which order they are summed. They take
+addresses, and strides from row to row in groups of four bytes, one float32 or two bfloat16.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import emitted
-from pagoda.kernels.cpu.vector import (
-    UNIT,
-    Matrix,
-    constant,
-    fma,
-    load_bfloat16,
-    load_float,
-    matrix_at,
-    prefetch,
-    spread,
+from pagoda.kernels.cpu.routine import compiled
+from pagoda.kernels.cpu.tile import (
+    MOST_VECTORS,
+    Tile,
+    blocks_at_once,
+    for_each_row_count,
+    most_rows,
+    rows_scored,
+    rows_weighed,
+    vector_lanes,
 )
+from pagoda.kernels.cpu.vector import I32, LANES, index, prefetch
 
-_F32 = ir.FloatType()
-_LINE_BYTES = 64
+PANEL = 32
+"""Columns of a panel: rows of a weight that lie together."""
+PANEL_ROWS = most_rows(PANEL // LANES)
+"""Most rows that are multiplied with one panel at once."""
+PAIR_ROWS = most_rows(2 * PANEL // LANES)
+"""Most rows that are multiplied with two panels at once."""
+_LINE_GROUPS = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Tiling:
-    """How a product is cut into tiles; all numbers are constants of compiled code."""
-
-    columns: int
-    """Columns of a tile; divides the product's."""
-    small_rows: int
-    """Rows of a small tile; divides the rows that always come together."""
-    big_rows: int
-    """Rows of a big tile, a multiple of `small_rows`, for products of many rows."""
+Columns = list[tuple[int, int]]
+"""Vectors of a row: the column that each starts with, and its lanes."""
 
 
-def tiling(columns: int, group_size: int) -> Tiling:
-    """Tiles for a product of so many columns whose rows come in multiples of `group_size`.
-
-    Of all widths that fit, the one that reads least for each multiply-add.
-    """
-
-    def reads(width: int) -> float:
-        vectors, rows = len(vector_widths(width)), _small_rows(width, group_size)
-        return (vectors + rows) / (vectors * rows)
-
-    fitting = [
-        width
-        for width in range(1, columns + 1)
-        if columns % width == 0
-        and (width == columns or width % UNIT.lanes == 0)
-        and len(vector_widths(width)) <= UNIT.vectors
-    ]
-    width = min(fitting, key=reads, default=columns)
-    small = _small_rows(width, group_size)
-    return Tiling(width, small, small * max(1, _most_rows(width) // small))
+# ---- with weights ----------------------------------------------------------------------------
 
 
-def _most_rows(width: int) -> int:
-    return max(1, UNIT.accumulators // len(vector_widths(width)))
+class PanelRoutines(NamedTuple):
+    """Addresses of `multiply_panels` for numbers of columns and of lines that are asked for."""
+
+    column: int
+    """One column of a panel."""
+    panel: int
+    """A panel, 2 lines with every group."""
+    pair: int
+    """Two panels, none asked for."""
+    pair_line: int
+    """Two panels, 1 line with every group."""
+    pair_lines: int
+    """Two panels, 2 lines with every group."""
 
 
-def _small_rows(width: int, group_size: int) -> int:
-    most = _most_rows(width)
-    return max(rows for rows in range(1, most + 1) if group_size % rows == 0)
+@cache
+def panel_routines(paired: bool) -> PanelRoutines:
+    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
+    shapes = ((1, 0), (PANEL, 2), (2 * PANEL, 0), (2 * PANEL, 1), (2 * PANEL, 2))
+    return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
 
 
-def vector_widths(columns: int) -> list[int]:
-    """Cut a row into vectors: as many full registers as fit, then halves of halves."""
-    widths = [UNIT.lanes] * (columns // UNIT.lanes)
-    rest, width = columns % UNIT.lanes, UNIT.lanes // 2
-    while rest:
-        if rest >= width:
-            widths.append(width)
-            rest -= width
-        width //= 2
-    return widths
+@cache
+def _panel_routine(paired: bool, columns: int, lines: int) -> Any:
+    fingerprint = FINGERPRINT
+
+    def multiply_panels(
+        out: int, out_stride: int, x: int, x_stride: int, first: int, second: int, stride: int,
+        depth: int, ahead: int, rows: int,
+    ) -> None:  # fmt: skip
+        """out[:rows, :columns] = x[:rows] · panels.
+
+        out: float32. first, second: panels [depth, stride] in groups, of which the second is
+        there with two panels' columns; depth: in groups. `lines` cache lines from `ahead` on are
+        asked from memory meanwhile with every group of the depth.
+        """
+        _ = fingerprint
+        _multiply_panels(
+            (out, out_stride, x, x_stride, first, second, stride, depth, ahead, rows),
+            paired, columns, lines,
+        )  # fmt: skip
+
+    return compiled(multiply_panels, 10)
 
 
 @emitted
-def multiply(
-    typing: Any,
-    out: Any, out_start: Any, out_stride: Any,
-    a: Any, a_start: Any, a_stride: Any,
-    b: Any, b_start: Any, b_stride: Any,
-    next_b: Any, next_start: Any,
-    rows: Any, depth: Any, columns: Any, group_size: Any,
-) -> Any:  # fmt: skip
-    """out += a · b; see the module. For kernels only.
+def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: Any) -> Any:
+    lanes = vector_lanes(min(columns.literal_value, PANEL))
+    panels = max(1, columns.literal_value // PANEL)
+    num_lines = lines.literal_value
 
-    out, a, b: contiguous 1-D arrays; each matrix starts at `*_start` and has a row every
-    `*_stride` elements. `rows`, a multiple of `group_size`, and `depth`, the number of k, may
-    vary; `columns` and `group_size` are constants of the compiled code.
+    def emit(builder: Any, values: Sequence[Any]) -> None:
+        out, out_stride, x, x_stride, *bases, stride, depth, ahead, rows = values
+        bases = [_pointer(builder, address) for address in bases[:panels]]
+        ahead = _pointer(builder, ahead)
 
-    The b of the product that comes next, with the same stride, is asked from memory meanwhile: a
-    line with each row, since a burst of requests is dropped. Products of many rows do without.
+        def emit_rows(count: int) -> None:
+            tile = Tile(builder, paired.literal_value, count, lanes * panels)
+            x_rows = _rows(builder, x, x_stride, count)
+            with cgutils.for_range(builder, depth) as loop:
+                line = builder.mul(loop.index, index(num_lines * _LINE_GROUPS))
+                for number in range(num_lines):
+                    prefetch(builder, _after(builder, ahead, line, number * _LINE_GROUPS))
+                offset = builder.mul(loop.index, stride)
+                tile.add(
+                    [builder.gep(row, [loop.index]) for row in x_rows],
+                    [
+                        _after(builder, base, offset, column)
+                        for base in bases
+                        for column, _ in _vectors(lanes)
+                    ],
+                )
+            tile.store(_rows(builder, out, out_stride, count))
+
+        for_each_row_count(builder, rows, most_rows(len(lanes) * panels), emit_rows)
+
+    return _routine_body(args, (paired, columns, lines), emit)
+
+
+# ---- with K and V ----------------------------------------------------------------------------
+
+
+class HeadRoutines(NamedTuple):
+    """What attention calls for heads and blocks of one size."""
+
+    score: int
+    """Address of `score_tokens`."""
+    score_rows: int
+    """Most rows that it takes."""
+    score_blocks: int
+    """Blocks that it takes."""
+    weigh: int
+    """Address of `weigh_tokens`."""
+    weigh_rows: int
+    """Most rows that it takes."""
+
+
+@cache
+def head_routines(paired: bool, head_dim: int, block_size: int) -> HeadRoutines:
+    """For a cache of bfloat16, which come in pairs, or of float32.
+
+    Compiles them or takes them from disk. Pairs lie along head_dim and along block_size: both are
+    even then.
     """
-    literals = types.IntegerLiteral
-    if not (isinstance(columns, literals) and isinstance(group_size, literals)):
-        return None
-    cut = tiling(columns.literal_value, group_size.literal_value)
-    index = types.intp
-    signature = types.void(
-        out, index, index, a, index, index, b, index, index, next_b, index,
-        index, index, columns, group_size,
-    )  # fmt: skip
+    shape = (paired, head_dim, block_size)
+    return HeadRoutines(
+        _score_routine(*shape).address,
+        rows_scored(block_size),
+        blocks_at_once(block_size),
+        _weigh_routine(*shape).address,
+        rows_weighed(head_dim),
+    )
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def matrix(position: int, stride: Any) -> Matrix:
-            return matrix_at(context, builder, signature, args, position, stride)
 
-        operands = matrix(0, args[2]), matrix(3, args[5]), matrix(6, args[8])
-        ahead = matrix(9, args[8])
-        rows, depth = args[11], args[12]
-        big_tile = _Tile(builder, cut.big_rows, cut.columns)
-        small_tile = _Tile(builder, cut.small_rows, cut.columns)
-        big, small = constant(cut.big_rows), constant(cut.small_rows)
-        big_end = builder.sub(rows, builder.urem(rows, big))
-        for column in range(0, columns.literal_value, cut.columns):
-            with cgutils.for_range_slice(builder, constant(0), big_end, big) as (row, _):
-                big_tile.emit(*operands, None, row, column, depth)
-            with cgutils.for_range_slice(builder, big_end, rows, small) as (row, _):
-                small_tile.emit(*operands, ahead, row, column, depth)
+@cache
+def _score_routine(paired: bool, head_dim: int, block_size: int) -> Any:
+    fingerprint = FINGERPRINT
+
+    def score_tokens(
+        out: int, out_stride: int, x: int, x_stride: int, keys: int, ahead: int, block_stride: int,
+        table: int, first: int, following: int, last: int, rows: int,
+    ) -> None:  # fmt: skip
+        """out[:rows, token] = x[:rows] · K of the tokens of a few blocks.
+
+        The blocks are table[first] and those after it before `last`, `blocks_at_once(block_size)`
+        of them. out: float32, from the column of the first token. table: int32. Block b has this
+        head's keys, [head_dim, block_size] with groups together, at keys + b · block_stride bytes.
+        Meanwhile as much is asked from memory at ahead + b · block_stride of the blocks from
+        table[following] on.
+        """
+        _ = fingerprint
+        _score_tokens(
+            (out, out_stride, x, x_stride, keys, ahead, block_stride, table, first, following,
+             last, rows),
+            paired, head_dim, block_size,
+        )  # fmt: skip
+
+    return compiled(score_tokens, 12)
+
+
+@emitted
+def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any) -> Any:
+    size = block_size.literal_value
+    depth = head_dim.literal_value // _pack(paired)
+    num_blocks = blocks_at_once(size)
+
+    def emit(builder: Any, values: Sequence[Any]) -> None:
+        out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
+        first, following, last, rows = values[8:]
+        pages = _Pages(builder, table, block_stride)
+        bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
+        asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
+        # Small blocks are read whole at once, large ones a few vectors of columns at a time.
+        for columns in _chunks(_vectors(vector_lanes(size))):
+
+            def emit_rows(count: int, columns: Columns = columns) -> None:
+                lanes = [lanes for _, lanes in columns] * num_blocks
+                tile = Tile(builder, paired.literal_value, count, lanes)
+                x_rows = _rows(builder, x, x_stride, count)
+                with cgutils.for_range(builder, index(depth)) as loop:
+                    line = builder.mul(loop.index, index(size))
+                    for base in asked:
+                        for column, _ in columns:
+                            prefetch(builder, _after(builder, base, line, column))
+                    tile.add(
+                        [builder.gep(row, [loop.index]) for row in x_rows],
+                        [
+                            _after(builder, base, line, column)
+                            for base in bases
+                            for column, _ in columns
+                        ],
+                    )
+                for i in range(num_blocks):
+                    column = i * size + columns[0][0]
+                    targets = _rows(builder, out, out_stride, count, column)
+                    tile.store(targets, i * len(columns), len(columns))
+
+            most = most_rows(len(columns) * num_blocks)
+            for_each_row_count(builder, rows, most, emit_rows)
+
+    return _routine_body(args, (paired, head_dim, block_size), emit)
+
+
+@cache
+def _weigh_routine(paired: bool, head_dim: int, block_size: int) -> Any:
+    fingerprint = FINGERPRINT
+
+    def weigh_tokens(
+        out: int, out_stride: int, x: int, x_stride: int, values: int, block_stride: int,
+        table: int, origin: int, begin: int, end: int, rows: int,
+    ) -> None:  # fmt: skip
+        """out[:rows] = Σ x[:rows, token - origin] · V over tokens begin … end - 1.
+
+        out: float32, [rows, head_dim]. x: 0 for a token before `begin` in its group. table: int32.
+        Block b has this head's values, [block_size, head_dim] with groups together, at
+        values + b · block_stride bytes. origin: a token, first of its block. What lies after `end`
+        is not used.
+        """
+        _ = fingerprint
+        _weigh_tokens(
+            (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end, rows),
+            paired, head_dim, block_size,
+        )  # fmt: skip
+
+    return compiled(weigh_tokens, 11)
+
+
+@emitted
+def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any) -> Any:
+    pack = _pack(paired)
+    width, per_block = head_dim.literal_value, block_size.literal_value // pack
+
+    def emit(builder: Any, arguments: Sequence[Any]) -> None:
+        out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
+        origin, begin, end, rows = arguments[7:]
+        pages = _Pages(builder, table, block_stride)
+        one = index(1)
+        origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
+        whole = builder.sdiv(end, index(pack))
+        first_block = builder.sdiv(begin, index(per_block))
+        last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
+        final_block = builder.sdiv(whole, index(per_block))
+        for columns in _chunks(_vectors(vector_lanes(width))):
+
+            def emit_rows(count: int, columns: Columns = columns) -> None:
+                tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
+                x_rows = _rows(builder, x, x_stride, count)
+
+                def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
+                    """Products of one group of tokens, number `group` in its block."""
+                    place = builder.add(builder.mul(block, index(per_block)), group)
+                    place = builder.sub(place, origin)
+                    offset = builder.mul(group, index(width))
+                    if ahead is not None:
+                        for column, _ in columns:
+                            prefetch(builder, _after(builder, ahead, offset, column))
+                    tile.add(
+                        [builder.gep(row, [place]) for row in x_rows],
+                        [_after(builder, base, offset, column) for column, _ in columns],
+                        mask,
+                    )
+
+                with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
+                    base = pages.at(values, block, last_block, 0)
+                    ahead = pages.at(values, block, last_block, 1)
+                    start = builder.mul(block, index(per_block))
+                    low = _bounded(builder, builder.sub(begin, start), per_block)
+                    high = _bounded(builder, builder.sub(whole, start), per_block)
+                    with cgutils.for_range_slice(builder, low, high, one) as (group, _):
+                        add(base, ahead, block, group, None)
+                if pack > 1:
+                    odd = builder.icmp_signed("!=", builder.mul(whole, index(pack)), end)
+                    with builder.if_then(odd):
+                        base = pages.at(values, final_block, builder.add(final_block, one), 0)
+                        group = builder.sub(whole, builder.mul(final_block, index(per_block)))
+                        add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
+                tile.store(_rows(builder, out, out_stride, count, columns[0][0]))
+
+            for_each_row_count(builder, rows, most_rows(len(columns)), emit_rows)
+
+    return _routine_body(args, (paired, head_dim, block_size), emit)
+
+
+class _Pages:
+    """Where blocks of a cache lie."""
+
+    def __init__(self, builder: Any, table: Any, stride: Any) -> None:
+        self._builder, self._stride = builder, stride
+        self._ids = _pointer(builder, table)
+
+    def at(self, address: Any, first: Any, last: Any, number: int) -> Any:
+        """Pointer to the address that belongs to block table[first + number].
+
+        Beyond `last` it is the block before that.
+        """
+        builder = self._builder
+        entry, final = builder.add(first, index(number)), builder.sub(last, index(1))
+        inside = builder.icmp_signed("<", entry, final)
+        entry = builder.select(inside, entry, final)
+        block = builder.sext(builder.load(builder.gep(self._ids, [entry])), index(0).type)
+        return _pointer(builder, builder.add(address, builder.mul(block, self._stride)))
+
+
+# ---- parts of the above ----------------------------------------------------------------------
+
+
+def _routine_body(args: Any, shape: tuple[Any, ...], emit: Callable[..., None]) -> Any:
+    """What an emitted function returns whose arguments are a tuple of numbers and constants."""
+
+    def emit_body(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        emit(builder, [builder.extract_value(values[0], i) for i in range(len(args))])
         return context.get_dummy_value()
 
-    return signature, emit
+    return types.void(args, *shape), emit_body
 
 
-class _Tile:
-    """Emits the instructions of one tile."""
+def _pack(paired: Any) -> int:
+    """Numbers in a group."""
+    return 2 if paired.literal_value else 1
 
-    def __init__(self, builder: Any, rows: int, columns: int) -> None:
-        self.builder = builder
-        self.rows = range(rows)
-        self.vectors = [ir.VectorType(_F32, width) for width in vector_widths(columns)]
 
-    def emit(
-        self,
-        out: Matrix,
-        a: Matrix,
-        b: Matrix,
-        ahead: Matrix | None,
-        row: Any,
-        column: int,
-        depth: Any,
-    ) -> None:
-        builder = self.builder
-        out_rows = [self._pieces(out.row(builder, row, r), column) for r in self.rows]
-        a_rows = [a.row(builder, row, r) for r in self.rows]
-        # Cells on the stack, which LLVM turns into registers.
-        sums = [
-            [cgutils.alloca_once_value(builder, load_float(builder, *piece)) for piece in pieces]
-            for pieces in out_rows
-        ]
-        load = load_bfloat16 if b.dtype == types.uint16 else load_float
-        with cgutils.for_range(builder, depth) as loop:
-            pieces = self._pieces(b.row(builder, loop.index, 0), column)
-            values = [load(builder, *piece) for piece in pieces]
-            if ahead is not None:
-                self._prefetch(ahead, loop.index, column)
-            for a_row, cells in zip(a_rows, sums, strict=True):
-                factor = builder.load(builder.gep(a_row, [loop.index]))
-                for cell, value in zip(cells, values, strict=True):
-                    total = fma(builder, spread(builder, factor, value.type), value, cell)
-                    builder.store(total, cell)
-        for pieces, cells in zip(out_rows, sums, strict=True):
-            for (source, vector), cell in zip(pieces, cells, strict=True):
-                target = builder.bitcast(source, vector.as_pointer())
-                builder.store(builder.load(cell), target, align=4)
+def _bounded(builder: Any, value: Any, most: int) -> Any:
+    """The value, at least 0 and at most `most`."""
+    for comparison, bound in (("<", 0), (">", most)):
+        beyond = builder.icmp_signed(comparison, value, index(bound))
+        value = builder.select(beyond, index(bound), value)
+    return value
 
-    def _prefetch(self, matrix: Matrix, index: Any, column: int) -> None:
-        row = matrix.row(self.builder, index, 0)
-        per_line = _LINE_BYTES * 8 // matrix.dtype.bitwidth
-        for offset in range(0, sum(vector.count for vector in self.vectors), per_line):
-            prefetch(self.builder, self.builder.gep(row, [constant(column + offset)]))
 
-    def _pieces(self, row: Any, column: int) -> list[tuple[Any, Any]]:
-        """The vectors of a row from `column` on: pointers to their first, and their types."""
-        pieces = []
-        for vector in self.vectors:
-            pieces.append((self.builder.gep(row, [constant(column)]), vector))
-            column += vector.count
-        return pieces
+def _vectors(lanes: list[int]) -> Columns:
+    return [(sum(lanes[:i]), lanes[i]) for i in range(len(lanes))]
+
+
+def _chunks(columns: Columns) -> list[Columns]:
+    """Vectors of a row, as evenly as they can be shared among tiles."""
+    count = -(-len(columns) // MOST_VECTORS)
+    size = -(-len(columns) // count)
+    return [columns[i : i + size] for i in range(0, len(columns), size)]
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    """To groups, or to anything else of four bytes."""
+    return builder.inttoptr(address, I32.as_pointer())
+
+
+def _after(builder: Any, base: Any, offset: Any, constant: int) -> Any:
+    return builder.gep(base, [builder.add(offset, index(constant))])
+
+
+def _rows(builder: Any, address: Any, stride: Any, count: int, column: int = 0) -> list[Any]:
+    """Pointers to a column of the first `count` rows."""
+    start = _pointer(builder, address)
+    return [_after(builder, start, builder.mul(stride, index(r)), column) for r in range(count)]

@@ -1,174 +1,156 @@
 """Vector code that a compiler would not find by itself, written straight into LLVM's language.
 
-Functions marked `emitted` are for kernels; the others emit instructions and are for those.
+Vectors have sixteen lanes of float32; where a CPU's registers are narrower, LLVM takes several for
+one. Everything here emits instructions and is for functions marked `emitted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import float32, types
-from numba.core import cgutils
+from numba import types
+from numba.core import cgutils, config
 
-from pagoda.kernels.cpu.number import emitted
+from pagoda.kernels.cpu.number import constant, fused, widened
 
-_I32, _INDEX, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
+LANES = 16
+I32, INDEX, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 @dataclass(frozen=True, slots=True)
 class VectorUnit:
     """What tiles are cut for."""
 
-    lanes: int
-    """float32 values in a register."""
     accumulators: int
-    """Registers for sums; the others hold what is read."""
-    vectors: int
-    """Most registers across a tile."""
+    """Vectors of sixteen float32 that registers can hold as sums, beside what is read."""
+    pairs: bool
+    """There is an instruction that multiplies pairs of bfloat16 and adds both products."""
 
 
 def _host_unit() -> VectorUnit:
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return VectorUnit(lanes=16, accumulators=24, vectors=4)
-    if features.get("avx"):
-        return VectorUnit(lanes=8, accumulators=12, vectors=3)
-    return VectorUnit(lanes=4, accumulators=24, vectors=4)
+    features = _features()
+    if "avx512f" in features:
+        return VectorUnit(24, "avx512bf16" in features and "avx512vl" in features)
+    return VectorUnit(6 if "avx" in features or "neon" in features else 2, False)
+
+
+def _features() -> set[str]:
+    """Of the CPU that Numba compiles for: this one, or what NUMBA_CPU_NAME and
+    NUMBA_CPU_FEATURES say."""
+    name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
+    if name is not None or features is not None:
+        return {word[1:] for word in (features or "").split(",") if word.startswith("+")}
+    return {name for name, present in llvm.get_host_cpu_features().items() if present}
 
 
 UNIT = _host_unit()
 
 
-@emitted
-def lanes_max(typing: Any, array: Any) -> Any:
-    """Largest value of a contiguous float32 array of 16 or 32 or 48 … values. For kernels only."""
-
-    def pick(builder: Any, x: Any, y: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", x, y), x, y)
-
-    return _reduction(array, pick)
+def floats(lanes: int = LANES) -> Any:
+    """The type of a vector of float32."""
+    return ir.VectorType(F32, lanes)
 
 
-@emitted
-def lanes_sum(typing: Any, array: Any) -> Any:
-    """Sum of a contiguous float32 array of 16 or 32 or 48 … values. For kernels only.
-
-    Lane by lane first, then the lanes in pairs: sixteen more zeros leave the bits as they are.
-    """
-    return _reduction(array, add)
+def index(value: int) -> Any:
+    """A constant index."""
+    return ir.Constant(INDEX, value)
 
 
-def _reduction(array: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
-    vector = ir.VectorType(_F32, 16)
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        operand = context.make_array(signature.args[0])(context, builder, args[0])
-        base, count = operand.data, builder.extract_value(operand.shape, 0)
-        cell = cgutils.alloca_once_value(builder, load_float(builder, base, vector))
-        sixteen = ir.Constant(_INDEX, 16)
-        with cgutils.for_range_slice(builder, sixteen, count, sixteen) as (position, _):
-            read = load_float(builder, builder.gep(base, [position]), vector)
-            builder.store(combine(builder, builder.load(cell), read), cell)
-        return combine_lanes(builder, builder.load(cell), combine)
-
-    return float32(array), emit
+def load_vector(builder: Any, source: Any, vector: Any) -> Any:
+    """A vector from a pointer to its first element, which may lie anywhere."""
+    return builder.load(builder.bitcast(source, vector.as_pointer()), align=2)
 
 
-@emitted
-def take_number(typing: Any, counter: Any) -> Any:
-    """counter[0], an int64, which is one higher afterwards; no two threads get the same."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        return builder.atomic_rmw("add", data, constant(1), "monotonic")
-
-    return types.int64(counter), emit
+def store_vector(builder: Any, value: Any, target: Any) -> None:
+    """Write a vector to a pointer to its first element, which may lie anywhere."""
+    builder.store(value, builder.bitcast(target, value.type.as_pointer()), align=2)
 
 
-class Matrix(NamedTuple):
-    """A matrix in memory, while code for it is emitted."""
-
-    start: Any
-    stride: Any
-    """From row to row, in elements."""
-    dtype: Any
-
-    def row(self, builder: Any, first: Any, index: int) -> Any:
-        """Pointer to row first + index."""
-        row = builder.add(first, constant(index))
-        return builder.gep(self.start, [builder.mul(row, self.stride)])
-
-
-def matrix_at(
-    context: Any, builder: Any, signature: Any, args: Any, position: int, stride: Any
-) -> Matrix:
-    """The matrix in the array that is argument `position`, from the element that is the next."""
-    kind = signature.args[position]
-    array = context.make_array(kind)(context, builder, args[position])
-    return Matrix(builder.gep(array.data, [args[position + 1]]), stride, kind.dtype)
-
-
-def constant(value: int) -> Any:
-    """An index."""
-    return ir.Constant(_INDEX, value)
+def spread(builder: Any, value: Any, lanes: int) -> Any:
+    """A vector with the value in every lane."""
+    vector = ir.VectorType(value.type, lanes)
+    nothing = ir.Constant(vector, ir.Undefined)
+    one = builder.insert_element(nothing, value, ir.Constant(I32, 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(I32, lanes), None))
 
 
 def prefetch(builder: Any, pointer: Any) -> None:
     """Ask for the cache line that the pointer is in, ahead of use; it may point anywhere."""
-    kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _I32, _I32, _I32])
+    kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    read, keep, data_cache = (ir.Constant(_I32, value) for value in (0, 3, 1))
-    address = builder.bitcast(pointer, cgutils.voidptr_t)
-    builder.call(function, [address, read, keep, data_cache])
+    read, keep, data_cache = (ir.Constant(I32, value) for value in (0, 3, 1))
+    builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), read, keep, data_cache])
 
 
-def load_float(builder: Any, source: Any, vector: Any) -> Any:
-    """A vector of float32 from a pointer to its first."""
-    return builder.load(builder.bitcast(source, vector.as_pointer()), align=4)
+def is_paired(dtype: Any) -> bool:
+    """A group holds two numbers of this dtype."""
+    return bool(dtype == types.uint16)
 
 
-def load_bfloat16(builder: Any, source: Any, vector: Any) -> Any:
-    """A vector of bfloat16 as float32: its bits are the upper half."""
-    bits = ir.VectorType(ir.IntType(16), vector.count)
-    wide = ir.VectorType(_I32, vector.count)
-    read = builder.load(builder.bitcast(source, bits.as_pointer()), align=2)
-    shifted = builder.shl(builder.zext(read, wide), ir.Constant(wide, [16] * vector.count))
-    return builder.bitcast(shifted, vector)
+def multiply_groups(builder: Any, paired: bool, x: Any, y: Any, total: Any) -> Any:
+    """total + the products of groups, vectors of int32: one product in each lane, or two."""
+    lanes = total.type.count
+    if not paired:
+        return fused(builder, builder.bitcast(x, total.type), builder.bitcast(y, total.type), total)
+    if UNIT.pairs and lanes in (4, 8, 16):
+        pairs = ir.VectorType(_BFLOAT, 2 * lanes)
+        kind = ir.FunctionType(total.type, [total.type, pairs, pairs])
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.call(function, [total, *(builder.bitcast(v, pairs) for v in (x, y))])
+    for half in (_lower, _upper):
+        total = fused(builder, half(builder, x), half(builder, y), total)
+    return total
 
 
-def spread(builder: Any, value: Any, vector: Any) -> Any:
-    """A vector with the value in every lane."""
-    nothing = ir.Constant(vector, ir.Undefined)
-    one = builder.insert_element(nothing, value, ir.Constant(_I32, 0))
-    lanes = ir.Constant(ir.VectorType(_I32, vector.count), None)
-    return builder.shuffle_vector(one, nothing, lanes)
+def _lower(builder: Any, groups: Any) -> Any:
+    return builder.bitcast(
+        builder.shl(groups, constant(groups.type, 16)), floats(groups.type.count)
+    )
 
 
-def fma(builder: Any, x: Any, y: Any, cell: Any) -> Any:
-    """x · y + what the cell holds, rounded once."""
-    kind = ir.FunctionType(x.type, [x.type] * 3)
-    name = f"llvm.fma.v{x.type.count}f32"
-    function = cgutils.get_or_insert_function(builder.module, kind, name)
-    return builder.call(function, [x, y, builder.load(cell)])
+def _upper(builder: Any, groups: Any) -> Any:
+    kept = builder.and_(groups, constant(groups.type, 0xFFFF0000))
+    return builder.bitcast(kept, floats(groups.type.count))
 
 
-def add(builder: Any, x: Any, y: Any) -> Any:
-    """x + y."""
-    return builder.fadd(x, y)
+class _BFloat(ir.Type):
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
 
 
-def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
+_BFLOAT = _BFloat()
+
+
+def store_rounded(builder: Any, dtype: Any, value: Any, target: Any) -> Any:
+    """Write a vector of float32 in a dtype; returns what was written, as float32."""
+    if not is_paired(dtype):
+        store_vector(builder, value, target)
+        return value
+    bits = builder.fptrunc(value, ir.VectorType(_BFLOAT, value.type.count))
+    bits = builder.bitcast(bits, ir.VectorType(ir.IntType(16), value.type.count))
+    store_vector(builder, bits, target)
+    return widened(builder, bits)
+
+
+def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """One number from a vector whose lanes are a power of two: halves with halves."""
     width = value.type.count // 2
     while width:
         low, high = (
-            builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(_I32, width), part))
+            builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(I32, width), part))
             for part in (list(range(width)), list(range(width, 2 * width)))
         )
-        value = combine(builder, low, high)
+        value = combine(low, high)
         width //= 2
-    return builder.extract_element(value, ir.Constant(_I32, 0))
+    return builder.extract_element(value, ir.Constant(I32, 0))

@@ -1,0 +1,16 @@
+"""The shape of attention heads, and of the blocks their K and V lie in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class HeadShape(NamedTuple):
+    """Of the heads of a layer, and of the blocks they lie in."""
+
+    num_kv_heads: int
+    group_size: int
+    """Query heads to a KV head."""
+    head_dim: int
+    block_size: int
+    """Tokens in a block."""

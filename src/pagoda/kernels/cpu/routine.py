@@ -1,0 +1,50 @@
+"""Routines: compiled once, kept on disk, and called by their address from kernels.
+
+Numba compiles what a kernel calls again with every kernel. The inner loops of products are much
+code and differ with a model's shapes; as routines they are compiled once for each shape, and the
+kernels around them once for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import cfunc, types
+
+from pagoda.kernels.cpu.number import emitted
+
+Emit = Callable[[Any, Sequence[Any]], None]
+"""Writes a routine's instructions, given LLVM's builder and the routine's arguments."""
+
+
+def compiled(function: Callable[..., None], num_args: int) -> Any:
+    """Compile a routine that takes so many whole numbers; its address is `.address`."""
+    signature = types.void(*[types.intp] * num_args)
+    return cfunc(signature, cache=True, error_model="numpy")(function)
+
+
+@emitted
+def call(typing: Any, address: Any, args: Any) -> Any:
+    """Call the routine at an address with a tuple of whole numbers. For kernels only."""
+
+    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        size = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [size] * len(args))
+        routine = builder.inttoptr(values[0], kind.as_pointer())
+        builder.call(routine, [builder.extract_value(values[1], i) for i in range(len(args))])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.UniTuple(types.intp, len(args))), emit
+
+
+@emitted
+def address_of(typing: Any, array: Any) -> Any:
+    """Address of an array's first number. For kernels only; the array has to stay alive."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(array)(context, builder, args[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.intp(array), emit

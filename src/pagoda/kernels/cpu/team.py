@@ -1,0 +1,102 @@
+"""How the threads of one step share work: they claim items in turn, and wait for one another.
+
+A step is a row of phases. In each, every thread takes the next item when it is done with one, and
+when none is left waits until all are done. Whoever comes late finds less to do or nothing: a step
+is finished by any number of threads, one included, in whatever order they run. That is why a
+core that is busy with something else costs its share and no more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+
+from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.number import emitted
+
+_CLAIMED, _DONE = 0, 16
+_LINE = 32
+_PATIENCE = 50_000
+"""Looks at a counter before the core is offered to somebody else."""
+
+
+@njit(error_model="numpy")
+def phases(count: int) -> Array:
+    """Counters of so many phases that nobody has begun: [count, numbers apart in cache lines]."""
+    return np.zeros((count, _LINE), np.int64)
+
+
+@njit(error_model="numpy")
+def claim(phase: Array) -> int:
+    """The number of an item that no other thread has got; past the last one nothing is left."""
+    return _add(phase, _CLAIMED, 1)
+
+
+@njit(error_model="numpy")
+def finish(phase: Array, mine: int, total: int) -> None:
+    """Say how many items this thread has done, and wait until all `total` are done.
+
+    What other threads wrote before is then there to be read.
+    """
+    if mine > 0:
+        _add(phase, _DONE, mine)
+    looks = 0
+    while _read(phase, _DONE) < total:
+        looks += 1
+        _pause()
+        if looks % _PATIENCE == 0:
+            _offer_core()
+
+
+@emitted
+def _add(typing: Any, phase: Any, place: Any, amount: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature, args)
+        return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
+
+    return types.intp(phase, types.intp, types.intp), emit
+
+
+@emitted
+def _read(typing: Any, phase: Any, place: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(context, builder, signature, args), "acquire", 8)
+
+    return types.intp(phase, types.intp), emit
+
+
+def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
+@emitted
+def _pause(typing: Any) -> Any:
+    """Tell the core that it only waits."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if llvm.get_process_triple().startswith("x86_64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            name = "llvm.x86.sse2.pause"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@emitted
+def _offer_core(typing: Any) -> Any:
+    """Let another thread or program have the core, if one wants it."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if llvm.address_of_symbol("sched_yield"):
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), emit

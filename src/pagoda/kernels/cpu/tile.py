@@ -1,0 +1,130 @@
+"""The register tile that every product is made of.
+
+    out[row, column] = Σ a[row, g] · b[g, column]      in order of g
+
+Numbers along the summed axis come in groups of four bytes: one float32, or two bfloat16, which
+one instruction multiplies and adds where a CPU can. Both operands keep a group together, a along
+its rows and b in its columns. A sum's order is that of g however a product is cut into tiles, so a
+result's bits depend on its own row and column alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from pagoda.kernels.cpu.number import constant
+from pagoda.kernels.cpu.vector import (
+    I32,
+    LANES,
+    UNIT,
+    floats,
+    index,
+    load_vector,
+    multiply_groups,
+    spread,
+    store_vector,
+)
+
+MOST_VECTORS = 4
+"""In a row of a tile that is scored or weighed."""
+
+
+class Tile:
+    """Sums of a few rows and columns, which stay in registers while they grow."""
+
+    def __init__(self, builder: Any, paired: bool, num_rows: int, lanes: Sequence[int]) -> None:
+        """`paired`: a group is two bfloat16; `lanes`: columns in each vector of a row.
+
+        The sums begin at zero.
+        """
+        self._builder, self._paired, self._lanes = builder, paired, lanes
+        # Cells on the stack, which LLVM turns into registers.
+        self._cells = [
+            [cgutils.alloca_once_value(builder, constant(floats(n), 0.0)) for n in lanes]
+            for _ in range(num_rows)
+        ]
+
+    def add(self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None) -> None:
+        """Add the products of one group: a pointer for each row, and one for each vector of b.
+
+        `mask`, an int32, is applied to the groups of b.
+        """
+        builder = self._builder
+        groups = [
+            load_vector(builder, pointer, ir.VectorType(I32, lanes))
+            for pointer, lanes in zip(columns, self._lanes, strict=True)
+        ]
+        if mask is not None:
+            groups = [
+                builder.and_(group, spread(builder, mask, lanes))
+                for group, lanes in zip(groups, self._lanes, strict=True)
+            ]
+        for pointer, cells in zip(rows, self._cells, strict=True):
+            value = builder.load(pointer, align=2)
+            for cell, group, lanes in zip(cells, groups, self._lanes, strict=True):
+                factor = spread(builder, value, lanes)
+                total = builder.load(cell)
+                builder.store(multiply_groups(builder, self._paired, factor, group, total), cell)
+
+    def store(self, rows: Sequence[Any], first: int = 0, count: int | None = None) -> None:
+        """Write the sums, or `count` vectors of them from number `first` on.
+
+        rows: a pointer to the first of its float32 for each.
+        """
+        chosen = slice(first, None if count is None else first + count)
+        for pointer, cells in zip(rows, self._cells, strict=True):
+            column = 0
+            for cell, lanes in zip(cells[chosen], self._lanes[chosen], strict=True):
+                target = self._builder.gep(pointer, [index(column)])
+                store_vector(self._builder, self._builder.load(cell), target)
+                column += lanes
+
+
+def most_rows(num_vectors: int) -> int:
+    """Rows of the largest tile with so many vectors in a row."""
+    return max(1, UNIT.accumulators // num_vectors)
+
+
+def vector_lanes(columns: int) -> list[int]:
+    """Cut a row into vectors: as many of sixteen as fit, then halves of halves."""
+    lanes = [LANES] * (columns // LANES)
+    rest, width = columns % LANES, LANES // 2
+    while rest:
+        if rest >= width:
+            lanes.append(width)
+            rest -= width
+        width //= 2
+    return lanes
+
+
+def for_each_row_count(builder: Any, rows: Any, most: int, emit: Callable[[int], None]) -> None:
+    """Branch to the code that `emit` writes for 1 … `most` rows; others do nothing."""
+    done = builder.append_basic_block("rows.done")
+    switch = builder.switch(rows, done)
+    for count in range(1, most + 1):
+        block = builder.append_basic_block(f"rows.{count}")
+        switch.add_case(index(count), block)
+        builder.position_at_end(block)
+        emit(count)
+        builder.branch(done)
+    builder.position_at_end(done)
+
+
+def blocks_at_once(block_size: int) -> int:
+    """Blocks whose tokens are scored together."""
+    return max(1, MOST_VECTORS // len(vector_lanes(block_size)))
+
+
+def rows_scored(block_size: int) -> int:
+    """Most rows that are scored at once."""
+    num_vectors = len(vector_lanes(block_size)) * blocks_at_once(block_size)
+    return most_rows(min(MOST_VECTORS, num_vectors))
+
+
+def rows_weighed(head_dim: int) -> int:
+    """Most rows that are weighed at once."""
+    return most_rows(min(MOST_VECTORS, len(vector_lanes(head_dim))))
