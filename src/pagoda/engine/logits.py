@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,11 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pagoda.request import SamplingParams
+from pagoda.scheduling import Sequence as RunningSequence
+
+_CHOICE_STRIDE = 0x9E3779B97F4A7C15
+"""Keeps the draws of a request's choices apart (the golden ratio in 64 bits)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingRow:
-    """One sequence whose next token is wanted. The lists are only read."""
+    """One sequence whose next token is wanted. The lists are only read.
+
+    One object serves a sequence for all of its steps: `output_token_ids` may grow between them.
+    """
 
     params: SamplingParams
     seed: int
@@ -25,6 +32,30 @@ class SamplingRow:
     """Tokens chosen so far; their number is the position of the draw."""
     stop_token_ids: frozenset[int]
     """Tokens that would end the output; masked until `min_tokens` are there."""
+    changes_every_step: bool = field(init=False)
+    """There is a bias or a penalty."""
+
+    def __post_init__(self) -> None:
+        params = self.params
+        changes = (
+            bool(params.logit_bias)
+            or params.repetition_penalty != 1.0
+            or params.presence_penalty != 0.0
+            or params.frequency_penalty != 0.0
+        )
+        object.__setattr__(self, "changes_every_step", changes)
+
+    @classmethod
+    def of(cls, sequence: RunningSequence) -> SamplingRow:
+        """The row of a sequence, now and in every later step."""
+        request = sequence.request
+        return cls(
+            params=request.sampling,
+            seed=(request.seed + sequence.index * _CHOICE_STRIDE) % 2**64,
+            prompt_token_ids=request.prompt_token_ids,
+            output_token_ids=sequence.output_token_ids,
+            stop_token_ids=request.stop_token_ids,
+        )
 
     @property
     def awaits_min_tokens(self) -> bool:
@@ -32,14 +63,7 @@ class SamplingRow:
 
     @property
     def changes_logits(self) -> bool:
-        params = self.params
-        return (
-            bool(params.logit_bias)
-            or self.awaits_min_tokens
-            or params.repetition_penalty != 1.0
-            or params.presence_penalty != 0.0
-            or params.frequency_penalty != 0.0
-        )
+        return self.changes_every_step or self.awaits_min_tokens
 
 
 def changed_logits(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:

@@ -13,7 +13,7 @@ preempted. Rows are grouped by how much of the vocabulary has to be looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,8 +51,7 @@ Chooser = Callable[[Tensor, Sequence[SamplingParams], Tensor], list[int]]
 """Token ids from changed logits [rows, vocab], parameters and uniform numbers [rows]."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """The token chosen for one row."""
 
     token_id: int
