@@ -13,8 +13,8 @@ that returns prepared logits at once. So what is timed is everything of a step b
     collect    the rest: text, outputs, and the step's own lines
 
 `--stream` asks for outputs after every step, as a server's callers do; otherwise for the last
-alone, as `LLM.generate` does. Each figure is the median step of the best repetition. Prints a table, then
-one JSON line.
+alone, as `LLM.generate` does. Each figure is the median step of the best repetition. Prints a
+table, then one JSON line.
 """
 
 from __future__ import annotations

@@ -117,20 +117,30 @@ def _survey_kernel(fingerprint: int) -> Callable[..., None]:
 # ---- the order of ids ------------------------------------------------------------------------
 
 
-@njit(fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
-def _chunk_weight(values: Array, largest: np.float32, scale: np.float32) -> np.float32:
-    total = np.float32(0.0)
+@njit(error_model="numpy")
+def _weigh(values: Array, largest: np.float32, scale: np.float32, out: Array) -> None:
     for i in range(values.shape[0]):
-        total += exp2((values[i] - largest) * scale)
+        out[i] = exp2((values[i] - largest) * scale)
+
+
+@njit(fastmath={"nsz", "reassoc"}, error_model="numpy")
+def _sum(weights: Array) -> np.float32:
+    # Apart from `_weigh`: sums in any order would undo the rounding that exp2 lives on.
+    total = np.float32(0.0)
+    for i in range(weights.shape[0]):
+        total += weights[i]
     return total
 
 
 @njit(error_model="numpy")
-def _chunk_weights(row: Array, largest: np.float32, scale: np.float32, out: Array) -> float:
-    """The weight of every chunk, float64, and of the whole row."""
+def _weigh_chunks(row: Array, largest: np.float32, scale: np.float32, out: Array) -> float:
+    """Write the weight of every chunk, float64; returns that of the whole row."""
+    own = np.empty(CHUNK, np.float32)
     total = 0.0
     for chunk in range(out.shape[0]):
-        out[chunk] = _chunk_weight(row[chunk * CHUNK : (chunk + 1) * CHUNK], largest, scale)
+        values = row[chunk * CHUNK : (chunk + 1) * CHUNK]
+        _weigh(values, largest, scale, own)
+        out[chunk] = _sum(own[: values.shape[0]])
         total += out[chunk]
     return total
 
@@ -138,12 +148,12 @@ def _chunk_weights(row: Array, largest: np.float32, scale: np.float32, out: Arra
 @njit(error_model="numpy")
 def _draw_by_id(row: Array, largest: np.float32, scale: np.float32, uniform: float) -> int:
     weights = np.empty((row.shape[0] + CHUNK - 1) // CHUNK)
-    target = uniform * _chunk_weights(row, largest, scale, weights)
+    target = uniform * _weigh_chunks(row, largest, scale, weights)
     before, chunk = 0.0, 0
     while chunk < weights.shape[0] - 1 and before + weights[chunk] <= target:
         before += weights[chunk]
         chunk += 1
-    while weights[chunk] == 0.0:  # nothing to draw behind the last sum
+    while weights[chunk] == 0.0:  # the target was the very end, and no weight follows
         chunk -= 1
     # The chunk's sum was rounded in another order, so the target may lie a hair beyond its end.
     drawn = chunk * CHUNK
@@ -164,13 +174,23 @@ def _draw_by_id(row: Array, largest: np.float32, scale: np.float32, uniform: flo
 def _ticket(bits: np.int32, token_id: int) -> int:
     """Tickets ascend in the order of ranks; the lower half is the id. Zeros of both signs tie."""
     key = _key(np.int32(0) if bits == _SIGN else bits)
-    return ((np.int64(_REST) - np.int64(key)) << 32) | token_id
+    return (~np.int64(key) << 32) | token_id
+
+
+@njit(error_model="numpy")
+def _rank(row: Array, ids: Array) -> None:
+    """Bring some ids, int64, into the order of ranks."""
+    bits = row.view(np.int32)
+    for i in range(ids.shape[0]):
+        ids[i] = _ticket(bits[ids[i]], ids[i])
+    ids.sort()
+    for i in range(ids.shape[0]):
+        ids[i] &= np.int64(_REST)
 
 
 @njit(error_model="numpy")
 def _gather(row: Array, maxima: Array, floor: float, out: Array) -> int:
-    """Write the tickets of all values from `floor` on; how many, or more than `out` holds."""
-    bits = row.view(np.int32)
+    """Write the ids of all values from `floor` on; how many, or more than `out` holds."""
     count = 0
     for chunk in range(maxima.shape[0]):
         if maxima[chunk] >= floor:
@@ -178,7 +198,7 @@ def _gather(row: Array, maxima: Array, floor: float, out: Array) -> int:
                 if row[i] >= floor:
                     if count == out.shape[0]:
                         return count + 1
-                    out[count] = _ticket(bits[i], i)
+                    out[count] = i
                     count += 1
     return count
 
@@ -188,16 +208,18 @@ def _floor(
     maxima: Array, largest: np.float32, scale: np.float32, top_k: int, min_p: np.float32
 ) -> float:
     """A value with the candidates above it: all that top_k or min_p keep, or a likely nucleus."""
+    by_min_p = -np.inf
     if min_p > np.float32(0.0):
-        octaves = np.log2(np.float64(min_p)) - 1e-3
+        octaves = np.log2(np.float64(min_p)) - 1e-3  # a little more than it keeps
         by_min_p = np.float64(largest) + octaves / np.float64(scale)
-    else:
-        by_min_p = -np.inf
-    rank = top_k if 0 < top_k <= maxima.shape[0] else min(NUM_CANDIDATES, maxima.shape[0])
-    if by_min_p > -np.inf and not 0 < top_k <= maxima.shape[0]:
+    rank = min(NUM_CANDIDATES, maxima.shape[0])
+    if 0 < top_k <= maxima.shape[0]:
+        rank = top_k
+    elif min_p > np.float32(0.0):
         return by_min_p
-    descending = np.sort(-maxima)
-    return max(np.float64(-descending[rank - 1]), by_min_p)
+    chunks = np.arange(maxima.shape[0])
+    _rank(maxima, chunks)
+    return max(np.float64(maxima[chunks[rank - 1]]), by_min_p)
 
 
 @njit(error_model="numpy")
@@ -206,34 +228,38 @@ def _draw_candidate(
     top_k: int, top_p: float, min_p: np.float32, uniform: float,
 ) -> tuple[bool, int]:  # fmt: skip
     """Whether the candidates are enough to tell, and the token if so."""
-    tickets = np.empty(min(_MOST_CANDIDATES, row.shape[0]), np.int64)
-    count = _gather(row, maxima, _floor(maxima, largest, scale, top_k, min_p), tickets)
-    if count > tickets.shape[0]:
+    room = np.empty(min(_MOST_CANDIDATES, row.shape[0]), np.int64)
+    count = _gather(row, maxima, _floor(maxima, largest, scale, top_k, min_p), room)
+    if count > room.shape[0]:
         return False, 0
-    ranked = np.sort(tickets[:count])
+    ranked = room[:count]
+    _rank(row, ranked)
     cumulative = np.empty(count)
     mass, kept = 0.0, 0
     most = min(count, top_k) if top_k > 0 else count
     for rank in range(most):
-        weight = exp2((row[ranked[rank] & _REST] - largest) * scale)
+        weight = exp2((row[ranked[rank]] - largest) * scale)
         if weight < min_p:
             break
         mass += weight
         cumulative[rank] = mass
         kept += 1
     limited = count == row.shape[0] or min_p > np.float32(0.0) or 0 < top_k <= count
-    if top_p < 1.0 or not limited:
-        if not limited:
-            weights = np.empty(maxima.shape[0])
-            limit = top_p * _chunk_weights(row, largest, scale, weights)
-            if mass < limit:
-                return False, 0
-        else:
-            limit = top_p * mass
-        # A token stays while those before it hold less than the limit.
-        kept = min(kept, np.searchsorted(cumulative[:kept], limit) + 1)
-    target = uniform * cumulative[kept - 1]
-    return True, ranked[np.searchsorted(cumulative[:kept], target, side="right")] & _REST
+    whole = mass
+    if not limited:
+        if top_k > 0:  # the mass of so many tokens is not known
+            return False, 0
+        whole = _weigh_chunks(row, largest, scale, np.empty(maxima.shape[0]))
+        if mass < top_p * whole:
+            return False, 0
+    # A token stays while those before it hold less than the limit.
+    last = 0
+    while last < kept - 1 and cumulative[last] < top_p * whole:
+        last += 1
+    drawn = 0
+    while drawn < last and cumulative[drawn] <= uniform * cumulative[last]:
+        drawn += 1
+    return True, ranked[drawn]
 
 
 # ---- the order of ranks, by classes ----------------------------------------------------------
@@ -244,9 +270,9 @@ def _classify(
     row: Array, largest: np.float32, scale: np.float32, classes: Array, own: Array
 ) -> None:
     """Write each token's class, int32, and its own weight, float32."""
+    _weigh(row, largest, scale, own)
     for i in range(row.shape[0]):
         octaves = (largest - row[i]) * scale
-        own[i] = exp2(-octaves)
         classes[i] = np.int32(min(octaves, _LAST_OCTAVE) * _CLASSES_PER_OCTAVE)
 
 
@@ -296,17 +322,6 @@ def _members(classes: Array, wanted: int, count: int) -> Array:
             members[num] = i
             num += 1
     return members
-
-
-@njit(error_model="numpy")
-def _rank(row: Array, members: Array) -> None:
-    """Bring ids into the order of ranks."""
-    bits = row.view(np.int32)
-    for i in range(members.shape[0]):
-        members[i] = _ticket(bits[members[i]], members[i])
-    members.sort()
-    for i in range(members.shape[0]):
-        members[i] &= np.int64(_REST)
 
 
 @njit(error_model="numpy")
@@ -376,9 +391,14 @@ def _draw_row(
     row: Array, maxima: Array, temperature: np.float32,
     top_k: int, top_p: float, min_p: np.float32, uniform: float,
 ) -> int:  # fmt: skip
-    largest, scale = maxima.max(), LOG2_E / temperature
+    first = _first_largest(row, maxima)
+    largest, scale = row[first], LOG2_E / temperature
+    if not np.isfinite(largest):
+        return first
     if top_k == 0 and top_p == 1.0 and min_p == np.float32(0.0):
         return _draw_by_id(row, largest, scale, uniform)
+    if top_k >= row.shape[0]:  # keeps all, but the order is that of ranks
+        top_k = 0
     resolved, drawn = _draw_candidate(row, maxima, largest, scale, top_k, top_p, min_p, uniform)
     if resolved:
         return drawn
@@ -388,29 +408,33 @@ def _draw_row(
 def _draw_kernel(fingerprint: int) -> Callable[..., None]:
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
     def draw(
-        ids: Array, logits: Array, maxima: Array, temperature: Array,
+        ids: Array, rows: Array, logits: Array, maxima: Array, temperature: Array,
         top_k: Array, top_p: Array, min_p: Array, uniform: Array,
     ) -> None:  # fmt: skip
-        """Write to ids: [rows] int64 a token of each row of `logits` [rows, vocab] float32.
+        """Write to ids[rows] a token of each of these rows of `logits` [any, vocab] float32.
 
-        maxima: as `survey` wrote them for these rows, which are sound; temperature: [rows] float32
-        above 0; top_k: [rows] int64, 0 keeps all; top_p: [rows] float64; min_p: [rows] float32;
-        uniform: [rows] float64 in [0, 1). A token stays while its weight is at least `min_p` of
-        the largest, its rank below `top_k`, and while those before it hold less than `top_p` of
-        what the other two leave. A weight of 0 is never drawn.
+        ids: [any] int64; rows: [num_rows] int64; maxima: what `survey` wrote for `logits`;
+        temperature: [num_rows] float32 above 0; top_k: [num_rows] int64, 0 keeps all; top_p:
+        [num_rows] float64; min_p: [num_rows] float32; uniform: [num_rows] float64 in [0, 1).
+
+        A token stays while its weight is at least `min_p` of the largest, its rank below `top_k`,
+        and while those before it hold less than `top_p` of what the other two leave. A weight of
+        0 is never drawn. A row that is not sound gets the id of its largest.
         """
         _ = fingerprint
-        if logits.shape[0] < _SERIAL_ROWS:
-            for row in range(logits.shape[0]):
+        if rows.shape[0] < _SERIAL_ROWS:
+            for i in range(rows.shape[0]):
+                row = rows[i]
                 ids[row] = _draw_row(
-                    logits[row], maxima[row], temperature[row], top_k[row], top_p[row], min_p[row],
-                    uniform[row],
+                    logits[row], maxima[row], temperature[i], top_k[i], top_p[i], min_p[i],
+                    uniform[i],
                 )  # fmt: skip
         else:
-            for row in prange(logits.shape[0]):
+            for i in prange(rows.shape[0]):
+                row = rows[i]
                 ids[row] = _draw_row(
-                    logits[row], maxima[row], temperature[row], top_k[row], top_p[row], min_p[row],
-                    uniform[row],
+                    logits[row], maxima[row], temperature[i], top_k[i], top_p[i], min_p[i],
+                    uniform[i],
                 )  # fmt: skip
 
     return draw
