@@ -35,7 +35,7 @@ class BlockTable:
     Only `CacheManager` changes a table; everyone else reads it.
     """
 
-    __slots__ = ("_snapshot", "block_ids", "keys", "num_committed", "root")
+    __slots__ = ("_snapshot", "block_ids", "keys", "num_committed", "num_shared", "root")
 
     def __init__(self, root: bytes) -> None:
         self.root = root
@@ -45,6 +45,8 @@ class BlockTable:
         """Keys of the full blocks of the tokens seen so far; tokens are only ever appended."""
         self.num_committed = 0
         """Leading blocks that are full and have been published (or whose content already was)."""
+        self.num_shared = 0
+        """Leading blocks that others may see; whatever is behind them is the table's alone."""
         self._snapshot: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
@@ -64,6 +66,7 @@ class BlockTable:
         """No blocks; the keys stay, as the tokens do."""
         self.block_ids = array("i")
         self.num_committed = 0
+        self.num_shared = 0
         self._snapshot = None
 
     def snapshot(self) -> NDArray[np.int32]:

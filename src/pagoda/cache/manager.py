@@ -149,7 +149,7 @@ class CacheManager:
         for block_id in match.block_ids:
             self._pool.acquire(block_id)
         table.extend(match.block_ids)
-        table.num_committed = len(match.block_ids)
+        table.num_committed = table.num_shared = len(match.block_ids)
         self._tables.add(table)
         if not self.enable_prefix_caching:
             return
@@ -177,9 +177,10 @@ class CacheManager:
         reading every source before writing a target. None says that too few blocks are free, and
         that nothing has changed.
         """
+        size = self.block_size
+        if stop <= len(table.block_ids) * size and start >= table.num_shared * size:
+            return ()  # nearly always while a sequence decodes
         num_new, unwritable = self._num_new(table, stop), self._unwritable(table, start, stop)
-        if num_new == 0 and not unwritable:  # nearly always while a sequence decodes
-            return ()
         if num_new + len(unwritable) > self._pool.num_free:
             return None
         copies = tuple(self._make_private(table, index) for index in unwritable)
@@ -199,6 +200,7 @@ class CacheManager:
             if self._index.insert(keys[index], table.block_ids[index]):
                 self._counts.commits += 1
         table.num_committed = num_full
+        table.num_shared = max(table.num_shared, num_full)
 
     def fork(self, table: BlockTable, num_tokens: int) -> BlockTable:
         """A second table over the blocks of the first `num_tokens` tokens.
@@ -209,6 +211,8 @@ class CacheManager:
         child.keys = table.keys[: num_tokens // self.block_size]
         child.extend(table.block_ids[: num_blocks_for(num_tokens, self.block_size)])
         child.num_committed = min(table.num_committed, len(child.keys))
+        child.num_shared = len(child.block_ids)
+        table.num_shared = max(table.num_shared, child.num_shared)
         for block_id in child.block_ids:
             self._pool.acquire(block_id)
         self._tables.add(child)
@@ -262,6 +266,10 @@ class CacheManager:
         _require(self._in_flight.owners() <= self._tables, "a block is awaited from nobody")
         for table in self._tables:
             _check_table(table, published)
+            _require(
+                all(holders[block_id] == 1 for block_id in table.block_ids[table.num_shared :]),
+                "a block that others hold is taken for a table's own",
+            )
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -326,4 +334,8 @@ def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
         _require(
             found is None or index <= table.num_committed,
             f"block {block_id} is published before it is full",
+        )
+        _require(
+            found is None or index < table.num_shared,
+            f"block {block_id} is published and taken for a table's own",
         )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 
 from pagoda.cache import CacheManager, PrefixMatch, num_blocks_for
 from pagoda.cache.manager import NO_MATCH
@@ -159,9 +160,10 @@ class Scheduler:
             sequence = self._sequences.get(scheduled.sequence_id)
             if sequence is None:  # aborted while the step ran
                 continue
-            self._num_computed_tokens += scheduled.num_scheduled_tokens
-            sequence.num_computed_tokens = scheduled.stop
-            self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
+            stop = scheduled.stop
+            self._num_computed_tokens += stop - scheduled.start
+            sequence.num_computed_tokens = stop
+            self.cache.commit(sequence.table, sequence.token_ids, stop)
             if scheduled.samples:
                 if sequence.num_output_tokens == 0:
                     self._fork_choices(sequence)
@@ -173,8 +175,11 @@ class Scheduler:
     # ---- inside: running ---------------------------------------------------------------------
 
     def _continue_running(self, draft: Draft) -> None:
-        running = sorted(self._running, key=lambda sequence: sequence.num_uncomputed_tokens > 1)
-        for sequence in running:
+        short: list[Sequence] = []
+        long: list[Sequence] = []
+        for sequence in self._running:
+            (long if sequence.num_uncomputed_tokens > 1 else short).append(sequence)
+        for sequence in chain(short, long):
             if draft.budget == 0:
                 break
             if sequence.status is Status.RUNNING:
@@ -298,16 +303,12 @@ class Scheduler:
 
 
 def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
+    token_ids = tuple(sequence.token_ids[start:stop])
+    block_ids = sequence.table.snapshot()
     samples = stop == len(sequence.token_ids)
+    num_logit_rows = 1 if samples else 0
     if sequence.wants_prompt_logprobs and start < sequence.num_prompt_tokens:
         num_logit_rows = stop - start
-    else:
-        num_logit_rows = 1 if samples else 0
     return ScheduledSequence(
-        sequence_id=sequence.sequence_id,
-        start=start,
-        token_ids=tuple(sequence.token_ids[start:stop]),
-        block_ids=sequence.table.snapshot(),
-        num_logit_rows=num_logit_rows,
-        samples=samples,
+        sequence.sequence_id, start, token_ids, block_ids, num_logit_rows, samples
     )
