@@ -12,6 +12,24 @@ def scheduled(number: int, start: int, tokens: list[int], blocks: list[int], row
     return ScheduledSequence(number, start, tuple(tokens), block_ids, rows, rows > 0)
 
 
+def table(*block_ids: int):
+    return np.array(block_ids, dtype=np.int32)
+
+
+def test_padded_tables_follow_their_tables() -> None:
+    padded = PaddedTables()
+    first, second = table(3, 1), table(7)
+    before = padded.of([first, second])
+    assert before.tolist() == [[3, 1], [7, 0]]
+    assert padded.of([first, second]) is before
+    assert padded.of([first, table(8, 9)]).tolist() == [[3, 1], [8, 9]]
+    assert padded.of([first, second]).tolist() == [[3, 1], [7, 0]]
+    assert padded.of([second, first]).tolist() == [[7, 0], [3, 1]]
+    assert padded.of([second]).tolist() == [[7]]
+    assert padded.of([second, table(1, 2, 3)]).tolist() == [[7, 0, 0], [1, 2, 3]]
+    assert padded.of([]).shape == (0, 0)
+
+
 def test_a_plan_becomes_flat_arrays() -> None:
     plan = StepPlan(
         sequences=(

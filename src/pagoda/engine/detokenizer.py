@@ -110,6 +110,9 @@ class Detokenizer:
             # A replacement character here stands for the prompt's bytes, not for the output's.
             self._prompt_is_unfinished = False
             text = text.removeprefix(_REPLACEMENT)
+        if not self._has_stops:
+            self._release(text)
+            return
         match = self._stops.feed(text, may_stop=self._num_tokens > self._min_tokens)
         held = self._held + text
         if match is None:

@@ -26,8 +26,10 @@ from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import LOG2_E, exp2
 
 CHUNK = 256
-NUM_CANDIDATES = 64
-"""Of so many chunks the largest values are certainly among a nucleus's first candidates."""
+"""Logits of which the largest is kept: small enough for top_k = 50 to need a few chunks only."""
+
+# A nucleus is first sought among what is at least the largest of the 64th best chunk.
+_NUCLEUS_CHUNKS = 64
 _MOST_CANDIDATES = 1024
 
 # Below this many rows a second thread costs more to wake than it saves.
@@ -37,6 +39,7 @@ _SERIAL_ROWS = 3
 _NUM_CLASSES = 4096
 _CLASSES_PER_OCTAVE = np.float32(32.0)
 _LAST_OCTAVE = np.float32(127.9)
+# Members of a class that are sorted; more are divided into as many classes again.
 _FEW = 512
 
 # Floats as whole numbers in the order of their values, both kinds of NaN above plus infinity.
@@ -76,7 +79,7 @@ def _survey_row(bits: Array, maxima: Array) -> bool:
         key = _largest_key(bits[chunk * CHUNK : (chunk + 1) * CHUNK])
         maxima[chunk] = _bits(key)
         largest = max(largest, key)
-    return _MINUS_INFINITY_KEY < largest < _INFINITY_KEY
+    return bool(_MINUS_INFINITY_KEY < largest < _INFINITY_KEY)
 
 
 @njit(error_model="numpy")
@@ -174,7 +177,7 @@ def _draw_by_id(row: Array, largest: np.float32, scale: np.float32, uniform: flo
 def _ticket(bits: np.int32, token_id: int) -> int:
     """Tickets ascend in the order of ranks; the lower half is the id. Zeros of both signs tie."""
     key = _key(np.int32(0) if bits == _SIGN else bits)
-    return (~np.int64(key) << 32) | token_id
+    return int(~np.int64(key) << 32) | token_id
 
 
 @njit(error_model="numpy")
@@ -212,7 +215,7 @@ def _floor(
     if min_p > np.float32(0.0):
         octaves = np.log2(np.float64(min_p)) - 1e-3  # a little more than it keeps
         by_min_p = np.float64(largest) + octaves / np.float64(scale)
-    rank = min(NUM_CANDIDATES, maxima.shape[0])
+    rank = min(_NUCLEUS_CHUNKS, maxima.shape[0])
     if 0 < top_k <= maxima.shape[0]:
         rank = top_k
     elif min_p > np.float32(0.0):
@@ -392,8 +395,11 @@ def _draw_row(
     top_k: int, top_p: float, min_p: np.float32, uniform: float,
 ) -> int:  # fmt: skip
     first = _first_largest(row, maxima)
+    for maximum in maxima:
+        if not maximum < np.inf:  # NaN as well
+            return first
     largest, scale = row[first], LOG2_E / temperature
-    if not np.isfinite(largest):
+    if largest == -np.inf:
         return first
     if top_k == 0 and top_p == 1.0 and min_p == np.float32(0.0):
         return _draw_by_id(row, largest, scale, uniform)
