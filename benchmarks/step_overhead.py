@@ -1,7 +1,7 @@
 """What a decode step costs beside the forward pass: microseconds by part.
 
     python benchmarks/step_overhead.py [--sequences 1 16 256] [--steps 200] [--repeat 5] [--stream]
-        [--sampling greedy|temperature|top_k|top_p|min_p] [--threads N]
+        [--sampling NAME] [--threads N]
 
 The engine is the real one, with the default model's tokenizer; in the executor's place stands one
 that returns prepared logits at once. So what is timed is everything of a step but the model:
@@ -52,6 +52,7 @@ SAMPLING: dict[str, dict[str, Any]] = {
     "top_k": {"top_k": 50},
     "top_p": {"top_p": 0.95},
     "min_p": {"min_p": 0.05},
+    "wide_top_p": {"top_p": 0.95, "temperature": 3.0},
 }
 
 

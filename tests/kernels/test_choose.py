@@ -10,7 +10,7 @@ import pytest
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.choose import CHUNK, draw, survey
+from pagoda.kernels.cpu.choose import choose, choose_largest
 
 WIDTHS = (1, 2, 15, 16, 17, 255, 256, 257, 1000, 5001, 20_000)
 TOLERANCE = 1e-5
@@ -54,23 +54,30 @@ def logits_of(kind: str, rows: int, width: int, seed: int = 0) -> Array:
 KINDS = ("plain", "ties", "equal", "two values", "peaked", "impossible", "far apart")
 
 
-def surveyed(logits: Array) -> tuple[Array, Array, Array]:
-    ids = np.empty(len(logits), np.int64)
-    sound = np.empty(len(logits), np.bool_)
-    maxima = np.empty((len(logits), -(-logits.shape[1] // CHUNK)), np.float32)
-    survey(ids, sound, maxima, logits)
-    return ids, sound, maxima
+def largest(logits: Array) -> tuple[Array, Array]:
+    ids, sound = np.empty(len(logits), np.int64), np.empty(len(logits), np.bool_)
+    choose_largest(ids, sound, logits)
+    return ids, sound
+
+
+def chosen(
+    logits: Array, temperature: float | Array, filters: tuple, uniform: Array
+) -> tuple[Array, Array]:
+    count = len(logits)
+    ids, sound = np.empty(count, np.int64), np.empty(count, np.bool_)
+    temperature, top_k, top_p, min_p = np.broadcast_arrays(temperature, *filters, np.empty(count))[
+        :4
+    ]
+    choose(
+        ids, sound, logits, temperature.astype(np.float32), top_k.astype(np.int64),
+        top_p.astype(np.float64), min_p.astype(np.float32), uniform,
+    )  # fmt: skip
+    return ids, sound
 
 
 def drawn(logits: Array, temperature: float, filters: tuple, uniform: Array) -> Array:
-    ids, sound, maxima = surveyed(logits)
+    ids, sound = chosen(logits, temperature, filters, uniform)
     assert sound.all()
-    count = len(logits)
-    top_k, top_p, min_p = filters
-    draw(
-        ids, np.arange(count), logits, maxima, np.full(count, temperature, np.float32),
-        np.full(count, top_k), np.full(count, top_p), np.full(count, min_p, np.float32), uniform,
-    )  # fmt: skip
     return ids
 
 
@@ -79,20 +86,18 @@ def drawn(logits: Array, temperature: float, filters: tuple, uniform: Array) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_largest_is_found_and_of_equals_the_lowest(kind: str, width: int, rows: int):
     logits = logits_of(kind, rows, width, seed=width)
-    ids, sound, maxima = surveyed(logits)
+    ids, sound = largest(logits)
     assert sound.all()
     assert ids.tolist() == [int(np.argmax(row)) for row in logits]
-    for row, chunks in zip(logits, maxima, strict=True):
-        parts = [row[start : start + CHUNK] for start in range(0, width, CHUNK)]
-        assert chunks.tolist() == [part.max() for part in parts]
+    assert drawn(logits, 0.0, FILTERS["all"], np.full(rows, 0.9)).tolist() == ids.tolist()
 
 
 def test_zeros_of_both_signs_are_equal():
     row = np.full((1, 600), -1.0, np.float32)
     row[0, [300, 310]] = -0.0, 0.0
-    assert surveyed(row)[0] == 300
-    chosen = drawn(row.repeat(4, 0), 0.01, (2, 1.0, 0.0), np.array([0.0, 0.4, 0.6, 0.9]))
-    assert chosen.tolist() == [300, 300, 310, 310]
+    assert largest(row)[0] == 300
+    ids = drawn(row.repeat(4, 0), 0.01, (2, 1.0, 0.0), np.array([0.0, 0.4, 0.6, 0.9]))
+    assert ids.tolist() == [300, 300, 310, 310]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -102,22 +107,25 @@ def test_broken_rows_are_told(width: int, broken: float):
         logits = logits_of("plain", 5, width)
         logits[[1, 3], position] = np.copysign(np.float32(broken), np.float32(broken))
         logits[4] = -np.inf
-        _, sound, _ = surveyed(logits)
-        assert sound.tolist() == [reference.is_sound(row) for row in logits]
-        assert sound.tolist() == [True, False, True, False, False]
+        for filters in FILTERS.values():
+            ids, sound = chosen(logits, 1.0, filters, np.full(5, 0.5))
+            assert sound.tolist() == [reference.is_sound(row) for row in logits]
+            assert sound.tolist() == [True, False, True, False, False]
+            assert ((ids >= 0) & (ids < width)).all()
+        assert largest(logits)[1].tolist() == sound.tolist()
 
 
 def test_every_kind_of_nan_is_told():
     for bits in (0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0xFF800001, 0xFFC00000, 0xFFFFFFFF):
         logits = logits_of("plain", 1, 300)
         logits.view(np.uint32)[0, 271] = bits
-        assert not surveyed(logits)[1]
+        assert not largest(logits)[1]
 
 
 def test_the_largest_and_the_smallest_numbers_are_sound():
-    largest = np.finfo(np.float32).max
-    for value in (largest, -largest, np.float32(1e-45), np.float32(0.0)):
-        assert surveyed(np.full((1, 300), value, np.float32))[1]
+    most = np.finfo(np.float32).max
+    for value in (most, -most, np.float32(1e-45), np.float32(0.0)):
+        assert largest(np.full((1, 300), value, np.float32))[1]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -150,30 +158,13 @@ def test_a_row_draws_the_same_alone_and_among_others(name: str):
     assert together.tolist() == alone
 
 
-def test_only_the_rows_asked_for_are_drawn():
-    logits = logits_of("plain", 5, 300)
-    ids, _, maxima = surveyed(logits)
-    before = ids.copy()
-    one = np.ones(2)
-    draw(
-        ids, np.array([3, 1]), logits, maxima, one.astype(np.float32), np.zeros(2, np.int64), one,
-        np.zeros(2, np.float32), np.array([0.2, 0.9]),
-    )  # fmt: skip
-    assert ids[[0, 2, 4]].tolist() == before[[0, 2, 4]].tolist()
-    expected = drawn(logits[[3, 1]], 1.0, FILTERS["none"], np.array([0.2, 0.9]))
-    assert ids[[3, 1]].tolist() == expected.tolist()
-
-
-def test_a_row_that_is_not_sound_is_left_as_it_is():
-    logits = np.full((2, 300), -np.inf, np.float32)
-    logits[1, 7] = np.nan
-    ids, _, maxima = surveyed(logits)
-    two = np.ones(2)
-    draw(
-        ids, np.arange(2), logits, maxima, two.astype(np.float32), np.zeros(2, np.int64), two * 0.5,
-        np.zeros(2, np.float32), two * 0.5,
-    )  # fmt: skip
-    assert ((ids >= 0) & (ids < 300)).all()
+def test_greedy_rows_among_drawn_ones():
+    logits = logits_of("plain", 6, 5001)
+    uniform = np.random.default_rng(1).random(6)
+    temperature = np.array([0, 1, 0, 1, 0, 1])
+    ids, _ = chosen(logits, temperature, FILTERS["top_p high"], uniform)
+    every = drawn(logits, 1.0, FILTERS["top_p high"], uniform)
+    assert ids.tolist() == np.where(temperature == 0, largest(logits)[0], every).tolist()
 
 
 def test_the_number_of_threads_does_not_show():

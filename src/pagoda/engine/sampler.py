@@ -24,7 +24,7 @@ from pagoda.engine.logprobs import token_logprobs
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.uniforms import uniforms
 from pagoda.errors import EngineError
-from pagoda.kernels.cpu.choose import CHUNK, draw, survey
+from pagoda.kernels.cpu.choose import choose, choose_largest
 from pagoda.request import SamplingParams
 
 __all__ = ["LogitsError", "SampledToken", "SamplingRow", "sample", "token_logprobs", "warm_up"]
@@ -53,69 +53,49 @@ def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
     if not rows:
         return []
     values = np.ascontiguousarray(logits.numpy())
-    found = Survey(values)
-    found.refuse_broken()
     changing = [index for index, row in enumerate(rows) if row.changes_logits]
-    _draw(found, rows, without=frozenset(changing))
+    ids, sound = _choose(values, rows, undrawn=frozenset(changing))
+    if not sound.all():
+        broken = np.flatnonzero(~sound).tolist()
+        raise LogitsError(f"the model's logits are not finite in rows {broken}")
     for tile in _tiles(changing, values.shape[1]):
         tile_values, tile_rows = values[tile], [rows[index] for index in tile]
         change_logits(tile_values, tile_rows)
-        changed = Survey(tile_values)
-        _draw(changed, tile_rows)
-        found.ids[tile] = changed.ids
-    token_ids = found.ids.tolist()
+        ids[tile], _ = _choose(tile_values, tile_rows)
+    token_ids = ids.tolist()
     logprobs = _wanted_logprobs(logits, rows, token_ids)
     return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
 
 
 def warm_up() -> None:
     """Compile the loops, or load them from disk: seconds the first time on a machine."""
-    row = SamplingRow(SamplingParams(top_p=0.5), 0, (), (), frozenset())
-    _draw(Survey(np.zeros((1, CHUNK), np.float32)), [row])
+    for temperature in (0.0, 1.0):
+        row = SamplingRow(SamplingParams(temperature=temperature), 0, (), (), frozenset())
+        _choose(np.zeros((1, 1), np.float32), [row])
 
 
-class Survey:
-    """What one reading of `logits` [rows, vocab] tells."""
-
-    def __init__(self, logits: NDArray[np.float32]) -> None:
-        num_rows, vocab_size = logits.shape
-        self.logits = logits
-        self.ids = np.empty(num_rows, np.int64)
-        """[rows], of the largest; those of rows that draw are replaced."""
-        self.maxima = np.empty((num_rows, -(-vocab_size // CHUNK)), np.float32)
-        """[rows, chunks], the largest of each chunk."""
-        self._sound = np.empty(num_rows, np.bool_)
-        survey(self.ids, self._sound, self.maxima, logits)
-
-    def refuse_broken(self) -> None:
-        """Raises `LogitsError` naming the rows that nothing can be chosen from."""
-        if not self._sound.all():
-            rows = np.flatnonzero(~self._sound).tolist()
-            raise LogitsError(f"the model's logits are not finite in rows {rows}")
-
-
-def _draw(
-    found: Survey, rows: Sequence[SamplingRow], without: frozenset[int] = frozenset()
-) -> None:
-    """Replace the ids of rows that are not greedy by draws."""
-    drawing = [
-        index for index, row in enumerate(rows) if not row.is_greedy and index not in without
-    ]
-    if not drawing:
-        return
-    drawn = [rows[index] for index in drawing]
-    params = [row.params for row in drawn]
-    draw(
-        found.ids,
-        np.array(drawing, np.int64),
-        found.logits,
-        found.maxima,
-        np.array([p.temperature for p in params], np.float32),
+def _choose(
+    logits: NDArray[np.float32], rows: Sequence[SamplingRow], undrawn: frozenset[int] = frozenset()
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Token ids [rows], and which rows are sound [rows]; `undrawn` ones get their largest."""
+    ids, sound = np.empty(len(rows), np.int64), np.empty(len(rows), np.bool_)
+    drawn = [not row.is_greedy and index not in undrawn for index, row in enumerate(rows)]
+    if not any(drawn):
+        choose_largest(ids, sound, logits)
+        return ids, sound
+    params = [row.params for row in rows]
+    temperatures = [p.temperature if draws else 0.0 for p, draws in zip(params, drawn, strict=True)]
+    choose(
+        ids,
+        sound,
+        logits,
+        np.array(temperatures, np.float32),
         np.array([max(p.top_k, 0) for p in params], np.int64),
         np.array([p.top_p for p in params], np.float64),
         np.array([p.min_p for p in params], np.float32),
-        uniforms([row.seed for row in drawn], [len(row.output_token_ids) for row in drawn]),
+        uniforms([row.seed for row in rows], [len(row.output_token_ids) for row in rows]),
     )
+    return ids, sound
 
 
 def _tiles(indices: list[int], vocab_size: int) -> Iterator[list[int]]:

@@ -72,14 +72,16 @@ def _largest_key(bits: Array) -> np.int32:
 
 
 @njit(error_model="numpy")
-def _survey_row(bits: Array, maxima: Array) -> bool:
-    """Write the bits of each chunk's largest value; says whether the row is sound."""
+def _survey(row: Array) -> tuple[bool, Array]:
+    """Whether the row is sound, and the largest value of each chunk."""
+    bits = row.view(np.int32)
+    maxima = np.empty((row.shape[0] + CHUNK - 1) // CHUNK, np.int32)
     largest = _MINUS_INFINITY_KEY
     for chunk in range(maxima.shape[0]):
         key = _largest_key(bits[chunk * CHUNK : (chunk + 1) * CHUNK])
         maxima[chunk] = _bits(key)
         largest = max(largest, key)
-    return bool(_MINUS_INFINITY_KEY < largest < _INFINITY_KEY)
+    return bool(_MINUS_INFINITY_KEY < largest < _INFINITY_KEY), maxima.view(np.float32)
 
 
 @njit(error_model="numpy")
@@ -92,29 +94,6 @@ def _first_largest(row: Array, maxima: Array) -> int:
     while i < row.shape[0] - 1 and row[i] != maxima[best]:
         i += 1
     return i
-
-
-def _survey_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def survey(ids: Array, sound: Array, maxima: Array, logits: Array) -> None:
-        """Read every row of `logits` [rows, vocab] float32 once.
-
-        Writes to ids: [rows] int64 the id of the largest, of equals the lowest; to sound: [rows]
-        bool whether nothing is NaN or plus infinity and something is finite, without which the id
-        means nothing; to maxima: [rows, ceil(vocab / CHUNK)] float32 each chunk's largest.
-        """
-        _ = fingerprint
-        bits, maxima_bits = logits.view(np.int32), maxima.view(np.int32)
-        if logits.shape[0] < _SERIAL_ROWS:
-            for row in range(logits.shape[0]):
-                sound[row] = _survey_row(bits[row], maxima_bits[row])
-                ids[row] = _first_largest(logits[row], maxima[row])
-        else:
-            for row in prange(logits.shape[0]):
-                sound[row] = _survey_row(bits[row], maxima_bits[row])
-                ids[row] = _first_largest(logits[row], maxima[row])
-
-    return survey
 
 
 # ---- the order of ids ------------------------------------------------------------------------
@@ -386,65 +365,78 @@ def _draw_from_classes(
     return drawn
 
 
-# ---- any draw --------------------------------------------------------------------------------
+# ---- any row ---------------------------------------------------------------------------------
 
 
 @njit(error_model="numpy")
-def _draw_row(
-    row: Array, maxima: Array, temperature: np.float32,
+def _choose(
+    row: Array, temperature: np.float32,
     top_k: int, top_p: float, min_p: np.float32, uniform: float,
-) -> int:  # fmt: skip
+) -> tuple[bool, int]:  # fmt: skip
+    """Whether the row is sound, and its token."""
+    sound, maxima = _survey(row)
     first = _first_largest(row, maxima)
-    for maximum in maxima:
-        if not maximum < np.inf:  # NaN as well
-            return first
+    if temperature == np.float32(0.0) or not sound:
+        return sound, first
     largest, scale = row[first], LOG2_E / temperature
-    if largest == -np.inf:
-        return first
     if top_k == 0 and top_p == 1.0 and min_p == np.float32(0.0):
-        return _draw_by_id(row, largest, scale, uniform)
+        return sound, _draw_by_id(row, largest, scale, uniform)
     if top_k >= row.shape[0]:  # keeps all, but the order is that of ranks
         top_k = 0
     resolved, drawn = _draw_candidate(row, maxima, largest, scale, top_k, top_p, min_p, uniform)
-    if resolved:
-        return drawn
-    return _draw_from_classes(row, largest, scale, top_k, top_p, min_p, uniform)
+    if not resolved:
+        drawn = _draw_from_classes(row, largest, scale, top_k, top_p, min_p, uniform)
+    return sound, drawn
 
 
-def _draw_kernel(fingerprint: int) -> Callable[..., None]:
+def _choose_largest_kernel(fingerprint: int) -> Callable[..., None]:
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def draw(
-        ids: Array, rows: Array, logits: Array, maxima: Array, temperature: Array,
+    def choose_largest(ids: Array, sound: Array, logits: Array) -> None:
+        """As `choose` at temperature 0."""
+        _ = fingerprint
+        if logits.shape[0] < _SERIAL_ROWS:
+            for row in range(logits.shape[0]):
+                sound[row], maxima = _survey(logits[row])
+                ids[row] = _first_largest(logits[row], maxima)
+        else:
+            for row in prange(logits.shape[0]):
+                sound[row], maxima = _survey(logits[row])
+                ids[row] = _first_largest(logits[row], maxima)
+
+    return choose_largest
+
+
+def _choose_kernel(fingerprint: int) -> Callable[..., None]:
+    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    def choose(
+        ids: Array, sound: Array, logits: Array, temperature: Array,
         top_k: Array, top_p: Array, min_p: Array, uniform: Array,
     ) -> None:  # fmt: skip
-        """Write to ids[rows] a token of each of these rows of `logits` [any, vocab] float32.
+        """Write to ids: [rows] int64 a token of each row of `logits` [rows, vocab] float32.
 
-        ids: [any] int64; rows: [num_rows] int64; maxima: what `survey` wrote for `logits`;
-        temperature: [num_rows] float32 above 0; top_k: [num_rows] int64, 0 keeps all; top_p:
-        [num_rows] float64; min_p: [num_rows] float32; uniform: [num_rows] float64 in [0, 1).
+        Writes to sound: [rows] bool whether a row has neither NaN nor plus infinity and something
+        finite; the token of one that is not sound means nothing.
 
-        A token stays while its weight is at least `min_p` of the largest, its rank below `top_k`,
-        and while those before it hold less than `top_p` of what the other two leave. A weight of
-        0 is never drawn. A row that is not sound gets the id of its largest.
+        temperature: [rows] float32, at 0 the largest is chosen, of equals the lowest id; top_k:
+        [rows] int64, 0 keeps all; top_p: [rows] float64; min_p: [rows] float32; uniform: [rows]
+        float64 in [0, 1). A token stays while its weight is at least `min_p` of the largest, its
+        rank below `top_k`, and while those before it hold less than `top_p` of what the other two
+        leave. A weight of 0 is never drawn.
         """
         _ = fingerprint
-        if rows.shape[0] < _SERIAL_ROWS:
-            for i in range(rows.shape[0]):
-                row = rows[i]
-                ids[row] = _draw_row(
-                    logits[row], maxima[row], temperature[i], top_k[i], top_p[i], min_p[i],
-                    uniform[i],
-                )  # fmt: skip
+        if logits.shape[0] < _SERIAL_ROWS:
+            for row in range(logits.shape[0]):
+                sound[row], ids[row] = _choose(
+                    logits[row], temperature[row], top_k[row], top_p[row], min_p[row], uniform[row]
+                )
         else:
-            for i in prange(rows.shape[0]):
-                row = rows[i]
-                ids[row] = _draw_row(
-                    logits[row], maxima[row], temperature[i], top_k[i], top_p[i], min_p[i],
-                    uniform[i],
-                )  # fmt: skip
+            for row in prange(logits.shape[0]):
+                sound[row], ids[row] = _choose(
+                    logits[row], temperature[row], top_k[row], top_p[row], min_p[row], uniform[row]
+                )
 
-    return draw
+    return choose
 
 
-survey = _survey_kernel(FINGERPRINT)
-draw = _draw_kernel(FINGERPRINT)
+choose_largest = _choose_largest_kernel(FINGERPRINT)
+choose = _choose_kernel(FINGERPRINT)
