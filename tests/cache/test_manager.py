@@ -286,6 +286,18 @@ class TestIntegrityCheck:
         table.num_committed = 0
         self.expect(cache, "before it is full")
 
+    def test_a_published_block_taken_for_a_tables_own(self) -> None:
+        cache, table = self.make()
+        table.num_shared = 0
+        self.expect(cache, "own")
+
+    def test_a_shared_block_taken_for_a_tables_own(self) -> None:
+        cache = CacheManager(8, SIZE, enable_prefix_caching=False)
+        table, _ = fill(cache, list(range(6)))
+        cache.fork(table, 6)
+        table.num_shared = 0
+        self.expect(cache, "own")
+
     def test_an_awaited_block_nobody_computes(self) -> None:
         cache, _ = self.make()
         cache._in_flight.announce(b"hash", BlockTable(b"root"))
