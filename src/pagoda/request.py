@@ -148,12 +148,13 @@ class Request:
     """Where the draws start: the caller's seed, or one that the engine chose."""
     arrival_time: float = field(default_factory=time.monotonic)
     """Seconds on the monotonic clock."""
+    stop_token_ids: frozenset[int] = field(init=False)
+    """Tokens that end the output: the request's own and, unless ignored, the model's."""
 
-    @property
-    def stop_token_ids(self) -> frozenset[int]:
-        """Tokens that end the output: the request's own and, unless ignored, the model's."""
+    def __post_init__(self) -> None:
         own = frozenset(self.sampling.stop_token_ids)
-        return own if self.sampling.ignore_eos else own | self.eos_token_ids
+        ending = own if self.sampling.ignore_eos else own | self.eos_token_ids
+        object.__setattr__(self, "stop_token_ids", ending)
 
 
 def _sampling_params(values: dict[str, Any]) -> SamplingParams:

@@ -58,6 +58,34 @@ def test_writing_into_a_published_block_copies_it() -> None:
     cache.check_integrity()
 
 
+def test_a_reservation_that_does_not_fit_changes_nothing() -> None:
+    cache = CacheManager(3, SIZE)
+    fill(cache, list(range(8)))
+    second = cache.open()
+    assert cache.reserve(second, 0, 2 * SIZE) is None
+    assert (len(second), cache.num_free_blocks) == (0, 1)
+    assert cache.reserve(second, 0, SIZE) == ()
+    assert cache.reserve(second, SIZE, 2 * SIZE) is None
+    cache.check_integrity()
+
+
+def test_a_snapshot_is_one_array_until_the_table_changes() -> None:
+    cache = CacheManager(8, SIZE)
+    table, _ = fill(cache, list(range(6)))
+    before = table.snapshot()
+    cache.reserve(table, 6, 8)
+    assert table.snapshot() is before
+    cache.reserve(table, 8, 9)
+    after = table.snapshot()
+    assert (before.tolist(), after.tolist()) == (list(table.block_ids[:2]), list(table.block_ids))
+    assert not after.flags.writeable
+    cache.fork(table, 6)
+    (copy,) = cache.reserve(table, 5, 6) or ()
+    assert table.snapshot()[1] == copy.target != after[1]
+    cache.free(table)
+    assert len(table.snapshot()) == 0
+
+
 def test_forks_share_until_one_of_them_writes() -> None:
     cache = CacheManager(8, SIZE)
     parent, _ = fill(cache, list(range(6)))
@@ -257,6 +285,18 @@ class TestIntegrityCheck:
         cache, table = self.make()
         table.num_committed = 0
         self.expect(cache, "before it is full")
+
+    def test_a_published_block_taken_for_a_tables_own(self) -> None:
+        cache, table = self.make()
+        table.num_shared = 0
+        self.expect(cache, "own")
+
+    def test_a_shared_block_taken_for_a_tables_own(self) -> None:
+        cache = CacheManager(8, SIZE, enable_prefix_caching=False)
+        table, _ = fill(cache, list(range(6)))
+        cache.fork(table, 6)
+        table.num_shared = 0
+        self.expect(cache, "own")
 
     def test_an_awaited_block_nobody_computes(self) -> None:
         cache, _ = self.make()

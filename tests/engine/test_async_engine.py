@@ -155,7 +155,7 @@ async def test_an_order_that_fails_does_not_end_the_engine(
 ) -> None:
     add = engine.engine.add
 
-    def fail_once(request, prompt=None):
+    def fail_once(request, prompt=None, **options):
         monkeypatch.setattr(engine.engine, "add", add)
         raise RuntimeError("a bug")
 
@@ -175,6 +175,18 @@ async def test_a_slow_reader_gets_fewer_outputs_and_misses_nothing(engine: Async
     text = first.outputs[0].delta + rest[0].outputs[0].delta
     assert text == rest[0].outputs[0].text
     assert len(rest[0].outputs[0].token_ids) == 30
+
+
+async def test_who_does_not_stream_gets_the_last_output_alone(engine: AsyncEngine) -> None:
+    stop = SamplingParams(temperature=0, max_tokens=30, ignore_eos=True, stop=("zz",), n=2)
+    for params in (GREEDY, stop):
+        streamed = [o async for o in engine.generate("hush", params, request_id="a")]
+        outputs = [o async for o in engine.generate("hush", params, request_id="b", streams=False)]
+        (only,) = outputs
+        assert only.finished
+        for one, other in zip(only.outputs, streamed[-1].outputs, strict=True):
+            assert (one.text, one.token_ids) == (other.text, other.token_ids)
+            assert one.delta == one.text
 
 
 async def test_a_conversation_too_long_is_refused_by_its_name(engine: AsyncEngine) -> None:

@@ -3,13 +3,31 @@
 import numpy as np
 
 from pagoda.cache import BlockCopy
-from pagoda.engine.runner import prepare
+from pagoda.engine.runner import PaddedTables, prepare
 from pagoda.scheduling import ScheduledSequence, StepPlan
 
 
 def scheduled(number: int, start: int, tokens: list[int], blocks: list[int], rows: int):
     block_ids = np.array(blocks, dtype=np.int32)
     return ScheduledSequence(number, start, tuple(tokens), block_ids, rows, rows > 0)
+
+
+def table(*block_ids: int):
+    return np.array(block_ids, dtype=np.int32)
+
+
+def test_padded_tables_follow_their_tables() -> None:
+    padded = PaddedTables()
+    first, second = table(3, 1), table(7)
+    before = padded.of([first, second])
+    assert before.tolist() == [[3, 1], [7, 0]]
+    assert padded.of([first, second]) is before
+    assert padded.of([first, table(8, 9)]).tolist() == [[3, 1], [8, 9]]
+    assert padded.of([first, second]).tolist() == [[3, 1], [7, 0]]
+    assert padded.of([second, first]).tolist() == [[7, 0], [3, 1]]
+    assert padded.of([second]).tolist() == [[7]]
+    assert padded.of([second, table(1, 2, 3)]).tolist() == [[7, 0, 0], [1, 2, 3]]
+    assert padded.of([]).shape == (0, 0)
 
 
 def test_a_plan_becomes_flat_arrays() -> None:
@@ -22,7 +40,7 @@ def test_a_plan_becomes_flat_arrays() -> None:
         copies=(BlockCopy(9, 1), BlockCopy(1, 8)),
         block_size=4,
     )
-    batch = prepare(plan)
+    batch = prepare(plan, PaddedTables().of([one.block_ids for one in plan.sequences]))
     assert batch.token_ids.tolist() == [50, 60, 61, 62, 63, 70, 71]
     assert batch.positions.tolist() == [5, 2, 3, 4, 5, 0, 1]
     assert batch.slot_mapping.tolist() == [5, 30, 31, 0, 1, 16, 17]

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from pagoda.engine import logprobs as logprobs_module
 from pagoda.engine import sampler
-from pagoda.engine.draw import Filters, draw_ids, draw_ranks, uniforms
 from pagoda.engine.sampler import LogitsError, SamplingRow, sample
+from pagoda.engine.uniforms import uniforms
 from pagoda.request import SamplingParams
 
 VOCAB_SIZES = (1, 2, 100, 256, 257, 1000)
-"""Around the sizes at which the sampler changes its ways: 128 candidates, chunks of 256."""
+"""Around the size at which the sampler changes its ways: chunks of 256."""
 
 TOLERANCE = 1e-5
 """Of a cumulative probability: the sampler adds float32 weights, the reference float64 ones."""
@@ -265,26 +265,34 @@ def test_neighbouring_streams_share_no_numbers() -> None:
 
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 @pytest.mark.parametrize("uniform", [0.0, 0.5, np.nextafter(1.0, 0.0)])
-def test_a_token_without_probability_is_never_drawn(vocab_size: int, uniform: float) -> None:
+def test_a_token_without_probability_is_never_drawn(
+    vocab_size: int, uniform: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler, "uniforms", lambda seeds, positions: np.full(len(seeds), uniform))
     for only in {0, vocab_size // 2, vocab_size - 1}:
-        probabilities = torch.zeros(1, vocab_size)
-        probabilities[0, only] = 1e-30
-        assert draw_ids(probabilities, torch.tensor([uniform], dtype=torch.float64)) == only
+        logits = torch.full((1, vocab_size), -1e6)
+        logits[0, only] = 0.0
+        for params in (SamplingParams(), SamplingParams(top_p=0.99), SamplingParams(top_k=900)):
+            assert choose(logits, [row_of(params)]) == [only]
 
 
-def test_the_last_draw_is_still_a_token() -> None:
+def test_the_last_draw_is_still_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums rounded in different ways must not lead beyond the row."""
-    last = torch.full((500,), np.nextafter(1.0, 0.0), dtype=torch.float64)
+    last = np.nextafter(1.0, 0.0)
+    monkeypatch.setattr(sampler, "uniforms", lambda seeds, positions: np.full(len(seeds), last))
     for vocab_size in (200, 300, 1000):
-        probabilities = torch.softmax(logits_of(500, vocab_size), 1)
-        assert (draw_ids(probabilities, last) < vocab_size).all()
+        for params in (SamplingParams(), SamplingParams(top_k=900), SamplingParams(top_p=0.9)):
+            chosen = choose(logits_of(500, vocab_size), [row_of(params)] * 500)
+            assert all(0 <= token_id < vocab_size for token_id in chosen)
 
 
-def test_a_token_owns_the_lower_end_of_its_interval() -> None:
-    uniform = torch.tensor([0.0, 0.25, 0.5, 0.75], dtype=torch.float64)
-    assert draw_ids(torch.ones(4, 4), uniform).tolist() == [0, 1, 2, 3]
-    filters = Filters(torch.ones(4), torch.full((4,), 4), torch.ones(4).double(), torch.zeros(4))
-    assert draw_ranks(torch.zeros(4, 4), filters, uniform).rank.tolist() == [0, 1, 2, 3]
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(top_k=4)])
+def test_a_token_owns_the_lower_end_of_its_interval(
+    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uniform = np.array([0.0, 0.25, 0.5, 0.75])
+    monkeypatch.setattr(sampler, "uniforms", lambda seeds, positions: uniform)
+    assert choose(torch.zeros(4, 4), [row_of(params)] * 4) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -354,31 +362,16 @@ def test_a_seed_is_a_stream_of_draws() -> None:
     assert stream(-1) == stream(2**64 - 1)
 
 
-@pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), SamplingParams()])
-def test_rows_without_filters_are_not_sorted(
-    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", PARAMS)
+def test_the_vocabulary_is_not_sorted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("sorted")
 
-    for name in ("topk", "sort", "argsort"):
-        monkeypatch.setattr(torch.Tensor, name, refuse)
-    monkeypatch.setattr(sampler, "sort_descending", refuse)
-    assert len(sample(logits_of(5, 1000), [row_of(params)] * 5)) == 5
-
-
-def test_a_nucleus_that_fits_needs_no_whole_sort(monkeypatch: pytest.MonkeyPatch) -> None:
-    sorted_rows: list[int] = []
-
-    def note(logits: torch.Tensor) -> torch.Tensor:
-        sorted_rows.append(len(logits))
-        return logits.sort(dim=1, descending=True).values
-
-    monkeypatch.setattr(sampler, "sort_descending", note)
-    logits = logits_of(2, 2000)
-    logits[0, 77] += 30.0
-    sample(logits, [row_of(SamplingParams(top_p=0.99))] * 2)
-    assert sorted_rows == [1]
+    for function in ("topk", "sort", "argsort"):
+        monkeypatch.setattr(torch.Tensor, function, refuse)
+    for function in ("sort", "argsort", "partition", "argpartition"):
+        monkeypatch.setattr(np, function, refuse)
+    assert len(sample(logits_of(5, 1000), [row_of(PARAMS[name], output=[1])] * 5)) == 5
 
 
 # ---- what cannot be sampled ------------------------------------------------------------------

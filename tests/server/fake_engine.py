@@ -76,6 +76,7 @@ class FakeEngine:
         priority: int = 0,
         tenant: str = "",
         cache_salt: str = "",
+        streams: bool = True,
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)

@@ -11,6 +11,7 @@ offset 2, which is slot 10:
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ class BlockTable:
     Only `CacheManager` changes a table; everyone else reads it.
     """
 
-    __slots__ = ("block_ids", "keys", "num_committed", "root")
+    __slots__ = ("_snapshot", "block_ids", "keys", "num_committed", "num_shared", "root")
 
     def __init__(self, root: bytes) -> None:
         self.root = root
@@ -44,13 +45,36 @@ class BlockTable:
         """Keys of the full blocks of the tokens seen so far; tokens are only ever appended."""
         self.num_committed = 0
         """Leading blocks that are full and have been published (or whose content already was)."""
+        self.num_shared = 0
+        """Leading blocks that others may see; whatever is behind them is the table's alone."""
+        self._snapshot: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.block_ids)
 
+    def extend(self, block_ids: Iterable[int]) -> None:
+        """Blocks for the tokens that follow."""
+        self.block_ids.extend(block_ids)
+        self._snapshot = None
+
+    def replace(self, index: int, block_id: int) -> None:
+        """Another block for the tokens of block `index`."""
+        self.block_ids[index] = block_id
+        self._snapshot = None
+
+    def clear(self) -> None:
+        """No blocks; the keys stay, as the tokens do."""
+        self.block_ids = array("i")
+        self.num_committed = 0
+        self.num_shared = 0
+        self._snapshot = None
+
     def snapshot(self) -> NDArray[np.int32]:
-        """A copy of the block ids: [num_blocks]."""
-        return np.frombuffer(self.block_ids, dtype=np.int32).copy()
+        """The block ids as they are now: [num_blocks], read-only; one array until they change."""
+        if self._snapshot is None:
+            self._snapshot = np.array(self.block_ids, dtype=np.int32)
+            self._snapshot.flags.writeable = False
+        return self._snapshot
 
 
 def num_blocks_for(num_tokens: int, block_size: int) -> int:

@@ -148,8 +148,8 @@ class CacheManager:
         assert not table.block_ids, "the table already holds blocks"
         for block_id in match.block_ids:
             self._pool.acquire(block_id)
-        table.block_ids.extend(match.block_ids)
-        table.num_committed = len(match.block_ids)
+        table.extend(match.block_ids)
+        table.num_committed = table.num_shared = len(match.block_ids)
         self._tables.add(table)
         if not self.enable_prefix_caching:
             return
@@ -167,29 +167,27 @@ class CacheManager:
 
     def num_blocks_to_reserve(self, table: BlockTable, start: int, stop: int) -> int:
         """Free blocks that `reserve` with the same arguments takes."""
-        new = num_blocks_for(stop, self.block_size) - len(table.block_ids)
-        return max(new, 0) + len(self._unwritable(table, start, stop))
+        return self._num_new(table, stop) + len(self._unwritable(table, start, stop))
 
-    def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...]:
+    def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...] | None:
         """Make the slots of positions `start` to `stop - 1` writable.
 
         Appends blocks, and replaces a block that is shared or published by a private copy. The
         copies returned must be carried out before anything is written; all of a step's at once,
-        reading every source before writing a target.
-        Needs `num_blocks_to_reserve` free blocks.
+        reading every source before writing a target. None says that too few blocks are free, and
+        that nothing has changed.
         """
-        copies = []
-        for index in self._unwritable(table, start, stop):
-            source = table.block_ids[index]
-            target = self._allocate()
-            table.block_ids[index] = target
-            self._release(source)
-            copies.append(BlockCopy(source, target))
-        for _ in range(num_blocks_for(stop, self.block_size) - len(table.block_ids)):
-            table.block_ids.append(self._allocate())
+        size = self.block_size
+        if stop <= len(table.block_ids) * size and start >= table.num_shared * size:
+            return ()  # nearly always while a sequence decodes
+        num_new, unwritable = self._num_new(table, stop), self._unwritable(table, start, stop)
+        if num_new + len(unwritable) > self._pool.num_free:
+            return None
+        copies = tuple(self._make_private(table, index) for index in unwritable)
+        table.extend([self._allocate() for _ in range(num_new)])
         self._tables.add(table)
         self._counts.copies_on_write += len(copies)
-        return tuple(copies)
+        return copies
 
     def commit(self, table: BlockTable, tokens: Sequence[int], num_computed: int) -> None:
         """Publish the blocks that are full once `num_computed` of `tokens` are in the cache."""
@@ -202,6 +200,7 @@ class CacheManager:
             if self._index.insert(keys[index], table.block_ids[index]):
                 self._counts.commits += 1
         table.num_committed = num_full
+        table.num_shared = max(table.num_shared, num_full)
 
     def fork(self, table: BlockTable, num_tokens: int) -> BlockTable:
         """A second table over the blocks of the first `num_tokens` tokens.
@@ -210,8 +209,10 @@ class CacheManager:
         """
         child = BlockTable(table.root)
         child.keys = table.keys[: num_tokens // self.block_size]
-        child.block_ids = table.block_ids[: num_blocks_for(num_tokens, self.block_size)]
+        child.extend(table.block_ids[: num_blocks_for(num_tokens, self.block_size)])
         child.num_committed = min(table.num_committed, len(child.keys))
+        child.num_shared = len(child.block_ids)
+        table.num_shared = max(table.num_shared, child.num_shared)
         for block_id in child.block_ids:
             self._pool.acquire(block_id)
         self._tables.add(child)
@@ -223,8 +224,7 @@ class CacheManager:
             self._in_flight.withdraw(key.hash, table)
         for block_id in reversed(table.block_ids):
             self._release(block_id)
-        table.block_ids = table.block_ids[:0]
-        table.num_committed = 0
+        table.clear()
         self._tables.discard(table)
 
     def forget(self) -> None:
@@ -266,6 +266,10 @@ class CacheManager:
         _require(self._in_flight.owners() <= self._tables, "a block is awaited from nobody")
         for table in self._tables:
             _check_table(table, published)
+            _require(
+                all(holders[block_id] == 1 for block_id in table.block_ids[table.num_shared :]),
+                "a block that others hold is taken for a table's own",
+            )
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -277,15 +281,25 @@ class CacheManager:
             keys.append(block_key(parent, tokens[index * size : (index + 1) * size]))
         return keys
 
+    def _num_new(self, table: BlockTable, stop: int) -> int:
+        """Blocks that the table lacks to cover the positions up to `stop - 1`."""
+        return max(num_blocks_for(stop, self.block_size) - len(table.block_ids), 0)
+
     def _unwritable(self, table: BlockTable, start: int, stop: int) -> list[int]:
         """Indices of blocks the table holds, that are to be written and that others can see."""
-        last = min(len(table.block_ids), num_blocks_for(stop, self.block_size))
+        first, last = start // self.block_size, num_blocks_for(stop, self.block_size)
         return [
             index
-            for index in range(start // self.block_size, last)
-            if self._pool.ref_counts[table.block_ids[index]] > 1
-            or table.block_ids[index] in self._index
+            for index, block_id in enumerate(table.block_ids[first:last], first)
+            if self._pool.ref_counts[block_id] > 1 or block_id in self._index
         ]
+
+    def _make_private(self, table: BlockTable, index: int) -> BlockCopy:
+        """Put a block of the table's own in the place of one that others can see."""
+        source, target = table.block_ids[index], self._allocate()
+        table.replace(index, target)
+        self._release(source)
+        return BlockCopy(source, target)
 
     def _allocate(self) -> int:
         self._counts.allocations += 1
@@ -320,4 +334,8 @@ def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
         _require(
             found is None or index <= table.num_committed,
             f"block {block_id} is published before it is full",
+        )
+        _require(
+            found is None or index < table.num_shared,
+            f"block {block_id} is published and taken for a table's own",
         )

@@ -84,10 +84,12 @@ class AsyncEngine:
         priority: int = 0,
         tenant: str = "",
         cache_salt: str = "",
+        streams: bool = True,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
-        A caller that is slower than the engine gets fewer outputs, with longer deltas.
+        With `streams` false the last one is the only one, which spares the engine the others. A
+        caller that is slower than the engine gets fewer outputs, with longer deltas.
         Raises `InvalidRequestError` before the first output, `EngineError` if the engine fails or
         is shut down.
         """
@@ -103,7 +105,7 @@ class AsyncEngine:
         )
         stream = _Stream(asyncio.get_running_loop())
         text = prompt if isinstance(prompt, str) else None
-        self._submit(partial(self._add, request, text, stream))
+        self._submit(partial(self._add, request, text, stream, streams))
         finished = False
         try:
             while not finished:
@@ -174,9 +176,9 @@ class AsyncEngine:
         for loop, batch in batches.items():
             _call(loop, partial(_put_all, batch))
 
-    def _add(self, request: Request, prompt: str | None, stream: _Stream) -> None:
+    def _add(self, request: Request, prompt: str | None, stream: _Stream, streams: bool) -> None:
         try:
-            self.engine.add(request, prompt)
+            self.engine.add(request, prompt, streams=streams)
         except PagodaError as error:
             _call(stream.loop, partial(stream.put, error))
         except Exception:

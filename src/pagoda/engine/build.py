@@ -15,6 +15,7 @@ from pagoda.engine.intake import Intake
 from pagoda.engine.memory import kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
+from pagoda.engine.sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.executor import Executor
 from pagoda.execution.panel_weights import PanelWeights
@@ -93,6 +94,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
     storage = KVStorage(capacity.spec, capacity.num_blocks)
     executor = Executor(model.spec, model.weights, storage, model.max_model_len, num_threads)
     executor.warm_up()
+    warm_up_sampler()
     cache = CacheManager(
         capacity.num_blocks,
         options.block_size,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import torch
 
-from pagoda.engine.assembler import Assembler
+from pagoda.engine.assembler import Assembler, Choice
 from pagoda.engine.intake import Intake
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampler import SampledToken, SamplingRow, sample, token_logprobs
+from pagoda.engine.sampler import SampledToken, sample, token_logprobs
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError
@@ -55,31 +55,35 @@ class Engine:
         self._runner = runner
         self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
+        self._choices: dict[int, Choice] = {}
+        """By sequence id."""
         self._prompt_tokens = 0
         self._generation_tokens = 0
 
-    def add(self, request: Request, prompt: str | None = None) -> None:
+    def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
 
-        Raises `InvalidRequestError` if its id is in use.
+        A request that `streams` has an output after each step that brings it further, any other
+        the finished one alone. Raises `InvalidRequestError` if its id is in use.
         """
         sequences = self.scheduler.add(request)
-        self._assemblers[request.request_id] = Assembler(
-            request, prompt, sequences, self._vocabulary
-        )
+        assembler = Assembler(request, prompt, sequences, self._vocabulary, streams)
+        self._assemblers[request.request_id] = assembler
+        for choice in assembler.choices:
+            self._choices[choice.sequence.sequence_id] = choice
         self._prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:
         """End a request at once and free its blocks; no effect if it has ended."""
         self.scheduler.abort(request_id)
-        self._assemblers.pop(request_id, None)
+        self._forget(request_id)
 
     @property
     def has_unfinished(self) -> bool:
         return self.scheduler.has_unfinished
 
     def step(self) -> list[RequestOutput]:
-        """Run one forward pass; returns the requests that got further.
+        """Run one forward pass; returns the outputs that are due (see `add`).
 
         Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on.
         """
@@ -115,24 +119,22 @@ class Engine:
 
     def _sample(self, plan: StepPlan, logits: torch.Tensor) -> dict[int, SampledToken]:
         """Draw a token for each sampling sequence; take note of prompt log-probabilities."""
-        rows: list[int] = []
-        drawing: list[SamplingRow] = []
-        sequence_ids: list[int] = []
+        drawing: dict[int, int] = {}
         first = 0
         for scheduled in plan.sequences:
-            sequence = self.scheduler.sequence(scheduled.sequence_id)
-            last = first + scheduled.num_logit_rows
-            if scheduled.num_logit_rows > 1 or (scheduled.num_logit_rows and not scheduled.samples):
+            num_rows = scheduled.num_logit_rows
+            last = first + num_rows
+            if num_rows > 1 or (num_rows and not scheduled.samples):
+                sequence = self.scheduler.sequence(scheduled.sequence_id)
                 self._note_prompt_logprobs(sequence, scheduled.start, logits[first:last])
             if scheduled.samples:
-                rows.append(last - 1)
-                drawing.append(_sampling_row(sequence))
-                sequence_ids.append(scheduled.sequence_id)
+                drawing[scheduled.sequence_id] = last - 1
             first = last
-        if not rows:
+        if not drawing:
             return {}
-        wanted = logits if len(rows) == len(logits) else logits[rows]
-        return dict(zip(sequence_ids, sample(wanted, drawing), strict=True))
+        wanted = logits if len(drawing) == len(logits) else logits[list(drawing.values())]
+        rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
+        return dict(zip(drawing, sample(wanted, rows), strict=True))
 
     def _note_prompt_logprobs(
         self, sequence: RunningSequence, start: int, logits: torch.Tensor
@@ -150,22 +152,28 @@ class Engine:
     def _collect(
         self, progressed: Sequence[RunningSequence], sampled: dict[int, SampledToken]
     ) -> list[RequestOutput]:
-        assemblers: dict[str, Assembler] = {}
+        due: dict[str, Assembler] = {}
         for sequence in progressed:
+            choice, token = self._choices[sequence.sequence_id], sampled[sequence.sequence_id]
+            if token.logprobs is not None:
+                choice.note(token.logprobs, token.token_id)
+            stop_string = choice.find_stop_string()
+            if stop_string is not None:
+                self.scheduler.finish(sequence, "stop", stop_string)
             assembler = self._assemblers[sequence.request.request_id]
-            choice = assembler.choices[sequence.index]
-            choice.add(sampled[sequence.sequence_id])
-            if choice.stop_string is not None:
-                self.scheduler.finish(sequence, "stop", choice.stop_string)
-            if choice.is_finished:
-                choice.end()
-            assemblers[sequence.request.request_id] = assembler
+            if assembler.is_due_after(sequence):
+                due[sequence.request.request_id] = assembler
         self._generation_tokens += len(progressed)
-        outputs = [assembler.output() for assembler in assemblers.values()]
+        outputs = [assembler.output() for assembler in due.values()]
         for output in outputs:
             if output.finished:
-                del self._assemblers[output.request_id]
+                self._forget(output.request_id)
         return outputs
+
+    def _forget(self, request_id: str) -> None:
+        assembler = self._assemblers.pop(request_id, None)
+        for choice in assembler.choices if assembler is not None else ():
+            del self._choices[choice.sequence.sequence_id]
 
     def _end_failed(self, plan: StepPlan) -> StepFailedError:
         request_ids = tuple(
@@ -178,18 +186,3 @@ class Engine:
         for request_id in request_ids:
             self.abort(request_id)
         return StepFailedError(request_ids)
-
-
-_CHOICE_STRIDE = 0x9E3779B97F4A7C15
-"""Keeps the draws of a request's choices apart (the golden ratio in 64 bits)."""
-
-
-def _sampling_row(sequence: RunningSequence) -> SamplingRow:
-    request = sequence.request
-    return SamplingRow(
-        params=request.sampling,
-        seed=(request.seed + sequence.index * _CHOICE_STRIDE) % 2**64,
-        prompt_token_ids=request.prompt_token_ids,
-        output_token_ids=sequence.output_token_ids,
-        stop_token_ids=request.stop_token_ids,
-    )

@@ -37,11 +37,11 @@ class Detokenizer:
         self, vocabulary: Vocabulary, params: SamplingParams, prompt_token_ids: Sequence[int]
     ) -> None:
         self._vocabulary = vocabulary
-        self._skipped = (
-            self._vocabulary.special_ids() if params.skip_special_tokens else frozenset()
-        )
+        self._skipped = self._vocabulary.special_ids if params.skip_special_tokens else frozenset()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._stops = StopStrings(params.stop)
+        self._has_stops = bool(params.stop)
+        """Without any, tokens are decoded as many at a time as they come."""
         self._keeps_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._num_tokens = 0
@@ -75,13 +75,16 @@ class Detokenizer:
         A stop string may end only in a token behind the first `min_tokens`. The caller leaves out
         a stop token that shall not be seen.
         """
+        if not self._has_stops:
+            self._num_tokens = num_output_tokens
+            self._add(self._utf8.decode(self._bytes(token_ids)))
+            return len(token_ids)
         num_before = num_output_tokens - len(token_ids)
         for position, token_id in enumerate(token_ids):
             if self._stop is not None:
                 return position
             self._num_tokens = num_before + position + 1
-            if token_id not in self._skipped:
-                self._add(self._utf8.decode(self._vocabulary.token_bytes(token_id)))
+            self._add(self._utf8.decode(self._bytes((token_id,))))
         return len(token_ids)
 
     def flush(self) -> None:
@@ -93,10 +96,12 @@ class Detokenizer:
 
     def _enter_prompt(self, prompt_token_ids: Sequence[int]) -> bool:
         """Decode the prompt's end; returns whether it breaks off within a character."""
-        for token_id in prompt_token_ids[-_NUM_CONTEXT_TOKENS:]:
-            if token_id not in self._skipped:
-                self._utf8.decode(self._vocabulary.token_bytes(token_id))
+        self._utf8.decode(self._bytes(prompt_token_ids[-_NUM_CONTEXT_TOKENS:]))
         return bool(self._utf8.getstate()[0])
+
+    def _bytes(self, token_ids: Sequence[int]) -> bytes:
+        token_bytes, skipped = self._vocabulary.token_bytes, self._skipped
+        return b"".join([token_bytes(each) for each in token_ids if each not in skipped])
 
     def _add(self, text: str) -> None:
         if not text:
@@ -105,6 +110,9 @@ class Detokenizer:
             # A replacement character here stands for the prompt's bytes, not for the output's.
             self._prompt_is_unfinished = False
             text = text.removeprefix(_REPLACEMENT)
+        if not self._has_stops:
+            self._release(text)
+            return
         match = self._stops.feed(text, may_stop=self._num_tokens > self._min_tokens)
         held = self._held + text
         if match is None:

@@ -160,20 +160,19 @@ class LLM:
         with ExitStack() as running:
             for request, prompt in zip(asked, prompts, strict=True):
                 text = prompt if isinstance(prompt, str) else None
-                running.enter_context(self._running(request, text, sink))
+                running.enter_context(self._running(request, text, sink, streams=False))
             progress = running.enter_context(
                 tqdm(total=len(asked), desc="Processed prompts", disable=not use_tqdm)
             )
             while len(results) < len(asked):
                 output = self._next(sink)
-                if output.finished:
-                    results[output.request_id] = output
-                    progress.update()
+                results[output.request_id] = output
+                progress.update()
         return [results[request.request_id] for request in asked]
 
     def _stream(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
         sink: Sink = deque()
-        with self._running(request, prompt, sink):
+        with self._running(request, prompt, sink, streams=True):
             finished = False
             while not finished:
                 output = self._next(sink)
@@ -181,11 +180,13 @@ class LLM:
                 yield output
 
     @contextmanager
-    def _running(self, request: Request, prompt: str | None, sink: Sink) -> Iterator[None]:
+    def _running(
+        self, request: Request, prompt: str | None, sink: Sink, *, streams: bool
+    ) -> Iterator[None]:
         """The request runs, and what comes of it goes into `sink`, until the block is left."""
         self._sinks[request.request_id] = sink
         try:
-            self.engine.add(request, prompt)
+            self.engine.add(request, prompt, streams=streams)
             yield
         finally:
             del self._sinks[request.request_id]

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pagoda.request import SamplingParams
+from pagoda.scheduling import Sequence as RunningSequence
+
+GREEDY_BELOW = 1e-5
+"""A temperature below this is greedy: dividing by it would overflow float32."""
+
+_CHOICE_STRIDE = 0x9E3779B97F4A7C15
+"""Keeps the draws of a request's choices apart (the golden ratio in 64 bits)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingRow:
-    """One sequence whose next token is wanted. The lists are only read."""
+    """One sequence whose next token is wanted. The lists are only read.
+
+    One object serves a sequence for all of its steps: `output_token_ids` may grow between them.
+    """
 
     params: SamplingParams
     seed: int
@@ -25,6 +33,33 @@ class SamplingRow:
     """Tokens chosen so far; their number is the position of the draw."""
     stop_token_ids: frozenset[int]
     """Tokens that would end the output; masked until `min_tokens` are there."""
+    changes_every_step: bool = field(init=False)
+    """There is a bias or a penalty."""
+    is_greedy: bool = field(init=False)
+    """The most likely token is chosen; nothing is drawn."""
+
+    def __post_init__(self) -> None:
+        params = self.params
+        changes = (
+            bool(params.logit_bias)
+            or params.repetition_penalty != 1.0
+            or params.presence_penalty != 0.0
+            or params.frequency_penalty != 0.0
+        )
+        object.__setattr__(self, "changes_every_step", changes)
+        object.__setattr__(self, "is_greedy", params.temperature < GREEDY_BELOW)
+
+    @classmethod
+    def of(cls, sequence: RunningSequence) -> SamplingRow:
+        """The row of a sequence, now and in every later step."""
+        request = sequence.request
+        return cls(
+            params=request.sampling,
+            seed=(request.seed + sequence.index * _CHOICE_STRIDE) % 2**64,
+            prompt_token_ids=request.prompt_token_ids,
+            output_token_ids=sequence.output_token_ids,
+            stop_token_ids=request.stop_token_ids,
+        )
 
     @property
     def awaits_min_tokens(self) -> bool:
@@ -32,75 +67,56 @@ class SamplingRow:
 
     @property
     def changes_logits(self) -> bool:
-        params = self.params
-        return (
-            bool(params.logit_bias)
-            or self.awaits_min_tokens
-            or params.repetition_penalty != 1.0
-            or params.presence_penalty != 0.0
-            or params.frequency_penalty != 0.0
-        )
+        return self.changes_every_step or self.awaits_min_tokens
 
 
-def changed_logits(logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
-    """`logits` [rows, vocab] with each row's changes; the same tensor where there are none.
+def change_logits(logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> None:
+    """Make each row's changes in `logits` [rows, vocab].
 
     In vLLM's order: bias, then the mask of stop tokens, then the repetition penalty (over prompt
     and output), then presence and frequency penalties (over the output). Only the entries of the
     tokens concerned are touched.
     """
-    if not any(row.changes_logits for row in rows):
-        return logits
-    logits = logits.clone()
     for values, row in zip(logits, rows, strict=True):
         _add_bias(values, row)
         _mask_stops(values, row)
         _repetition_penalty(values, row)
         _output_penalties(values, row)
-    return logits
 
 
-def _add_bias(values: Tensor, row: SamplingRow) -> None:
+def _add_bias(values: NDArray[np.float32], row: SamplingRow) -> None:
     bias = row.params.logit_bias
     if bias:
-        values[_index(bias.keys(), values)] += _numbers(list(bias.values()), values)
+        values[_index(bias.keys())] += np.array(list(bias.values()), np.float32)
 
 
-def _mask_stops(values: Tensor, row: SamplingRow) -> None:
+def _mask_stops(values: NDArray[np.float32], row: SamplingRow) -> None:
     if not row.awaits_min_tokens:
         return
     # An id beyond the vocabulary can never come up, so it needs no mask.
     stops = [token_id for token_id in row.stop_token_ids if token_id < len(values)]
     if 0 < len(stops) < len(values):
-        values[_index(stops, values)] = -torch.inf
+        values[stops] = -np.inf
 
 
-def _repetition_penalty(values: Tensor, row: SamplingRow) -> None:
+def _repetition_penalty(values: NDArray[np.float32], row: SamplingRow) -> None:
     """Keskar et al. 2019, CTRL: positive logits are divided, negative ones multiplied."""
-    penalty = row.params.repetition_penalty
+    penalty = np.float32(row.params.repetition_penalty)
     if penalty == 1.0:
         return
-    seen = _index([*row.prompt_token_ids, *row.output_token_ids], values)
-    if len(seen) == 0:
-        return
+    seen = _index([*row.prompt_token_ids, *row.output_token_ids])
     # A token that was seen twice is gathered before any is written, so it is penalised once.
     taken = values[seen]
-    values[seen] = torch.where(taken > 0, taken / penalty, taken * penalty)
+    values[seen] = np.where(taken > 0, taken / penalty, taken * penalty)
 
 
-def _output_penalties(values: Tensor, row: SamplingRow) -> None:
+def _output_penalties(values: NDArray[np.float32], row: SamplingRow) -> None:
     presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
     if (presence == 0.0 and frequency == 0.0) or not row.output_token_ids:
         return
-    output = np.fromiter(row.output_token_ids, np.int64, len(row.output_token_ids))
-    token_ids, counts = np.unique(output, return_counts=True)
-    values[_index(token_ids, values)] -= _numbers(presence + frequency * counts, values)
+    token_ids, counts = np.unique(_index(row.output_token_ids), return_counts=True)
+    values[token_ids] -= (presence + frequency * counts).astype(np.float32)
 
 
-def _index(token_ids: Iterable[int], values: Tensor) -> Tensor:
-    ids = np.fromiter(token_ids, np.int64)
-    return torch.from_numpy(ids).to(values.device)
-
-
-def _numbers(numbers: Sequence[float] | NDArray[np.floating], values: Tensor) -> Tensor:
-    return torch.tensor(numbers, dtype=values.dtype, device=values.device)
+def _index(token_ids: Iterable[int]) -> NDArray[np.int64]:
+    return np.fromiter(token_ids, np.int64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pagoda.engine.draw import id_at_rank
 from pagoda.engine.outputs import Logprob
 
 _TILE_ELEMENTS = 2**20
@@ -50,7 +50,7 @@ def _tile_logprobs(
         for position in range(min(num_top, logits.shape[1])):
             if position and values[row][position] != values[row][position - 1]:
                 rank = position + 1
-            token_id = id_at_rank(logits[row], values[row], ids[row], position)
+            token_id = _id_at_rank(logits[row], values[row], ids[row], position)
             entry.setdefault(token_id, Logprob(top_logprobs[row][position], rank))
         found.append(entry)
     return found
@@ -64,3 +64,25 @@ def _ranks(logits: Tensor, target_values: Tensor, top_values: Tensor) -> list[in
     if len(deep):
         num_above[deep] = (logits[deep] > target_values[deep]).sum(1)
     return (num_above + 1).tolist()
+
+
+def _id_at_rank(row: Tensor, values: Sequence[float], ids: Sequence[int], rank: int) -> int:
+    """The id at `rank` of `row` [vocab], given its largest `values`, descending, and their `ids`.
+
+    `ids` may order equal values as it likes: where there are any, the row itself is searched.
+    """
+    value = values[rank]
+    if (rank == 0 or values[rank - 1] != value) and values[rank + 1 : rank + 2] not in (
+        [],
+        [value],
+    ):
+        return ids[rank]
+    first = rank
+    while first > 0 and values[first - 1] == value:
+        first -= 1
+    return _id_among_equals(row, value, rank - first)
+
+
+def _id_among_equals(row: Tensor, value: float, position: int) -> int:
+    """Of the entries of `row` [vocab] equal to `value`, the id of number `position` (from 0)."""
+    return int(np.flatnonzero(row.numpy(force=True) == np.float32(value))[position])

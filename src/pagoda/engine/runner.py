@@ -27,33 +27,67 @@ class Runner:
 
     def __init__(self, executor: Forward) -> None:
         self._executor = executor
+        self._tables = PaddedTables()
 
     def execute(self, plan: StepPlan) -> torch.Tensor:
         """Logits of the plan's wanted rows, in the plan's order: float32 [num_rows, vocab_size]."""
-        return self._executor.forward(prepare(plan))
+        block_tables = self._tables.of([scheduled.block_ids for scheduled in plan.sequences])
+        return self._executor.forward(prepare(plan, block_tables))
 
 
-def prepare(plan: StepPlan) -> Batch:
-    """The arrays that the whole forward pass uses, made once per step."""
+class PaddedTables:
+    """Block tables as the rows of one array, which goes from step to step.
+
+    While sequences decode, a table grows once in `block_size` steps; only the rows of those that
+    have changed are written.
+    """
+
+    def __init__(self) -> None:
+        self._padded = np.zeros((0, 0), dtype=np.int32)
+        self._tables: list[NDArray[np.int32] | None] = []
+
+    def of(self, tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+        """[num_tables, length of the longest], zeros at the end of shorter ones.
+
+        Good until the next call, which may write into the same array. A table that is the very
+        array it was in the call before is taken to be unchanged.
+        """
+        shape = (len(tables), max(map(len, tables), default=0))
+        if self._padded.shape != shape:
+            self._padded = np.zeros(shape, dtype=np.int32)
+            self._tables = [None] * len(tables)
+        for row, (table, before) in enumerate(zip(tables, self._tables, strict=True)):
+            if table is not before:
+                self._padded[row, : len(table)] = table
+                self._padded[row, len(table) :] = 0
+        self._tables = list(tables)
+        return self._padded
+
+
+def prepare(plan: StepPlan, block_tables: NDArray[np.int32]) -> Batch:
+    """The arrays that the whole forward pass uses, made once per step.
+
+    `block_tables` [num_sequences, length of the longest]: the plan's, padded with zeros.
+    """
     sequences = plan.sequences
-    counts = np.fromiter((len(s.token_ids) for s in sequences), np.int64, len(sequences))
-    starts = np.fromiter((s.start for s in sequences), np.int64, len(sequences))
-    num_rows = np.fromiter((s.num_logit_rows for s in sequences), np.int64, len(sequences))
+    counts = np.array([len(s.token_ids) for s in sequences], dtype=np.int64)
+    starts = np.array([s.start for s in sequences], dtype=np.int64)
+    num_rows = np.array([s.num_logit_rows for s in sequences], dtype=np.int64)
     ends = np.cumsum(counts)
-    first_rows = ends - counts
     num_tokens = int(ends[-1]) if len(sequences) else 0
 
     token_ids = np.fromiter(
-        chain.from_iterable(s.token_ids for s in sequences), np.int64, num_tokens
+        chain.from_iterable([s.token_ids for s in sequences]), np.int64, num_tokens
     )
     positions = _ranges(starts, counts)
-    block_tables = _pad([s.block_ids for s in sequences])
     rows = np.repeat(np.arange(len(sequences)), counts)
+    query_starts = np.zeros(len(sequences) + 1, dtype=np.int32)
+    query_starts[1:] = ends
     return Batch(
         token_ids=token_ids,
         positions=positions.astype(np.int32),
         slot_mapping=slot_mapping(block_tables, rows, positions, plan.block_size),
-        query_starts=np.append(first_rows, num_tokens).astype(np.int32),
+        query_starts=query_starts,
         context_lens=(starts + counts).astype(np.int32),
         block_tables=block_tables,
         logit_rows=_ranges(ends - num_rows, num_rows),
@@ -67,12 +101,3 @@ def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.
     total = int(counts.sum())
     offsets = np.cumsum(counts) - counts
     return np.arange(total, dtype=np.int64) + np.repeat(starts - offsets, counts)
-
-
-def _pad(block_tables: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """[num_sequences, length of the longest], zeros at the end of shorter ones."""
-    width = max((len(table) for table in block_tables), default=0)
-    padded = np.zeros((len(block_tables), width), dtype=np.int32)
-    for row, table in zip(padded, block_tables, strict=True):
-        row[: len(table)] = table
-    return padded

@@ -32,11 +32,10 @@ class Vocabulary:
         self._is_byte_level = "ByteLevel" in kinds and kinds <= {"Sequence", "ByteLevel", "Fuse"}
         self._has_byte_fallback = "ByteFallback" in kinds
         self._anchor_id, self._anchor = (None, "") if self._is_byte_level else _anchor(backend)
-
-    def special_ids(self) -> frozenset[int]:
+        self._bytes: dict[int, bytes] = {}
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(each for each, token in added.items() if token.special)
         """Tokens that steer rather than speak, such as an end of sequence."""
-        added = self._backend.get_added_tokens_decoder()
-        return frozenset(token_id for token_id, token in added.items() if token.special)
 
     def token_text(self, token_id: int) -> str:
         """The same as text; U+FFFD for bytes that are no character by themselves."""
@@ -44,6 +43,12 @@ class Vocabulary:
 
     def token_bytes(self, token_id: int) -> bytes:
         """UTF-8, whole characters or parts of one; empty for an id that stands for nothing."""
+        found = self._bytes.get(token_id)
+        if found is None:
+            found = self._bytes[token_id] = self._bytes_of(token_id)
+        return found
+
+    def _bytes_of(self, token_id: int) -> bytes:
         token = self._backend.id_to_token(token_id)
         if token is None:
             return b""

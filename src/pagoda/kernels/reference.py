@@ -104,3 +104,33 @@ def silu_mul(gate_up: Array) -> Array:
 def product(x: Array, weight: Array) -> Array:
     """x · weightᵀ of rows [rows, in] and a weight [out, in], in float64."""
     return np.array([[np.dot(row, column) for column in weight] for row in x.astype(np.float64)])
+
+
+def is_sound(row: Array) -> bool:
+    """Logits [vocab] that a token can be chosen from: no NaN, no plus infinity, one finite."""
+    return bool(np.isfinite(row[row != -np.inf]).all() and (row != -np.inf).any())
+
+
+def ranked(row: Array) -> list[int]:
+    """The ids of logits [vocab], the largest first, equal ones by ascending id."""
+    return sorted(range(len(row)), key=lambda token_id: (-row[token_id], token_id))
+
+
+def drawable(
+    row: Array, temperature: float, top_k: int, top_p: float, min_p: float
+) -> dict[int, float]:
+    """What may be drawn from logits [vocab], in the order of the draw: id to weight, float64."""
+    values = row.astype(np.float64)
+    weights = np.exp((values - values.max()) / temperature)
+    if top_k == 0 and top_p == 1.0 and min_p == 0.0:
+        return {token_id: weights[token_id] for token_id in range(len(row))}
+    kept = [token_id for token_id in ranked(row) if weights[token_id] >= min_p]
+    kept = kept[:top_k] if top_k > 0 else kept
+    limit, before = top_p * weights[kept].sum(), 0.0
+    found = {}
+    for token_id in kept:
+        if before >= limit:
+            break
+        found[token_id] = weights[token_id]
+        before += weights[token_id]
+    return found

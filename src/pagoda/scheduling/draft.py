@@ -6,32 +6,40 @@ from dataclasses import dataclass, field
 
 from pagoda.cache import BlockCopy
 from pagoda.scheduling.sequence import Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one sequence has been given of the step."""
-
-    num_tokens: int
-    copies: tuple[BlockCopy, ...]
+from pagoda.scheduling.step import ScheduledSequence, StepPlan
 
 
 @dataclass(slots=True)
 class Draft:
-    """Who has been given how much of the step's budget."""
+    """Who has been given what of the step, in the order of giving."""
 
     budget: int
     """Tokens left to give."""
-    shares: dict[Sequence, Share] = field(default_factory=dict)
+    scheduled: dict[Sequence, ScheduledSequence] = field(default_factory=dict)
+    copies: dict[Sequence, tuple[BlockCopy, ...]] = field(default_factory=dict)
+    """Of those sequences that need any."""
     has_preempted: bool = False
 
-    def give(self, sequence: Sequence, num_tokens: int, copies: tuple[BlockCopy, ...]) -> None:
-        self.shares[sequence] = Share(num_tokens, copies)
-        self.budget -= num_tokens
+    def give(
+        self, sequence: Sequence, scheduled: ScheduledSequence, copies: tuple[BlockCopy, ...]
+    ) -> None:
+        self.scheduled[sequence] = scheduled
+        if copies:
+            self.copies[sequence] = copies
+        self.budget -= len(scheduled.token_ids)
 
     def take_back(self, sequence: Sequence) -> None:
         """The sequence is preempted: whatever it was given goes back."""
-        share = self.shares.pop(sequence, None)
-        if share is not None:
-            self.budget += share.num_tokens
+        scheduled = self.scheduled.pop(sequence, None)
+        if scheduled is not None:
+            self.budget += len(scheduled.token_ids)
+            self.copies.pop(sequence, None)
         self.has_preempted = True
+
+    def plan(self, block_size: int) -> StepPlan:
+        """The step, decided."""
+        return StepPlan(
+            sequences=tuple(self.scheduled.values()),
+            copies=tuple(copy for copies in self.copies.values() for copy in copies),
+            block_size=block_size,
+        )

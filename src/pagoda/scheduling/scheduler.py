@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 
 from pagoda.cache import CacheManager, PrefixMatch, num_blocks_for
 from pagoda.cache.manager import NO_MATCH
@@ -145,7 +146,7 @@ class Scheduler:
         self._continue_running(draft)
         if not draft.has_preempted:
             self._admit_waiting(draft)
-        return self._plan(draft)
+        return draft.plan(self.cache.block_size)
 
     def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
         """Take note of a step that was carried out.
@@ -159,39 +160,40 @@ class Scheduler:
             sequence = self._sequences.get(scheduled.sequence_id)
             if sequence is None:  # aborted while the step ran
                 continue
-            self._num_computed_tokens += scheduled.num_scheduled_tokens
-            sequence.num_computed_tokens = scheduled.stop
-            self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
+            stop = scheduled.stop
+            self._num_computed_tokens += stop - scheduled.start
+            sequence.num_computed_tokens = stop
+            self.cache.commit(sequence.table, sequence.token_ids, stop)
             if scheduled.samples:
                 if sequence.num_output_tokens == 0:
                     self._fork_choices(sequence)
-                self._append(sequence, sampled[scheduled.sequence_id])
+                sequence.append(sampled[scheduled.sequence_id])
+                self._finish_if_done(sequence)
                 progressed.append(sequence)
         return progressed
 
     # ---- inside: running ---------------------------------------------------------------------
 
     def _continue_running(self, draft: Draft) -> None:
-        running = sorted(self._running, key=lambda sequence: sequence.num_uncomputed_tokens > 1)
-        for sequence in running:
+        short: list[Sequence] = []
+        long: list[Sequence] = []
+        for sequence in self._running:
+            (long if sequence.num_uncomputed_tokens > 1 else short).append(sequence)
+        for sequence in chain(short, long):
             if draft.budget == 0:
                 break
             if sequence.status is Status.RUNNING:
                 self._continue(sequence, draft)
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
-        num_tokens = self._num_tokens_for(sequence, draft)
         start = sequence.num_computed_tokens
-        stop = start + num_tokens
-        while (
-            self.cache.num_blocks_to_reserve(sequence.table, start, stop)
-            > self.cache.num_free_blocks
-        ):
+        stop = start + min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
+        while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
             victim = self._running.last()
             self._preempt(victim, draft)
             if victim is sequence:
                 return
-        draft.give(sequence, num_tokens, self.cache.reserve(sequence.table, start, stop))
+        draft.give(sequence, _scheduled(sequence, start, stop), copies)
 
     def _preempt(self, sequence: Sequence, draft: Draft) -> None:
         draft.take_back(sequence)
@@ -212,7 +214,7 @@ class Scheduler:
         for, and one more for each, so that admission does not lead straight to preemption.
         Whoever waits for another's blocks is passed over; whoever does not fit is not.
         """
-        if not len(self._waiting):
+        if not self._waiting or draft.budget == 0 or len(self._running) >= self._seats:
             return
         spoken_for = sum(self._num_outstanding_blocks(running) + 1 for running in self._running)
         for sequence in self._waiting:
@@ -240,7 +242,7 @@ class Scheduler:
         return False
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        if _wants_prompt_logprobs(sequence):  # every prompt row's logits must be computed
+        if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed
             return NO_MATCH
         return self.cache.match(sequence.table, sequence.token_ids)
 
@@ -258,7 +260,7 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
         is_first = sequence.num_preemptions == 0
-        counted = is_first and not _wants_prompt_logprobs(sequence)
+        counted = is_first and not sequence.wants_prompt_logprobs
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
         sequence.num_computed_tokens = match.num_tokens
         if is_first:
@@ -290,49 +292,23 @@ class Scheduler:
                 sequence.num_cached_tokens = sequence.num_computed_tokens
                 self._run(sequence)
 
-    def _append(self, sequence: Sequence, token_id: int) -> None:
-        sequence.token_ids.append(token_id)
-        sampling = sequence.request.sampling
-        num_output = sequence.num_output_tokens
-        if num_output >= sampling.min_tokens and token_id in sequence.request.stop_token_ids:
+    def _finish_if_done(self, sequence: Sequence) -> None:
+        request, token_id = sequence.request, sequence.token_ids[-1]
+        sampling, num_output = request.sampling, sequence.num_output_tokens
+        if token_id in request.stop_token_ids and num_output >= sampling.min_tokens:
             is_eos = token_id in sequence.request.eos_token_ids and not sampling.ignore_eos
             self.finish(sequence, "stop", None if is_eos else token_id)
         elif num_output == sampling.max_tokens or len(sequence.token_ids) >= self._max_model_len:
             self.finish(sequence, "length")
 
-    # ---- inside: the plan --------------------------------------------------------------------
 
-    def _num_tokens_for(self, sequence: Sequence, draft: Draft) -> int:
-        return min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
-
-    def _plan(self, draft: Draft) -> StepPlan:
-        shares = draft.shares
-        return StepPlan(
-            sequences=tuple(_scheduled(seq, share.num_tokens) for seq, share in shares.items()),
-            copies=tuple(copy for share in shares.values() for copy in share.copies),
-            block_size=self.cache.block_size,
-        )
-
-
-def _wants_prompt_logprobs(sequence: Sequence) -> bool:
-    return sequence.index == 0 and sequence.request.sampling.prompt_logprobs is not None
-
-
-def _scheduled(sequence: Sequence, num_tokens: int) -> ScheduledSequence:
-    start = sequence.num_computed_tokens
-    stop = start + num_tokens
-    samples = stop == len(sequence.token_ids)
-    if _wants_prompt_logprobs(sequence) and start < sequence.num_prompt_tokens:
-        num_logit_rows = num_tokens
-    else:
-        num_logit_rows = 1 if samples else 0
+def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
+    token_ids = tuple(sequence.token_ids[start:stop])
     block_ids = sequence.table.snapshot()
-    block_ids.flags.writeable = False
+    samples = stop == len(sequence.token_ids)
+    num_logit_rows = 1 if samples else 0
+    if sequence.wants_prompt_logprobs and start < sequence.num_prompt_tokens:
+        num_logit_rows = stop - start
     return ScheduledSequence(
-        sequence_id=sequence.sequence_id,
-        start=start,
-        token_ids=tuple(sequence.token_ids[start:stop]),
-        block_ids=block_ids,
-        num_logit_rows=num_logit_rows,
-        samples=samples,
+        sequence.sequence_id, start, token_ids, block_ids, num_logit_rows, samples
     )

@@ -35,12 +35,14 @@ class Sequence:
         "num_computed_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "output_token_ids",
         "request",
         "sequence_id",
         "status",
         "stop_reason",
         "table",
         "token_ids",
+        "wants_prompt_logprobs",
     )
 
     def __init__(self, sequence_id: int, request: Request, index: int, table: BlockTable) -> None:
@@ -51,6 +53,9 @@ class Sequence:
         self.table = table
         self.token_ids = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
+        self.output_token_ids: list[int] = []
+        """What follows the prompt in `token_ids`; kept beside it, so that nobody cuts it out."""
+        self.wants_prompt_logprobs = index == 0 and request.sampling.prompt_logprobs is not None
         self.num_computed_tokens = 0
         """Tokens whose K and V are in the cache."""
         self.num_cached_tokens = 0
@@ -70,11 +75,12 @@ class Sequence:
 
     @property
     def num_output_tokens(self) -> int:
-        return len(self.token_ids) - self.num_prompt_tokens
+        return len(self.output_token_ids)
 
-    @property
-    def output_token_ids(self) -> list[int]:
-        return self.token_ids[self.num_prompt_tokens :]
+    def append(self, token_id: int) -> None:
+        """The next token of the output."""
+        self.token_ids.append(token_id)
+        self.output_token_ids.append(token_id)
 
     def __repr__(self) -> str:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,7 @@ from numpy.typing import NDArray
 from pagoda.cache import BlockCopy
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """What one sequence does in a step: write and attend `token_ids` from position `start` on.
 
     |<------- in the cache ------->|<--- token_ids --->|   not yet scheduled
@@ -24,7 +24,8 @@ class ScheduledSequence:
     """Tokens already in the cache (`num_computed_tokens`), the position of the first new one."""
     token_ids: tuple[int, ...]
     block_ids: NDArray[np.int32]
-    """The block table, covering positions 0 to stop - 1. Read-only."""
+    """The block table, covering positions 0 to stop - 1. Read-only, and the very array of the
+    sequence's last step where the table has not changed since."""
     num_logit_rows: int
     """How many of the last rows need logits: 0, 1, or all when prompt log-probabilities are
     asked for."""

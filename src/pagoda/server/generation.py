@@ -53,14 +53,15 @@ class Generation:
         """OpenAI numbers the choices of all prompts in one row."""
         return prompt_index * self.sampling.n + choice
 
-    async def outputs(self) -> AsyncGenerator[PromptOutput, None]:
-        """Outputs of all prompts as they come. Closing it aborts what still runs.
+    async def outputs(self, *, streams: bool = True) -> AsyncGenerator[PromptOutput, None]:
+        """Outputs of all prompts as they come, or only the last of each where nobody `streams`.
+        Closing it aborts what still runs.
 
         Raises what `AsyncEngine.generate` raises, for any of the prompts.
         """
         events: asyncio.Queue[_Event] = asyncio.Queue(maxsize=1)
         pumps = [
-            asyncio.create_task(self._pump(index, prompt, events))
+            asyncio.create_task(self._pump(index, prompt, events, streams))
             for index, prompt in enumerate(self.prompts)
         ]
         try:
@@ -77,7 +78,7 @@ class Generation:
             await _cancel(pumps)
 
     async def _pump(
-        self, index: int, prompt: str | list[int], events: asyncio.Queue[_Event]
+        self, index: int, prompt: str | list[int], events: asyncio.Queue[_Event], streams: bool
     ) -> None:
         stream = self.engine.generate(
             prompt,
@@ -85,6 +86,7 @@ class Generation:
             request_id=f"{self.request_id}-{index}",
             priority=self.priority,
             cache_salt=self.cache_salt,
+            streams=streams,
         )
         try:
             async with aclosing(stream) as outputs:
@@ -98,7 +100,7 @@ class Generation:
     async def finished(self) -> list[RequestOutput]:
         """The last output of each prompt, in the order of the prompts."""
         last: dict[int, RequestOutput] = {}
-        async with aclosing(self.outputs()) as outputs:
+        async with aclosing(self.outputs(streams=False)) as outputs:
             async for item in outputs:
                 last[item.prompt_index] = item.output
         return [last[index] for index in range(len(self.prompts))]

@@ -25,9 +25,10 @@ def silu_gate(out: Array, row: int, column: int, sums: Array, width: int, bias: 
 
     out: [rows, width], float32 or bfloat16 bits; bias: the gate's, then up's.
     """
-    up_bias = bias[bias.shape[0] // 2 :]
+    half = bias.shape[0] // 2
+    gate_bias, up_bias = bias[column : column + width], bias[half + column : half + column + width]
     for r in range(sums.shape[0]):
-        target = out[row + r]
+        target = out[row + r, column : column + width]
+        gates, ups = sums[r, :width], sums[r, PANEL : PANEL + width]
         for c in range(width):
-            gate = sums[r, c] + bias[column + c]
-            store(target, column + c, silu(gate) * (sums[r, PANEL + c] + up_bias[column + c]))
+            store(target, c, silu(gates[c] + gate_bias[c]) * (ups[c] + up_bias[c]))

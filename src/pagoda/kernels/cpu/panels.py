@@ -127,37 +127,39 @@ def _multiply_pair(
 
 @njit(error_model="numpy")
 def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
-    """Rows of an item: few enough that all threads are busy to the end."""
-    chunk = _CHUNK_ROWS
-    while chunk > _LEAST_CHUNK and columns * ((rows + chunk - 1) // chunk) < (
-        _ITEMS_PER_THREAD * num_threads
-    ):
-        chunk //= 2
-    return min(chunk, rows)
+    """Rows of an item, in whole tiles: few enough that all threads are busy to the end."""
+    wanted = (_ITEMS_PER_THREAD * num_threads + columns - 1) // columns
+    chunks = max((rows + _CHUNK_ROWS - 1) // _CHUNK_ROWS, min(wanted, rows // _LEAST_CHUNK))
+    return -(-rows // (chunks * PAIR_ROWS)) * PAIR_ROWS
 
 
 @njit(error_model="numpy")
 def _keep(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
     """out = sums + bias; out: float32."""
+    offset = bias[column : column + width]
     for r in range(sums.shape[0]):
+        target, source = out[row + r, column : column + width], sums[r, :width]
         for c in range(width):
-            out[row + r, column + c] = sums[r, c] + bias[column + c]
+            target[c] = source[c] + offset[c]
 
 
 @njit(error_model="numpy")
 def _keep_plain(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
     """out = sums; out: float32."""
     for r in range(sums.shape[0]):
+        target, source = out[row + r, column : column + width], sums[r, :width]
         for c in range(width):
-            out[row + r, column + c] = sums[r, c]
+            target[c] = source[c]
 
 
 @njit(error_model="numpy")
 def _add_to(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
     """out += sums + bias; out: float32."""
+    offset = bias[column : column + width]
     for r in range(sums.shape[0]):
+        target, source = out[row + r, column : column + width], sums[r, :width]
         for c in range(width):
-            out[row + r, column + c] += sums[r, c] + bias[column + c]
+            target[c] += source[c] + offset[c]
 
 
 def _multiply(use: Callable[..., None]) -> Callable[..., None]:
@@ -199,7 +201,8 @@ def _multiply(use: Callable[..., None]) -> Callable[..., None]:
             upcoming = claim(phase)
             place = item // chunks * step
             part = item % chunks
-            start, end = rows * part // chunks, rows * (part + 1) // chunks
+            start = part * chunk
+            end = min(start + chunk, rows)
             source = address_of(x) + start * depth * 4
             address = first + place * panel_bytes
             other = second + place * panel_bytes if is_paired else address + panel_bytes

@@ -23,6 +23,7 @@ from pagoda.kernels.cpu.vector import (
     UNIT,
     floats,
     index,
+    keep_loop,
     load_vector,
     multiply_groups,
     spread,
@@ -54,6 +55,7 @@ class Tile:
         `mask`, an int32, is applied to the groups of b.
         """
         builder = self._builder
+        keep_loop(builder)
         groups = [
             load_vector(builder, pointer, ir.VectorType(I32, lanes))
             for pointer, lanes in zip(columns, self._lanes, strict=True)

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils, config
 
-from pagoda.kernels.cpu.number import constant, fused, widened
+from pagoda.kernels.cpu.number import constant, fused, rounded, widened
 
 LANES = 16
 I32, INDEX, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -86,6 +86,15 @@ def prefetch(builder: Any, pointer: Any) -> None:
     builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), read, keep, data_cache])
 
 
+def keep_loop(builder: Any) -> None:
+    """Keep the loop around this from being unrolled: its sums would no longer fit registers.
+
+    An instruction of no bytes that must not be moved under another condition.
+    """
+    nothing = ir.FunctionType(ir.VoidType(), [])
+    builder.call(ir.InlineAsm(nothing, "", "", side_effect=True), [], attrs=("convergent",))
+
+
 def is_paired(dtype: Any) -> bool:
     """A group holds two numbers of this dtype."""
     return bool(dtype == types.uint16)
@@ -137,8 +146,11 @@ def store_rounded(builder: Any, dtype: Any, value: Any, target: Any) -> Any:
     if not is_paired(dtype):
         store_vector(builder, value, target)
         return value
-    bits = builder.fptrunc(value, ir.VectorType(_BFLOAT, value.type.count))
-    bits = builder.bitcast(bits, ir.VectorType(ir.IntType(16), value.type.count))
+    if UNIT.pairs:
+        bits = builder.fptrunc(value, ir.VectorType(_BFLOAT, value.type.count))
+        bits = builder.bitcast(bits, ir.VectorType(ir.IntType(16), value.type.count))
+    else:
+        bits = rounded(builder, value)
     store_vector(builder, bits, target)
     return widened(builder, bits)
 

@@ -1,0 +1,39 @@
+"""The kernels' tests once more, for a CPU that has none of this one's vector instructions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FILES = ("test_panels.py", "test_attention.py", "test_softmax.py", "test_number.py")
+PLAIN = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+
+
+@pytest.mark.timeout(300)
+def test_all_kernels_are_right_without_special_instructions():
+    folder = Path(__file__).parent
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *(str(folder / name) for name in FILES)],
+        env={**os.environ, **PLAIN},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert "[100%]" in run.stdout
+
+
+def test_the_plain_form_is_another_one():
+    code = "from pagoda.kernels.cpu.vector import UNIT; print(UNIT.accumulators, UNIT.pairs)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **PLAIN},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == ["2", "False"]
