@@ -64,7 +64,8 @@ def test_parts_come_first_and_each_belongs_to_one_merge():
         assert np.array_equal(parts[begin:end, 3], np.arange(end - begin))
         merged += range(begin, end)
     assert merged == list(range(num_parts))
-    assert plan.parts.shape == (6, 3 * 2 * 12, 16 + 2)
+    assert plan.parts.shape == (6, 3 * 2 * 12 * (16 + 2))
+    assert plan.most_rows == 3 * 2 * 12
 
 
 def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():

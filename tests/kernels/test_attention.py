@@ -59,12 +59,12 @@ class Pages:
     ) -> Array:
         heads = self.kv_heads * self.group
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
-        most_rows = max((item[2] for item in work[:num_parts]), default=0)
-        room = (num_parts, most_rows * heads, self.head_dim + 2)
+        most_rows = heads * max(item[2] for item in work)
+        room = (num_parts, most_rows * (self.head_dim + 2))
         items = [(*item, *((0, self.kv_heads) if len(item) == 5 else ())) for item in work]
         plan = AttentionPlan(
             self.tables, np.array(positions, np.int32), np.array(items, np.int64),
-            np.array(merges, np.int64).reshape(-1, 4), np.empty(room, np.float32),
+            np.array(merges, np.int64).reshape(-1, 4), most_rows, np.empty(room, np.float32),
         )  # fmt: skip
         paged_attention(
             out, queries, self.blocks, plan, self.shape, self.routines,

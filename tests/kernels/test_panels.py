@@ -33,7 +33,10 @@ def by_threads(multiply: Callable[..., None]) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         counters = phases(1)
         for _ in prange(num_threads):
-            multiply(counters[0], num_threads, routines, out, x, first, second, width, first, bias)
+            sums = panels.new_sums()
+            multiply(
+                counters[0], num_threads, routines, sums, out, x, first, second, width, first, bias
+            )
 
     return run
 

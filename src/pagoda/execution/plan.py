@@ -45,13 +45,16 @@ def plan_attention(batch: Batch, shape: HeadShape) -> AttentionPlan:
         (starts[divided], num_rows[divided], part_ends - num_splits[divided], part_ends), axis=1
     )
     tiles = _tiles(batch, whole, starts, num_rows, split_size, tile_size)
-    part_rows = int(num_rows[divided].max(initial=0)) * shape.num_kv_heads * shape.group_size
+    work = np.concatenate((parts, _by_head(tiles, shape, len(num_rows))))
+    rows = work[:, 2] * (work[:, 6] - work[:, 5]) * shape.group_size
+    part_rows = int(rows[: len(parts)].max(initial=0))
     return AttentionPlan(
         block_tables=batch.block_tables,
         positions=batch.positions,
-        work=np.concatenate((parts, _by_head(tiles, shape, len(num_rows)))),
+        work=work,
         merges=merges,
-        parts=np.empty((len(parts), part_rows, shape.head_dim + 2), np.float32),
+        most_rows=int(rows.max(initial=0)),
+        parts=np.empty((len(parts), part_rows * (shape.head_dim + 2)), np.float32),
     )
 
 

@@ -30,9 +30,8 @@ from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import exp2, fma, load, store
 from pagoda.kernels.cpu.product import HeadRoutines
 from pagoda.kernels.cpu.routine import address_of, call
-from pagoda.kernels.cpu.softmax import LOWEST, soften
+from pagoda.kernels.cpu.softmax import LOWEST, WIDTH, soften
 from pagoda.kernels.cpu.team import claim, finish, phases
-from pagoda.kernels.cpu.vector import LANES
 
 _SPLIT_TOKENS = 256
 _TILE_ROWS = 48
@@ -57,8 +56,36 @@ class AttentionPlan(NamedTuple):
     up; the others finish their rows."""
     merges: Array
     """[merged, 4] int64: first row, number of rows, first part, end of parts."""
+    most_rows: int
+    """Rows, one for each query head of a token, of the largest item."""
     parts: Array
-    """[num_parts, most rows of a part * num_heads, head_dim + 2] float32, written."""
+    """[num_parts, rows of the largest part * (head_dim + 2)] float32, written."""
+
+
+class Scratch(NamedTuple):
+    """A thread's own memory while it attends."""
+
+    query: Array
+    """[most rows, head_dim], of the cache's dtype"""
+    scores: Array
+    """[most rows, tokens of a split and some] float32"""
+    weights: Array
+    """As scores, of the cache's dtype."""
+    state: Array
+    """[most rows * (head_dim + 2)] float32"""
+    piece: Array
+    """As state."""
+
+
+class State(NamedTuple):
+    """What is known of some rows after some splits; float32."""
+
+    sums: Array
+    """[rows, head_dim]: Σ p · V"""
+    highest: Array
+    """[rows]: the score that p is relative to"""
+    mass: Array
+    """[rows]: Σ p"""
 
 
 @njit(error_model="numpy")
@@ -73,23 +100,55 @@ def tile_tokens(group_size: int) -> int:
 
 
 @njit(error_model="numpy")
-def _merge(state: Array, piece: Array, highest: np.float32, mass: np.float32) -> None:
-    """Add a split's piece of a row to the row's state: its sums, then their highest, their mass."""
-    end = piece.shape[0]
-    together = highest if highest > state[end] else state[end]
-    old = exp2(state[end] - together)
-    new = exp2(highest - together)
-    state[end] = together
-    state[end + 1] = fma(state[end + 1], old, mass * new)
-    for d in range(end):
-        state[d] = fma(state[d], old, piece[d] * new)
+def _merge(state: State, piece: State) -> None:
+    """Add a split's piece to the state of the same rows. Changes both."""
+    rows, head_dim = state.sums.shape
+    for row in range(rows):
+        together = max(state.highest[row], piece.highest[row])
+        old, new = exp2(state.highest[row] - together), exp2(piece.highest[row] - together)
+        state.highest[row] = together
+        state.mass[row] = fma(state.mass[row], old, piece.mass[row] * new)
+        # From here on these are factors.
+        piece.highest[row], piece.mass[row] = old, new
+    for row in range(rows):
+        old, new = piece.highest[row], piece.mass[row]
+        sums, added = state.sums[row], piece.sums[row]
+        for d in range(head_dim):
+            sums[d] = fma(sums[d], old, added[d] * new)
 
 
 @njit(error_model="numpy")
-def _clear(state: Array, head_dim: int) -> None:
-    state[:] = np.float32(0.0)
-    for row in range(state.shape[0]):
-        state[row, head_dim] = LOWEST
+def _state_in(room: Array, rows: int, head_dim: int) -> State:
+    """The state of some rows, kept in a row of numbers: first the sums, then the two others."""
+    end = rows * head_dim
+    return State(
+        room[:end].reshape(rows, head_dim),
+        room[end : end + rows],
+        room[end + rows : end + 2 * rows],
+    )
+
+
+@njit(error_model="numpy")
+def new_scratch(
+    plan: AttentionPlan, shape: HeadShape, routines: HeadRoutines, like: Array
+) -> Scratch:
+    """Memory for one thread that carries out a plan."""
+    rows, tokens = plan.most_rows, split_tokens(shape.block_size)
+    width = -(-(tokens + routines.score_blocks * shape.block_size) // WIDTH) * WIDTH
+    return Scratch(
+        np.empty((rows, shape.head_dim), like.dtype),
+        np.empty((rows, width), np.float32),
+        np.empty((rows, width), like.dtype),
+        np.empty(rows * (shape.head_dim + 2), np.float32),
+        np.empty(rows * (shape.head_dim + 2), np.float32),
+    )
+
+
+@njit(error_model="numpy")
+def _clear(state: State) -> None:
+    state.sums[:] = np.float32(0.0)
+    state.highest[:] = LOWEST
+    state.mass[:] = np.float32(0.0)
 
 
 @njit(error_model="numpy")
@@ -110,18 +169,17 @@ def _load_queries(query: Array, queries: Array, heads: Heads) -> None:
 
 
 @njit(error_model="numpy")
-def _finish(out: Array, state: Array, first_head: int, end_head: int) -> None:
+def _finish(out: Array, state: State, first_head: int, end_head: int) -> None:
     """Divide each row's sums by its mass, into the columns of out of those KV heads."""
-    num_tokens, head_dim = out.shape[0], state.shape[1] - 2
-    group_size = state.shape[0] // ((end_head - first_head) * num_tokens)
+    num_tokens, head_dim = out.shape[0], state.sums.shape[1]
+    group_size = state.sums.shape[0] // ((end_head - first_head) * num_tokens)
     row = 0
     for head in range(first_head, end_head):
         for token in range(num_tokens):
             for g in range(group_size):
                 start = (head * group_size + g) * head_dim
-                target = out[token, start : start + head_dim]
-                sums = state[row]
-                inverse = np.float32(1.0) / sums[head_dim + 1]
+                target, sums = out[token, start : start + head_dim], state.sums[row]
+                inverse = np.float32(1.0) / state.mass[row]
                 for d in range(head_dim):
                     store(target, d, sums[d] * inverse)
                 row += 1
@@ -163,6 +221,26 @@ def _score(
 
 
 @njit(error_model="numpy")
+def _soften_rows(
+    scores: Array, weights: Array, piece: State, positions: Array, span: Span, window: int,
+    group_size: int, scale: np.float32,
+) -> None:  # fmt: skip
+    """From the scores of all rows to their weights, and what `piece` keeps beside its sums."""
+    origin, begin, end = span
+    used = -(-(end - origin) // WIDTH) * WIDTH
+    marks = np.empty(2, np.float32)
+    row = 0
+    while row < scores.shape[0]:
+        for position in positions:
+            first = max(position - window + 1, begin) - origin
+            last = min(position + 1, end) - origin
+            for _ in range(group_size):
+                soften(scores[row, :used], weights[row, :used], first, last, scale, marks)
+                piece.highest[row], piece.mass[row] = marks[0], marks[1]
+                row += 1
+
+
+@njit(error_model="numpy")
 def _weigh(
     piece: Array, weights: Array, blocks: int, like: Array, table: Array, span: Span,
     heads: Heads, shape: HeadShape, routines: HeadRoutines,
@@ -189,23 +267,26 @@ def _weigh(
 
 
 @njit(error_model="numpy")
-def _merge_parts(out: Array, parts: Array, head: int, group_size: int) -> None:
-    """Merge one KV head's rows of a sequence's parts, [parts, all rows, head_dim + 2], into out."""
-    rows = out.shape[0] * group_size
-    head_dim = parts.shape[2] - 2
-    state = np.empty((rows, head_dim + 2), np.float32)
-    _clear(state, head_dim)
+def _merge_parts(out: Array, parts: Array, shape: HeadShape, head: int, scratch: Scratch) -> None:
+    """Merge one KV head's rows of a sequence's parts into out: [rows, num_heads * head_dim]."""
+    rows = out.shape[0] * shape.group_size
+    first, end = head * rows, (head + 1) * rows
+    state = _state_in(scratch.state, rows, shape.head_dim)
+    piece = _state_in(scratch.piece, rows, shape.head_dim)
+    _clear(state)
     for part in range(parts.shape[0]):
-        for row in range(rows):
-            piece = parts[part, head * rows + row]
-            _merge(state[row], piece[:head_dim], piece[head_dim], piece[head_dim + 1])
+        found = _state_in(parts[part], rows * shape.num_kv_heads, shape.head_dim)
+        piece.sums[:] = found.sums[first:end]
+        piece.highest[:] = found.highest[first:end]
+        piece.mass[:] = found.mass[first:end]
+        _merge(state, piece)
     _finish(out, state, head, head + 1)
 
 
 @njit(error_model="numpy")
 def _attend_item(
     item: int, out: Array, queries: Array, blocks: int, like: Array, plan: AttentionPlan,
-    shape: HeadShape, routines: HeadRoutines, scale: np.float32, window: int,
+    shape: HeadShape, routines: HeadRoutines, scale: np.float32, window: int, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Do one item of the plan's work."""
     sequence, first_row, num_rows = plan.work[item, 0], plan.work[item, 1], plan.work[item, 2]
@@ -213,16 +294,13 @@ def _attend_item(
     end_row = first_row + num_rows
     rows = (heads[1] - heads[0]) * num_rows * shape.group_size
     split_size = split_tokens(shape.block_size)
-    width = -(-(split_size + routines.score_blocks * shape.block_size) // LANES) * LANES
-    query = np.empty((rows, shape.head_dim), like.dtype)
-    scores = np.empty((rows, width), np.float32)
-    weights = np.empty((rows, width), like.dtype)
-    piece = np.empty((rows, shape.head_dim), np.float32)
-    marks = np.empty((rows, 2), np.float32)
+    query, scores, weights = scratch.query[:rows], scratch.scores[:rows], scratch.weights[:rows]
+    piece = _state_in(scratch.piece, rows, shape.head_dim)
     _load_queries(query, queries[first_row:end_row], heads)
     is_part = item < plan.parts.shape[0]
-    state = plan.parts[item, :rows] if is_part else np.empty((rows, shape.head_dim + 2), np.float32)
-    _clear(state, shape.head_dim)
+    room = plan.parts[item] if is_part else scratch.state
+    state = _state_in(room, rows, shape.head_dim)
+    _clear(state)
     positions, table = plan.positions[first_row:end_row], plan.block_tables[sequence]
     first_seen = max(positions[0] - window + 1, 0)
     last_seen = positions[num_rows - 1] + 1
@@ -230,18 +308,10 @@ def _attend_item(
         origin = split * split_size
         begin, end = max(first_seen, origin), min(last_seen, origin + split_size)
         span = (origin, begin, end)
-        used = (end - origin + LANES - 1) // LANES * LANES
         _score(scores, query, blocks, like, table, span, heads, shape, routines)
-        for row in range(rows):
-            position = positions[row // shape.group_size % num_rows]
-            row_begin = max(position - window + 1, begin) - origin
-            row_end = min(position + 1, end) - origin
-            marks[row, 0], marks[row, 1] = soften(
-                scores[row, :used], weights[row, :used], row_begin, row_end, scale
-            )
-        _weigh(piece, weights, blocks, like, table, span, heads, shape, routines)
-        for row in range(rows):
-            _merge(state[row], piece[row], marks[row, 0], marks[row, 1])
+        _soften_rows(scores, weights, piece, positions, span, window, shape.group_size, scale)
+        _weigh(piece.sums, weights, blocks, like, table, span, heads, shape, routines)
+        _merge(state, piece)
     if not is_part:
         _finish(out[first_row:end_row], state, heads[0], heads[1])
 
@@ -250,10 +320,11 @@ def _attend_item(
 def attend(
     working: Array, merging: Array, out: Array, queries: Array, blocks: int, like: Array,
     plan: AttentionPlan, shape: HeadShape, routines: HeadRoutines, scale: np.float32, window: int,
+    scratch: Scratch,
 ) -> None:  # fmt: skip
     """A thread's share of the attention of one layer.
 
-    working, merging: phases that nobody has begun, the same for all threads.
+    working, merging: phases that nobody has begun, the same for all threads; scratch: its own.
     out: [rows, num_heads * head_dim], written; queries: [rows, at least that], heads first.
     blocks: address of the layer's, each [2 * num_kv_heads * head_dim * block_size], laid out as
     `storage` says; like: an array of their dtype.
@@ -263,7 +334,9 @@ def attend(
     mine = 0
     item = claim(working)
     while item < plan.work.shape[0]:
-        _attend_item(item, out, queries, blocks, like, plan, shape, routines, scale, window)
+        _attend_item(
+            item, out, queries, blocks, like, plan, shape, routines, scale, window, scratch
+        )
         mine += 1
         item = claim(working)
     finish(working, mine, plan.work.shape[0])
@@ -278,7 +351,7 @@ def attend(
         end_row = first_row + plan.merges[merge, 1]
         pieces = plan.parts[plan.merges[merge, 2] : plan.merges[merge, 3]]
         head = item - merge * shape.num_kv_heads
-        _merge_parts(out[first_row:end_row], pieces, head, shape.group_size)
+        _merge_parts(out[first_row:end_row], pieces, shape, head, scratch)
         mine += 1
         item = claim(merging)
     finish(merging, mine, total)
@@ -298,6 +371,7 @@ def _attention_kernel(fingerprint: int) -> Callable[..., None]:
         counters = phases(2)
         place = address_of(blocks)
         for _ in prange(num_threads):
+            scratch = new_scratch(plan, shape, routines, blocks)
             attend(
                 counters[0],
                 counters[1],
@@ -310,6 +384,7 @@ def _attention_kernel(fingerprint: int) -> Callable[..., None]:
                 routines,
                 scale,
                 window,
+                scratch,
             )
 
     return paged_attention

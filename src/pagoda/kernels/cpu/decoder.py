@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import AttentionPlan, attend
+from pagoda.kernels.cpu.attention import AttentionPlan, Scratch, attend, new_scratch
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.norm import rms_norm
@@ -28,6 +28,7 @@ from pagoda.kernels.cpu.panels import (
     multiply_add,
     multiply_gate,
     multiply_plain,
+    new_sums,
     read_row,
 )
 from pagoda.kernels.cpu.product import HeadRoutines, PanelRoutines
@@ -99,7 +100,7 @@ class Step(NamedTuple):
 def _run_layer(
     counters: Array, num_threads: int, layer: int, step: Step, plan: AttentionPlan,
     tables: LayerTables, like: Array, shape: HeadShape, heads: HeadRoutines, panels: PanelRoutines,
-    eps: np.float32, following: int,
+    eps: np.float32, following: int, scratch: Scratch, sums: Array,
 ) -> None:  # fmt: skip
     qkv, o, gate, up, down = tables.matrices[layer]
     hidden, stream = step.hidden, step.stream
@@ -108,8 +109,8 @@ def _run_layer(
     table, half = tables.rotary[layer]
     rms_norm(counters[first], hidden, stream, step.rows, tables.input_norm[layer], eps)
     multiply(
-        counters[first + 1], num_threads, panels, step.qkv, hidden, qkv, 0, step.qkv.shape[1], o,
-        tables.qkv_bias[layer],
+        counters[first + 1], num_threads, panels, sums, step.qkv, hidden, qkv, 0,
+        step.qkv.shape[1], o, tables.qkv_bias[layer],
     )  # fmt: skip
     rotate_and_write(
         counters[first + 2], step.qkv, blocks, like, step.slot_mapping, plan.positions, shape,
@@ -118,20 +119,20 @@ def _run_layer(
     )  # fmt: skip
     attend(
         counters[first + 3], counters[first + 4], step.attended, step.qkv, blocks, like, plan,
-        shape, heads, tables.scales[layer], tables.windows[layer],
+        shape, heads, tables.scales[layer], tables.windows[layer], scratch,
     )  # fmt: skip
     multiply_add(
-        counters[first + 5], num_threads, panels, stream, step.attended, o, 0, stream.shape[1],
-        gate, tables.o_bias[layer],
+        counters[first + 5], num_threads, panels, sums, stream, step.attended, o, 0,
+        stream.shape[1], gate, tables.o_bias[layer],
     )  # fmt: skip
     rms_norm(counters[first + 6], hidden, stream, step.rows, tables.post_norm[layer], eps)
     multiply_gate(
-        counters[first + 7], num_threads, panels, step.gated, hidden, gate, up,
+        counters[first + 7], num_threads, panels, sums, step.gated, hidden, gate, up,
         step.gated.shape[1], down, tables.gate_up_bias[layer],
     )  # fmt: skip
     multiply_add(
-        counters[first + 8], num_threads, panels, stream, step.gated, down, 0, stream.shape[1],
-        following, tables.down_bias[layer],
+        counters[first + 8], num_threads, panels, sums, stream, step.gated, down, 0,
+        stream.shape[1], following, tables.down_bias[layer],
     )  # fmt: skip
 
 
@@ -149,6 +150,7 @@ def _layers_kernel(fingerprint: int) -> Callable[..., None]:
         num_layers = tables.matrices.shape[0]
         counters = phases(num_layers * _PHASES)
         for _ in prange(num_threads):
+            scratch, sums = new_scratch(plan, shape, heads, like), new_sums()
             for layer in range(num_layers):
                 following = tables.matrices[min(layer + 1, num_layers - 1), 0]
                 _run_layer(
@@ -164,6 +166,8 @@ def _layers_kernel(fingerprint: int) -> Callable[..., None]:
                     panels,
                     eps,
                     following,
+                    scratch,
+                    sums,
                 )
 
     return run_layers
@@ -212,10 +216,11 @@ def _logits_kernel(fingerprint: int) -> Callable[..., None]:
         _ = fingerprint
         counters = phases(2)
         for _ in prange(num_threads):
+            sums = new_sums()
             rms_norm(counters[0], hidden, stream, rows, norm, eps)
             multiply_plain(
-                counters[1], num_threads, routines, logits, hidden, lm_head, 0, logits.shape[1],
-                lm_head, norm,
+                counters[1], num_threads, routines, sums, logits, hidden, lm_head, 0,
+                logits.shape[1], lm_head, norm,
             )  # fmt: skip
 
     return project

@@ -153,16 +153,21 @@ def power_of_two(builder: Any, x: Any, terms: int) -> Any:
     # Adding 1.5 · 2 ** 23 leaves no bits for a fraction: the lowest ones are the whole number.
     shifter = constant(x.type, 12582912.0)
     shifted = builder.fadd(clamped, shifter)
-    f = builder.fsub(clamped, builder.fsub(shifted, shifter))
-    coefficients = [1.0]
-    for term in range(1, terms + 1):
-        coefficients.insert(0, coefficients[0] * _LN_2 / term)
-    p = constant(x.type, coefficients[0])
-    for coefficient in coefficients[1:]:
-        p = fused(builder, p, f, constant(x.type, coefficient))
+    p = polynomial(builder, builder.fsub(clamped, builder.fsub(shifted, shifter)), terms)
     exponent = builder.shl(builder.bitcast(shifted, whole_kind), constant(whole_kind, 23))
     power = builder.bitcast(builder.add(builder.bitcast(p, whole_kind), exponent), x.type)
     return builder.select(above, power, constant(x.type, 0.0))
+
+
+def polynomial(builder: Any, f: Any, terms: int) -> Any:
+    """2 ** f for f in [-0.5, 0.5] from so many terms of Taylor's series after the first."""
+    coefficients = [1.0]
+    for term in range(1, terms + 1):
+        coefficients.insert(0, coefficients[0] * _LN_2 / term)
+    p = constant(f.type, coefficients[0])
+    for coefficient in coefficients[1:]:
+        p = fused(builder, p, f, constant(f.type, coefficient))
+    return p
 
 
 def constant(kind: Any, value: float) -> Any:

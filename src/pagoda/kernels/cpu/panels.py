@@ -162,6 +162,12 @@ def _add_to(out: Array, row: int, column: int, sums: Array, width: int, bias: Ar
             target[c] += source[c] + offset[c]
 
 
+@njit(error_model="numpy")
+def new_sums() -> Array:
+    """Memory for one thread that multiplies: the sums of one item."""
+    return np.empty((_CHUNK_ROWS, 2 * PANEL), np.float32)
+
+
 def _multiply(use: Callable[..., None]) -> Callable[..., None]:
     """The product whose results go through `use`.
 
@@ -172,12 +178,13 @@ def _multiply(use: Callable[..., None]) -> Callable[..., None]:
 
     @njit(error_model="numpy")
     def multiply(
-        phase: Array, num_threads: int, routines: PanelRoutines, out: Array, x: Array, first: int,
-        second: int, width: int, following: int, bias: Array,
+        phase: Array, num_threads: int, routines: PanelRoutines, sums: Array, out: Array, x: Array,
+        first: int, second: int, width: int, following: int, bias: Array,
     ) -> None:  # fmt: skip
         """A thread's share of the product of all rows of x with a weight in panels.
 
         phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
+        sums: the thread's own, from `new_sums`.
         x: [rows, in] contiguous, of the weight's dtype; routines: for that dtype. first: address of
         the weight, [width, in]; second: 0, or the address of another of that shape, whose columns
         are wanted together with the first's. out and bias: as `use` takes them.
@@ -193,7 +200,6 @@ def _multiply(use: Callable[..., None]) -> Callable[..., None]:
         chunk = _chunk_rows(rows, columns, num_threads) if rows > PANEL_ROWS else rows
         chunks = (rows + chunk - 1) // chunk
         total = columns * chunks
-        sums = np.empty((chunk, 2 * PANEL), np.float32)
         target = address_of(sums)
         mine = 0
         item = claim(phase)

@@ -2,89 +2,138 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import float32, njit
+from llvmlite import ir
+from numba import float32, types
 from numba.core import cgutils
 
-from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.number import COARSE, PRECISE, constant, emitted, fused, power_of_two
+from pagoda.kernels.cpu.number import COARSE, PRECISE, constant, emitted, fused
 from pagoda.kernels.cpu.vector import (
+    I32,
     LANES,
     combine_lanes,
     floats,
     index,
     is_paired,
     load_vector,
+    powers_of_two,
     spread,
     store_rounded,
+    store_vector,
 )
 
+WIDTH = 4 * LANES
+"""Scores come in multiples of this."""
 LOWEST = np.float32(-1e30)
 """Of a score that does not count: below every other, and its weight is 0."""
 
 
-@njit(error_model="numpy")
+@emitted
 def soften(
-    scores: Array, weights: Array, begin: int, end: int, scale: np.float32
-) -> tuple[np.float32, np.float32]:
+    typing: Any, scores: Any, weights: Any, begin: Any, end: Any, scale: Any, highest: Any
+) -> Any:
     """weights[t] = 2 ** (scores[t] · scale - highest) for t = begin … end - 1, 0 for all others.
 
-    scores, weights: 1-D, as long as each other, a multiple of 16; scores are float32 and changed,
-    weights of the dtype they are used in. Returns highest, and the sum of the weights as written.
-    """
-    if begin >= end:
-        weights[:] = 0
-        return LOWEST, np.float32(0.0)
-    scores[:begin] = LOWEST
-    scores[end:] = LOWEST
-    highest = _highest(scores) * scale
-    return highest, _weigh(scores, weights, scale, highest)
-
-
-@emitted
-def _highest(typing: Any, scores: Any) -> Any:
-    """Largest of the scores."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start, count = _extent(context, builder, scores, args[0])
-
-        def pick(x: Any, y: Any) -> Any:
-            return builder.select(builder.fcmp_ordered(">", x, y), x, y)
-
-        cell = cgutils.alloca_once_value(builder, load_vector(builder, start, floats()))
-        lanes = index(LANES)
-        with cgutils.for_range_slice(builder, lanes, count, lanes) as (place, _):
-            read = load_vector(builder, builder.gep(start, [place]), floats())
-            builder.store(pick(builder.load(cell), read), cell)
-        return combine_lanes(builder, builder.load(cell), pick)
-
-    return float32(scores), emit
-
-
-@emitted
-def _weigh(typing: Any, scores: Any, weights: Any, scale: Any, highest: Any) -> Any:
-    """Write all weights and return their sum: lane by lane first, then the lanes in pairs.
-
-    Sixteen more zeros leave the sum's bits as they are.
+    scores, weights: contiguous, 1-D and as long as each other, a multiple of `WIDTH`; scores are
+    float32 and changed, weights of the dtype they are used in. highest: [2] float32, written: the
+    highest score times scale, and the sum of the weights as written. For kernels only.
     """
     terms = COARSE if is_paired(weights.dtype) else PRECISE
+    signature = types.void(scores, weights, types.intp, types.intp, float32, highest)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         start, count = _extent(context, builder, scores, args[0])
         target, _ = _extent(context, builder, weights, args[1])
-        factor = spread(builder, args[2], LANES)
-        offset = spread(builder, builder.fneg(args[3]), LANES)
-        cell = cgutils.alloca_once_value(builder, constant(floats(), 0.0))
-        with cgutils.for_range_slice(builder, index(0), count, index(LANES)) as (place, _):
-            score = load_vector(builder, builder.gep(start, [place]), floats())
-            power = power_of_two(builder, fused(builder, score, factor, offset), terms)
-            written = store_rounded(builder, weights.dtype, power, builder.gep(target, [place]))
-            builder.store(builder.fadd(builder.load(cell), written), cell)
-        return combine_lanes(builder, builder.load(cell), builder.fadd)
+        marks, _ = _extent(context, builder, highest, args[5])
+        begin, end, scale = args[2:5]
+        partial = builder.or_(
+            builder.icmp_signed(">", begin, index(0)), builder.icmp_signed("<", end, count)
+        )
+        with builder.if_then(partial):
+            _mask(builder, start, count, begin, end)
+        top = builder.fmul(_highest(builder, start, count), scale)
+        mass = _weigh(builder, weights.dtype, start, target, count, scale, top, terms)
+        seen = builder.icmp_signed("<", begin, end)
+        builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
+        builder.store(mass, builder.gep(marks, [index(1)]))
+        with builder.if_then(builder.not_(seen)):
+            _clear(builder, weights.dtype, target, count)
+            builder.store(constant(mass.type, 0.0), builder.gep(marks, [index(1)]))
+        return context.get_dummy_value()
 
-    return float32(scores, weights, float32, float32), emit
+    return signature, emit
+
+
+def _mask(builder: Any, start: Any, count: Any, begin: Any, end: Any) -> None:
+    """Make scores before `begin` and from `end` on the lowest."""
+    lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    begin, end = (builder.trunc(value, I32) for value in (begin, end))
+    first, last = (spread(builder, value, LANES) for value in (begin, end))
+    with cgutils.for_range_slice(builder, index(0), count, index(LANES)) as (place, _):
+        columns = builder.add(spread(builder, builder.trunc(place, I32), LANES), lanes)
+        inside = builder.and_(
+            builder.icmp_signed(">=", columns, first), builder.icmp_signed("<", columns, last)
+        )
+        pointer = builder.gep(start, [place])
+        score = load_vector(builder, pointer, floats())
+        store_vector(
+            builder, builder.select(inside, score, constant(floats(), float(LOWEST))), pointer
+        )
+
+
+def _highest(builder: Any, start: Any, count: Any) -> Any:
+    """Largest of the scores."""
+
+    def pick(x: Any, y: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+    cells = _cells(builder, float(LOWEST))
+    with cgutils.for_range_slice(builder, index(0), count, index(WIDTH)) as (place, _):
+        for number, cell in enumerate(cells):
+            column = builder.add(place, index(number * LANES))
+            read = load_vector(builder, builder.gep(start, [column]), floats())
+            builder.store(pick(builder.load(cell), read), cell)
+    return combine_lanes(builder, _together(builder, cells, pick), pick)
+
+
+def _weigh(
+    builder: Any, dtype: Any, start: Any, target: Any, count: Any, scale: Any, highest: Any,
+    terms: int,
+) -> Any:  # fmt: skip
+    """Write all weights and return their sum: in 64 lanes first, then the lanes in pairs.
+
+    That many more zeros leave the sum's bits as they are.
+    """
+    factor = spread(builder, scale, LANES)
+    offset = spread(builder, builder.fneg(highest), LANES)
+    cells = _cells(builder, 0.0)
+    with cgutils.for_range_slice(builder, index(0), count, index(WIDTH)) as (place, _):
+        for number, cell in enumerate(cells):
+            column = builder.add(place, index(number * LANES))
+            score = load_vector(builder, builder.gep(start, [column]), floats())
+            power = powers_of_two(builder, fused(builder, score, factor, offset), terms)
+            written = store_rounded(builder, dtype, power, builder.gep(target, [column]))
+            builder.store(builder.fadd(builder.load(cell), written), cell)
+    return combine_lanes(builder, _together(builder, cells, builder.fadd), builder.fadd)
+
+
+def _clear(builder: Any, dtype: Any, target: Any, count: Any) -> None:
+    with cgutils.for_range_slice(builder, index(0), count, index(LANES)) as (place, _):
+        store_rounded(builder, dtype, constant(floats(), 0.0), builder.gep(target, [place]))
+
+
+def _cells(builder: Any, value: float) -> list[Any]:
+    """Four vectors that grow side by side, so that none has to wait for itself."""
+    start = constant(floats(), value)
+    return [cgutils.alloca_once_value(builder, start) for _ in range(WIDTH // LANES)]
+
+
+def _together(builder: Any, cells: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
+    first, second, third, fourth = (builder.load(cell) for cell in cells)
+    return combine(combine(first, second), combine(third, fourth))
 
 
 def _extent(context: Any, builder: Any, kind: Any, value: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils, config
 
-from pagoda.kernels.cpu.number import constant, fused, rounded, widened
+from pagoda.kernels.cpu.number import constant, fused, polynomial, power_of_two, rounded, widened
 
 LANES = 16
 I32, INDEX, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -29,13 +29,15 @@ class VectorUnit:
     """Vectors of sixteen float32 that registers can hold as sums, beside what is read."""
     pairs: bool
     """There is an instruction that multiplies pairs of bfloat16 and adds both products."""
+    scales: bool
+    """There is one that multiplies by a power of two."""
 
 
 def _host_unit() -> VectorUnit:
     features = _features()
     if "avx512f" in features:
-        return VectorUnit(24, "avx512bf16" in features and "avx512vl" in features)
-    return VectorUnit(6 if "avx" in features or "neon" in features else 2, False)
+        return VectorUnit(24, {"avx512bf16", "avx512vl"} <= features, True)
+    return VectorUnit(6 if "avx" in features or "neon" in features else 2, False, False)
 
 
 def _features() -> set[str]:
@@ -139,6 +141,23 @@ class _BFloat(ir.Type):
 
 
 _BFLOAT = _BFloat()
+
+
+def powers_of_two(builder: Any, x: Any, terms: int) -> Any:
+    """`power_of_two` of a vector of sixteen, with a CPU's own instructions where it has them."""
+    if not UNIT.scales:
+        return power_of_two(builder, x, terms)
+    whole = _intrinsic(builder, "llvm.roundeven.v16f32", [x])
+    p = polynomial(builder, builder.fsub(x, whole), terms)
+    mask, as_set = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, 4)
+    name = "llvm.x86.avx512.mask.scalef.ps.512"
+    return _intrinsic(builder, name, [p, whole, p, mask, as_set])
+
+
+def _intrinsic(builder: Any, name: str, args: list[Any]) -> Any:
+    """What an instruction gives that LLVM knows by name; of the type of its first argument."""
+    kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
 def store_rounded(builder: Any, dtype: Any, value: Any, target: Any) -> Any:
