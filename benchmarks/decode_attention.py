@@ -22,10 +22,12 @@ import torch
 from pagoda.cache.spec import CacheSpec
 from pagoda.execution.batch import Batch
 from pagoda.execution.plan import plan_attention
-from pagoda.kernels.cpu.attention import paged_attention_kernel, split_tokens, tile_tokens
+from pagoda.kernels.cpu.attention import paged_attention
+from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.product import head_routines
 from pagoda.storage.kv_storage import TORCH_DTYPES, KVStorage, as_array
 
-CASES = ((8, 2045), (1, 8000))
+CASES = ((8, 2048), (1, 8192))
 """Sequences and tokens in the cache of each."""
 
 
@@ -72,22 +74,20 @@ def layer_seconds(args: argparse.Namespace, block_size: int, sequences: int, con
     storage = KVStorage(spec, num_blocks)
     for layer in storage.layers:
         layer.blocks.normal_()
-    group = args.heads // args.kv_heads
+    shape = HeadShape(args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size)
+    routines = head_routines(args.dtype == "bfloat16", args.head_dim, block_size)
     batch = decode_batch(sequences, context, block_size, num_blocks)
-    plan = plan_attention(batch, split_tokens(block_size), tile_tokens(group))
-    dtype = TORCH_DTYPES[args.dtype]
-    queries = as_array(torch.randn(sequences, args.heads * args.head_dim).to(dtype))
-    out = np.empty_like(queries)
-    room = (plan.num_parts, plan.part_rows * args.heads, args.head_dim + 2)
-    parts = np.empty(room, np.float32)
-    kernel = paged_attention_kernel(args.head_dim, group, block_size)
+    plan = plan_attention(batch, shape)
+    queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
+    queries = queries.astype(np.float32)
+    out = as_array(torch.empty(queries.shape, dtype=TORCH_DTYPES[args.dtype]))
     scale, window = np.float32(args.head_dim**-0.5), 2**31 - 1
 
     def step() -> None:
         for layer in storage.layers:
-            kernel(
-                out, queries, layer.array, batch.block_tables, batch.positions, plan.work,
-                plan.merges, parts, scale, window, numba.get_num_threads(),
+            paged_attention(
+                out, queries, layer.array, plan, shape, routines, scale, window,
+                numba.get_num_threads(),
             )  # fmt: skip
 
     return best_seconds(step, args.rounds) / args.layers

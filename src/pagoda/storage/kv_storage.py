@@ -14,6 +14,7 @@ no sum across lanes; its values are `[block_size / group, head_size, group]`.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,8 +64,7 @@ class KVStorage:
         self.spec = spec
         self.num_blocks = num_blocks
         self.size_bytes = num_blocks * spec.block_bytes
-        # An anonymous map is aligned to a page, zero, and committed page by page on first use.
-        self._memory = torch.frombuffer(mmap.mmap(-1, self.size_bytes), dtype=torch.uint8)
+        self._memory = torch.frombuffer(_map_memory(self.size_bytes), dtype=torch.uint8)
         layers = []
         start = 0
         for layer_spec in spec.layers:
@@ -114,6 +114,17 @@ class KVStorage:
             target = layer.content[block_id]
             target[:] = content[start : start + len(target)]
             start += len(target)
+
+
+def _map_memory(size_bytes: int) -> mmap.mmap:
+    """Memory that is aligned to a page, zero, and committed page by page on first use."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):  # Linux alone has it
+        return mmap.mmap(-1, size_bytes)
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Blocks lie anywhere: with small pages a processor looks up each of their addresses anew.
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _view_layer(spec: LayerSpec, block_size: int, content: torch.Tensor) -> LayerStorage:
