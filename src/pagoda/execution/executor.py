@@ -15,13 +15,22 @@ from pagoda.execution.segment import Segment, segments
 from pagoda.execution.workspace import Workspace
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import AttentionPlan
-from pagoda.kernels.cpu.decoder import Step, embed, project, run_layers
+from pagoda.kernels.cpu.decoder import (
+    PHASES,
+    Ends,
+    Step,
+    embed,
+    memory_bytes,
+    project,
+    run_layers,
+)
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.product import panel_routines
+from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
 from pagoda.storage.kv_storage import KVStorage, as_array
 
 _FLOAT = np.dtype(np.float32)
+_EMBED_PHASES, _PROJECT_PHASES = 1, 2
 
 
 class Executor:
@@ -53,9 +62,10 @@ class Executor:
         ropes = {layer.attention.rope for layer in spec.layers}
         tables = {rope: RotaryTables.of(rope, max_model_len) for rope in ropes}
         self._segments = segments(spec, weights, storage, tables)
+        self._dtype = as_array(weights.embedding).dtype
         self._final_norm = weights.final_norm.float().numpy()
-        self._like = as_array(weights.embedding)[:0]
-        self._eps = np.float32(spec.norm_eps)
+        self._no_bias = np.zeros(spec.vocab_size, np.float32)
+        self._eps = np.array([spec.norm_eps], np.float32)
         self._workspace = Workspace()
 
     def forward(self, batch: Batch) -> torch.Tensor:
@@ -66,35 +76,46 @@ class Executor:
         """
         numba.set_num_threads(self._num_threads)  # of this thread: Numba keeps it for each
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
-        stream = self._array("stream", batch.num_tokens, self.spec.hidden_size, _FLOAT)
-        embed(
-            stream, batch.token_ids, self._weights.embedding.data_ptr(), self.spec.vocab_size,
-            self._like, self._num_threads,
-        )  # fmt: skip
+        logits = self._array("logits", len(batch.logit_rows), self.spec.vocab_size, _FLOAT)
+        ends = self._ends(batch, logits)
+        counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
+        counter = counters.ctypes.data
+        rows = np.arange(batch.num_tokens)
         plans: dict[HeadShape, AttentionPlan] = {}
-        for segment in self._segments:
+        for number, segment in enumerate(self._segments):
             shape = segment.shape
             if shape not in plans:
                 plans[shape] = plan_attention(batch, shape)
-            step = self._step(batch, stream, segment)
+            step = self._step(batch, rows, segment, plans[shape])
+            if number == 0:
+                first = step._replace(counters=counter)
+                embed(first, ends, segment.widths, segment.routines)
+                counter += _EMBED_PHASES * PHASE_BYTES
             run_layers(
-                step, plans[shape], segment.tables, segment.like, shape, segment.heads,
-                segment.panels, self._eps, self._num_threads,
+                segment.table.ctypes.data, len(segment.table), step._replace(counters=counter),
+                plans[shape].addresses(), segment.widths, shape, segment.routines, segment.panels,
+                segment.heads, segment.rows,
             )  # fmt: skip
-        return torch.from_numpy(self._logits(batch, stream))
+            counter += PHASES * len(segment.table) * PHASE_BYTES
+        if len(logits):
+            last = step._replace(counters=counter)
+            project(last, ends, segment.widths, segment.routines, segment.panels)
+        return torch.from_numpy(logits)
 
     def warm_up(self) -> None:
         """Compile every kernel that this model needs, or load it from disk. Touches no block.
 
         Takes seconds the first time on a machine, milliseconds later.
         """
-        scratch = KVStorage(self.storage.spec, 1)
-        executor = Executor(self.spec, self._weights, scratch, 1, self._num_threads)
+        block_size = self.storage.block_size
+        executor = Executor(
+            self.spec, self._weights, KVStorage(self.storage.spec, 1), 1, self._num_threads
+        )
         executor.forward(
             Batch(
                 token_ids=np.zeros(1, np.int64),
                 positions=np.zeros(1, np.int32),
-                slot_mapping=np.zeros(1, np.int64),
+                slot_mapping=np.full(1, block_size - 1),
                 query_starts=np.array((0, 1), np.int32),
                 context_lens=np.ones(1, np.int32),
                 block_tables=np.zeros((1, 1), np.int32),
@@ -104,29 +125,42 @@ class Executor:
             )
         )
 
-    def _step(self, batch: Batch, stream: Array, segment: Segment) -> Step:
-        rows, dtype = batch.num_tokens, self._like.dtype
+    def _step(self, batch: Batch, rows: Array, segment: Segment, plan: AttentionPlan) -> Step:
+        count, widths = batch.num_tokens, segment.widths
+        size = memory_bytes(plan.most_rows, segment.shape, segment.heads)
+        memory = self._array("memory", 1, self._num_threads * size + 64, np.dtype(np.uint8))
+
+        def address(name: str, width: int, dtype: np.dtype[np.generic]) -> int:
+            return int(self._array(name, count, width, dtype).ctypes.data)
+
         return Step(
-            slot_mapping=batch.slot_mapping,
-            stream=stream,
-            rows=np.arange(rows),
-            hidden=self._array("hidden", rows, self.spec.hidden_size, dtype),
-            qkv=self._array("qkv", rows, segment.qkv_width, _FLOAT),
-            attended=self._array("attended", rows, segment.attended_width, dtype),
-            gated=self._array("gated", rows, segment.inner_width, dtype),
+            num_rows=count,
+            num_threads=self._num_threads,
+            counters=0,
+            memory=-(-memory.ctypes.data // 64) * 64,
+            memory_bytes=size,
+            slot_mapping=batch.slot_mapping.ctypes.data,
+            rows=rows.ctypes.data,
+            stream=address("stream", widths.hidden, _FLOAT),
+            hidden=address("hidden", widths.hidden, self._dtype),
+            qkv=address("qkv", widths.qkv, _FLOAT),
+            attended=address("attended", widths.attended, self._dtype),
+            gated=address("gated", widths.inner, self._dtype),
+            eps=self._eps.ctypes.data,
         )
 
-    def _logits(self, batch: Batch, stream: Array) -> Array:
-        rows = batch.logit_rows
-        logits = self._array("logits", len(rows), self.spec.vocab_size, _FLOAT)
-        if len(rows):
-            hidden = self._array("hidden", len(rows), self.spec.hidden_size, self._like.dtype)
-            lm_head = self._weights.lm_head
-            project(
-                logits, hidden, stream, rows, self._final_norm, self._eps, lm_head.data_ptr(),
-                panel_routines(lm_head.dtype == torch.bfloat16), self._num_threads,
-            )  # fmt: skip
-        return logits
+    def _ends(self, batch: Batch, logits: Array) -> Ends:
+        return Ends(
+            token_ids=batch.token_ids.ctypes.data,
+            embedding=self._weights.embedding.data_ptr(),
+            lm_head=self._weights.lm_head.data_ptr(),
+            no_bias=self._no_bias.ctypes.data,
+            norm=self._final_norm.ctypes.data,
+            vocab_size=self.spec.vocab_size,
+            logits=logits.ctypes.data,
+            logit_rows=batch.logit_rows.ctypes.data,
+            num_logit_rows=len(batch.logit_rows),
+        )
 
     def _array(self, name: str, rows: int, width: int, dtype: np.dtype[np.generic]) -> Array:
         return self._workspace.array(name, rows, width, dtype)

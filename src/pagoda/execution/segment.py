@@ -12,9 +12,15 @@ import torch
 
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.decoder import LayerTables
+from pagoda.kernels.cpu.attention import RowRoutines, row_routines
+from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.product import HeadRoutines, PanelRoutines, head_routines, panel_routines
+from pagoda.kernels.cpu.product import (
+    HeadRoutines,
+    PanelRoutines,
+    head_routines,
+    panel_routines,
+)
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.storage.kv_storage import KVStorage, LayerStorage
@@ -29,15 +35,16 @@ Ropes = Mapping[RopeSpec | None, RotaryTables]
 class Segment:
     """Consecutive layers and the code for them."""
 
-    tables: LayerTables
+    table: Array
+    """[layers, fields of `LayerFields`] int64"""
     shape: HeadShape
-    heads: HeadRoutines
+    widths: Widths
+    routines: Routines
     panels: PanelRoutines
-    like: Array
-    """An array of the cache's dtype."""
-    qkv_width: int
-    attended_width: int
-    inner_width: int
+    heads: HeadRoutines
+    rows: RowRoutines
+    kept: tuple[Array, ...]
+    """What the table has addresses of and nobody else holds."""
 
 
 class _Part(NamedTuple):
@@ -60,92 +67,80 @@ def segments(
 def _shape(part: _Part) -> tuple[object, ...]:
     attention = part.spec.attention
     return (
-        attention.num_heads, attention.num_kv_heads, attention.head_dim, attention.qk_norm,
+        attention.num_heads, attention.num_kv_heads, attention.head_dim,
         part.spec.mlp.intermediate_size, part.storage.array.dtype,
     )  # fmt: skip
 
 
 def _segment(parts: Sequence[_Part], ropes: Ropes) -> Segment:
-    attention, storage = parts[0].spec.attention, parts[0].storage
-    shape = HeadShape(
-        attention.num_kv_heads,
-        attention.num_heads // attention.num_kv_heads,
-        attention.head_dim,
-        storage.block_size,
-    )
-    first = parts[0].weights
-    cache_paired = storage.array.dtype == np.uint16
+    attention, storage, weights = parts[0].spec.attention, parts[0].storage, parts[0].weights
+    num_kv_heads = attention.num_kv_heads
+    group_size = attention.num_heads // num_kv_heads
+    shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
+    is_paired = weights.qkv.dtype == torch.bfloat16
+    is_cache_paired = storage.array.dtype == np.uint16
+    kept: list[Array] = []
+    table = [_fields(part, ropes, kept) for part in parts]
     return Segment(
-        tables=_tables(parts, ropes),
+        table=np.array(table, np.int64),
         shape=shape,
-        heads=head_routines(cache_paired, shape.head_dim, shape.block_size),
-        panels=panel_routines(first.qkv.dtype == torch.bfloat16),
-        like=storage.array[:0],
-        qkv_width=first.qkv.shape[0],
-        attended_width=first.o.shape[1],
-        inner_width=first.down.shape[1],
-    )
-
-
-def _tables(parts: Sequence[_Part], ropes: Ropes) -> LayerTables:
-    weights = [part.weights for part in parts]
-    used = list(dict.fromkeys(part.spec.attention.rope for part in parts))
-    cosines, sines = _stack_ropes([ropes[rope] for rope in used])
-    windows = (part.spec.attention.sliding_window for part in parts)
-    scales = [part.spec.attention.scale * _LOG2_E for part in parts]
-    return LayerTables(
-        matrices=np.array([_addresses(layer) for layer in weights], np.int64),
-        input_norm=_stack([layer.input_norm for layer in weights]),
-        qkv_bias=_stack([_bias(layer.qkv_bias, layer.qkv) for layer in weights]),
-        q_norm=_stack([_norm(layer.q_norm) for layer in weights]),
-        k_norm=_stack([_norm(layer.k_norm) for layer in weights]),
-        o_bias=_stack([_bias(layer.o_bias, layer.o) for layer in weights]),
-        post_norm=_stack([layer.post_norm for layer in weights]),
-        gate_up_bias=_stack([_bias(layer.gate_up_bias, layer.gate_up) for layer in weights]),
-        down_bias=_stack([_bias(layer.down_bias, layer.down) for layer in weights]),
-        cosines=cosines,
-        sines=sines,
-        rotary=np.array(
-            [
-                (used.index(part.spec.attention.rope), _half(part.spec.attention.rope))
-                for part in parts
-            ],
-            np.int64,
+        widths=Widths(
+            hidden=weights.qkv.shape[1],
+            qkv=weights.qkv.shape[0],
+            attended=weights.o.shape[1],
+            inner=weights.down.shape[1],
+            weight_size=weights.qkv.itemsize,
+            cache_size=storage.array.itemsize,
         ),
-        blocks=np.array([part.storage.array.ctypes.data for part in parts], np.int64),
-        scales=np.array(scales, np.float32),
-        windows=np.array([window or _NO_WINDOW for window in windows], np.int64),
+        routines=routines(is_paired, is_cache_paired),
+        panels=panel_routines(is_paired),
+        heads=head_routines(is_cache_paired, shape.head_dim, shape.block_size),
+        rows=row_routines(is_cache_paired, is_paired),
+        kept=tuple(kept),
     )
 
 
-def _addresses(layer: LayerWeights) -> list[int]:
-    gate, up = layer.gate_up.chunk(2)
-    return [matrix.data_ptr() for matrix in (layer.qkv, layer.o, gate, up, layer.down)]
+def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
+    """One layer's row of the table; what it has addresses of is added to `kept`."""
 
+    def address(values: Array) -> int:
+        kept.append(values)
+        return int(values.ctypes.data)
 
-def _half(rope: RopeSpec | None) -> int:
-    return 0 if rope is None else len(rope.inv_freq)
+    def floats(values: torch.Tensor) -> int:
+        return address(values.float().numpy())
 
+    def bias(values: torch.Tensor | None, weight: torch.Tensor) -> int:
+        return floats(torch.zeros(len(weight)) if values is None else values)
 
-def _stack_ropes(tables: Sequence[RotaryTables]) -> tuple[Array, Array]:
-    """Cosines and sines, [tables, positions, most columns], zeros where a table has fewer."""
-    width = max(table.cosines.shape[1] for table in tables)
-    shape = (len(tables), len(tables[0].cosines), width)
-    cosines, sines = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    for number, table in enumerate(tables):
-        columns = table.cosines.shape[1]
-        cosines[number, :, :columns] = table.cosines
-        sines[number, :, :columns] = table.sines
-    return cosines, sines
+    def norm(values: torch.Tensor | None) -> int:
+        return 0 if values is None else floats(values)
 
-
-def _stack(rows: Sequence[torch.Tensor]) -> Array:
-    return torch.stack([row.float() for row in rows]).numpy()
-
-
-def _bias(bias: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
-    return torch.zeros(len(weight)) if bias is None else bias
-
-
-def _norm(norm: torch.Tensor | None) -> torch.Tensor:
-    return torch.empty(0) if norm is None else norm
+    weights, attention = part.weights, part.spec.attention
+    rope = ropes[attention.rope]
+    gate, up = weights.gate_up.chunk(2)
+    gate_bias, up_bias = (None, None)
+    if weights.gate_up_bias is not None:
+        gate_bias, up_bias = weights.gate_up_bias.chunk(2)
+    return LayerFields(
+        qkv=weights.qkv.data_ptr(),
+        o=weights.o.data_ptr(),
+        gate=gate.data_ptr(),
+        up=up.data_ptr(),
+        down=weights.down.data_ptr(),
+        input_norm=floats(weights.input_norm),
+        qkv_bias=bias(weights.qkv_bias, weights.qkv),
+        q_norm=norm(weights.q_norm),
+        k_norm=norm(weights.k_norm),
+        o_bias=bias(weights.o_bias, weights.o),
+        post_norm=floats(weights.post_norm),
+        gate_bias=bias(gate_bias, gate),
+        up_bias=bias(up_bias, up),
+        down_bias=bias(weights.down_bias, weights.down),
+        cosines=address(rope.cosines),
+        sines=address(rope.sines),
+        half=rope.cosines.shape[1],
+        blocks=part.storage.array.ctypes.data,
+        scale=address(np.array([attention.scale * _LOG2_E], np.float32)),
+        window=attention.sliding_window or _NO_WINDOW,
+    )

@@ -7,196 +7,294 @@ once a step. One layer is nine phases, each a barrier:
 
 A projection adds straight to the residual stream, which is float32, and the gate is applied where
 the sums of gate and up are still in cache. So only what the next product reads is rounded to the
-weights' dtype.
+weights' dtype. All arrays are taken by address, so that the code is the same for every model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
-import numpy as np
 from numba import njit, prange
 
-from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import AttentionPlan, Scratch, attend, new_scratch
+from pagoda.kernels.cpu.attention import (
+    Layer,
+    PlanAddresses,
+    RowRoutines,
+    Scratch,
+    attend,
+    scratch_at,
+)
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.norm import rms_norm
+from pagoda.kernels.cpu.norm import norm_routine, rms_norm
+from pagoda.kernels.cpu.number import integer_at
 from pagoda.kernels.cpu.panels import (
+    SUMS_SIZE,
+    add_routine,
+    embed_routine,
+    gate_routine,
+    keep_routine,
     multiply,
-    multiply_add,
-    multiply_gate,
-    multiply_plain,
-    new_sums,
-    read_row,
 )
 from pagoda.kernels.cpu.product import HeadRoutines, PanelRoutines
-from pagoda.kernels.cpu.rotary import rotate_and_write
-from pagoda.kernels.cpu.team import claim, finish, phases
+from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
+from pagoda.kernels.cpu.routine import call
+from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 
-_PHASES = 9
+PHASES = 9
+"""Of one layer."""
 _ITEM_ROWS = 4
 
 
-class LayerTables(NamedTuple):
-    """What a run of layers of one shape is made of; the first axis is the layer.
+class LayerFields(NamedTuple):
+    """One layer: a row of a table of whole numbers, most of them addresses.
 
     h is the hidden size, D the head size, Q the width of q, k and v together, I the inner size.
+    Weights lie in panels; the others are float32.
     """
 
-    matrices: Array
-    """[layers, 5] int64: addresses of qkv, o, gate, up and down in panels."""
-    input_norm: Array
-    """[layers, h] float32, as all of the following but where it is said"""
-    qkv_bias: Array
-    """[layers, Q]"""
-    q_norm: Array
-    """[layers, D]; [layers, 0]: no norm"""
-    k_norm: Array
+    qkv: int
+    o: int
+    gate: int
+    up: int
+    down: int
+    input_norm: int
+    """[h]"""
+    qkv_bias: int
+    """[Q]"""
+    q_norm: int
+    """[D], or at 0: no norm"""
+    k_norm: int
     """As `q_norm`."""
-    o_bias: Array
-    """[layers, h]"""
-    post_norm: Array
-    """[layers, h]"""
-    gate_up_bias: Array
-    """[layers, 2 I]"""
-    down_bias: Array
-    """[layers, h]"""
-    cosines: Array
-    """[tables, positions, most rotary_dim / 2]"""
-    sines: Array
+    o_bias: int
+    """[h]"""
+    post_norm: int
+    """[h]"""
+    gate_bias: int
+    """[I]"""
+    up_bias: int
+    """[I]"""
+    down_bias: int
+    """[h]"""
+    cosines: int
+    """[positions, rotary_dim / 2]"""
+    sines: int
     """As `cosines`."""
-    rotary: Array
-    """[layers, 2] int64: which table, and rotary_dim / 2."""
-    blocks: Array
-    """[layers] int64: address of the layer's blocks."""
-    scales: Array
-    """[layers]: times log2(e), multiplies q · k."""
-    windows: Array
-    """[layers] int64: tokens that a row sees, its own included."""
+    half: int
+    """rotary_dim / 2; 0: nothing is rotated. No address."""
+    blocks: int
+    """The layer's in the cache."""
+    scale: int
+    """[1]: times log2(e), multiplies q · k."""
+    window: int
+    """Tokens that a row sees, its own included. No address."""
+
+
+_NUM_FIELDS = len(LayerFields._fields)
+
+
+class Widths(NamedTuple):
+    """Of one row of each activation, in numbers; and bytes of a number."""
+
+    hidden: int
+    qkv: int
+    attended: int
+    inner: int
+    weight_size: int
+    cache_size: int
+
+
+class Routines(NamedTuple):
+    """Addresses of what a layer calls beside attention and the products' inner loops."""
+
+    embed: int
+    norm: int
+    rotate: int
+    keep: int
+    add: int
+    gate: int
+
+
+@cache
+def routines(paired_weights: bool, paired_cache: bool) -> Routines:
+    """For weights and a cache in bfloat16, which come in pairs, or float32."""
+    return Routines(
+        embed_routine(paired_weights).address,
+        norm_routine(paired_weights).address,
+        rotate_routine(paired_cache).address,
+        keep_routine().address,
+        add_routine().address,
+        gate_routine(paired_weights).address,
+    )
 
 
 class Step(NamedTuple):
-    """One step's rows and where they go; activations are written by every layer in turn."""
+    """One step's rows, and memory that every layer writes in turn: addresses."""
 
-    slot_mapping: Array
+    num_rows: int
+    """No address."""
+    num_threads: int
+    """No address."""
+    counters: int
+    """Of `PHASES` phases for each layer that nobody has begun."""
+    memory: int
+    """Of the threads, one after the other; a multiple of 64."""
+    memory_bytes: int
+    """Of each; no address."""
+    slot_mapping: int
     """[rows] int64"""
-    stream: Array
-    """[rows, h] float32: the residual stream, changed"""
-    rows: Array
+    rows: int
     """[rows] int64: 0, 1, 2, …"""
-    hidden: Array
-    """[rows, h] of the weights' dtype, written"""
-    qkv: Array
-    """[rows, Q] float32, written"""
-    attended: Array
-    """[rows, num_heads * D] of the weights' dtype, written"""
-    gated: Array
-    """[rows, I] of the weights' dtype, written"""
+    stream: int
+    """[rows, h] float32: the residual stream, changed"""
+    hidden: int
+    """[rows, h] of the weights' dtype"""
+    qkv: int
+    """[rows, Q] float32"""
+    attended: int
+    """[rows, num_heads * D] of the weights' dtype"""
+    gated: int
+    """[rows, I] of the weights' dtype"""
+    eps: int
+    """[1] float32, of every norm"""
 
 
 @njit(error_model="numpy")
 def _run_layer(
-    counters: Array, num_threads: int, layer: int, step: Step, plan: AttentionPlan,
-    tables: LayerTables, like: Array, shape: HeadShape, heads: HeadRoutines, panels: PanelRoutines,
-    eps: np.float32, following: int, scratch: Scratch, sums: Array,
+    phase: int, fields: int, following: int, step: Step, plan: PlanAddresses, widths: Widths,
+    shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
+    rows_of_heads: RowRoutines, scratch: Scratch, sums: int,
 ) -> None:  # fmt: skip
-    qkv, o, gate, up, down = tables.matrices[layer]
-    hidden, stream = step.hidden, step.stream
-    first = layer * _PHASES
-    blocks = tables.blocks[layer]
-    table, half = tables.rotary[layer]
-    rms_norm(counters[first], hidden, stream, step.rows, tables.input_norm[layer], eps)
-    multiply(
-        counters[first + 1], num_threads, panels, sums, step.qkv, hidden, qkv, 0,
-        step.qkv.shape[1], o, tables.qkv_bias[layer],
+    """One layer, whose fields begin at an address."""
+    qkv, o, gate, up, down = (
+        integer_at(fields, 0, 64), integer_at(fields, 1, 64), integer_at(fields, 2, 64),
+        integer_at(fields, 3, 64), integer_at(fields, 4, 64),
     )  # fmt: skip
+    rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
+    hidden_depth = widths.hidden * size // 4
+    rms_norm(
+        phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
+        integer_at(fields, 5, 64), step.eps,
+    )  # fmt: skip
+    multiply(
+        phase + PHASE_BYTES, threads, panels, routines.keep, sums,
+        step.qkv, widths.qkv * 4, 4, step.hidden, rows, hidden_depth,
+        qkv, 0, widths.qkv, integer_at(fields, 6, 64), 0, o,
+    )  # fmt: skip
+    half = integer_at(fields, 16, 64)
+    blocks = integer_at(fields, 17, 64)
     rotate_and_write(
-        counters[first + 2], step.qkv, blocks, like, step.slot_mapping, plan.positions, shape,
-        tables.cosines[table, :, :half], tables.sines[table, :, :half],
-        tables.q_norm[layer], tables.k_norm[layer], eps,
+        phase + 2 * PHASE_BYTES, routines.rotate, step.qkv, rows, blocks, widths.cache_size,
+        step.slot_mapping, plan.positions, shape, integer_at(fields, 14, 64),
+        integer_at(fields, 15, 64), half, integer_at(fields, 7, 64), integer_at(fields, 8, 64),
+        step.eps,
+    )  # fmt: skip
+    layer = Layer(
+        step.attended, widths.attended * size, step.qkv, widths.qkv * 4, blocks,
+        widths.cache_size, integer_at(fields, 18, 64), integer_at(fields, 19, 64),
     )  # fmt: skip
     attend(
-        counters[first + 3], counters[first + 4], step.attended, step.qkv, blocks, like, plan,
-        shape, heads, tables.scales[layer], tables.windows[layer], scratch,
+        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, layer, plan, shape, heads, rows_of_heads,
+        scratch,
     )  # fmt: skip
-    multiply_add(
-        counters[first + 5], num_threads, panels, sums, stream, step.attended, o, 0,
-        stream.shape[1], gate, tables.o_bias[layer],
+    multiply(
+        phase + 5 * PHASE_BYTES, threads, panels, routines.add, sums,
+        step.stream, widths.hidden * 4, 4, step.attended, rows, widths.attended * size // 4,
+        o, 0, widths.hidden, integer_at(fields, 9, 64), 0, gate,
     )  # fmt: skip
-    rms_norm(counters[first + 6], hidden, stream, step.rows, tables.post_norm[layer], eps)
-    multiply_gate(
-        counters[first + 7], num_threads, panels, sums, step.gated, hidden, gate, up,
-        step.gated.shape[1], down, tables.gate_up_bias[layer],
+    rms_norm(
+        phase + 6 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
+        widths.hidden, integer_at(fields, 10, 64), step.eps,
     )  # fmt: skip
-    multiply_add(
-        counters[first + 8], num_threads, panels, sums, stream, step.gated, down, 0,
-        stream.shape[1], following, tables.down_bias[layer],
+    multiply(
+        phase + 7 * PHASE_BYTES, threads, panels, routines.gate, sums,
+        step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth,
+        gate, up, widths.inner, integer_at(fields, 11, 64), integer_at(fields, 12, 64), down,
+    )  # fmt: skip
+    multiply(
+        phase + 8 * PHASE_BYTES, threads, panels, routines.add, sums,
+        step.stream, widths.hidden * 4, 4, step.gated, rows, widths.inner * size // 4,
+        down, 0, widths.hidden, integer_at(fields, 13, 64), 0, following,
     )  # fmt: skip
 
 
 def _layers_kernel(fingerprint: int) -> Callable[..., None]:
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
     def run_layers(
-        step: Step, plan: AttentionPlan, tables: LayerTables, like: Array, shape: HeadShape,
-        heads: HeadRoutines, panels: PanelRoutines, eps: np.float32, num_threads: int,
+        table: int, num_layers: int, step: Step, plan: PlanAddresses, widths: Widths,
+        shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
+        rows_of_heads: RowRoutines,
     ) -> None:  # fmt: skip
-        """Run all layers of `tables` in order over the rows of `step`, and write their K and V.
+        """Run layers of one shape in order over the rows of a step, and write their K and V.
 
-        like: an array of the cache's dtype; eps: float32, of every norm.
+        table: address of `LayerFields`, [num_layers, fields] int64.
         """
         _ = fingerprint
-        num_layers = tables.matrices.shape[0]
-        counters = phases(num_layers * _PHASES)
-        for _ in prange(num_threads):
-            scratch, sums = new_scratch(plan, shape, heads, like), new_sums()
+        for thread in prange(step.num_threads):
+            sums = step.memory + thread * step.memory_bytes
+            scratch = scratch_at(sums + SUMS_SIZE, plan.most_rows, shape, heads.score_blocks)
             for layer in range(num_layers):
-                following = tables.matrices[min(layer + 1, num_layers - 1), 0]
+                fields = table + layer * _NUM_FIELDS * 8
+                upcoming = fields + (_NUM_FIELDS * 8 if layer + 1 < num_layers else 0)
                 _run_layer(
-                    counters,
-                    num_threads,
-                    layer,
-                    step,
-                    plan,
-                    tables,
-                    like,
-                    shape,
-                    heads,
-                    panels,
-                    eps,
-                    following,
-                    scratch,
-                    sums,
-                )
+                    step.counters + layer * PHASES * PHASE_BYTES, fields,
+                    integer_at(upcoming, 0, 64), step, plan, widths, shape, routines, panels, heads,
+                    rows_of_heads, scratch, sums,
+                )  # fmt: skip
 
     return run_layers
 
 
+def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
+    """What a thread needs of `Step.memory`, for a plan's `most_rows`."""
+    return int(scratch_at(SUMS_SIZE, most_rows, shape, heads.score_blocks).end)
+
+
+class Ends(NamedTuple):
+    """What comes before the first layer and after the last: addresses."""
+
+    token_ids: int
+    """[rows] int64"""
+    embedding: int
+    """[vocab_size, h] in panels"""
+    lm_head: int
+    """As `embedding`."""
+    no_bias: int
+    """[vocab_size] float32 zeros"""
+    norm: int
+    """[h] float32"""
+    vocab_size: int
+    """No address."""
+    logits: int
+    """[logit rows, vocab_size] float32, written"""
+    logit_rows: int
+    """[num_logit_rows] int64"""
+    num_logit_rows: int
+    """No address."""
+
+
 def _embed_kernel(fingerprint: int) -> Callable[..., None]:
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def embed(
-        stream: Array, token_ids: Array, embedding: int, vocab_size: int, like: Array,
-        num_threads: int,
-    ) -> None:  # fmt: skip
-        """stream[r] = the embedding of token_ids[r].
-
-        stream: [rows, width] float32, written; token_ids: [rows] int64. embedding: address of
-        [vocab_size, width] in panels; like: an array of its dtype.
-        """
+    def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
+        """stream[r] = the embedding of token_ids[r]."""
         _ = fingerprint
-        rows = token_ids.shape[0]
-        counters = phases(1)
-        for _ in prange(num_threads):
-            total = (rows + _ITEM_ROWS - 1) // _ITEM_ROWS
+        total = (step.num_rows + _ITEM_ROWS - 1) // _ITEM_ROWS
+        for _ in prange(step.num_threads):
             mine = 0
-            item = claim(counters[0])
+            item = claim(step.counters)
             while item < total:
-                for r in range(item * _ITEM_ROWS, min((item + 1) * _ITEM_ROWS, rows)):
-                    read_row(stream[r], embedding, token_ids[r], vocab_size, like)
+                first = item * _ITEM_ROWS
+                call(
+                    routines.embed,
+                    (step.stream + first * widths.hidden * 4, ends.token_ids + first * 8,
+                     min(_ITEM_ROWS, step.num_rows - first), ends.embedding, ends.vocab_size,
+                     widths.hidden),
+                )  # fmt: skip
                 mine += 1
-                item = claim(counters[0])
-            finish(counters[0], mine, total)
+                item = claim(step.counters)
+            finish(step.counters, mine, total)
 
     return embed
 
@@ -204,23 +302,20 @@ def _embed_kernel(fingerprint: int) -> Callable[..., None]:
 def _logits_kernel(fingerprint: int) -> Callable[..., None]:
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
     def project(
-        logits: Array, hidden: Array, stream: Array, rows: Array, norm: Array, eps: np.float32,
-        lm_head: int, routines: PanelRoutines, num_threads: int,
-    ) -> None:  # fmt: skip
-        """logits = norm(stream[rows]) · lm_head.
-
-        logits: [num_rows, vocab_size] float32, written; hidden: [num_rows, width] of the weights'
-        dtype, written; stream: [any, width] float32; rows: [num_rows] int64; norm: [width] float32;
-        lm_head: address of [vocab_size, width] in panels.
-        """
+        step: Step, ends: Ends, widths: Widths, routines: Routines, panels: PanelRoutines
+    ) -> None:
+        """logits = norm(stream[logit_rows]) · lm_head."""
         _ = fingerprint
-        counters = phases(2)
-        for _ in prange(num_threads):
-            sums = new_sums()
-            rms_norm(counters[0], hidden, stream, rows, norm, eps)
-            multiply_plain(
-                counters[1], num_threads, routines, sums, logits, hidden, lm_head, 0,
-                logits.shape[1], lm_head, norm,
+        for thread in prange(step.num_threads):
+            rms_norm(
+                step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
+                ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
+            )  # fmt: skip
+            multiply(
+                step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
+                step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4, 4,
+                step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4,
+                ends.lm_head, 0, ends.vocab_size, ends.no_bias, 0, ends.lm_head,
             )  # fmt: skip
 
     return project

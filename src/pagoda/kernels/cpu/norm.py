@@ -2,44 +2,75 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 from numba import njit
 
-from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.number import store
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
+from pagoda.kernels.cpu.number import integer_at, number_at, put_number
+from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 
 _ITEM_ROWS = 4
+_SUM = {"contract", "nsz", "reassoc"}
 
 
-@njit(fastmath={"contract", "nsz", "reassoc"}, error_model="numpy")
-def norm_factor(x: Array, eps: np.float32) -> np.float32:
-    """1 / sqrt(mean(x²) + eps) of a float32 row."""
+@njit(fastmath=_SUM, error_model="numpy")
+def norm_factor(x: int, width: int, eps: np.float32) -> np.float32:
+    """1 / sqrt(mean(x²) + eps) of a row of float32 at an address."""
     total = np.float32(0.0)
-    for i in range(x.shape[0]):
-        total += x[i] * x[i]
-    return np.float32(1.0) / np.sqrt(total / np.float32(x.shape[0]) + eps)
+    for i in range(width):
+        value = number_at(x, i, False)
+        total += value * value
+    return np.float32(1.0) / np.sqrt(total / np.float32(width) + eps)
+
+
+@cache
+def norm_routine(paired: bool) -> Any:
+    """For rows of bfloat16, which come in pairs, or float32."""
+    fingerprint = FINGERPRINT
+
+    def norm_rows(
+        out: int, x: int, rows: int, count: int, width: int, weight: int, eps: int
+    ) -> None:
+        """out[r] = x[rows[r]] / rms(x[rows[r]]) · weight, by addresses.
+
+        out: [count, width] of the routine's dtype; x: [any, width], weight: [width] and eps: [1]
+        float32; rows: [count] int64.
+        """
+        _ = fingerprint
+        size = 2 if paired else 4
+        for r in range(count):
+            source, target = x + integer_at(rows, r, 64) * width * 4, out + r * width * size
+            factor = norm_factor(source, width, number_at(eps, 0, False))
+            for i in range(width):
+                value = number_at(source, i, False) * factor * number_at(weight, i, False)
+                put_number(target, i, value, paired)
+
+    return compiled(norm_rows, 7)
 
 
 @njit(error_model="numpy")
 def rms_norm(
-    phase: Array, out: Array, x: Array, rows: Array, weight: Array, eps: np.float32
-) -> None:
-    """A thread's share of out[r] = x[rows[r]] / rms(x[rows[r]]) · weight.
+    phase: int, routine: int, out: int, item_size: int, x: int, rows: int, count: int, width: int,
+    weight: int, eps: int,
+) -> None:  # fmt: skip
+    """A thread's share of the norm of `count` rows; see `norm_routine`.
 
-    phase: one that nobody has begun, the same for all threads. x: [any, width] float32;
-    rows: [num_rows] int64; weight: [width] float32; out: [num_rows, width], float32 or bfloat16
-    bits; eps: float32.
+    phase: one that nobody has begun, the same for all threads; item_size: bytes of out's numbers.
     """
-    total = (out.shape[0] + _ITEM_ROWS - 1) // _ITEM_ROWS
+    total = (count + _ITEM_ROWS - 1) // _ITEM_ROWS
     mine = 0
     item = claim(phase)
     while item < total:
-        for r in range(item * _ITEM_ROWS, min((item + 1) * _ITEM_ROWS, out.shape[0])):
-            source, target = x[rows[r]], out[r]
-            factor = norm_factor(source, eps)
-            for i in range(source.shape[0]):
-                store(target, i, source[i] * factor * weight[i])
+        first = item * _ITEM_ROWS
+        call(
+            routine,
+            (out + first * width * item_size, x, rows + first * 8, min(_ITEM_ROWS, count - first),
+             width, weight, eps),
+        )  # fmt: skip
         mine += 1
         item = claim(phase)
     finish(phase, mine, total)

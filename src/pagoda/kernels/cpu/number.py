@@ -29,62 +29,49 @@ def emitted(function: Callable[..., Any]) -> Any:
 
 
 @emitted
-def load(typing: Any, array: Any, index: Any) -> Any:
-    """array[index] as float32; array: 1-D, float32 or bfloat16 bits. For kernels only."""
+def number_at(typing: Any, address: Any, index: Any, paired: Any) -> Any:
+    """Number `index` in memory from `address` on, as float32. For kernels only.
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.load(_pointer(context, builder, signature, args))
-        return value if array.dtype != types.uint16 else widened(builder, value)
-
-    return float32(array, types.intp), emit
-
-
-@emitted
-def load_at(typing: Any, address: Any, index: Any, like: Any) -> Any:
-    """Number `index` in memory from `address` on, as float32; of `like`'s dtype. For kernels only.
-
-    like: an array of float32 or of bfloat16 bits.
+    paired, a constant: numbers are bfloat16, which come in pairs; else float32.
     """
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = context.get_value_type(like.dtype)
-        start = builder.inttoptr(args[0], kind.as_pointer())
-        value = builder.load(builder.gep(start, [args[1]]))
-        return value if like.dtype != types.uint16 else widened(builder, value)
+        value = builder.load(_place(builder, args[0], args[1], _stored_kind(paired)))
+        return widened(builder, value) if paired.literal_value else value
 
-    return float32(types.intp, types.intp, like), emit
+    return float32(types.intp, types.intp, paired), emit
 
 
 @emitted
-def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index] = value, a float32; array: as for `load`. For kernels only."""
+def put_number(typing: Any, address: Any, index: Any, value: Any, paired: Any) -> Any:
+    """Write a float32 as number `index` from `address` on; see `number_at`."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        result = args[2] if array.dtype != types.uint16 else rounded(builder, args[2])
-        builder.store(result, _pointer(context, builder, signature, args))
+        stored = rounded(builder, args[2]) if paired.literal_value else args[2]
+        builder.store(stored, _place(builder, args[0], args[1], _stored_kind(paired)))
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, float32), emit
+    return types.void(types.intp, types.intp, float32, paired), emit
 
 
 @emitted
-def store_at(typing: Any, address: Any, index: Any, value: Any, like: Any) -> Any:
-    """Write a float32 as number `index` in memory from `address` on; see `load_at`."""
+def integer_at(typing: Any, address: Any, index: Any, bits: Any) -> Any:
+    """Whole number `index` of 32 or 64 `bits`, a constant, from `address` on. For kernels only."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = builder.inttoptr(args[0], context.get_value_type(like.dtype).as_pointer())
-        result = args[2] if like.dtype != types.uint16 else rounded(builder, args[2])
-        builder.store(result, builder.gep(start, [args[1]]))
-        return context.get_dummy_value()
+        kind = ir.IntType(bits.literal_value)
+        value = builder.load(_place(builder, args[0], args[1], kind))
+        return value if kind.width == 64 else builder.sext(value, ir.IntType(64))
 
-    return types.void(types.intp, types.intp, float32, like), emit
+    return types.intp(types.intp, types.intp, bits), emit
 
 
-def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    # Without the wrap-around of negative indices, which keeps loops from becoming vector code.
-    kind = signature.args[0]
-    array = context.make_array(kind)(context, builder, args[0])
-    return cgutils.get_item_pointer(context, builder, kind, array, [args[1]], wraparound=False)
+def _stored_kind(paired: Any) -> Any:
+    return ir.IntType(16) if paired.literal_value else _F32
+
+
+def _place(builder: Any, address: Any, index: Any, kind: Any) -> Any:
+    return builder.gep(builder.inttoptr(address, kind.as_pointer()), [index])
 
 
 def widened(builder: Any, bits: Any) -> Any:

@@ -11,16 +11,17 @@ The last panel of a weight may have fewer rows. A weight takes the same memory i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
-import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.activation import silu_gate
+from pagoda.kernels.cpu.activation import silu
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
-from pagoda.kernels.cpu.number import load_at
+from pagoda.kernels.cpu.number import integer_at, number_at, put_number
 from pagoda.kernels.cpu.product import PAIR_ROWS, PANEL, PANEL_ROWS, PanelRoutines
-from pagoda.kernels.cpu.routine import address_of, call
+from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 
 _CHUNK_ROWS = 120
@@ -29,8 +30,9 @@ _ITEMS_PER_THREAD = 8
 _HAS_PAIRS = PAIR_ROWS >= 6
 """Tiles of two panels are worth their while: registers hold enough rows of them."""
 _LINE_BYTES = 64
-_SUMS_BYTES = 4 * 2 * PANEL
+SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
+SUMS_SIZE = _CHUNK_ROWS * SUMS_BYTES
 
 
 def _pack_kernel(fingerprint: int) -> Callable[..., None]:
@@ -61,20 +63,32 @@ def _pack_kernel(fingerprint: int) -> Callable[..., None]:
 pack = _pack_kernel(FINGERPRINT)
 
 
-@njit(error_model="numpy")
-def read_row(out: Array, address: int, row: int, num_rows: int, like: Array) -> None:
-    """Write row `row` of a weight that lies in panels to out: [in] float32.
+@cache
+def embed_routine(paired: bool) -> Any:
+    """For an embedding of bfloat16, which come in pairs, or float32."""
+    fingerprint = FINGERPRINT
 
-    address: of a weight [num_rows, in]; like: an array of its dtype.
-    """
-    depth = out.shape[0]
-    group = 4 // like.itemsize
-    first = row // PANEL * PANEL
-    width = min(PANEL, num_rows - first)
-    start = first * depth + (row - first) * group
-    for k in range(0, depth, group):
-        for g in range(group):
-            out[k + g] = load_at(address, start + k * width + g, like)
+    def embed_rows(
+        out: int, token_ids: int, count: int, embedding: int, vocab_size: int, width: int
+    ) -> None:
+        """out[r] = row token_ids[r] of a weight in panels.
+
+        out: [count, width] float32; token_ids: [count] int64; embedding: [vocab_size, width].
+        """
+        _ = fingerprint
+        group = 2 if paired else 1
+        for r in range(count):
+            token_id = integer_at(token_ids, r, 64)
+            first = token_id // PANEL * PANEL
+            columns = min(PANEL, vocab_size - first)
+            start = first * width + (token_id - first) * group
+            target = out + r * width * 4
+            for k in range(width // group):
+                for g in range(group):
+                    number = number_at(embedding, start + k * columns * group + g, paired)
+                    put_number(target, k * group + g, number, False)
+
+    return compiled(embed_rows, 6)
 
 
 @njit(error_model="numpy")
@@ -86,7 +100,7 @@ def _multiply_panel(
     tiles = (rows + PANEL_ROWS - 1) // PANEL_ROWS
     for tile in range(tiles):
         row, end = rows * tile // tiles, rows * (tile + 1) // tiles
-        part, target = x + row * depth * 4, out + row * _SUMS_BYTES
+        part, target = x + row * depth * 4, out + row * SUMS_BYTES
         if width == PANEL:
             call(
                 routines.panel,
@@ -113,7 +127,7 @@ def _multiply_pair(
     lines = 2 if tiles < 4 else 1
     for tile in range(tiles):
         row, end = rows * tile // tiles, rows * (tile + 1) // tiles
-        part, target = x + row * depth * 4, out + row * _SUMS_BYTES
+        part, target = x + row * depth * 4, out + row * SUMS_BYTES
         routine, asked = routines.pair, 0
         line = tile * lines
         if line < 4:
@@ -133,113 +147,120 @@ def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
     return -(-rows // (chunks * PAIR_ROWS)) * PAIR_ROWS
 
 
-@njit(error_model="numpy")
-def _keep(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
-    """out = sums + bias; out: float32."""
-    offset = bias[column : column + width]
-    for r in range(sums.shape[0]):
-        target, source = out[row + r, column : column + width], sums[r, :width]
-        for c in range(width):
-            target[c] = source[c] + offset[c]
+@cache
+def keep_routine() -> Any:
+    """What `multiply` calls to keep the results as they are."""
+    fingerprint = FINGERPRINT
+
+    def keep(
+        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
+    ) -> None:
+        """out = sums + bias; out: float32, from row to row `row_bytes`."""
+        _ = fingerprint
+        for r in range(rows):
+            target, source = out + r * row_bytes, sums + r * SUMS_BYTES
+            for c in range(width):
+                value = number_at(source, c, False) + number_at(bias, c, False)
+                put_number(target, c, value, False)
+
+    return compiled(keep, 7)
+
+
+@cache
+def add_routine() -> Any:
+    """What `multiply` calls to add the results to what is there."""
+    fingerprint = FINGERPRINT
+
+    def add(
+        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
+    ) -> None:
+        """out += sums + bias; out: float32, from row to row `row_bytes`."""
+        _ = fingerprint
+        for r in range(rows):
+            target, source = out + r * row_bytes, sums + r * SUMS_BYTES
+            for c in range(width):
+                value = number_at(source, c, False) + number_at(bias, c, False)
+                put_number(target, c, number_at(target, c, False) + value, False)
+
+    return compiled(add, 7)
+
+
+@cache
+def gate_routine(paired: bool) -> Any:
+    """What `multiply` calls for the product with gate and up; for bfloat16, or float32."""
+    fingerprint = FINGERPRINT
+
+    def gate(
+        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
+    ) -> None:
+        """out = silu(gate + bias) · (up + second_bias); out: of the routine's dtype."""
+        _ = fingerprint
+        for r in range(rows):
+            target, gates = out + r * row_bytes, sums + r * SUMS_BYTES
+            ups = gates + PANEL * 4
+            for c in range(width):
+                x = number_at(gates, c, False) + number_at(bias, c, False)
+                up = number_at(ups, c, False) + number_at(second_bias, c, False)
+                put_number(target, c, silu(x) * up, paired)
+
+    return compiled(gate, 7)
 
 
 @njit(error_model="numpy")
-def _keep_plain(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
-    """out = sums; out: float32."""
-    for r in range(sums.shape[0]):
-        target, source = out[row + r, column : column + width], sums[r, :width]
-        for c in range(width):
-            target[c] = source[c]
+def multiply(
+    phase: int, num_threads: int, routines: PanelRoutines, use: int, sums: int,
+    out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int,
+    first: int, second: int, width: int, bias: int, second_bias: int, following: int,
+) -> None:  # fmt: skip
+    """A thread's share of the product of all rows of x with a weight in panels.
 
-
-@njit(error_model="numpy")
-def _add_to(out: Array, row: int, column: int, sums: Array, width: int, bias: Array) -> None:
-    """out += sums + bias; out: float32."""
-    offset = bias[column : column + width]
-    for r in range(sums.shape[0]):
-        target, source = out[row + r, column : column + width], sums[r, :width]
-        for c in range(width):
-            target[c] += source[c] + offset[c]
-
-
-@njit(error_model="numpy")
-def new_sums() -> Array:
-    """Memory for one thread that multiplies: the sums of one item."""
-    return np.empty((_CHUNK_ROWS, 2 * PANEL), np.float32)
-
-
-def _multiply(use: Callable[..., None]) -> Callable[..., None]:
-    """The product whose results go through `use`.
-
-    It is called with out, the row and the column of out where they belong, the sums, a float32
-    array [some rows, some columns] with a second weight's columns from PANEL on, how many of the
-    columns count, and bias.
+    phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
+    use: `keep_routine`, `add_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's
+    own. out: what `use` writes, `row_bytes` from row to row and `item_size` from column to column.
+    x: [rows, depth groups] of the weight's dtype. first: the weight, [width, depth groups];
+    second: 0, or another of that shape, whose columns are wanted together with the first's.
+    bias, second_bias: [width] float32. following: what will be read next, to be asked from memory.
     """
-
-    @njit(error_model="numpy")
-    def multiply(
-        phase: Array, num_threads: int, routines: PanelRoutines, sums: Array, out: Array, x: Array,
-        first: int, second: int, width: int, following: int, bias: Array,
-    ) -> None:  # fmt: skip
-        """A thread's share of the product of all rows of x with a weight in panels.
-
-        phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-        sums: the thread's own, from `new_sums`.
-        x: [rows, in] contiguous, of the weight's dtype; routines: for that dtype. first: address of
-        the weight, [width, in]; second: 0, or the address of another of that shape, whose columns
-        are wanted together with the first's. out and bias: as `use` takes them.
-        following: address of what will be read next, to be asked from memory.
-        """
-        rows, depth = x.shape[0], x.shape[1] * x.itemsize // 4
-        num_panels = (width + PANEL - 1) // PANEL
-        panel_bytes = PANEL * depth * 4
-        # Many rows take panels in pairs, few take them one by one; gate and up belong together.
-        is_paired = second != 0
-        step = 2 if not is_paired and rows > PANEL_ROWS else 1
-        columns = (num_panels + step - 1) // step
-        chunk = _chunk_rows(rows, columns, num_threads) if rows > PANEL_ROWS else rows
-        chunks = (rows + chunk - 1) // chunk
-        total = columns * chunks
-        target = address_of(sums)
-        mine = 0
-        item = claim(phase)
-        while item < total:
-            upcoming = claim(phase)
-            place = item // chunks * step
-            part = item % chunks
-            start = part * chunk
-            end = min(start + chunk, rows)
-            source = address_of(x) + start * depth * 4
-            address = first + place * panel_bytes
-            other = second + place * panel_bytes if is_paired else address + panel_bytes
-            ahead, ahead_other = following, following + panel_bytes
-            if upcoming < total:
-                ahead = first + upcoming // chunks * step * panel_bytes
-                ahead_other = ahead - first + second if is_paired else ahead + panel_bytes
-            column = place * PANEL
-            size = min(PANEL, width - column)
-            other_size = size if is_paired else min(PANEL, max(0, width - column - PANEL))
-            if _HAS_PAIRS and rows > PANEL_ROWS and size == PANEL and other_size == PANEL:
-                _multiply_pair(
-                    routines, target, source, end - start, depth, address, other, ahead, ahead_other
+    num_panels = (width + PANEL - 1) // PANEL
+    panel_bytes = PANEL * depth * 4
+    # Many rows take panels in pairs, few take them one by one; gate and up belong together.
+    is_gated = second != 0
+    step = 2 if not is_gated and rows > PANEL_ROWS else 1
+    columns = (num_panels + step - 1) // step
+    chunk = _chunk_rows(rows, columns, num_threads) if rows > PANEL_ROWS else rows
+    chunks = (rows + chunk - 1) // chunk
+    total = columns * chunks
+    mine = 0
+    item = claim(phase)
+    while item < total:
+        upcoming = claim(phase)
+        place = item // chunks * step
+        start = item % chunks * chunk
+        count = min(chunk, rows - start)
+        source = x + start * depth * 4
+        address = first + place * panel_bytes
+        other = second + place * panel_bytes if is_gated else address + panel_bytes
+        ahead, ahead_other = following, following + panel_bytes
+        if upcoming < total:
+            ahead = first + upcoming // chunks * step * panel_bytes
+            ahead_other = ahead - first + second if is_gated else ahead + panel_bytes
+        column = place * PANEL
+        size = min(PANEL, width - column)
+        other_size = size if is_gated else min(PANEL, max(0, width - column - PANEL))
+        if _HAS_PAIRS and rows > PANEL_ROWS and size == PANEL and other_size == PANEL:
+            _multiply_pair(routines, sums, source, count, depth, address, other, ahead, ahead_other)
+        else:
+            _multiply_panel(routines, sums, source, count, depth, address, size, ahead)
+            if step == 2 or is_gated:
+                _multiply_panel(
+                    routines, sums + 4 * PANEL, source, count, depth, other, other_size, ahead_other
                 )
-            else:
-                _multiply_panel(routines, target, source, end - start, depth, address, size, ahead)
-                if step == 2 or is_paired:
-                    _multiply_panel(
-                        routines, target + 4 * PANEL, source, end - start, depth, other, other_size,
-                        ahead_other,
-                    )  # fmt: skip
-            wanted = size if is_paired or step == 1 else size + other_size
-            use(out, start, column, sums[: end - start], wanted, bias)
-            mine += 1
-            item = upcoming
-        finish(phase, mine, total)
-
-    return multiply
-
-
-multiply = _multiply(_keep)
-multiply_plain = _multiply(_keep_plain)
-multiply_add = _multiply(_add_to)
-multiply_gate = _multiply(silu_gate)
+        wanted = size if is_gated or step == 1 else size + other_size
+        target = out + start * row_bytes + column * item_size
+        call(
+            use,
+            (target, row_bytes, sums, count, wanted, bias + column * 4, second_bias + column * 4),
+        )
+        mine += 1
+        item = upcoming
+    finish(phase, mine, total)

@@ -7,7 +7,7 @@ kernels around them once for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -15,14 +15,14 @@ from numba import cfunc, types
 
 from pagoda.kernels.cpu.number import emitted
 
-Emit = Callable[[Any, Sequence[Any]], None]
-"""Writes a routine's instructions, given LLVM's builder and the routine's arguments."""
 
+def compiled(function: Callable[..., None], num_args: int, **options: Any) -> Any:
+    """Compile a routine that takes so many whole numbers; its address is `.address`.
 
-def compiled(function: Callable[..., None], num_args: int) -> Any:
-    """Compile a routine that takes so many whole numbers; its address is `.address`."""
+    options: as Numba's. The routine has to be kept as long as its address is used.
+    """
     signature = types.void(*[types.intp] * num_args)
-    return cfunc(signature, cache=True, error_model="numpy")(function)
+    return cfunc(signature, cache=True, error_model="numpy", **options)(function)
 
 
 @emitted
@@ -37,14 +37,3 @@ def call(typing: Any, address: Any, args: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp, types.UniTuple(types.intp, len(args))), emit
-
-
-@emitted
-def address_of(typing: Any, array: Any) -> Any:
-    """Address of an array's first number. For kernels only; the array has to stay alive."""
-
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(array)(context, builder, args[0]).data
-        return builder.ptrtoint(data, ir.IntType(64))
-
-    return types.intp(array), emit

@@ -12,12 +12,12 @@ from numba.core import cgutils
 
 from pagoda.kernels.cpu.number import COARSE, PRECISE, constant, emitted, fused
 from pagoda.kernels.cpu.vector import (
+    F32,
     I32,
     LANES,
     combine_lanes,
     floats,
     index,
-    is_paired,
     load_vector,
     powers_of_two,
     spread,
@@ -33,35 +33,37 @@ LOWEST = np.float32(-1e30)
 
 @emitted
 def soften(
-    typing: Any, scores: Any, weights: Any, begin: Any, end: Any, scale: Any, highest: Any
-) -> Any:
+    typing: Any, scores: Any, weights: Any, count: Any, begin: Any, end: Any, scale: Any,
+    highest: Any, mass: Any, paired: Any,
+) -> Any:  # fmt: skip
     """weights[t] = 2 ** (scores[t] · scale - highest) for t = begin … end - 1, 0 for all others.
 
-    scores, weights: contiguous, 1-D and as long as each other, a multiple of `WIDTH`; scores are
-    float32 and changed, weights of the dtype they are used in. highest: [2] float32, written: the
-    highest score times scale, and the sum of the weights as written. For kernels only.
+    By addresses; for kernels only. scores: [count] float32, changed; count: a multiple of `WIDTH`.
+    weights: [count] bfloat16 if `paired`, a constant, else float32. highest, mass: float32 that are
+    written: the highest score times scale, and the sum of the weights as written.
     """
-    terms = COARSE if is_paired(weights.dtype) else PRECISE
-    signature = types.void(scores, weights, types.intp, types.intp, float32, highest)
+    terms = COARSE if paired.literal_value else PRECISE
+    size = types.intp
+    signature = types.void(size, size, size, size, size, float32, size, size, paired)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start, count = _extent(context, builder, scores, args[0])
-        target, _ = _extent(context, builder, weights, args[1])
-        marks, _ = _extent(context, builder, highest, args[5])
-        begin, end, scale = args[2:5]
+        is_paired = paired.literal_value
+        start, marks, total = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 6, 7))
+        target = builder.inttoptr(args[1], (ir.IntType(16) if is_paired else F32).as_pointer())
+        count, begin, end, scale = args[2:6]
         partial = builder.or_(
             builder.icmp_signed(">", begin, index(0)), builder.icmp_signed("<", end, count)
         )
         with builder.if_then(partial):
             _mask(builder, start, count, begin, end)
         top = builder.fmul(_highest(builder, start, count), scale)
-        mass = _weigh(builder, weights.dtype, start, target, count, scale, top, terms)
+        mass = _weigh(builder, is_paired, start, target, count, scale, top, terms)
         seen = builder.icmp_signed("<", begin, end)
         builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
-        builder.store(mass, builder.gep(marks, [index(1)]))
+        builder.store(mass, total)
         with builder.if_then(builder.not_(seen)):
-            _clear(builder, weights.dtype, target, count)
-            builder.store(constant(mass.type, 0.0), builder.gep(marks, [index(1)]))
+            _clear(builder, is_paired, target, count)
+            builder.store(constant(mass.type, 0.0), total)
         return context.get_dummy_value()
 
     return signature, emit
@@ -100,7 +102,7 @@ def _highest(builder: Any, start: Any, count: Any) -> Any:
 
 
 def _weigh(
-    builder: Any, dtype: Any, start: Any, target: Any, count: Any, scale: Any, highest: Any,
+    builder: Any, paired: bool, start: Any, target: Any, count: Any, scale: Any, highest: Any,
     terms: int,
 ) -> Any:  # fmt: skip
     """Write all weights and return their sum: in 64 lanes first, then the lanes in pairs.
@@ -115,14 +117,14 @@ def _weigh(
             column = builder.add(place, index(number * LANES))
             score = load_vector(builder, builder.gep(start, [column]), floats())
             power = powers_of_two(builder, fused(builder, score, factor, offset), terms)
-            written = store_rounded(builder, dtype, power, builder.gep(target, [column]))
+            written = store_rounded(builder, paired, power, builder.gep(target, [column]))
             builder.store(builder.fadd(builder.load(cell), written), cell)
     return combine_lanes(builder, _together(builder, cells, builder.fadd), builder.fadd)
 
 
-def _clear(builder: Any, dtype: Any, target: Any, count: Any) -> None:
+def _clear(builder: Any, paired: bool, target: Any, count: Any) -> None:
     with cgutils.for_range_slice(builder, index(0), count, index(LANES)) as (place, _):
-        store_rounded(builder, dtype, constant(floats(), 0.0), builder.gep(target, [place]))
+        store_rounded(builder, paired, constant(floats(), 0.0), builder.gep(target, [place]))
 
 
 def _cells(builder: Any, value: float) -> list[Any]:
@@ -134,9 +136,3 @@ def _cells(builder: Any, value: float) -> list[Any]:
 def _together(builder: Any, cells: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
     first, second, third, fourth = (builder.load(cell) for cell in cells)
     return combine(combine(first, second), combine(third, fourth))
-
-
-def _extent(context: Any, builder: Any, kind: Any, value: Any) -> tuple[Any, Any]:
-    """Of a contiguous 1-D array: where it starts and how many numbers it has."""
-    array = context.make_array(kind)(context, builder, value)
-    return array.data, builder.extract_value(array.shape, 0)

@@ -19,26 +19,29 @@ from numba.core import cgutils
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.number import emitted
 
-_CLAIMED, _DONE = 0, 16
-_LINE = 32
+PHASE_BYTES = 256
+"""From the counters of one phase to the next: two pairs of cache lines."""
+_DONE = 16
 _PATIENCE = 50_000
 """Looks at a counter before the core is offered to somebody else."""
 
 
-@njit(error_model="numpy")
 def phases(count: int) -> Array:
     """Counters of so many phases that nobody has begun: [count, numbers apart in cache lines]."""
-    return np.zeros((count, _LINE), np.int64)
+    return np.zeros((count, PHASE_BYTES // 8), np.int64)
 
 
 @njit(error_model="numpy")
-def claim(phase: Array) -> int:
-    """The number of an item that no other thread has got; past the last one nothing is left."""
-    return _add(phase, _CLAIMED, 1)
+def claim(phase: int) -> int:
+    """The number of an item that no other thread has got; past the last one nothing is left.
+
+    phase: address of its counters.
+    """
+    return _add(phase, 0, 1)
 
 
 @njit(error_model="numpy")
-def finish(phase: Array, mine: int, total: int) -> None:
+def finish(phase: int, mine: int, total: int) -> None:
     """Say how many items this thread has done, and wait until all `total` are done.
 
     What other threads wrote before is then there to be read.
@@ -56,23 +59,22 @@ def finish(phase: Array, mine: int, total: int) -> None:
 @emitted
 def _add(typing: Any, phase: Any, place: Any, amount: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature, args)
+        pointer = _pointer(builder, args)
         return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
 
-    return types.intp(phase, types.intp, types.intp), emit
+    return types.intp(types.intp, types.intp, types.intp), emit
 
 
 @emitted
 def _read(typing: Any, phase: Any, place: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(context, builder, signature, args), "acquire", 8)
+        return builder.load_atomic(_pointer(builder, args), "acquire", 8)
 
-    return types.intp(phase, types.intp), emit
+    return types.intp(types.intp, types.intp), emit
 
 
-def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    array = context.make_array(signature.args[0])(context, builder, args[0])
-    return builder.gep(array.data, [args[1]])
+def _pointer(builder: Any, args: Any) -> Any:
+    return builder.gep(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), [args[1]])
 
 
 @emitted

@@ -12,7 +12,6 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils, config
 
 from pagoda.kernels.cpu.number import constant, fused, polynomial, power_of_two, rounded, widened
@@ -97,11 +96,6 @@ def keep_loop(builder: Any) -> None:
     builder.call(ir.InlineAsm(nothing, "", "", side_effect=True), [], attrs=("convergent",))
 
 
-def is_paired(dtype: Any) -> bool:
-    """A group holds two numbers of this dtype."""
-    return bool(dtype == types.uint16)
-
-
 def multiply_groups(builder: Any, paired: bool, x: Any, y: Any, total: Any) -> Any:
     """total + the products of groups, vectors of int32: one product in each lane, or two."""
     lanes = total.type.count
@@ -160,9 +154,9 @@ def _intrinsic(builder: Any, name: str, args: list[Any]) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
-def store_rounded(builder: Any, dtype: Any, value: Any, target: Any) -> Any:
-    """Write a vector of float32 in a dtype; returns what was written, as float32."""
-    if not is_paired(dtype):
+def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
+    """Write a vector of float32, as bfloat16 if paired; returns what was written, as float32."""
+    if not paired:
         store_vector(builder, value, target)
         return value
     if UNIT.pairs:
