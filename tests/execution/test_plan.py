@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from decoders import Pager
 
@@ -40,9 +39,13 @@ def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int,
     met: Counter[tuple[int, int, int]] = Counter()
     for sequence, first, count, begin, end, first_head, end_head in plan.work.tolist():
         assert 1 <= count <= TILE
-        assert batch.query_starts[sequence] <= first
-        assert first + count <= batch.query_starts[sequence + 1]
-        rows, heads = range(first, first + count), range(first_head, end_head)
+        rows = plan.tokens[first : first + count].tolist()
+        if count > 1 and end - begin == 1 and first >= batch.num_tokens:
+            assert batch.positions[rows].min() >= end * SPLIT - 1, "not all see the whole split"
+        else:
+            assert batch.query_starts[sequence] <= min(rows)
+            assert max(rows) < batch.query_starts[sequence + 1]
+        heads = range(first_head, end_head)
         met.update((row, s, head) for row in rows for s in range(begin, end) for head in heads)
     for row, position in enumerate(batch.positions.tolist()):
         for split in range(position // SPLIT + 1):
@@ -52,26 +55,53 @@ def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int,
 
 def test_parts_come_first_and_each_belongs_to_one_merge():
     steps = [(0, SPLIT + 8), (2 * SPLIT + 6, 3), (5, 1), (2 * SPLIT, 1)]
-    plan = plan_attention(batch_of(steps), SHAPE)
-    num_parts = len(plan.parts)
-    parts = plan.work[:num_parts]
-    assert np.array_equal(parts[:, 4] - parts[:, 3], np.ones(num_parts))
-    assert np.array_equal(parts[:, 5:], np.tile((0, 2), (num_parts, 1)))
-    merged = []
-    for first_row, num_rows, begin, end in plan.merges.tolist():
-        assert np.array_equal(parts[begin:end, 1], [first_row] * (end - begin))
-        assert np.array_equal(parts[begin:end, 2], [num_rows] * (end - begin))
-        assert np.array_equal(parts[begin:end, 3], np.arange(end - begin))
-        merged += range(begin, end)
-    assert merged == list(range(num_parts))
-    assert plan.parts.shape == (6, 3 * 2 * 12 * (16 + 2))
-    assert plan.most_rows == 3 * 2 * 12
+    batch = batch_of(steps)
+    plan = plan_attention(batch, SHAPE)
+    left = {
+        (int(plan.starts[row]) + split, row, split)
+        for _, first, count, split, _, _, _ in plan.work[: plan.num_parts].tolist()
+        for row in plan.tokens[first : first + count].tolist()
+    }
+    taken = {
+        (start + split, row, split)
+        for row, start, count in plan.merges.tolist()
+        for split in range(count)
+    }
+    assert left == taken
+    assert sorted(part for part, _, _ in taken) == list(range(12))
+    assert plan.parts.shape == (12, 2 * 12 * (16 + 2))
+    assert plan.most_rows == 4 * 12
+
+
+def test_sequences_with_the_same_blocks_take_a_split_together():
+    batch = batch_of([(2 * SPLIT + 8, 1) for _ in range(6)] + [(3 * SPLIT, 2)])
+    tables = batch.block_tables
+    per_split = SPLIT // 8
+    tables[1:5, : 2 * per_split] = tables[0, : 2 * per_split]
+    tables[4, 2 * per_split - 1] = tables[5, 0]  # has but the first split in common
+    tables[6, :per_split] = tables[0, :per_split]
+    plan = plan_attention(batch, SHAPE)
+    together = [
+        (split, plan.tokens[first : first + count].tolist())
+        for _, first, count, split, _, head, _ in plan.work[: plan.num_parts].tolist()
+        if first >= batch.num_tokens and head == 0
+    ]
+    # A tile has room for 4 tokens; the last sequence has two.
+    assert together == [(0, [0, 1, 2, 3]), (0, [4, 6, 7]), (1, [0, 1, 2, 3])]
+
+
+def test_a_split_that_is_still_written_to_is_not_taken_together():
+    batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
+    batch.block_tables[1] = batch.block_tables[0]
+    plan = plan_attention(batch, SHAPE)
+    together = [item for item in plan.work.tolist() if item[1] >= batch.num_tokens]
+    assert {split for _, _, _, split, _, _, _ in together} == {0}
 
 
 def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
-    assert len(plan_attention(batch_of([(10 * SPLIT - 1, 1)]), SHAPE).parts) == 10
+    assert plan_attention(batch_of([(10 * SPLIT - 1, 1)]), SHAPE).num_parts == 10
     plan = plan_attention(batch_of([(0, SPLIT + 8)]), SHAPE)
-    assert len(plan.parts) == 0
+    assert plan.num_parts == 0
     assert plan.work[0, 1] == SPLIT + 4
 
 

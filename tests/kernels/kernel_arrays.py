@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import numpy as np
 
 from pagoda.kernels.array import Array
@@ -30,3 +33,9 @@ def seen(x: Array) -> Array:
 def assert_close(got: Array, expected: Array, dtype: str) -> None:
     difference = np.abs(seen(got) - expected).max()
     assert difference <= TOLERANCE[dtype] * max(1.0, np.abs(expected).max())
+
+
+def call_routine(routine: Any, *args: int) -> None:
+    """Call a compiled routine with whole numbers, from Python."""
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_ssize_t] * len(args))
+    kind(routine.address)(*args)

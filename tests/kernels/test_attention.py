@@ -8,7 +8,6 @@ from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import AttentionPlan, paged_attention, split_tokens
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.product import head_routines
 
 # A kernel that cannot be kept on disk would be compiled at every start; Numba only warns.
 pytestmark = pytest.mark.filterwarnings("error::numba.NumbaWarning")
@@ -26,7 +25,6 @@ class Pages:
         self.rng = np.random.default_rng(head_dim + block_size)
         self.shape = HeadShape(kv_heads, group, head_dim, block_size)
         self.packed = group_of(dtype)
-        self.routines = head_routines(dtype == "bfloat16", head_dim, block_size)
         self.split = split_tokens(block_size)
         self.context = 2 * self.split + block_size // 2 + 3
         per_sequence = -(-self.context // block_size)
@@ -45,38 +43,44 @@ class Pages:
 
     def queries(self, rows: int) -> Array:
         heads = self.kv_heads * (self.group + 2)  # as the merged projection leaves them
-        return stored(self.rng.normal(size=(rows, heads * self.head_dim)), self.dtype)
+        drawn = stored(self.rng.normal(size=(rows, heads * self.head_dim)), self.dtype)
+        return seen(drawn).copy()
 
     def run(
         self,
         queries: Array,
         positions: list[int],
         work: list[tuple[int, ...]],  # without heads: all
-        merges: list[tuple[int, ...]] = (),
+        starts: list[int] = (),  # of the parts of each row, the first `num_parts` items
         num_parts: int = 0,
         window: int = NO_WINDOW,
         num_threads: int = 2,
+        tokens: list[int] | None = None,
     ) -> Array:
         heads = self.kv_heads * self.group
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
-        most_rows = heads * max(item[2] for item in work)
-        room = (num_parts, most_rows * (self.head_dim + 2))
         items = [(*item, *((0, self.kv_heads) if len(item) == 5 else ())) for item in work]
+        merges = [(row, start, 3) for row, start in enumerate(starts)]
         plan = AttentionPlan(
-            self.tables, np.array(positions, np.int32), np.array(items, np.int64),
-            np.array(merges, np.int64).reshape(-1, 4), most_rows, np.empty(room, np.float32),
-        )  # fmt: skip
-        paged_attention(
-            out, queries, self.blocks, plan, self.shape, self.routines,
-            np.float32(self.head_dim**-0.5 * LOG2_E), window, num_threads,
-        )  # fmt: skip
+            block_tables=self.tables,
+            positions=np.array(positions, np.int32),
+            tokens=np.arange(len(positions)) if tokens is None else np.array(tokens),
+            work=np.array(items, np.int64),
+            num_parts=num_parts,
+            starts=np.array(starts, np.int64),
+            merges=np.array(merges, np.int64).reshape(-1, 3),
+            parts=np.empty((3 * len(starts), heads * (self.head_dim + 2)), np.float32),
+            most_rows=heads * max(item[2] for item in work),
+        )
+        scale = self.head_dim**-0.5 * LOG2_E
+        paged_attention(out, queries, self.blocks, plan, self.shape, scale, window, num_threads)
         return out
 
     def expected(self, query: Array, sequence: int, position: int, window: int | None) -> Array:
         heads = self.kv_heads * self.group
         pages = seen(self.blocks).reshape(len(self.blocks), 2, self.kv_heads, -1)
         return reference.paged_attention(
-            seen(query)[: heads * self.head_dim].reshape(heads, self.head_dim),
+            query[: heads * self.head_dim].reshape(heads, self.head_dim),
             pages, self.tables[sequence], position, self.head_dim**-0.5, self.packed, window,
         ).reshape(-1)  # fmt: skip
 
@@ -124,8 +128,16 @@ def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(pages: Pages, wi
     assert np.array_equal(one_by_one, in_tiles)
     parts = [(0, 0, 8, split, split + 1) for split in range(3)]
     parts += [(0, 8, 2, split, split + 1) for split in range(3)]
-    merges = [(0, 8, 0, 3), (8, 2, 3, 6)]
-    merged = pages.run(queries, positions, parts, merges, num_parts=6, window=window)
+    starts = [3 * row for row in range(10)]
+    merged = pages.run(queries, positions, parts, starts, num_parts=6, window=window)
+    assert np.array_equal(one_by_one, merged)
+    # In another order, the first split in parts of one head.
+    tokens = [7, 0, 3, 9, 1, 2, 4, 5, 6, 8]
+    shuffled = [(0, 0, 10, 0, 1, head, head + 1) for head in range(pages.kv_heads)]
+    shuffled += [(0, first, 5, split, split + 1) for first in (0, 5) for split in (1, 2)]
+    merged = pages.run(
+        queries, positions, shuffled, starts, num_parts=len(shuffled), window=window, tokens=tokens
+    )
     assert np.array_equal(one_by_one, merged)
     by_head = [(0, 0, 10, 0, 3, head, head + 1) for head in range(pages.kv_heads)]
     assert np.array_equal(one_by_one, pages.run(queries, positions, by_head, window=window))

@@ -6,13 +6,18 @@ from kernel_arrays import DTYPES, assert_close, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.norm import rms_norm
+from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.team import phases
 
 
 def norm(x: Array, rows: list[int], weight: Array, dtype: str) -> Array:
     out = stored(np.zeros((len(rows), x.shape[1])), dtype)
-    rms_norm(phases(1)[0], out, x, np.array(rows), weight, np.float32(1e-5))
+    chosen, eps, counters = np.array(rows), np.array([1e-5], np.float32), phases(1)
+    rms_norm(
+        counters.ctypes.data, norm_routine(dtype == "bfloat16").address, out.ctypes.data,
+        out.itemsize, x.ctypes.data, chosen.ctypes.data, len(rows), x.shape[1],
+        weight.ctypes.data, eps.ctypes.data,
+    )  # fmt: skip
     return out
 
 

@@ -5,7 +5,7 @@ import torch
 from numba import njit
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.number import exp2, load, store
+from pagoda.kernels.cpu.number import exp2, number_at, put_number
 
 
 @njit
@@ -15,9 +15,15 @@ def powers(out: Array, x: Array) -> None:
 
 
 @njit
-def copy(out: Array, x: Array) -> None:
-    for i in range(len(x)):
-        store(out, i, load(x, i))
+def narrowed(out: int, x: int, count: int) -> None:
+    for i in range(count):
+        put_number(out, i, number_at(x, i, False), True)
+
+
+@njit
+def widened(out: int, x: int, count: int) -> None:
+    for i in range(count):
+        put_number(out, i, number_at(x, i, True), False)
 
 
 def test_powers_of_two_are_within_their_bound_and_end_in_zero():
@@ -39,9 +45,9 @@ def test_bfloat16_is_rounded_as_pytorch_rounds():
     x = np.concatenate((bits, ties, ties + 1, ties - 1)).view(np.float32)
     x = x[~np.isnan(x)]
     narrow = np.empty(len(x), np.uint16)
-    copy(narrow, x)
+    narrowed(narrow.ctypes.data, x.ctypes.data, len(x))
     expected = torch.from_numpy(x).to(torch.bfloat16)
     assert np.array_equal(narrow, expected.view(torch.uint16).numpy())
     wide = np.empty_like(x)
-    copy(wide, narrow)
+    widened(wide.ctypes.data, narrow.ctypes.data, len(x))
     assert np.array_equal(wide, expected.float().numpy())

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from kernel_arrays import DTYPES, assert_close, seen, stored
+from kernel_arrays import DTYPES, assert_close, call_routine, seen, stored
 from numba import njit, prange
 
 from pagoda.kernels import reference
@@ -25,26 +25,30 @@ SHAPES = [
 ROWS = (1, 2, 5, 12, 13, 24, 40, 130, 250)
 
 
-def by_threads(multiply: Callable[..., None]) -> Callable[..., None]:
-    @njit(parallel=True)
-    def run(
-        out: Array, x: Array, first: int, second: int, width: int, bias: Array,
-        routines: PanelRoutines, num_threads: int,
-    ) -> None:  # fmt: skip
-        counters = phases(1)
-        for _ in prange(num_threads):
-            sums = panels.new_sums()
-            multiply(
-                counters[0], num_threads, routines, sums, out, x, first, second, width, first, bias
-            )
-
-    return run
+@njit(parallel=True)
+def by_threads(
+    counters: int, memory: int, use: int, out: int, row_bytes: int, item_size: int, x: int,
+    rows: int, depth: int, first: int, second: int, width: int, bias: int, second_bias: int,
+    routines: PanelRoutines, num_threads: int,
+) -> None:  # fmt: skip
+    for thread in prange(num_threads):
+        panels.multiply(
+            counters, num_threads, routines, use, memory + thread * panels.SUMS_SIZE, out,
+            row_bytes, item_size, x, rows, depth, first, second, width, bias, second_bias, first,
+        )  # fmt: skip
 
 
-keep, add, gate = (
-    by_threads(multiply)
-    for multiply in (panels.multiply, panels.multiply_add, panels.multiply_gate)
-)
+def run(
+    use: Any, out: Array, x: Array, weights: list[Array], biases: list[Array], num_threads: int = 2
+) -> None:
+    counters, memory = phases(1), np.empty(num_threads * panels.SUMS_SIZE, np.uint8)
+    places = [weight.ctypes.data for weight in weights] + [0]
+    offsets = [bias.ctypes.data for bias in biases] + [0]
+    by_threads(
+        counters.ctypes.data, memory.ctypes.data, use.address, out.ctypes.data, out.strides[0],
+        out.itemsize, x.ctypes.data, len(x), x.strides[0] // 4, *places[:2], len(weights[0]),
+        *offsets[:2], panel_routines(x.dtype == np.uint16), num_threads,
+    )  # fmt: skip
 
 
 def packed(weight: Array) -> Array:
@@ -53,14 +57,10 @@ def packed(weight: Array) -> Array:
     return turned
 
 
-def product(x: Array, weight: Array, dtype: str, num_threads: int = 2) -> Array:
+def product(x: Array, weight: Array, num_threads: int = 2) -> Array:
     out = np.full((len(x), len(weight)), np.nan, np.float32)
-    place = packed(weight)
-    routines = panel_routines(dtype == "bfloat16")
-    keep(
-        out, x, place.ctypes.data, 0, len(weight), np.zeros(len(weight), np.float32), routines,
-        num_threads,
-    )  # fmt: skip
+    bias = np.zeros(len(weight), np.float32)
+    run(panels.keep_routine(), out, x, [packed(weight)], [bias], num_threads)
     return out
 
 
@@ -72,7 +72,7 @@ def test_a_product_is_that_of_the_reference(dtype: str, shape: tuple[int, int]):
     for rows in ROWS:
         x = stored(rng.normal(size=(rows, shape[1])), dtype)
         expected = seen(x).astype(np.float64) @ seen(weight).astype(np.float64).T
-        assert_close(product(x, weight, dtype), expected, "float32")
+        assert_close(product(x, weight), expected, "float32")
     assert np.allclose(expected[:2, :5], reference.product(seen(x)[:2], seen(weight)[:5]))
 
 
@@ -82,10 +82,10 @@ def test_not_a_bit_depends_on_other_rows_or_threads(dtype: str, shape: tuple[int
     rng = np.random.default_rng(0)
     weight = stored(rng.normal(size=shape), dtype)
     x = stored(rng.normal(size=(250, shape[1])), dtype)
-    alone = np.concatenate([product(x[row : row + 1], weight, dtype) for row in range(250)])
+    alone = np.concatenate([product(x[row : row + 1], weight) for row in range(250)])
     for rows in ROWS:
-        assert np.array_equal(product(x[:rows], weight, dtype), alone[:rows])
-        assert np.array_equal(product(x[-rows:], weight, dtype, num_threads=1), alone[-rows:])
+        assert np.array_equal(product(x[:rows], weight), alone[:rows])
+        assert np.array_equal(product(x[-rows:], weight, num_threads=1), alone[-rows:])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -97,8 +97,7 @@ def test_results_are_added_to_what_is_there(dtype: str, rows: int):
     bias = rng.normal(size=80).astype(np.float32)
     stream = rng.normal(size=(rows, 80)).astype(np.float32)
     expected = stream + seen(x) @ seen(weight).T + bias
-    place = packed(weight)
-    add(stream, x, place.ctypes.data, 0, 80, bias, panel_routines(dtype == "bfloat16"), 2)
+    run(panels.add_routine(), stream, x, [packed(weight)], [bias])
     assert_close(stream, expected, "float32")
 
 
@@ -111,18 +110,20 @@ def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int):
     bias = rng.normal(size=2 * inner).astype(np.float32)
     sums = np.concatenate([seen(x) @ seen(weight).T for weight in weights], axis=1)
     out = np.empty((rows, inner), x.dtype)
-    first, second = map(packed, weights)
-    routines = panel_routines(dtype == "bfloat16")
-    gate(out, x, first.ctypes.data, second.ctypes.data, inner, bias, routines, 2)
+    biases = [bias[:inner].copy(), bias[inner:].copy()]
+    run(panels.gate_routine(dtype == "bfloat16"), out, x, list(map(packed, weights)), biases)
     assert_close(out, reference.silu_mul(sums + bias), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_row_can_be_read_from_its_panel(dtype: str, shape: tuple[int, int]):
+def test_rows_can_be_read_from_their_panels(dtype: str, shape: tuple[int, int]):
     weight = stored(np.random.default_rng(0).normal(size=shape), dtype)
     place = packed(weight)
-    for row in {0, shape[0] // 2, shape[0] - 1}:
-        out = np.empty(shape[1], np.float32)
-        panels.read_row(out, place.ctypes.data, row, shape[0], weight)
-        assert np.array_equal(out, seen(weight[row]))
+    rows = np.array([shape[0] - 1, 0, shape[0] // 2])
+    out = np.empty((3, shape[1]), np.float32)
+    call_routine(
+        panels.embed_routine(dtype == "bfloat16"), out.ctypes.data, rows.ctypes.data, 3,
+        place.ctypes.data, *shape,
+    )  # fmt: skip
+    assert np.array_equal(out, seen(weight)[rows])

@@ -6,7 +6,7 @@ from kernel_arrays import DTYPES, assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.rotary import rotate_and_write
+from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.team import phases
 
 CASES = [
@@ -39,10 +39,13 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     cosines, sines = np.cos(angles), np.sin(angles)
     norms = [rng.normal(size=head_dim * with_norm).astype(np.float32) + 1 for _ in range(2)]
 
+    eps, counters = np.array([1e-5], np.float32), phases(1)
+    places = [norm.ctypes.data if with_norm else 0 for norm in norms]
     rotate_and_write(
-        phases(1)[0], qkv, blocks.ctypes.data, blocks, slots, positions,
-        HeadShape(kv_heads, heads // kv_heads, head_dim, block_size), cosines, sines, *norms,
-        np.float32(1e-5),
+        counters.ctypes.data, rotate_routine(dtype == "bfloat16").address, qkv.ctypes.data, rows,
+        blocks.ctypes.data, blocks.itemsize, slots.ctypes.data, positions.ctypes.data,
+        HeadShape(kv_heads, heads // kv_heads, head_dim, block_size), cosines.ctypes.data,
+        sines.ctypes.data, rotary_dim // 2, *places, eps.ctypes.data,
     )  # fmt: skip
 
     pages = seen(blocks).reshape(num_blocks, 2, kv_heads, -1)

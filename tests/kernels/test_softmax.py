@@ -10,11 +10,24 @@ from pagoda.kernels.cpu.softmax import LOWEST, soften
 
 
 @njit
+def soften_row(
+    scores: int, weights: int, count: int, begin: int, end: int, scale: np.float32, marks: int,
+    is_paired: bool,
+) -> None:  # fmt: skip
+    if is_paired:
+        soften(scores, weights, count, begin, end, scale, marks, marks + 4, True)
+    else:
+        soften(scores, weights, count, begin, end, scale, marks, marks + 4, False)
+
+
 def softened(
     scores: Array, weights: Array, begin: int, end: int, scale: np.float32
-) -> tuple[np.float32, np.float32]:
+) -> tuple[float, float]:
     marks = np.empty(2, np.float32)
-    soften(scores, weights, begin, end, scale, marks)
+    soften_row(
+        scores.ctypes.data, weights.ctypes.data, len(scores), begin, end, scale, marks.ctypes.data,
+        weights.dtype == np.uint16,
+    )  # fmt: skip
     return marks[0], marks[1]
 
 

@@ -54,8 +54,10 @@ def serve(
     with listen(address.host, address.port) as listener, logging_to(console, "pagoda", "uvicorn"):
         engine = load_engine(options, console)
 
+        from pagoda.engine.sampler import warm_up
         from pagoda.server.app import create_app
         from pagoda.server.run import run
 
+        warm_up(temperature=1.0)  # clients should not wait for one another's first draw
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
         run(create_app(engine), listener)

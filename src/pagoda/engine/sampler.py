@@ -67,11 +67,14 @@ def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
     return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
 
 
-def warm_up() -> None:
-    """Compile the loops, or load them from disk: seconds the first time on a machine."""
-    for temperature in (0.0, 1.0):
-        row = SamplingRow(SamplingParams(temperature=temperature), 0, (), (), frozenset())
-        _choose(np.zeros((1, 1), np.float32), [row])
+def warm_up(temperature: float = 0.0) -> None:
+    """Compile the loops for greedy rows, or for drawn ones if `temperature` is above 0.
+
+    Where they are on disk they are loaded. The first time on a machine drawn rows take 10 s, which
+    a program that asks for none need not wait for.
+    """
+    row = SamplingRow(SamplingParams(temperature=temperature), 0, (), (), frozenset())
+    _choose(np.zeros((1, 1), np.float32), [row])
 
 
 def _choose(

@@ -34,7 +34,8 @@ Integers = NDArray[np.int64]
 def plan_attention(batch: Batch, shape: HeadShape) -> AttentionPlan:
     """Cut the rows into tiles, and the context of lone tiles into splits, for heads of a shape."""
     split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)
-    num_rows = np.diff(batch.query_starts.astype(np.int64))
+    starts_of_rows = batch.query_starts.astype(np.int64)
+    num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
     num_splits = -(-batch.context_lens.astype(np.int64) // split_size)
     divided = np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (num_splits > 1))
     whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (num_splits == 1)))

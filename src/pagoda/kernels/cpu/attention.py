@@ -106,13 +106,20 @@ class AttentionPlan:
     def addresses(self) -> PlanAddresses:
         """As kernels take it; this has to be kept as long as those are used."""
         return PlanAddresses(
-            *(array.ctypes.data for array in (
-                self.block_tables, self.positions, self.tokens, self.work, self.starts,
-                self.merges, self.parts,
-            )),
-            self.block_tables.strides[0], len(self.work), self.num_parts, len(self.merges),
-            self.parts.shape[1] * 4, self.most_rows,
-        )  # fmt: skip
+            block_tables=self.block_tables.ctypes.data,
+            positions=self.positions.ctypes.data,
+            tokens=self.tokens.ctypes.data,
+            work=self.work.ctypes.data,
+            starts=self.starts.ctypes.data,
+            merges=self.merges.ctypes.data,
+            parts=self.parts.ctypes.data,
+            table_bytes=self.block_tables.strides[0],
+            num_items=len(self.work),
+            num_parts=self.num_parts,
+            num_merges=len(self.merges),
+            part_bytes=self.parts.shape[1] * 4,
+            most_rows=self.most_rows,
+        )
 
 
 class PlanAddresses(NamedTuple):
