@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from decoders import Pager
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.plan import plan_attention
+from pagoda.execution.plan import AttentionPlanner, plan_attention
 from pagoda.kernels.cpu.attention import split_tokens, tile_tokens
 from pagoda.kernels.cpu.heads import HeadShape
 
@@ -112,3 +113,33 @@ def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
     assert together[:, 5:].tolist() == [[0, 2], [0, 2]]
     many = plan_attention(batch_of([(0, 4), (0, 4)]), SHAPE).work
     assert many[:, 5:].tolist() == [[0, 1], [1, 2]] * 2
+
+
+def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
+    planner = AttentionPlanner(SHAPE)
+    first = planner.plan(batch_of([(2 * SPLIT + 8, 1), (40, 1)]))
+    batch = batch_of([(2 * SPLIT + 9, 1), (41, 1)])
+    again = planner.plan(batch)
+    assert again.work is first.work
+    assert again.positions is batch.positions
+    assert again.block_tables is batch.block_tables
+    for changed in (
+        [(3 * SPLIT, 1), (42, 1)],
+        [(2 * SPLIT + 10, 1)],
+        [(2 * SPLIT + 9, 2), (41, 1)],
+    ):
+        batch = batch_of(changed)
+        expected = plan_attention(batch, SHAPE)
+        found = planner.plan(batch)
+        assert np.array_equal(found.work, expected.work)
+        assert np.array_equal(found.merges, expected.merges)
+
+
+def test_a_shared_split_is_looked_at_again_in_every_step():
+    planner = AttentionPlanner(SHAPE)
+    batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
+    batch.block_tables[1] = batch.block_tables[0]
+    assert len(planner.plan(batch).tokens) == 4
+    batch = batch_of([(SPLIT + 9, 1), (SPLIT + 9, 1)])
+    batch.block_tables[1, 0] = batch.block_tables[0, 0]
+    assert len(planner.plan(batch).tokens) == 2

@@ -9,7 +9,7 @@ import torch
 from pagoda.errors import UnsupportedModelError
 from pagoda.execution.batch import Batch
 from pagoda.execution.panel_weights import PanelWeights
-from pagoda.execution.plan import plan_attention
+from pagoda.execution.plan import AttentionPlanner
 from pagoda.execution.rope import RotaryTables
 from pagoda.execution.segment import Segment, segments
 from pagoda.execution.workspace import Workspace
@@ -24,12 +24,11 @@ from pagoda.kernels.cpu.decoder import (
     project,
     run_layers,
 )
-from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
 from pagoda.storage.kv_storage import KVStorage, as_array
 
-_FLOAT = np.dtype(np.float32)
+_FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _EMBED_PHASES, _PROJECT_PHASES = 1, 2
 
 
@@ -67,6 +66,8 @@ class Executor:
         self._no_bias = np.zeros(spec.vocab_size, np.float32)
         self._eps = np.array([spec.norm_eps], np.float32)
         self._workspace = Workspace()
+        shapes = dict.fromkeys(segment.shape for segment in self._segments)
+        self._planners = {shape: AttentionPlanner(shape) for shape in shapes}
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Copy blocks, run the batch's tokens through all layers and store their K and V.
@@ -76,16 +77,16 @@ class Executor:
         """
         numba.set_num_threads(self._num_threads)  # of this thread: Numba keeps it for each
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
-        logits = self._array("logits", len(batch.logit_rows), self.spec.vocab_size, _FLOAT)
+        logits = self._workspace.array(
+            "logits", len(batch.logit_rows), self.spec.vocab_size, _FLOAT
+        )
         ends = self._ends(batch, logits)
         counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
         counter = counters.ctypes.data
         rows = np.arange(batch.num_tokens)
-        plans: dict[HeadShape, AttentionPlan] = {}
+        plans = {shape: planner.plan(batch) for shape, planner in self._planners.items()}
         for number, segment in enumerate(self._segments):
             shape = segment.shape
-            if shape not in plans:
-                plans[shape] = plan_attention(batch, shape)
             step = self._step(batch, rows, segment, plans[shape])
             if number == 0:
                 first = step._replace(counters=counter)
@@ -128,16 +129,16 @@ class Executor:
     def _step(self, batch: Batch, rows: Array, segment: Segment, plan: AttentionPlan) -> Step:
         count, widths = batch.num_tokens, segment.widths
         size = memory_bytes(plan.most_rows, segment.shape, segment.heads)
-        memory = self._array("memory", 1, self._num_threads * size + 64, np.dtype(np.uint8))
+        memory = self._workspace.address("memory", 1, self._num_threads * size + 64, _BYTE)
 
         def address(name: str, width: int, dtype: np.dtype[np.generic]) -> int:
-            return int(self._array(name, count, width, dtype).ctypes.data)
+            return self._workspace.address(name, count, width, dtype)
 
         return Step(
             num_rows=count,
             num_threads=self._num_threads,
             counters=0,
-            memory=-(-memory.ctypes.data // 64) * 64,
+            memory=-(-memory // 64) * 64,
             memory_bytes=size,
             slot_mapping=batch.slot_mapping.ctypes.data,
             rows=rows.ctypes.data,
@@ -161,6 +162,3 @@ class Executor:
             logit_rows=batch.logit_rows.ctypes.data,
             num_logit_rows=len(batch.logit_rows),
         )
-
-    def _array(self, name: str, rows: int, width: int, dtype: np.dtype[np.generic]) -> Array:
-        return self._workspace.array(name, rows, width, dtype)

@@ -16,7 +16,7 @@ the results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +31,79 @@ _FEW_ROWS = 16
 Integers = NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sequences whose rows all see the whole of a split, and the same blocks in it."""
+
+    split: int
+    sequences: Integers
+
+
+class AttentionPlanner:
+    """Plans the steps of one engine for heads of one shape.
+
+    While the same sequences take one token each, step after step, the last plan still holds.
+    """
+
+    def __init__(self, shape: HeadShape) -> None:
+        self._shape = shape
+        self._split_tokens = int(split_tokens(shape.block_size))
+        self._query_starts: NDArray[np.int32] = np.empty(0, np.int32)
+        self._num_splits: Integers = np.empty(0, np.int64)
+        self._groups: list[Group] = []
+        self._plan: AttentionPlan | None = None
+
+    def plan(self, batch: Batch) -> AttentionPlan:
+        """How to attend this batch; to be carried out before the next one is planned."""
+        num_splits = -(-batch.context_lens.astype(np.int64) // self._split_tokens)
+        if self._plan is not None and self._still_holds(batch, num_splits):
+            self._plan = replace(
+                self._plan, block_tables=batch.block_tables, positions=batch.positions
+            )
+            return self._plan
+        tile_size = tile_tokens(self._shape.group_size)
+        divided = _divided(batch, num_splits, tile_size)
+        self._groups = _groups(batch, divided, self._shape.block_size, tile_size)
+        self._query_starts, self._num_splits = batch.query_starts, num_splits
+        self._plan = _plan(batch, self._shape, num_splits, self._groups)
+        return self._plan
+
+    def _still_holds(self, batch: Batch, num_splits: Integers) -> bool:
+        return (
+            batch.num_tokens == len(batch.context_lens)
+            and np.array_equal(batch.query_starts, self._query_starts)
+            and np.array_equal(num_splits, self._num_splits)
+            and all(self._is_shared(batch, group) for group in self._groups)
+        )
+
+    def _is_shared(self, batch: Batch, group: Group) -> bool:
+        """Rows may have changed hands: do those of a group still have the same blocks?"""
+        per_split = self._split_tokens // self._shape.block_size
+        blocks = batch.block_tables[
+            group.sequences, group.split * per_split : (group.split + 1) * per_split
+        ]
+        return bool((blocks == blocks[0]).all())
+
+
 def plan_attention(batch: Batch, shape: HeadShape) -> AttentionPlan:
     """Cut the rows into tiles, and the context of lone tiles into splits, for heads of a shape."""
+    return AttentionPlanner(shape).plan(batch)
+
+
+def _divided(batch: Batch, num_splits: Integers, tile_size: int) -> Integers:
+    """Sequences with a single tile and more than one split."""
+    num_rows = np.diff(batch.query_starts)
+    return np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (num_splits > 1))
+
+
+def _plan(
+    batch: Batch, shape: HeadShape, num_splits: Integers, groups: list[Group]
+) -> AttentionPlan:
     split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)
     starts_of_rows = batch.query_starts.astype(np.int64)
     num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
-    num_splits = -(-batch.context_lens.astype(np.int64) // split_size)
-    divided = np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (num_splits > 1))
+    divided = _divided(batch, num_splits, tile_size)
     whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (num_splits == 1)))
-    groups = _groups(batch, divided, shape.block_size, tile_size)
     tokens, parts = _parts(batch, divided, num_rows, num_splits, groups)
     parts = _by_head(parts, shape, is_alone=False)
     tiles = _tiles(batch, whole, num_rows, split_size, tile_size)
@@ -73,14 +137,6 @@ def _tiles(
     tiles = np.stack((sequence, first, size, np.zeros_like(ends), ends), axis=1)
     # The longest first, so that no thread is left with a long one at the end.
     return tiles[np.argsort(-size * last_position, kind="stable")]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Sequences whose rows all see the whole of a split, and the same blocks in it."""
-
-    split: int
-    sequences: Integers
 
 
 def _groups(batch: Batch, sequences: Integers, block_size: int, tile_size: int) -> list[Group]:

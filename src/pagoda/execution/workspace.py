@@ -12,11 +12,18 @@ class Workspace:
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
+        self._addresses: dict[str, int] = {}
 
     def array(self, name: str, rows: int, width: int, dtype: np.dtype[np.generic]) -> Array:
         """[rows, width], contiguous, with whatever is in it."""
+        self.address(name, rows, width, dtype)
+        return self._arrays[name][: rows * width].reshape(rows, width)
+
+    def address(self, name: str, rows: int, width: int, dtype: np.dtype[np.generic]) -> int:
+        """Where that array lies, until one of the name has to be larger."""
         size = rows * width
         found = self._arrays.get(name)
         if found is None or len(found) < size or found.dtype != dtype:
             found = self._arrays[name] = np.empty(size, dtype)
-        return found[:size].reshape(rows, width)
+            self._addresses[name] = found.ctypes.data
+        return self._addresses[name]
