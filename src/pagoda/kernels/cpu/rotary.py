@@ -6,14 +6,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.core import cgutils
 
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.norm import norm_factor
-from pagoda.kernels.cpu.number import integer_at, number_at, put_number
+from pagoda.kernels.cpu.number import emitted, integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.cpu.vector import F32, LANES, floats, index, load_vector, store_vector
 
 _ITEM_ROWS = 4
 
@@ -28,11 +30,32 @@ def _prepare_head(
         for i in range(head_dim):
             value = number_at(head, i, False) * factor * number_at(norm, i, False)
             put_number(head, i, value, False)
-    for i in range(half):
-        x, y = number_at(head, i, False), number_at(head, half + i, False)
-        cosine, sine = number_at(cosines, i, False), number_at(sines, i, False)
-        put_number(head, i, x * cosine - y * sine, False)
-        put_number(head, half + i, y * cosine + x * sine, False)
+    _turn(head, half, cosines, sines)
+
+
+@emitted
+def _turn(typing: Any, head: Any, half: Any, cosines: Any, sines: Any) -> Any:
+    """Rotate number i of a head against number half + i: vectors first, then what is left."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        head, cosines, sines = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 2, 3))
+        half = args[1]
+        opposite = builder.gep(head, [half])
+        whole = builder.sub(half, builder.urem(half, index(LANES)))
+        for start, end, lanes in ((index(0), whole, LANES), (whole, half, 1)):
+            with cgutils.for_range_slice(builder, start, end, index(lanes)) as (place, _):
+                x, y, cosine, sine = (
+                    load_vector(builder, builder.gep(base, [place]), floats(lanes))
+                    for base in (head, opposite, cosines, sines)
+                )
+                first = builder.fsub(builder.fmul(x, cosine), builder.fmul(y, sine))
+                second = builder.fadd(builder.fmul(y, cosine), builder.fmul(x, sine))
+                store_vector(builder, first, builder.gep(head, [place]))
+                store_vector(builder, second, builder.gep(opposite, [place]))
+        return context.get_dummy_value()
+
+    size = types.intp
+    return types.void(size, size, size, size), emit
 
 
 @cache
