@@ -200,3 +200,27 @@ def test_what_cannot_run_is_refused_by_name():
     with pytest.raises(UnsupportedModelError) as refusal:
         Executor(spec, PanelWeights.take_over(random_weights(spec)), storage, 64)
     assert (refusal.value.field, refusal.value.value) == ("activation", "gelu")
+
+
+def test_sequences_behind_one_prefix_are_as_each_alone():
+    alone = run("float32", [NUM_TOKENS])
+    for dtype in ("float32", "bfloat16"):
+        executor, pager = make(MIXED, dtype)
+        first = pager.sequence(tokens(NUM_TOKENS))
+        executor.forward(pager.batch([(first, NUM_TOKENS - 4)]))
+        others = []
+        for _ in range(3):
+            other = pager.sequence(tokens(NUM_TOKENS))
+            other.block_ids[: (NUM_TOKENS - 4) // BLOCK_SIZE] = first.block_ids[
+                : (NUM_TOKENS - 4) // BLOCK_SIZE
+            ]
+            other.num_computed = (NUM_TOKENS - 4) // BLOCK_SIZE * BLOCK_SIZE
+            others.append(other)
+        behind = NUM_TOKENS - 4 - others[0].num_computed
+        executor.forward(pager.batch([(other, behind) for other in others]))
+        together = [first, *others]
+        for _ in range(4):
+            logits = executor.forward(pager.batch([(s, 1) for s in together])).clone()
+            assert (logits == logits[0]).all()
+        expected = alone if dtype == "float32" else run(dtype, [NUM_TOKENS])
+        assert torch.equal(logits[0], expected[-1])

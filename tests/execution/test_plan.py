@@ -143,3 +143,18 @@ def test_a_shared_split_is_looked_at_again_in_every_step():
     batch = batch_of([(SPLIT + 9, 1), (SPLIT + 9, 1)])
     batch.block_tables[1, 0] = batch.block_tables[0, 0]
     assert len(planner.plan(batch).tokens) == 2
+
+
+def test_sharing_may_end_where_the_tables_end():
+    batch = batch_of([(2 * SPLIT - 1, 1), (2 * SPLIT - 1, 1)])
+    batch.block_tables[1, :-1] = batch.block_tables[0, :-1]
+    plan = plan_attention(batch, SHAPE)
+    assert len(plan.tokens) == 4  # the first split together, the second apart
+    assert plan.num_parts == 2 * 1 + 2
+
+
+def test_a_plan_of_several_tokens_is_not_used_again():
+    planner = AttentionPlanner(SHAPE)
+    first = planner.plan(batch_of([(SPLIT - 2, 2), (40, 1)]))
+    again = planner.plan(batch_of([(SPLIT - 2, 2), (40, 1)]))
+    assert again.work is not first.work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
 from pagoda.engine.intake import Intake
-from pagoda.engine.memory import kv_cache_bytes, require_memory
+from pagoda.engine.memory import granted_cores, kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import warm_up as warm_up_sampler
@@ -130,10 +131,12 @@ def connect(model: Model, options: EngineOptions) -> Engine:
 
 
 def num_usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux alone can tell
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores that this process may use, of which its container may grant less than there are."""
+    if not hasattr(os, "sched_getaffinity"):  # Linux alone can tell
+        return os.cpu_count() or 1
+    granted = granted_cores()
+    present = len(os.sched_getaffinity(0))
+    return present if granted is None else max(1, min(present, math.ceil(granted)))
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

@@ -1,4 +1,4 @@
-"""How much memory this process may take for the KV cache."""
+"""What this process may take of its machine: memory for the KV cache, and cores."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ def free_memory_bytes() -> int:
         # Files that were read, weights say, stay in memory until somebody needs the room.
         free = min(free, max(limit - used + _reclaimable(), 0))
     return free
+
+
+def granted_cores() -> float | None:
+    """Cores that the container grants the time of (control group, version 2); None: all."""
+    try:
+        quota, period = (_CONTROL_GROUP / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
 
 
 def _reclaimable() -> int:

@@ -18,7 +18,10 @@ class Forward(Protocol):
     """Runs a model for a batch."""
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """Logits of `batch.logit_rows`: float32 [num_logit_rows, vocab_size]."""
+        """Logits of `batch.logit_rows`: float32 [num_logit_rows, vocab_size].
+
+        The next call may write to the same memory.
+        """
         ...
 
 

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What an executor needs for one forward pass. Nothing in it is changed after it is built."""
+    """What an executor needs for one forward pass.
+
+    Nothing in it is changed until the next one is built, which may use the same memory.
+    """
 
     token_ids: NDArray[np.int64]
     """[num_tokens]"""

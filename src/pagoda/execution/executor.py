@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import torch
 
-from pagoda.errors import UnsupportedModelError
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.batch import Batch
 from pagoda.execution.panel_weights import PanelWeights
 from pagoda.execution.plan import AttentionPlanner
@@ -30,6 +30,8 @@ from pagoda.storage.kv_storage import KVStorage, as_array
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _EMBED_PHASES, _PROJECT_PHASES = 1, 2
+_MOST_KEPT_ROWS = 256
+"""Rows of logits whose memory is used again."""
 
 
 class Executor:
@@ -37,8 +39,8 @@ class Executor:
 
     What products read is in the weights' dtype (float32 or bfloat16), all else, the residual stream
     and the logits in float32. `max_model_len` is the longest sequence, in tokens;
-    `num_threads` work on a step (None: one per core). Raises UnsupportedModelError for an
-    activation without a kernel.
+    `num_threads` work on a step (None: one per core; no more than Numba has). Raises
+    UnsupportedModelError for an activation without a kernel, InvalidOptionError for no thread.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Executor:
         self.spec = spec
         self.storage = storage
         self.max_model_len = max_model_len
+        if num_threads is not None and num_threads < 1:
+            raise InvalidOptionError("threads", num_threads, "must be at least 1")
         most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         self._num_threads = most if num_threads is None else min(num_threads, most)
         self._weights = weights
@@ -73,13 +77,11 @@ class Executor:
         """Copy blocks, run the batch's tokens through all layers and store their K and V.
 
         Returns the logits of batch.logit_rows: [num_logit_rows, vocab_size] float32. They are in
-        memory that the next call uses again.
+        memory that the next call may use again.
         """
         numba.set_num_threads(self._num_threads)  # of this thread: Numba keeps it for each
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
-        logits = self._workspace.array(
-            "logits", len(batch.logit_rows), self.spec.vocab_size, _FLOAT
-        )
+        logits = self._new_logits(len(batch.logit_rows))
         ends = self._ends(batch, logits)
         counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
         counter = counters.ctypes.data
@@ -93,9 +95,9 @@ class Executor:
                 embed(first, ends, segment.widths, segment.routines)
                 counter += _EMBED_PHASES * PHASE_BYTES
             run_layers(
-                segment.table.ctypes.data, len(segment.table), step._replace(counters=counter),
-                plans[shape].addresses(), segment.widths, shape, segment.routines, segment.panels,
-                segment.heads, segment.rows,
+                segment.table.ctypes.data, len(segment.table), self._read_next(number),
+                step._replace(counters=counter), plans[shape].addresses(), segment.widths, shape,
+                segment.routines, segment.panels, segment.heads, segment.rows,
             )  # fmt: skip
             counter += PHASES * len(segment.table) * PHASE_BYTES
         if len(logits):
@@ -129,7 +131,7 @@ class Executor:
     def _step(self, batch: Batch, rows: Array, segment: Segment, plan: AttentionPlan) -> Step:
         count, widths = batch.num_tokens, segment.widths
         size = memory_bytes(plan.most_rows, segment.shape, segment.heads)
-        memory = self._workspace.address("memory", 1, self._num_threads * size + 64, _BYTE)
+        memory = self._workspace.address("memory", self._num_threads, size, _BYTE)
 
         def address(name: str, width: int, dtype: np.dtype[np.generic]) -> int:
             return self._workspace.address(name, count, width, dtype)
@@ -138,7 +140,7 @@ class Executor:
             num_rows=count,
             num_threads=self._num_threads,
             counters=0,
-            memory=-(-memory // 64) * 64,
+            memory=memory,
             memory_bytes=size,
             slot_mapping=batch.slot_mapping.ctypes.data,
             rows=rows.ctypes.data,
@@ -149,6 +151,18 @@ class Executor:
             gated=address("gated", widths.inner, self._dtype),
             eps=self._eps.ctypes.data,
         )
+
+    def _new_logits(self, num_rows: int) -> Array:
+        """[num_rows, vocab_size]; what a prompt's log-probabilities take is not kept for good."""
+        if num_rows > _MOST_KEPT_ROWS:
+            return np.empty((num_rows, self.spec.vocab_size), np.float32)
+        return self._workspace.array("logits", num_rows, self.spec.vocab_size, _FLOAT)
+
+    def _read_next(self, number: int) -> int:
+        """Address of what is read after segment `number`."""
+        if number + 1 < len(self._segments):
+            return int(self._segments[number + 1].table[0, 0])
+        return self._weights.lm_head.data_ptr()
 
     def _ends(self, batch: Batch, logits: Array) -> Ends:
         return Ends(

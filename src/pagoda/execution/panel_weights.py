@@ -23,6 +23,8 @@ class PanelWeights(DecoderWeights):
         Nothing is allocated. Raises InvalidOptionError for another dtype than float32 and bfloat16,
         and UnsupportedModelError for bfloat16 rows of odd length.
         """
+        if isinstance(weights, PanelWeights):
+            return weights
         if weights.dtype not in (torch.float32, torch.bfloat16):
             raise InvalidOptionError("dtype", str(weights.dtype), "float32 or bfloat16 on a CPU")
         matrices = [weights.embedding]

@@ -33,7 +33,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sequences whose rows all see the whole of a split, and the same blocks in it."""
+    """Sequences whose rows all come after a split, and that have the same blocks in it."""
 
     split: int
     sequences: Integers
@@ -42,7 +42,8 @@ class Group:
 class AttentionPlanner:
     """Plans the steps of one engine for heads of one shape.
 
-    While the same sequences take one token each, step after step, the last plan still holds.
+    While as many sequences with as many splits take one token each, step after step, the last plan
+    still holds. That blocks are newly shared is noticed with the next new plan.
     """
 
     def __init__(self, shape: HeadShape) -> None:
@@ -52,6 +53,7 @@ class AttentionPlanner:
         self._num_splits: Integers = np.empty(0, np.int64)
         self._groups: list[Group] = []
         self._plan: AttentionPlan | None = None
+        self._takes_one_each = False
 
     def plan(self, batch: Batch) -> AttentionPlan:
         """How to attend this batch; to be carried out before the next one is planned."""
@@ -65,19 +67,23 @@ class AttentionPlanner:
         divided = _divided(batch, num_splits, tile_size)
         self._groups = _groups(batch, divided, self._shape.block_size, tile_size)
         self._query_starts, self._num_splits = batch.query_starts, num_splits
+        self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
         self._plan = _plan(batch, self._shape, num_splits, self._groups)
         return self._plan
 
     def _still_holds(self, batch: Batch, num_splits: Integers) -> bool:
         return (
-            batch.num_tokens == len(batch.context_lens)
+            self._takes_one_each
             and np.array_equal(batch.query_starts, self._query_starts)
             and np.array_equal(num_splits, self._num_splits)
             and all(self._is_shared(batch, group) for group in self._groups)
         )
 
     def _is_shared(self, batch: Batch, group: Group) -> bool:
-        """Rows may have changed hands: do those of a group still have the same blocks?"""
+        """Rows may have changed hands: do those of a group still have the same blocks?
+
+        If so each sees the whole of the split: what it writes to is a block of its own.
+        """
         per_split = self._split_tokens // self._shape.block_size
         blocks = batch.block_tables[
             group.sequences, group.split * per_split : (group.split + 1) * per_split
@@ -141,13 +147,17 @@ def _tiles(
 
 def _groups(batch: Batch, sequences: Integers, block_size: int, tile_size: int) -> list[Group]:
     """What can be taken together, from the first split on; no group has more than a tile's rows."""
+    if len(sequences) < 2:
+        return []
     size = int(split_tokens(block_size))
     per_split = size // block_size
     first_positions = batch.positions[np.minimum(batch.query_starts[:-1], batch.num_tokens - 1)]
     groups: list[Group] = []
     split = 0
-    while len(sequences) > 1:
+    while True:
         sequences = sequences[first_positions[sequences] >= (split + 1) * size - 1]
+        if len(sequences) < 2:
+            return groups
         blocks = batch.block_tables[sequences, split * per_split : (split + 1) * per_split]
         _, number, counts = np.unique(blocks[:, 0], return_inverse=True, return_counts=True)
         for shared in np.flatnonzero(counts > 1):
@@ -156,7 +166,6 @@ def _groups(batch: Batch, sequences: Integers, block_size: int, tile_size: int) 
             groups += _cut(batch, split, sequences[members], tile_size)
         sequences = sequences[counts[number] > 1]
         split += 1
-    return groups
 
 
 def _cut(batch: Batch, split: int, members: Integers, tile_size: int) -> list[Group]:

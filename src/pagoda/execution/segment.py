@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from pagoda.execution.panel_weights import PanelWeights
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
@@ -22,7 +23,7 @@ from pagoda.kernels.cpu.product import (
     panel_routines,
 )
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
-from pagoda.models.weights import DecoderWeights, LayerWeights
+from pagoda.models.weights import LayerWeights
 from pagoda.storage.kv_storage import KVStorage, LayerStorage
 
 _LOG2_E = 1.4426950408889634
@@ -56,9 +57,9 @@ class _Part(NamedTuple):
 
 
 def segments(
-    spec: DecoderSpec, weights: DecoderWeights, storage: KVStorage, ropes: Ropes
+    spec: DecoderSpec, weights: PanelWeights, storage: KVStorage, ropes: Ropes
 ) -> tuple[Segment, ...]:
-    """All layers in order, together where they have the same shape; matrices lie in panels."""
+    """All layers in order, together where they have the same shape."""
     layers = zip(spec.layers, weights.layers, storage.layers, strict=True)
     parts = [_Part(*layer) for layer in layers]
     return tuple(_segment(list(run), ropes) for _, run in groupby(parts, _shape))

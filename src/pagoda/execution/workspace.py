@@ -6,9 +6,11 @@ import numpy as np
 
 from pagoda.kernels.array import Array
 
+LINE_BYTES = 64
+
 
 class Workspace:
-    """Arrays by name, which grow with the largest step so far."""
+    """Arrays by name, which grow with the largest step so far; each begins with a cache line."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
@@ -24,6 +26,8 @@ class Workspace:
         size = rows * width
         found = self._arrays.get(name)
         if found is None or len(found) < size or found.dtype != dtype:
-            found = self._arrays[name] = np.empty(size, dtype)
+            room = np.empty(size * dtype.itemsize + LINE_BYTES, np.uint8)
+            start = -room.ctypes.data % LINE_BYTES
+            found = self._arrays[name] = room[start : start + size * dtype.itemsize].view(dtype)
             self._addresses[name] = found.ctypes.data
         return self._addresses[name]

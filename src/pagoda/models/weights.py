@@ -20,6 +20,8 @@ DTYPES = {
     "float16": torch.float16,
 }
 
+_LINE_BYTES = 64
+
 OnProgress = Callable[[int, int], None]
 """Called with the bytes that are done and the bytes in all."""
 
@@ -145,7 +147,7 @@ def load_decoder(
     needed += [part for layer in layers for parts in layer.values() for part in parts]
     _check(source, needed, names)
     num_values = sum(math.prod(part.shape) for part in needed)
-    assembler = _Assembler(source, DTYPES[dtype], num_values, on_progress)
+    assembler = _Assembler(source, DTYPES[dtype], num_values, len(needed), on_progress)
     tokens = assembler.merge(embedding)
     return DecoderWeights(
         embedding=tokens,
@@ -215,13 +217,15 @@ class _Room:
     from end to end in every step: fewer addresses have to be looked up.
     """
 
-    def __init__(self, size_bytes: int) -> None:
-        self._left = torch.from_numpy(np.empty(size_bytes, np.uint8))
+    def __init__(self, size_bytes: int, num_tensors: int) -> None:
+        room = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
+        self._left = torch.from_numpy(room)
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """The next tensor, uninitialised."""
-        size_bytes = math.prod(shape) * dtype.itemsize
-        taken, self._left = self._left[:size_bytes], self._left[size_bytes:]
+        """The next tensor, uninitialised; it begins with a cache line."""
+        start = -self._left.data_ptr() % _LINE_BYTES
+        end = start + math.prod(shape) * dtype.itemsize
+        taken, self._left = self._left[start:end], self._left[end:]
         return taken.view(dtype).view(shape)
 
 
@@ -233,13 +237,14 @@ class _Assembler:
         source: TensorSource,
         dtype: torch.dtype,
         num_values: int,
+        num_tensors: int,
         on_progress: OnProgress | None,
     ) -> None:
         self._source = source
         self._dtype = dtype
         self._total_bytes = num_values * dtype.itemsize
         self._done_bytes = 0
-        self._room = _Room(self._total_bytes)
+        self._room = _Room(self._total_bytes, num_tensors)
         self._on_progress = on_progress
 
     def merge(self, parts: tuple[Part, ...]) -> torch.Tensor:

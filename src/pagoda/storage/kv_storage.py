@@ -53,7 +53,8 @@ class LayerStorage:
 class KVStorage:
     """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
 
-    No page of the memory is committed before something is written to it. Raises InvalidOptionError
+    No page of the memory, 2 MiB where the system has huge ones, is committed before something is
+    written to it. Raises InvalidOptionError
     for a dtype that is no plain number here, for fewer than one block, and for bfloat16 heads or
     blocks of odd size.
     """

@@ -37,7 +37,7 @@ from pagoda.kernels.cpu.attention_rows import (
 )
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.number import integer_at
+from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
@@ -45,7 +45,6 @@ from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
 
 _SPLIT_TOKENS = 256
 _TILE_ROWS = 48
-_ITEM_FIELDS, _MERGE_FIELDS = 7, 3
 _LINE_BYTES = 64
 
 Span = tuple[int, int, int]
@@ -90,14 +89,13 @@ class AttentionPlan:
     tokens: Array
     """[any] int64: rows of the step, one after the other as items take them."""
     work: Array
-    """[items, 7] int64: sequence, first of `tokens`, how many of them, first split, end of splits,
-    first KV head, end of KV heads. The first `num_parts` items take one split and leave a part for
-    each token, which `merges` take up; the others finish their rows."""
+    """[items, fields of `WorkItem`] int64. The first `num_parts` items take one split and leave a
+    part for each token, which `merges` take up; the others finish their rows."""
     num_parts: int
     starts: Array
     """[rows] int64: a row's part for split s is number starts[row] + s."""
     merges: Array
-    """[merged, 3] int64: row, its first part, how many it has."""
+    """[merged, fields of `Merge`] int64"""
     parts: Array
     """[parts, num_heads * (head_dim + 2)] float32, written."""
     most_rows: int
@@ -120,6 +118,30 @@ class AttentionPlan:
             part_bytes=self.parts.shape[1] * 4,
             most_rows=self.most_rows,
         )
+
+
+class WorkItem(NamedTuple):
+    """A row of `AttentionPlan.work`."""
+
+    sequence: int
+    first: int
+    """Of `tokens`."""
+    num_tokens: int
+    first_split: int
+    end_split: int
+    first_head: int
+    end_head: int
+
+
+class Merge(NamedTuple):
+    """A row of `AttentionPlan.merges`."""
+
+    row: int
+    first_part: int
+    num_parts: int
+
+
+_ITEM_FIELDS, _MERGE_FIELDS = len(WorkItem._fields), len(Merge._fields)
 
 
 class PlanAddresses(NamedTuple):
@@ -270,24 +292,17 @@ def _attend_item(
     row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Do one item of the plan's work."""
-    fields = item * _ITEM_FIELDS
-    table = plan.block_tables + integer_at(plan.work, fields, 64) * plan.table_bytes
-    tokens = plan.tokens + integer_at(plan.work, fields + 1, 64) * 8
-    count = integer_at(plan.work, fields + 2, 64)
-    first_split, end_split = (
-        integer_at(plan.work, fields + 3, 64), integer_at(plan.work, fields + 4, 64),
-    )  # fmt: skip
-    first_head, end_head = (
-        integer_at(plan.work, fields + 5, 64), integer_at(plan.work, fields + 6, 64),
-    )  # fmt: skip
-    heads = (first_head, end_head)
+    work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+    table = plan.block_tables + work.sequence * plan.table_bytes
+    tokens, count = plan.tokens + work.first * 8, work.num_tokens
+    heads = (work.first_head, work.end_head)
     group_size, head_dim = shape.group_size, shape.head_dim
     head_rows = count * group_size
-    rows = (end_head - first_head) * head_rows
+    rows = (work.end_head - work.first_head) * head_rows
     call(
         row_routines.load,
-        (scratch.query, layer.queries, layer.query_bytes, tokens, count, first_head, end_head,
-         group_size, head_dim),
+        (scratch.query, layer.queries, layer.query_bytes, tokens, count, work.first_head,
+         work.end_head, group_size, head_dim),
     )  # fmt: skip
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, head_dim))
     low = high = integer_at(plan.positions, integer_at(tokens, 0, 64), 32)
@@ -296,9 +311,10 @@ def _attend_item(
         low, high = min(low, position), max(high, position)
     split_size = split_tokens(shape.block_size)
     first_seen, last_seen = max(low - layer.window + 1, 0), high + 1
+    first_split = work.first_split
     if item >= plan.num_parts:
         first_split = max(first_split, first_seen // split_size)
-    for split in range(first_split, end_split):
+    for split in range(first_split, work.end_split):
         origin = split * split_size
         begin, end = max(first_seen, origin), min(last_seen, origin + split_size)
         span = (origin, begin, end)
@@ -308,8 +324,8 @@ def _attend_item(
             call(
                 row_routines.soften,
                 (scratch.scores, scratch.weights, scratch.width, used, plan.positions, tokens,
-                 count, end_head - first_head, group_size, origin, begin, end, layer.window,
-                 layer.scale, scratch.added_highest, scratch.added_mass),
+                 count, work.end_head - work.first_head, group_size, origin, begin, end,
+                 layer.window, layer.scale, scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
             _weigh(scratch, head_rows, layer, table, span, heads, shape, routines)
         else:  # a part that lies before the window
@@ -320,8 +336,8 @@ def _attend_item(
         if item < plan.num_parts:
             call(
                 row_routines.save,
-                (plan.parts, plan.part_bytes, plan.starts, split, tokens, count, first_head,
-                 end_head, shape.num_kv_heads, group_size, head_dim, scratch.added,
+                (plan.parts, plan.part_bytes, plan.starts, split, tokens, count, work.first_head,
+                 work.end_head, shape.num_kv_heads, group_size, head_dim, scratch.added,
                  scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
         else:
@@ -333,8 +349,8 @@ def _attend_item(
     if item >= plan.num_parts:
         call(
             row_routines.finish,
-            (layer.out, layer.out_bytes, tokens, count, first_head, end_head, group_size, head_dim,
-             scratch.sums, scratch.mass),
+            (layer.out, layer.out_bytes, tokens, count, work.first_head, work.end_head, group_size,
+             head_dim, scratch.sums, scratch.mass),
         )  # fmt: skip
 
 
@@ -344,14 +360,14 @@ def _merge_parts(
     scratch: Scratch,
 ) -> None:  # fmt: skip
     """Merge one row's parts, of one KV head, in the order of splits."""
-    merge, head = item // shape.num_kv_heads, item % shape.num_kv_heads
-    row = plan.merges + merge * _MERGE_FIELDS * 8
-    first, count = integer_at(row, 1, 64), integer_at(row, 2, 64)
+    number, head = item // shape.num_kv_heads, item % shape.num_kv_heads
+    place = plan.merges + number * _MERGE_FIELDS * 8
+    merge = Merge(*integers_at(place, _MERGE_FIELDS))
     group_size, head_dim = shape.group_size, shape.head_dim
     num_heads = shape.num_kv_heads * group_size
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, group_size, head_dim))
-    for number in range(first, first + count):
-        part = plan.parts + number * plan.part_bytes
+    for part_number in range(merge.first_part, merge.first_part + merge.num_parts):
+        part = plan.parts + part_number * plan.part_bytes
         highest = part + (num_heads * head_dim + head * group_size) * 4
         call(
             row_routines.merge,
@@ -361,7 +377,7 @@ def _merge_parts(
         )  # fmt: skip
     call(
         row_routines.finish,
-        (layer.out, layer.out_bytes, row, 1, head, head + 1, group_size, head_dim, scratch.sums,
+        (layer.out, layer.out_bytes, place, 1, head, head + 1, group_size, head_dim, scratch.sums,
          scratch.mass),
     )  # fmt: skip
 

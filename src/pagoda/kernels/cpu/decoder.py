@@ -29,7 +29,7 @@ from pagoda.kernels.cpu.attention import (
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
-from pagoda.kernels.cpu.number import integer_at
+from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.panels import (
     SUMS_SIZE,
     add_routine,
@@ -168,68 +168,63 @@ def _run_layer(
     rows_of_heads: RowRoutines, scratch: Scratch, sums: int,
 ) -> None:  # fmt: skip
     """One layer, whose fields begin at an address."""
-    qkv, o, gate, up, down = (
-        integer_at(fields, 0, 64), integer_at(fields, 1, 64), integer_at(fields, 2, 64),
-        integer_at(fields, 3, 64), integer_at(fields, 4, 64),
-    )  # fmt: skip
+    layer = LayerFields(*integers_at(fields, _NUM_FIELDS))
     rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
     hidden_depth = widths.hidden * size // 4
     rms_norm(
         phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
-        integer_at(fields, 5, 64), step.eps,
+        layer.input_norm, step.eps,
     )  # fmt: skip
     multiply(
         phase + PHASE_BYTES, threads, panels, routines.keep, sums,
         step.qkv, widths.qkv * 4, 4, step.hidden, rows, hidden_depth,
-        qkv, 0, widths.qkv, integer_at(fields, 6, 64), 0, o,
+        layer.qkv, 0, widths.qkv, layer.qkv_bias, 0, layer.o,
     )  # fmt: skip
-    half = integer_at(fields, 16, 64)
-    blocks = integer_at(fields, 17, 64)
     rotate_and_write(
-        phase + 2 * PHASE_BYTES, routines.rotate, step.qkv, rows, blocks, widths.cache_size,
-        step.slot_mapping, plan.positions, shape, integer_at(fields, 14, 64),
-        integer_at(fields, 15, 64), half, integer_at(fields, 7, 64), integer_at(fields, 8, 64),
-        step.eps,
+        phase + 2 * PHASE_BYTES, routines.rotate, step.qkv, rows, layer.blocks, widths.cache_size,
+        step.slot_mapping, plan.positions, shape, layer.cosines, layer.sines, layer.half,
+        layer.q_norm, layer.k_norm, step.eps,
     )  # fmt: skip
-    layer = Layer(
-        step.attended, widths.attended * size, step.qkv, widths.qkv * 4, blocks,
-        widths.cache_size, integer_at(fields, 18, 64), integer_at(fields, 19, 64),
+    attention = Layer(
+        step.attended, widths.attended * size, step.qkv, widths.qkv * 4, layer.blocks,
+        widths.cache_size, layer.scale, layer.window,
     )  # fmt: skip
     attend(
-        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, layer, plan, shape, heads, rows_of_heads,
-        scratch,
+        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, attention, plan, shape, heads,
+        rows_of_heads, scratch,
     )  # fmt: skip
     multiply(
         phase + 5 * PHASE_BYTES, threads, panels, routines.add, sums,
         step.stream, widths.hidden * 4, 4, step.attended, rows, widths.attended * size // 4,
-        o, 0, widths.hidden, integer_at(fields, 9, 64), 0, gate,
+        layer.o, 0, widths.hidden, layer.o_bias, 0, layer.gate,
     )  # fmt: skip
     rms_norm(
         phase + 6 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
-        widths.hidden, integer_at(fields, 10, 64), step.eps,
+        widths.hidden, layer.post_norm, step.eps,
     )  # fmt: skip
     multiply(
         phase + 7 * PHASE_BYTES, threads, panels, routines.gate, sums,
         step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth,
-        gate, up, widths.inner, integer_at(fields, 11, 64), integer_at(fields, 12, 64), down,
+        layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
     )  # fmt: skip
     multiply(
         phase + 8 * PHASE_BYTES, threads, panels, routines.add, sums,
         step.stream, widths.hidden * 4, 4, step.gated, rows, widths.inner * size // 4,
-        down, 0, widths.hidden, integer_at(fields, 13, 64), 0, following,
+        layer.down, 0, widths.hidden, layer.down_bias, 0, following,
     )  # fmt: skip
 
 
 def _layers_kernel(fingerprint: int) -> Callable[..., None]:
     @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
     def run_layers(
-        table: int, num_layers: int, step: Step, plan: PlanAddresses, widths: Widths,
-        shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
-        rows_of_heads: RowRoutines,
+        table: int, num_layers: int, following: int, step: Step, plan: PlanAddresses,
+        widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
+        heads: HeadRoutines, rows_of_heads: RowRoutines,
     ) -> None:  # fmt: skip
         """Run layers of one shape in order over the rows of a step, and write their K and V.
 
-        table: address of `LayerFields`, [num_layers, fields] int64.
+        table: address of `LayerFields`, [num_layers, fields] int64. following: of what is read
+        after the last layer.
         """
         _ = fingerprint
         for thread in prange(step.num_threads):
@@ -237,10 +232,12 @@ def _layers_kernel(fingerprint: int) -> Callable[..., None]:
             scratch = scratch_at(sums + SUMS_SIZE, plan.most_rows, shape, heads.score_blocks)
             for layer in range(num_layers):
                 fields = table + layer * _NUM_FIELDS * 8
-                upcoming = fields + (_NUM_FIELDS * 8 if layer + 1 < num_layers else 0)
+                upcoming = following
+                if layer + 1 < num_layers:
+                    upcoming = integer_at(fields, _NUM_FIELDS, 64)  # the first of the next layer's
                 _run_layer(
                     step.counters + layer * PHASES * PHASE_BYTES, fields,
-                    integer_at(upcoming, 0, 64), step, plan, widths, shape, routines, panels, heads,
+                    upcoming, step, plan, widths, shape, routines, panels, heads,
                     rows_of_heads, scratch, sums,
                 )  # fmt: skip
 

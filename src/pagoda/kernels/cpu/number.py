@@ -66,6 +66,19 @@ def integer_at(typing: Any, address: Any, index: Any, bits: Any) -> Any:
     return types.intp(types.intp, types.intp, bits), emit
 
 
+@emitted
+def integers_at(typing: Any, address: Any, count: Any) -> Any:
+    """A tuple of `count`, a constant, whole numbers of 64 bits from `address` on."""
+    size = types.intp
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.IntType(64)
+        places = (_place(builder, args[0], kind(i), kind) for i in range(count.literal_value))
+        return cgutils.pack_array(builder, [builder.load(place) for place in places])
+
+    return types.UniTuple(size, count.literal_value)(size, count), emit
+
+
 def _stored_kind(paired: Any) -> Any:
     return ir.IntType(16) if paired.literal_value else _F32
 

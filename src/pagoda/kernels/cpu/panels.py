@@ -32,7 +32,8 @@ _HAS_PAIRS = PAIR_ROWS >= 6
 _LINE_BYTES = 64
 SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
-SUMS_SIZE = _CHUNK_ROWS * SUMS_BYTES
+SUMS_SIZE = -(-_CHUNK_ROWS // PAIR_ROWS) * PAIR_ROWS * SUMS_BYTES
+"""Of the largest item, which has whole tiles."""
 
 
 def _pack_kernel(fingerprint: int) -> Callable[..., None]:
@@ -218,8 +219,9 @@ def multiply(
     use: `keep_routine`, `add_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's
     own. out: what `use` writes, `row_bytes` from row to row and `item_size` from column to column.
     x: [rows, depth groups] of the weight's dtype. first: the weight, [width, depth groups];
-    second: 0, or another of that shape, whose columns are wanted together with the first's.
-    bias, second_bias: [width] float32. following: what will be read next, to be asked from memory.
+    second: 0, or another of that shape, whose columns are wanted together with the first's, which
+    `gate_routine` alone does. bias, second_bias: [width] float32; without a second it is not read.
+    following: what will be read next, two panels, to be asked from memory.
     """
     num_panels = (width + PANEL - 1) // PANEL
     panel_bytes = PANEL * depth * 4

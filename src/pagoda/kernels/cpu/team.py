@@ -3,7 +3,7 @@
 A step is a row of phases. In each, every thread takes the next item when it is done with one, and
 when none is left waits until all are done. Whoever comes late finds less to do or nothing: a step
 is finished by any number of threads, one included, in whatever order they run. That is why a
-core that is busy with something else costs its share and no more.
+core that is busy with something else costs its share and the item it was working on.
 """
 
 from __future__ import annotations
@@ -82,10 +82,16 @@ def _pause(typing: Any) -> Any:
     """Tell the core that it only waits."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if llvm.get_process_triple().startswith("x86_64"):
+        triple = llvm.get_process_triple()
+        if triple.startswith("x86_64"):
             kind = ir.FunctionType(ir.VoidType(), [])
             name = "llvm.x86.sse2.pause"
             builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        elif triple.startswith(("aarch64", "arm64")):
+            hint = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [hint])
+            name = "llvm.aarch64.hint"
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [hint(1)])
         return context.get_dummy_value()
 
     return types.void(), emit
