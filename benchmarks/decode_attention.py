@@ -24,7 +24,6 @@ from pagoda.execution.batch import Batch
 from pagoda.execution.plan import plan_attention
 from pagoda.kernels.cpu.attention import paged_attention
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.product import head_routines
 from pagoda.storage.kv_storage import TORCH_DTYPES, KVStorage, as_array
 
 CASES = ((8, 2048), (1, 8192))
@@ -75,18 +74,17 @@ def layer_seconds(args: argparse.Namespace, block_size: int, sequences: int, con
     for layer in storage.layers:
         layer.blocks.normal_()
     shape = HeadShape(args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size)
-    routines = head_routines(args.dtype == "bfloat16", args.head_dim, block_size)
     batch = decode_batch(sequences, context, block_size, num_blocks)
     plan = plan_attention(batch, shape)
     queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
     queries = queries.astype(np.float32)
     out = as_array(torch.empty(queries.shape, dtype=TORCH_DTYPES[args.dtype]))
-    scale, window = np.float32(args.head_dim**-0.5), 2**31 - 1
+    scale, window = args.head_dim**-0.5, 2**31 - 1
 
     def step() -> None:
         for layer in storage.layers:
             paged_attention(
-                out, queries, layer.array, plan, shape, routines, scale, window,
+                out, queries, layer.array, plan, shape, scale, window,
                 numba.get_num_threads(),
             )  # fmt: skip
 
