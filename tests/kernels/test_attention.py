@@ -6,7 +6,8 @@ from kernel_arrays import assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import AttentionPlan, paged_attention, split_tokens
+from pagoda.kernels.cpu.attention import paged_attention, split_tokens
+from pagoda.kernels.cpu.attention_plan import AttentionPlan
 from pagoda.kernels.cpu.heads import HeadShape
 
 # A kernel that cannot be kept on disk would be compiled at every start; Numba only warns.

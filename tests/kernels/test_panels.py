@@ -10,7 +10,7 @@ from numba import njit, prange
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu import panels
-from pagoda.kernels.cpu.product import PanelRoutines, panel_routines
+from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.kernels.cpu.team import phases
 
 SHAPES = [

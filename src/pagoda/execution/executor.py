@@ -14,7 +14,7 @@ from pagoda.execution.rope import RotaryTables
 from pagoda.execution.segment import Segment, segments
 from pagoda.execution.workspace import Workspace
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import AttentionPlan
+from pagoda.kernels.cpu.attention_plan import AttentionPlan
 from pagoda.kernels.cpu.decoder import (
     PHASES,
     Ends,

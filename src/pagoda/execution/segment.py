@@ -16,12 +16,8 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
 from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.product import (
-    HeadRoutines,
-    PanelRoutines,
-    head_routines,
-    panel_routines,
-)
+from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
+from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.models.weights import LayerWeights
 from pagoda.storage.kv_storage import KVStorage, LayerStorage

@@ -19,7 +19,6 @@ split is read once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.attention_plan import AttentionPlan, Merge, PlanAddresses, WorkItem
 from pagoda.kernels.cpu.attention_rows import (
     clear_routine,
     finish_routine,
@@ -38,7 +38,7 @@ from pagoda.kernels.cpu.attention_rows import (
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at, integers_at
-from pagoda.kernels.cpu.product import HeadRoutines, head_routines
+from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
@@ -78,88 +78,7 @@ def row_routines(paired_cache: bool, paired_out: bool) -> RowRoutines:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionPlan:
-    """The attention of one step, the same for all layers with heads of one shape."""
-
-    block_tables: Array
-    """[sequences, blocks] int32"""
-    positions: Array
-    """[rows] int32"""
-    tokens: Array
-    """[any] int64: rows of the step, one after the other as items take them."""
-    work: Array
-    """[items, fields of `WorkItem`] int64. The first `num_parts` items take one split and leave a
-    part for each token, which `merges` take up; the others finish their rows."""
-    num_parts: int
-    starts: Array
-    """[rows] int64: a row's part for split s is number starts[row] + s."""
-    merges: Array
-    """[merged, fields of `Merge`] int64"""
-    parts: Array
-    """[parts, num_heads * (head_dim + 2)] float32, written."""
-    most_rows: int
-    """Query heads times tokens of the largest item."""
-
-    def addresses(self) -> PlanAddresses:
-        """As kernels take it; this has to be kept as long as those are used."""
-        return PlanAddresses(
-            block_tables=self.block_tables.ctypes.data,
-            positions=self.positions.ctypes.data,
-            tokens=self.tokens.ctypes.data,
-            work=self.work.ctypes.data,
-            starts=self.starts.ctypes.data,
-            merges=self.merges.ctypes.data,
-            parts=self.parts.ctypes.data,
-            table_bytes=self.block_tables.strides[0],
-            num_items=len(self.work),
-            num_parts=self.num_parts,
-            num_merges=len(self.merges),
-            part_bytes=self.parts.shape[1] * 4,
-            most_rows=self.most_rows,
-        )
-
-
-class WorkItem(NamedTuple):
-    """A row of `AttentionPlan.work`."""
-
-    sequence: int
-    first: int
-    """Of `tokens`."""
-    num_tokens: int
-    first_split: int
-    end_split: int
-    first_head: int
-    end_head: int
-
-
-class Merge(NamedTuple):
-    """A row of `AttentionPlan.merges`."""
-
-    row: int
-    first_part: int
-    num_parts: int
-
-
 _ITEM_FIELDS, _MERGE_FIELDS = len(WorkItem._fields), len(Merge._fields)
-
-
-class PlanAddresses(NamedTuple):
-    """An `AttentionPlan`: addresses of its arrays, and numbers."""
-
-    block_tables: int
-    positions: int
-    tokens: int
-    work: int
-    starts: int
-    merges: int
-    parts: int
-    table_bytes: int
-    num_items: int
-    num_parts: int
-    num_merges: int
-    part_bytes: int
-    most_rows: int
 
 
 class Layer(NamedTuple):

@@ -20,16 +20,18 @@ from numba import njit, prange
 
 from pagoda.kernels.cpu.attention import (
     Layer,
-    PlanAddresses,
     RowRoutines,
     Scratch,
     attend,
     scratch_at,
 )
+from pagoda.kernels.cpu.attention_plan import PlanAddresses
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.number import integer_at, integers_at
+from pagoda.kernels.cpu.page_product import HeadRoutines
+from pagoda.kernels.cpu.panel_product import PanelRoutines
 from pagoda.kernels.cpu.panels import (
     SUMS_SIZE,
     add_routine,
@@ -38,7 +40,6 @@ from pagoda.kernels.cpu.panels import (
     keep_routine,
     multiply,
 )
-from pagoda.kernels.cpu.product import HeadRoutines, PanelRoutines
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish

@@ -20,7 +20,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.activation import silu
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import integer_at, number_at, put_number
-from pagoda.kernels.cpu.product import PAIR_ROWS, PANEL, PANEL_ROWS, PanelRoutines
+from pagoda.kernels.cpu.panel_product import PAIR_ROWS, PANEL, PANEL_ROWS, PanelRoutines
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 

@@ -37,3 +37,13 @@ def call(typing: Any, address: Any, args: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp, types.UniTuple(types.intp, len(args))), emit
+
+
+def routine_body(args: Any, shape: tuple[Any, ...], emit: Callable[..., None]) -> Any:
+    """What an emitted function returns whose arguments are a tuple of numbers and constants."""
+
+    def emit_body(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        emit(builder, [builder.extract_value(values[0], i) for i in range(len(args))])
+        return context.get_dummy_value()
+
+    return types.void(args, *shape), emit_body

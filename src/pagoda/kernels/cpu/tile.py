@@ -33,6 +33,9 @@ from pagoda.kernels.cpu.vector import (
 MOST_VECTORS = 4
 """In a row of a tile that is scored or weighed."""
 
+Columns = list[tuple[int, int]]
+"""Vectors of a row: the column that each starts with, and its lanes."""
+
 
 class Tile:
     """Sums of a few rows and columns, which stay in registers while they grow."""
@@ -130,3 +133,14 @@ def rows_scored(block_size: int) -> int:
 def rows_weighed(head_dim: int) -> int:
     """Most rows that are weighed at once."""
     return most_rows(min(MOST_VECTORS, len(vector_lanes(head_dim))))
+
+
+def vectors(lanes: list[int]) -> Columns:
+    return [(sum(lanes[:i]), lanes[i]) for i in range(len(lanes))]
+
+
+def chunks(columns: Columns) -> list[Columns]:
+    """Vectors of a row, as evenly as they can be shared among tiles."""
+    count = -(-len(columns) // MOST_VECTORS)
+    size = -(-len(columns) // count)
+    return [columns[i : i + size] for i in range(0, len(columns), size)]

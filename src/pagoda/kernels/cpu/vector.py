@@ -179,3 +179,18 @@ def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any], Any]) 
         value = combine(low, high)
         width //= 2
     return builder.extract_element(value, ir.Constant(I32, 0))
+
+
+def pointer(builder: Any, address: Any) -> Any:
+    """To groups, or to anything else of four bytes."""
+    return builder.inttoptr(address, I32.as_pointer())
+
+
+def after(builder: Any, base: Any, offset: Any, constant: int) -> Any:
+    return builder.gep(base, [builder.add(offset, index(constant))])
+
+
+def row_pointers(builder: Any, address: Any, stride: Any, count: int, column: int = 0) -> list[Any]:
+    """Pointers to a column of the first `count` rows."""
+    start = pointer(builder, address)
+    return [after(builder, start, builder.mul(stride, index(r)), column) for r in range(count)]

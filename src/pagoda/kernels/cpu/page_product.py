@@ -1,129 +1,34 @@
-"""The three products of a decoder, each a few rows at a time: with weights, with K and with V.
+"""The products with K and with V in pages, a few rows at a time, as routines.
 
-All are routines made of `tile.Tile`, which says in which order they are summed. They take
-addresses, and strides from row to row in groups of four bytes, one float32 or two bfloat16.
+They are made of `tile.Tile`, which says in which order is summed. They take addresses, and strides
+from row to row in groups of four bytes, one float32 or two bfloat16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import emitted
-from pagoda.kernels.cpu.routine import compiled
+from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
-    MOST_VECTORS,
+    Columns,
     Tile,
     blocks_at_once,
+    chunks,
     for_each_row_count,
     most_rows,
     rows_scored,
     rows_weighed,
     vector_lanes,
+    vectors,
 )
-from pagoda.kernels.cpu.vector import I32, LANES, index, prefetch
-
-PANEL = 32
-"""Columns of a panel: rows of a weight that lie together."""
-PANEL_ROWS = most_rows(PANEL // LANES)
-"""Most rows that are multiplied with one panel at once."""
-PAIR_ROWS = most_rows(2 * PANEL // LANES)
-"""Most rows that are multiplied with two panels at once."""
-_LINE_GROUPS = 16
-
-Columns = list[tuple[int, int]]
-"""Vectors of a row: the column that each starts with, and its lanes."""
-
-
-# ---- with weights ----------------------------------------------------------------------------
-
-
-class PanelRoutines(NamedTuple):
-    """Addresses of `multiply_panels` for numbers of columns and of lines that are asked for."""
-
-    column: int
-    """One column of a panel."""
-    panel: int
-    """A panel, 2 lines with every group."""
-    pair: int
-    """Two panels, none asked for."""
-    pair_line: int
-    """Two panels, 1 line with every group."""
-    pair_lines: int
-    """Two panels, 2 lines with every group."""
-
-
-@cache
-def panel_routines(paired: bool) -> PanelRoutines:
-    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
-    shapes = ((1, 0), (PANEL, 2), (2 * PANEL, 0), (2 * PANEL, 1), (2 * PANEL, 2))
-    return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
-
-
-@cache
-def _panel_routine(paired: bool, columns: int, lines: int) -> Any:
-    fingerprint = FINGERPRINT
-
-    def multiply_panels(
-        out: int, out_stride: int, x: int, x_stride: int, first: int, second: int, stride: int,
-        depth: int, ahead: int, rows: int,
-    ) -> None:  # fmt: skip
-        """out[:rows, :columns] = x[:rows] · panels.
-
-        out: float32. first, second: panels [depth, stride] in groups, of which the second is
-        there with two panels' columns; depth: in groups. `lines` cache lines from `ahead` on are
-        asked from memory meanwhile with every group of the depth.
-        """
-        _ = fingerprint
-        _multiply_panels(
-            (out, out_stride, x, x_stride, first, second, stride, depth, ahead, rows),
-            paired, columns, lines,
-        )  # fmt: skip
-
-    return compiled(multiply_panels, 10)
-
-
-@emitted
-def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: Any) -> Any:
-    lanes = vector_lanes(min(columns.literal_value, PANEL))
-    panels = max(1, columns.literal_value // PANEL)
-    num_lines = lines.literal_value
-
-    def emit(builder: Any, values: Sequence[Any]) -> None:
-        out, out_stride, x, x_stride, *bases, stride, depth, ahead, rows = values
-        bases = [_pointer(builder, address) for address in bases[:panels]]
-        ahead = _pointer(builder, ahead)
-
-        def emit_rows(count: int) -> None:
-            tile = Tile(builder, paired.literal_value, count, lanes * panels)
-            x_rows = _rows(builder, x, x_stride, count)
-            with cgutils.for_range(builder, depth) as loop:
-                line = builder.mul(loop.index, index(num_lines * _LINE_GROUPS))
-                for number in range(num_lines):
-                    prefetch(builder, _after(builder, ahead, line, number * _LINE_GROUPS))
-                offset = builder.mul(loop.index, stride)
-                tile.add(
-                    [builder.gep(row, [loop.index]) for row in x_rows],
-                    [
-                        _after(builder, base, offset, column)
-                        for base in bases
-                        for column, _ in _vectors(lanes)
-                    ],
-                )
-            tile.store(_rows(builder, out, out_stride, count))
-
-        for_each_row_count(builder, rows, most_rows(len(lanes) * panels), emit_rows)
-
-    return _routine_body(args, (paired, columns, lines), emit)
-
-
-# ---- with K and V ----------------------------------------------------------------------------
+from pagoda.kernels.cpu.vector import I32, after, index, pointer, prefetch, row_pointers
 
 
 class HeadRoutines(NamedTuple):
@@ -197,34 +102,34 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
         # Small blocks are read whole at once, large ones a few vectors of columns at a time.
-        for columns in _chunks(_vectors(vector_lanes(size))):
+        for columns in chunks(vectors(vector_lanes(size))):
 
             def emit_rows(count: int, columns: Columns = columns) -> None:
                 lanes = [lanes for _, lanes in columns] * num_blocks
                 tile = Tile(builder, paired.literal_value, count, lanes)
-                x_rows = _rows(builder, x, x_stride, count)
+                x_rows = row_pointers(builder, x, x_stride, count)
                 with cgutils.for_range(builder, index(depth)) as loop:
                     line = builder.mul(loop.index, index(size))
                     for base in asked:
                         for column, _ in columns:
-                            prefetch(builder, _after(builder, base, line, column))
+                            prefetch(builder, after(builder, base, line, column))
                     tile.add(
                         [builder.gep(row, [loop.index]) for row in x_rows],
                         [
-                            _after(builder, base, line, column)
+                            after(builder, base, line, column)
                             for base in bases
                             for column, _ in columns
                         ],
                     )
                 for i in range(num_blocks):
                     column = i * size + columns[0][0]
-                    targets = _rows(builder, out, out_stride, count, column)
+                    targets = row_pointers(builder, out, out_stride, count, column)
                     tile.store(targets, i * len(columns), len(columns))
 
             most = most_rows(len(columns) * num_blocks)
             for_each_row_count(builder, rows, most, emit_rows)
 
-    return _routine_body(args, (paired, head_dim, block_size), emit)
+    return routine_body(args, (paired, head_dim, block_size), emit)
 
 
 @cache
@@ -266,11 +171,11 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
         first_block = builder.sdiv(begin, index(per_block))
         last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
         final_block = builder.sdiv(whole, index(per_block))
-        for columns in _chunks(_vectors(vector_lanes(width))):
+        for columns in chunks(vectors(vector_lanes(width))):
 
             def emit_rows(count: int, columns: Columns = columns) -> None:
                 tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
-                x_rows = _rows(builder, x, x_stride, count)
+                x_rows = row_pointers(builder, x, x_stride, count)
 
                 def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
                     """Products of one group of tokens, number `group` in its block."""
@@ -279,10 +184,10 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                     offset = builder.mul(group, index(width))
                     if ahead is not None:
                         for column, _ in columns:
-                            prefetch(builder, _after(builder, ahead, offset, column))
+                            prefetch(builder, after(builder, ahead, offset, column))
                     tile.add(
                         [builder.gep(row, [place]) for row in x_rows],
-                        [_after(builder, base, offset, column) for column, _ in columns],
+                        [after(builder, base, offset, column) for column, _ in columns],
                         mask,
                     )
 
@@ -300,11 +205,11 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                         base = pages.at(values, final_block, builder.add(final_block, one), 0)
                         group = builder.sub(whole, builder.mul(final_block, index(per_block)))
                         add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
-                tile.store(_rows(builder, out, out_stride, count, columns[0][0]))
+                tile.store(row_pointers(builder, out, out_stride, count, columns[0][0]))
 
             for_each_row_count(builder, rows, most_rows(len(columns)), emit_rows)
 
-    return _routine_body(args, (paired, head_dim, block_size), emit)
+    return routine_body(args, (paired, head_dim, block_size), emit)
 
 
 class _Pages:
@@ -312,7 +217,7 @@ class _Pages:
 
     def __init__(self, builder: Any, table: Any, stride: Any) -> None:
         self._builder, self._stride = builder, stride
-        self._ids = _pointer(builder, table)
+        self._ids = pointer(builder, table)
 
     def at(self, address: Any, first: Any, last: Any, number: int) -> Any:
         """Pointer to the address that belongs to block table[first + number].
@@ -324,20 +229,7 @@ class _Pages:
         inside = builder.icmp_signed("<", entry, final)
         entry = builder.select(inside, entry, final)
         block = builder.sext(builder.load(builder.gep(self._ids, [entry])), index(0).type)
-        return _pointer(builder, builder.add(address, builder.mul(block, self._stride)))
-
-
-# ---- parts of the above ----------------------------------------------------------------------
-
-
-def _routine_body(args: Any, shape: tuple[Any, ...], emit: Callable[..., None]) -> Any:
-    """What an emitted function returns whose arguments are a tuple of numbers and constants."""
-
-    def emit_body(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        emit(builder, [builder.extract_value(values[0], i) for i in range(len(args))])
-        return context.get_dummy_value()
-
-    return types.void(args, *shape), emit_body
+        return pointer(builder, builder.add(address, builder.mul(block, self._stride)))
 
 
 def _pack(paired: Any) -> int:
@@ -351,29 +243,3 @@ def _bounded(builder: Any, value: Any, most: int) -> Any:
         beyond = builder.icmp_signed(comparison, value, index(bound))
         value = builder.select(beyond, index(bound), value)
     return value
-
-
-def _vectors(lanes: list[int]) -> Columns:
-    return [(sum(lanes[:i]), lanes[i]) for i in range(len(lanes))]
-
-
-def _chunks(columns: Columns) -> list[Columns]:
-    """Vectors of a row, as evenly as they can be shared among tiles."""
-    count = -(-len(columns) // MOST_VECTORS)
-    size = -(-len(columns) // count)
-    return [columns[i : i + size] for i in range(0, len(columns), size)]
-
-
-def _pointer(builder: Any, address: Any) -> Any:
-    """To groups, or to anything else of four bytes."""
-    return builder.inttoptr(address, I32.as_pointer())
-
-
-def _after(builder: Any, base: Any, offset: Any, constant: int) -> Any:
-    return builder.gep(base, [builder.add(offset, index(constant))])
-
-
-def _rows(builder: Any, address: Any, stride: Any, count: int, column: int = 0) -> list[Any]:
-    """Pointers to a column of the first `count` rows."""
-    start = _pointer(builder, address)
-    return [_after(builder, start, builder.mul(stride, index(r)), column) for r in range(count)]

@@ -1,0 +1,112 @@
+"""The product with weights in panels, a few rows at a time, as routines.
+
+They are made of `tile.Tile`, which says in which order is summed. They take addresses, and strides
+from row to row in groups of four bytes, one float32 or two bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from numba.core import cgutils
+
+from pagoda.kernels.cpu.fingerprint import FINGERPRINT
+from pagoda.kernels.cpu.number import emitted
+from pagoda.kernels.cpu.routine import compiled, routine_body
+from pagoda.kernels.cpu.tile import (
+    Tile,
+    for_each_row_count,
+    most_rows,
+    vector_lanes,
+    vectors,
+)
+from pagoda.kernels.cpu.vector import LANES, after, index, pointer, prefetch, row_pointers
+
+PANEL = 32
+"""Columns of a panel: rows of a weight that lie together."""
+PANEL_ROWS = most_rows(PANEL // LANES)
+"""Most rows that are multiplied with one panel at once."""
+PAIR_ROWS = most_rows(2 * PANEL // LANES)
+"""Most rows that are multiplied with two panels at once."""
+_LINE_GROUPS = 16
+
+
+class PanelRoutines(NamedTuple):
+    """Addresses of `multiply_panels` for numbers of columns and of lines that are asked for."""
+
+    column: int
+    """One column of a panel."""
+    panel: int
+    """A panel, 2 lines with every group."""
+    pair: int
+    """Two panels, none asked for."""
+    pair_line: int
+    """Two panels, 1 line with every group."""
+    pair_lines: int
+    """Two panels, 2 lines with every group."""
+
+
+@cache
+def panel_routines(paired: bool) -> PanelRoutines:
+    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
+    shapes = ((1, 0), (PANEL, 2), (2 * PANEL, 0), (2 * PANEL, 1), (2 * PANEL, 2))
+    return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
+
+
+@cache
+def _panel_routine(paired: bool, columns: int, lines: int) -> Any:
+    fingerprint = FINGERPRINT
+
+    def multiply_panels(
+        out: int, out_stride: int, x: int, x_stride: int, first: int, second: int, stride: int,
+        depth: int, ahead: int, rows: int,
+    ) -> None:  # fmt: skip
+        """out[:rows, :columns] = x[:rows] · panels.
+
+        out: float32. first, second: panels [depth, stride] in groups, of which the second is
+        there with two panels' columns; depth: in groups. `lines` cache lines from `ahead` on are
+        asked from memory meanwhile with every group of the depth.
+        """
+        _ = fingerprint
+        _multiply_panels(
+            (out, out_stride, x, x_stride, first, second, stride, depth, ahead, rows),
+            paired, columns, lines,
+        )  # fmt: skip
+
+    return compiled(multiply_panels, 10)
+
+
+@emitted
+def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: Any) -> Any:
+    lanes = vector_lanes(min(columns.literal_value, PANEL))
+    panels = max(1, columns.literal_value // PANEL)
+    num_lines = lines.literal_value
+
+    def emit(builder: Any, values: Sequence[Any]) -> None:
+        out, out_stride, x, x_stride, *bases, stride, depth, ahead, rows = values
+        bases = [pointer(builder, address) for address in bases[:panels]]
+        ahead = pointer(builder, ahead)
+
+        def emit_rows(count: int) -> None:
+            tile = Tile(builder, paired.literal_value, count, lanes * panels)
+            x_rows = row_pointers(builder, x, x_stride, count)
+            with cgutils.for_range(builder, depth) as loop:
+                line = builder.mul(loop.index, index(num_lines * _LINE_GROUPS))
+                for number in range(num_lines):
+                    prefetch(builder, after(builder, ahead, line, number * _LINE_GROUPS))
+                offset = builder.mul(loop.index, stride)
+                tile.add(
+                    [builder.gep(row, [loop.index]) for row in x_rows],
+                    [
+                        after(builder, base, offset, column)
+                        for base in bases
+                        for column, _ in vectors(lanes)
+                    ],
+                )
+            tile.store(row_pointers(builder, out, out_stride, count))
+
+        for_each_row_count(builder, rows, most_rows(len(lanes) * panels), emit_rows)
+
+    return routine_body(args, (paired, columns, lines), emit)
