@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -426,3 +428,36 @@ def test_what_is_planned_is_what_is_allocated(
     assert memory - allocated < spec.block_bytes
     assert llm.stats().num_blocks == capacity.num_blocks
     assert caplog.messages[:2] == list(capacity.log_lines("CPU"))
+
+
+def test_several_threads_share_the_steps_of_one_llm(make_llm) -> None:
+    llm = make_llm()
+    prompts = [f"thread number {number} asks for something" for number in range(6)]
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    alone = [llm.generate(p, params, use_tqdm=False)[0].outputs[0].token_ids for p in prompts]
+    llm.reset_prefix_cache()
+
+    def ask(prompt: str) -> list[int]:
+        return llm.generate(prompt, params, use_tqdm=False)[0].outputs[0].token_ids
+
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(5):
+            assert list(pool.map(ask, prompts)) == alone
+    assert not llm.engine.has_unfinished
+
+
+def test_prompts_may_be_named_as_vllm_names_them(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=4)
+    ids = llm.engine.tokenizer.encode("a prompt")
+    plain = llm.generate([ids], params, use_tqdm=False)[0].outputs[0].token_ids
+    for prompts in (
+        {"prompt_token_ids": ids},
+        [{"prompt_token_ids": ids}],
+        {"prompt": "a prompt"},
+        ["a prompt"],
+    ):
+        assert llm.generate(prompts, params, use_tqdm=False)[0].outputs[0].token_ids == plain
+    for refused in ({"prompt": "a", "multi_modal_data": {}}, [{"text": "a"}], {}):
+        with pytest.raises(InvalidRequestError) as refusal:
+            llm.generate(refused, params, use_tqdm=False)
+        assert refusal.value.field == "prompts"

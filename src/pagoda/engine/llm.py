@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,14 +29,19 @@ Message = Mapping[str, str]
 """One turn of a conversation: `role` and `content`."""
 
 
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or a mapping of one of the two."""
+
+
 class LLM:
-    """A model that answers prompts, in this process and thread.
+    """A model that answers prompts, in this process.
 
         llm = LLM()
         for output in llm.generate(["The capital of France is"]):
             print(output.outputs[0].text)
 
-    Options are those of `EngineOptions`, by name.
+    Options are those of `EngineOptions`, by name. Several threads may ask at once: whoever waits
+    takes the next step, which is for everybody.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
@@ -60,17 +66,21 @@ class LLM:
         self.engine = engine
         self._ids = itertools.count()
         self._sinks: dict[str, Sink] = {}
+        self._lock = threading.RLock()
 
     def generate(
         self,
-        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
         priority: int = 0,
         cache_salt: str = "",
     ) -> list[RequestOutput]:
-        """Answer every prompt, given as text or token ids; outputs come in the prompts' order.
+        """Answer every prompt; outputs come in the prompts' order.
+
+        A prompt is text, token ids, or one of these under its name as vLLM has it: {"prompt": …},
+        {"prompt_token_ids": …}.
 
         Raises `InvalidRequestError` before any prompt is begun if one of them is refused.
         """
@@ -184,19 +194,25 @@ class LLM:
         self, request: Request, prompt: str | None, sink: Sink, *, streams: bool
     ) -> Iterator[None]:
         """The request runs, and what comes of it goes into `sink`, until the block is left."""
-        self._sinks[request.request_id] = sink
+        with self._lock:
+            self._sinks[request.request_id] = sink
         try:
-            self.engine.add(request, prompt, streams=streams)
+            with self._lock:
+                self.engine.add(request, prompt, streams=streams)
             yield
         finally:
-            del self._sinks[request.request_id]
-            self.engine.abort(request.request_id)
+            with self._lock:
+                del self._sinks[request.request_id]
+                self.engine.abort(request.request_id)
 
     def _next(self, sink: Sink) -> RequestOutput:
         """The sink's next output, taking steps until there is one. Raises what was put there."""
-        while not sink:
-            self._step()
-        arrived = sink.popleft()
+        while True:
+            with self._lock:
+                if sink:
+                    arrived = sink.popleft()
+                    break
+                self._step()
         if isinstance(arrived, StepFailedError):
             raise arrived
         return arrived
@@ -224,18 +240,27 @@ def _advance(progress: tqdm, done_bytes: int, total_bytes: int) -> None:
     progress.update(done_bytes - progress.n)
 
 
-def _as_batch(
-    prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
-) -> list[str | Sequence[int]]:
-    """One prompt or many: a string or a list of whole numbers is one."""
-    if isinstance(prompts, str):
-        return [prompts]
+def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[str | Sequence[int]]:
+    """One prompt or many: a string, a mapping or a list of whole numbers is one."""
+    if isinstance(prompts, str | Mapping):
+        return [_plain(prompts)]
     try:
         batch: list[Any] = list(prompts)
     except TypeError:
         limit = "must be text, token ids, or a list of those"
         raise InvalidRequestError("prompts", prompts, limit) from None
-    return [batch] if batch and isinstance(batch[0], int) else batch
+    return [batch] if batch and isinstance(batch[0], int) else list(map(_plain, batch))
+
+
+def _plain(prompt: Prompt) -> str | Sequence[int]:
+    """A prompt without the name that it may be given under."""
+    if not isinstance(prompt, Mapping):
+        return prompt
+    if len(prompt) != 1 or next(iter(prompt)) not in ("prompt", "prompt_token_ids"):
+        limit = "a mapping has either prompt or prompt_token_ids and nothing else"
+        raise InvalidRequestError("prompts", sorted(map(str, prompt)), limit)
+    (content,) = prompt.values()
+    return content
 
 
 def _as_params(
