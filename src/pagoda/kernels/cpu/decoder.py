@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.cpu.attention import (
@@ -47,6 +48,9 @@ from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 PHASES = 9
 """Of one layer."""
 _ITEM_ROWS = 4
+# Not plain numbers, for which Numba would compile a function of their own.
+_FLOAT_SIZE: Any = np.int64(4)
+_NONE: Any = np.int64(0)
 
 
 class LayerFields(NamedTuple):
@@ -178,8 +182,8 @@ def _run_layer(
     )  # fmt: skip
     multiply(
         phase + PHASE_BYTES, threads, panels, routines.keep, sums,
-        step.qkv, widths.qkv * 4, 4, step.hidden, rows, hidden_depth,
-        layer.qkv, 0, widths.qkv, layer.qkv_bias, 0, layer.o,
+        step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth,
+        layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
     rotate_and_write(
         phase + 2 * PHASE_BYTES, routines.rotate, step.qkv, rows, layer.blocks, widths.cache_size,
@@ -196,8 +200,8 @@ def _run_layer(
     )  # fmt: skip
     multiply(
         phase + 5 * PHASE_BYTES, threads, panels, routines.add, sums,
-        step.stream, widths.hidden * 4, 4, step.attended, rows, widths.attended * size // 4,
-        layer.o, 0, widths.hidden, layer.o_bias, 0, layer.gate,
+        step.stream, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
+        widths.attended * size // 4, layer.o, _NONE, widths.hidden, layer.o_bias, _NONE, layer.gate,
     )  # fmt: skip
     rms_norm(
         phase + 6 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
@@ -210,8 +214,8 @@ def _run_layer(
     )  # fmt: skip
     multiply(
         phase + 8 * PHASE_BYTES, threads, panels, routines.add, sums,
-        step.stream, widths.hidden * 4, 4, step.gated, rows, widths.inner * size // 4,
-        layer.down, 0, widths.hidden, layer.down_bias, 0, following,
+        step.stream, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
+        widths.inner * size // 4, layer.down, _NONE, widths.hidden, layer.down_bias, _NONE, following,
     )  # fmt: skip
 
 
@@ -311,9 +315,10 @@ def _logits_kernel(fingerprint: int) -> Callable[..., None]:
             )  # fmt: skip
             multiply(
                 step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
-                step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4, 4,
+                step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
+                _FLOAT_SIZE,
                 step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4,
-                ends.lm_head, 0, ends.vocab_size, ends.no_bias, 0, ends.lm_head,
+                ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
             )  # fmt: skip
 
     return project
