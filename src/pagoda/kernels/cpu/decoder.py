@@ -215,7 +215,8 @@ def _run_layer(
     multiply(
         phase + 8 * PHASE_BYTES, threads, panels, routines.add, sums,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
-        widths.inner * size // 4, layer.down, _NONE, widths.hidden, layer.down_bias, _NONE, following,
+        widths.inner * size // 4, layer.down, _NONE, widths.hidden, layer.down_bias, _NONE,
+        following,
     )  # fmt: skip
 
 
