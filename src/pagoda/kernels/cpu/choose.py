@@ -8,8 +8,7 @@ chunk of 256. That is all a greedy choice needs. A draw goes on from there:
 - with top_k, top_p or min_p the order is that of ranks: the largest first, equal ones by ascending
   id. The chunks' largest values tell how low a floor has to be to leave enough candidates, and most
   chunks lie below it. The candidates are sorted, a few dozen as a rule;
-- where a nucleus is wider than the candidates, tokens are counted and weighed by classes of nearly
-  equal likelihood. Only the classes in which a limit falls, or the draw itself, are looked into.
+- where a nucleus is wider than the candidates, the draw is from `likelihood_classes`.
 
 Whatever is done depends on the row alone, and so does its result.
 """
@@ -23,6 +22,16 @@ from numba import njit, prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.fingerprint import FINGERPRINT
+from pagoda.kernels.cpu.likelihood import (
+    INFINITY_KEY,
+    MINUS_INFINITY_KEY,
+    add_up,
+    bits_of,
+    key_of,
+    rank_ids,
+    weigh,
+)
+from pagoda.kernels.cpu.likelihood_classes import draw_from_classes
 from pagoda.kernels.cpu.number import LOG2_E, exp2
 
 CHUNK = 256
@@ -35,37 +44,12 @@ _MOST_CANDIDATES = 1024
 # Below this many rows a second thread costs more to wake than it saves.
 _SERIAL_ROWS = 3
 
-# A class spans 1/32 of an octave of likelihood; weights are 0 beyond 126 octaves.
-_NUM_CLASSES = 4096
-_CLASSES_PER_OCTAVE = np.float32(32.0)
-_LAST_OCTAVE = np.float32(127.9)
-# Members of a class that are sorted; more are divided into as many classes again.
-_FEW = 512
-
-# Floats as whole numbers in the order of their values, both kinds of NaN above plus infinity.
-_SIGN, _REST = np.int32(-(2**31)), np.int32(2**31 - 1)
-_SHIFT = np.int32(0x7FFFFF)  # brings minus infinity to the bottom and what lies below it to the top
-_MINUS_INFINITY_KEY, _INFINITY_KEY = _SIGN, np.int32(0x7F000001)
-
-
-@njit(error_model="numpy")
-def _key(bits: np.int32) -> np.int32:
-    """A whole number that orders as the float32 with these bits does."""
-    return np.int32(np.int32(bits ^ np.int32((bits >> np.int32(31)) & _REST)) - _SHIFT)
-
-
-@njit(error_model="numpy")
-def _bits(key: np.int32) -> np.int32:
-    """The inverse of `_key`."""
-    key = np.int32(key + _SHIFT)
-    return np.int32(key ^ np.int32((key >> np.int32(31)) & _REST))
-
 
 @njit(error_model="numpy")
 def _largest_key(bits: Array) -> np.int32:
-    largest = _MINUS_INFINITY_KEY
+    largest = MINUS_INFINITY_KEY
     for i in range(bits.shape[0]):
-        key = _key(bits[i])
+        key = key_of(bits[i])
         if key > largest:
             largest = key
     return largest
@@ -76,12 +60,12 @@ def _survey(row: Array) -> tuple[bool, Array]:
     """Whether the row is sound, and the largest value of each chunk."""
     bits = row.view(np.int32)
     maxima = np.empty((row.shape[0] + CHUNK - 1) // CHUNK, np.int32)
-    largest = _MINUS_INFINITY_KEY
+    largest = MINUS_INFINITY_KEY
     for chunk in range(maxima.shape[0]):
         key = _largest_key(bits[chunk * CHUNK : (chunk + 1) * CHUNK])
-        maxima[chunk] = _bits(key)
+        maxima[chunk] = bits_of(key)
         largest = max(largest, key)
-    return bool(_MINUS_INFINITY_KEY < largest < _INFINITY_KEY), maxima.view(np.float32)
+    return bool(MINUS_INFINITY_KEY < largest < INFINITY_KEY), maxima.view(np.float32)
 
 
 @njit(error_model="numpy")
@@ -100,29 +84,14 @@ def _first_largest(row: Array, maxima: Array) -> int:
 
 
 @njit(error_model="numpy")
-def _weigh(values: Array, largest: np.float32, scale: np.float32, out: Array) -> None:
-    for i in range(values.shape[0]):
-        out[i] = exp2((values[i] - largest) * scale)
-
-
-@njit(fastmath={"nsz", "reassoc"}, error_model="numpy")
-def _sum(weights: Array) -> np.float32:
-    # Apart from `_weigh`: sums in any order would undo the rounding that exp2 lives on.
-    total = np.float32(0.0)
-    for i in range(weights.shape[0]):
-        total += weights[i]
-    return total
-
-
-@njit(error_model="numpy")
 def _weigh_chunks(row: Array, largest: np.float32, scale: np.float32, out: Array) -> float:
     """Write the weight of every chunk, float64; returns that of the whole row."""
     own = np.empty(CHUNK, np.float32)
     total = 0.0
     for chunk in range(out.shape[0]):
         values = row[chunk * CHUNK : (chunk + 1) * CHUNK]
-        _weigh(values, largest, scale, own)
-        out[chunk] = _sum(own[: values.shape[0]])
+        weigh(values, largest, scale, own)
+        out[chunk] = add_up(own[: values.shape[0]])
         total += out[chunk]
     return total
 
@@ -150,24 +119,6 @@ def _draw_by_id(row: Array, largest: np.float32, scale: np.float32, uniform: flo
 
 
 # ---- the order of ranks ----------------------------------------------------------------------
-
-
-@njit(error_model="numpy")
-def _ticket(bits: np.int32, token_id: int) -> int:
-    """Tickets ascend in the order of ranks; the lower half is the id. Zeros of both signs tie."""
-    key = _key(np.int32(0) if bits == _SIGN else bits)
-    return int(~np.int64(key) << 32) | token_id
-
-
-@njit(error_model="numpy")
-def _rank(row: Array, ids: Array) -> None:
-    """Bring some ids, int64, into the order of ranks."""
-    bits = row.view(np.int32)
-    for i in range(ids.shape[0]):
-        ids[i] = _ticket(bits[ids[i]], ids[i])
-    ids.sort()
-    for i in range(ids.shape[0]):
-        ids[i] &= np.int64(_REST)
 
 
 @njit(error_model="numpy")
@@ -200,7 +151,7 @@ def _floor(
     elif min_p > np.float32(0.0):
         return by_min_p
     chunks = np.arange(maxima.shape[0])
-    _rank(maxima, chunks)
+    rank_ids(maxima, chunks)
     return max(np.float64(maxima[chunks[rank - 1]]), by_min_p)
 
 
@@ -215,7 +166,7 @@ def _draw_candidate(
     if count > room.shape[0]:
         return False, 0
     ranked = room[:count]
-    _rank(row, ranked)
+    rank_ids(row, ranked)
     cumulative = np.empty(count)
     mass, kept = 0.0, 0
     most = min(count, top_k) if top_k > 0 else count
@@ -244,127 +195,6 @@ def _draw_candidate(
     return True, ranked[drawn]
 
 
-# ---- the order of ranks, by classes ----------------------------------------------------------
-
-
-@njit(error_model="numpy")
-def _classify(
-    row: Array, largest: np.float32, scale: np.float32, classes: Array, own: Array
-) -> None:
-    """Write each token's class, int32, and its own weight, float32."""
-    _weigh(row, largest, scale, own)
-    for i in range(row.shape[0]):
-        octaves = (largest - row[i]) * scale
-        classes[i] = np.int32(min(octaves, _LAST_OCTAVE) * _CLASSES_PER_OCTAVE)
-
-
-@njit(error_model="numpy")
-def _sum_classes(classes: Array, own: Array, counts: Array, weights: Array) -> None:
-    """Write how many tokens each class has, and their weight in float64."""
-    counts[:] = 0
-    weights[:] = 0.0
-    for i in range(classes.shape[0]):
-        counts[classes[i]] += 1
-        weights[classes[i]] += own[i]
-
-
-@njit(error_model="numpy")
-def _is_reached(
-    count: int, weight: float, goal_count: int, goal_weight: float, beyond: bool
-) -> bool:
-    if count >= goal_count or weight > goal_weight:
-        return True
-    return weight == goal_weight and not beyond
-
-
-@njit(error_model="numpy")
-def _seek_class(
-    counts: Array, weights: Array, before_count: int, before_weight: float,
-    goal_count: int, goal_weight: float, beyond: bool,
-) -> tuple[int, int, float]:  # fmt: skip
-    """The class in which the goal is reached, or the last with weight, and what is before it."""
-    found, found_count, found_weight = 0, before_count, before_weight
-    for each in range(counts.shape[0]):
-        if weights[each] > 0.0:
-            found, found_count, found_weight = each, before_count, before_weight
-            before_count += counts[each]
-            before_weight += weights[each]
-            if _is_reached(before_count, before_weight, goal_count, goal_weight, beyond):
-                break
-    return found, found_count, found_weight
-
-
-@njit(error_model="numpy")
-def _members(classes: Array, wanted: int, count: int) -> Array:
-    """The positions in `classes` of a class that has `count`."""
-    members = np.empty(count, np.int64)
-    num = 0
-    for i in range(classes.shape[0]):
-        if classes[i] == wanted:
-            members[num] = i
-            num += 1
-    return members
-
-
-@njit(error_model="numpy")
-def _seek(
-    row: Array, classes: Array, own: Array, counts: Array, weights: Array,
-    goal_count: int, goal_weight: float, beyond: bool,
-) -> tuple[int, float]:  # fmt: skip
-    """The first token in the order of ranks with which the goal is reached, and the weight so far.
-
-    The goal is a number of tokens or a weight, which has to be exceeded if `beyond`.
-    """
-    wanted, count, weight = _seek_class(counts, weights, 0, 0.0, goal_count, goal_weight, beyond)
-    members = _members(classes, wanted, counts[wanted])
-    while True:
-        values = row[members]
-        low, high = np.float64(values.min()), np.float64(values.max())
-        if low == high or members.shape[0] <= _FEW:
-            break
-        # Too many to sort: classes of a class. The lowest and the highest do not get the same.
-        parts = ((high - values) * ((_FEW - 1) / (high - low))).astype(np.int64)
-        part_counts, part_weights = np.empty(_FEW, np.int64), np.empty(_FEW)
-        _sum_classes(parts, own[members], part_counts, part_weights)
-        wanted, count, weight = _seek_class(
-            part_counts, part_weights, count, weight, goal_count, goal_weight, beyond
-        )
-        members = members[parts == wanted]
-    if low < high:
-        _rank(row, members)
-    found = members[0]
-    for token_id in members:
-        if own[token_id] == np.float32(0.0):
-            break
-        found = token_id
-        count += 1
-        weight += own[token_id]
-        if _is_reached(count, weight, goal_count, goal_weight, beyond):
-            break
-    return found, weight
-
-
-@njit(error_model="numpy")
-def _draw_from_classes(
-    row: Array, largest: np.float32, scale: np.float32,
-    top_k: int, top_p: float, min_p: np.float32, uniform: float,
-) -> int:  # fmt: skip
-    classes, own = np.empty(row.shape[0], np.int32), np.empty(row.shape[0], np.float32)
-    counts, weights = np.empty(_NUM_CLASSES, np.int64), np.empty(_NUM_CLASSES)
-    _classify(row, largest, scale, classes, own)
-    _sum_classes(classes, own, counts, weights)
-    most = top_k if top_k > 0 else row.shape[0]
-    if min_p > np.float32(0.0):
-        most = min(most, (own >= min_p).sum())
-    mass = weights.sum()
-    if most < row.shape[0]:
-        _, mass = _seek(row, classes, own, counts, weights, most, np.inf, False)
-    if top_p < 1.0:
-        _, mass = _seek(row, classes, own, counts, weights, most, top_p * mass, False)
-    drawn, _ = _seek(row, classes, own, counts, weights, most, uniform * mass, True)
-    return drawn
-
-
 # ---- any row ---------------------------------------------------------------------------------
 
 
@@ -385,7 +215,7 @@ def _choose(
         top_k = 0
     resolved, drawn = _draw_candidate(row, maxima, largest, scale, top_k, top_p, min_p, uniform)
     if not resolved:
-        drawn = _draw_from_classes(row, largest, scale, top_k, top_p, min_p, uniform)
+        drawn = draw_from_classes(row, largest, scale, top_k, top_p, min_p, uniform)
     return sound, drawn
 
 
