@@ -15,11 +15,11 @@ import json
 import time
 
 import numpy as np
+from decode_attention import decode_batch
 
 from pagoda.engine.build import load_model
 from pagoda.engine.machine import measure_limits
 from pagoda.engine.options import EngineOptions
-from pagoda.execution.batch import Batch
 from pagoda.execution.executor import Executor
 from pagoda.storage.kv_storage import KVStorage
 
@@ -28,25 +28,6 @@ CONTEXTS = (256, 512, 1024, 2048, 4096, 8000)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 POOLS = (1_000, 4_000, 16_000)
 POOL_BATCH, POOL_CONTEXT, BATCH_CONTEXT = 8, 1024, 256
-
-
-def decode_batch(num_sequences: int, context: int, num_blocks: int) -> Batch:
-    """One new token for each sequence, which sees `context` tokens."""
-    per_sequence = -(-context // BLOCK_SIZE)
-    blocks = np.random.default_rng(0).permutation(num_blocks)[: num_sequences * per_sequence]
-    tables = blocks.reshape(num_sequences, per_sequence).astype(np.int32)
-    last = context - 1
-    return Batch(
-        token_ids=np.zeros(num_sequences, np.int64),
-        positions=np.full(num_sequences, last, np.int32),
-        slot_mapping=tables[:, -1].astype(np.int64) * BLOCK_SIZE + last % BLOCK_SIZE,
-        query_starts=np.arange(num_sequences + 1, dtype=np.int32),
-        context_lens=np.full(num_sequences, context, np.int32),
-        block_tables=tables,
-        logit_rows=np.arange(num_sequences),
-        copy_sources=np.empty(0, np.int64),
-        copy_targets=np.empty(0, np.int64),
-    )
 
 
 class Growth:
@@ -60,7 +41,7 @@ class Growth:
     def step_ms(self, num_sequences: int, context: int, num_blocks: int) -> float:
         """Milliseconds of the best of several steps."""
         storage = KVStorage(self.spec, num_blocks)
-        batch = decode_batch(num_sequences, context, num_blocks)
+        batch = decode_batch(num_sequences, context, BLOCK_SIZE, num_blocks)
         for layer in storage.layers:
             for block in batch.block_tables.ravel().tolist():
                 layer.blocks[block].normal_()

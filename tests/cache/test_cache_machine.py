@@ -63,12 +63,17 @@ class CacheMachine(RuleBasedStateMachine):
         life = data.draw(st.sampled_from(self.running()))
         start = life.num_computed
         stop = min(start + count, len(life.tokens))
-        needed = self.cache.num_blocks_to_reserve(life.table, start, stop)
-        free = self.cache.num_free_blocks
-        if start == stop or needed > free:
+        if start == stop:
             return
-        self.storage.copy(self.cache.reserve(life.table, start, stop))
-        assert free - self.cache.num_free_blocks <= needed
+        held, free = list(life.table.block_ids), self.cache.num_free_blocks
+        copies = self.cache.reserve(life.table, start, stop)
+        if copies is None:
+            assert (list(life.table.block_ids), self.cache.num_free_blocks) == (held, free)
+            assert -(-stop // self.cache.block_size) - start // self.cache.block_size > free
+            return
+        grown = len(life.table.block_ids) - len(held)
+        assert free - self.cache.num_free_blocks <= grown + len(copies)
+        self.storage.copy(copies)
         self.refuse_shared_writes(life, start, stop)
         self.storage.write(life.table.block_ids, life.tokens, start, stop, life.salt)
         life.num_computed = stop

@@ -74,7 +74,7 @@ class Pages:
             most_rows=heads * max(item[2] for item in work),
         )
         scale = self.head_dim**-0.5 * LOG2_E
-        paged_attention(out, queries, self.blocks, plan, self.shape, scale, window, num_threads)
+        paged_attention(out, queries, [self.blocks], plan, self.shape, scale, window, num_threads)
         return out
 
     def expected(self, query: Array, sequence: int, position: int, window: int | None) -> Array:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pagoda.kernels import cpu as kernels
 from pagoda.kernels.cpu.fingerprint import fingerprint_of
 
 FIRST_USE = """
@@ -38,3 +39,12 @@ def test_a_second_process_finds_the_kernel_on_disk(tmp_path: Path):
         for _ in range(2)
     ]
     assert hits == ["0", "1"]
+
+
+def test_what_is_kept_on_disk_is_named_by_the_version_of_the_sources(tmp_path: Path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", FIRST_USE], env=environment, check=True)
+    kept = [path.name for path in tmp_path.rglob("*.nb?")]
+    fingerprint = fingerprint_of(sorted(Path(kernels.__file__).parent.glob("*.py")))
+    assert len(kept) == 2
+    assert all(fingerprint in name for name in kept)

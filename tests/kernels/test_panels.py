@@ -60,7 +60,7 @@ def packed(weight: Array) -> Array:
 def product(x: Array, weight: Array, num_threads: int = 2) -> Array:
     out = np.full((len(x), len(weight)), np.nan, np.float32)
     bias = np.zeros(len(weight), np.float32)
-    run(panels.keep_routine(), out, x, [packed(weight)], [bias], num_threads)
+    run(panels.sum_routine(adds=False), out, x, [packed(weight)], [bias], num_threads)
     return out
 
 
@@ -97,7 +97,7 @@ def test_results_are_added_to_what_is_there(dtype: str, rows: int):
     bias = rng.normal(size=80).astype(np.float32)
     stream = rng.normal(size=(rows, 80)).astype(np.float32)
     expected = stream + seen(x) @ seen(weight).T + bias
-    run(panels.add_routine(), stream, x, [packed(weight)], [bias])
+    run(panels.sum_routine(adds=True), stream, x, [packed(weight)], [bias])
     assert_close(stream, expected, "float32")
 
 

@@ -165,10 +165,6 @@ class CacheManager:
         """Blocks that `reserve` can still give out."""
         return self._pool.num_free
 
-    def num_blocks_to_reserve(self, table: BlockTable, start: int, stop: int) -> int:
-        """Free blocks that `reserve` with the same arguments takes."""
-        return self._num_new(table, stop) + len(self._unwritable(table, start, stop))
-
     def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...] | None:
         """Make the slots of positions `start` to `stop - 1` writable.
 

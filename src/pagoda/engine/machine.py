@@ -22,16 +22,21 @@ def measure_limits(dtype: torch.dtype) -> MachineLimits:
     The best of several rounds counts, since other work on the machine only ever slows one down.
     Takes a fraction of a second and 256 MiB.
     """
-    data = torch.ones(_READ_BYTES // 4)
     x = torch.ones(_ROWS, _IN, dtype=dtype)
     weight = torch.ones(_OUT, _IN, dtype=dtype).t()
     out = torch.empty(_ROWS, _OUT, dtype=dtype)
-    read_s = _best_seconds(data.sum, _READ_ROUNDS)
-    product_s = _best_seconds(lambda: torch.mm(x, weight, out=out), _PRODUCT_ROUNDS)
-    return MachineLimits(_READ_BYTES / read_s, 2 * _ROWS * _IN * _OUT / product_s)
+    product_s = best_seconds(lambda: torch.mm(x, weight, out=out), _PRODUCT_ROUNDS)
+    return MachineLimits(read_bandwidth(), 2 * _ROWS * _IN * _OUT / product_s)
 
 
-def _best_seconds(run: Callable[[], object], num_rounds: int) -> float:
+def read_bandwidth() -> float:
+    """Bytes a second that PyTorch's threads read from memory, at its best moment of a few."""
+    data = torch.ones(_READ_BYTES // 4)
+    return _READ_BYTES / best_seconds(data.sum, _READ_ROUNDS)
+
+
+def best_seconds(run: Callable[[], object], num_rounds: int) -> float:
+    """Of so many calls, after one that is not timed."""
     run()
     best = float("inf")
     for _ in range(num_rounds):

@@ -87,6 +87,7 @@ class Executor:
         counter = counters.ctypes.data
         rows = np.arange(batch.num_tokens)
         plans = {shape: planner.plan(batch) for shape, planner in self._planners.items()}
+        addresses = {shape: plan.addresses() for shape, plan in plans.items()}
         for number, segment in enumerate(self._segments):
             shape = segment.shape
             step = self._step(batch, rows, segment, plans[shape])
@@ -96,7 +97,7 @@ class Executor:
                 counter += _EMBED_PHASES * PHASE_BYTES
             run_layers(
                 segment.table.ctypes.data, len(segment.table), self._read_next(number),
-                step._replace(counters=counter), plans[shape].addresses(), segment.widths, shape,
+                step._replace(counters=counter), addresses[shape], segment.widths, shape,
                 segment.routines, segment.panels, segment.heads, segment.rows,
             )  # fmt: skip
             counter += PHASES * len(segment.table) * PHASE_BYTES

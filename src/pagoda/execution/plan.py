@@ -69,7 +69,7 @@ class AttentionPlanner:
         self._groups = _groups(batch, divided, self._shape.block_size, tile_size)
         self._query_starts, self._num_splits = batch.query_starts, num_splits
         self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
-        self._plan = _plan(batch, self._shape, num_splits, self._groups)
+        self._plan = _plan(batch, self._shape, num_splits, divided, self._groups)
         return self._plan
 
     def _still_holds(self, batch: Batch, num_splits: Integers) -> bool:
@@ -104,12 +104,11 @@ def _divided(batch: Batch, num_splits: Integers, tile_size: int) -> Integers:
 
 
 def _plan(
-    batch: Batch, shape: HeadShape, num_splits: Integers, groups: list[Group]
+    batch: Batch, shape: HeadShape, num_splits: Integers, divided: Integers, groups: list[Group]
 ) -> AttentionPlan:
     split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)
     starts_of_rows = batch.query_starts.astype(np.int64)
     num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
-    divided = _divided(batch, num_splits, tile_size)
     whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (num_splits == 1)))
     tokens, parts = _parts(batch, divided, num_rows, num_splits, groups)
     parts = _by_head(parts, shape, is_alone=False)

@@ -18,7 +18,7 @@ split is read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -35,8 +35,8 @@ from pagoda.kernels.cpu.attention_rows import (
     save_routine,
     soften_routine,
 )
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.routine import call
@@ -167,25 +167,27 @@ def _score(
         if following >= last:
             following, ahead = first, layer.blocks + num_heads * head_bytes
         target = scratch.scores + (block * block_size - origin) * 4
-        for head in range(first_head, end_head):
-            start = (head - first_head) * rows
-            for tile in range(tiles):
-                row, end_row = start + rows * tile // tiles, start + rows * (tile + 1) // tiles
-                call(
-                    routines.score,
-                    (target + row * score_bytes, scratch.width,
-                     scratch.query + row * row_bytes, row_bytes // 4,
-                     layer.blocks + head * head_bytes, ahead + head * head_bytes,
-                     2 * num_heads * head_bytes, table, block, following, last, end_row - row),
-                )  # fmt: skip
+        for tile in range(tiles):
+            row, end_row = rows * tile // tiles, rows * (tile + 1) // tiles
+            call(
+                routines.score,
+                (target + row * score_bytes, scratch.width, rows * scratch.width,
+                 scratch.query + row * row_bytes, row_bytes // 4, rows * row_bytes // 4,
+                 layer.blocks + first_head * head_bytes, ahead + first_head * head_bytes,
+                 2 * num_heads * head_bytes, table, block, following, last, end_row - row,
+                 end_head - first_head),
+            )  # fmt: skip
 
 
 @njit(error_model="numpy")
 def _weigh(
     scratch: Scratch, rows: int, layer: Layer, table: int, span: Span, heads: Heads,
-    shape: HeadShape, routines: HeadRoutines,
+    shape: HeadShape, routines: HeadRoutines, following: int,
 ) -> None:  # fmt: skip
-    """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others."""
+    """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others.
+
+    following: the block that is read next.
+    """
     origin, begin, end = span
     first_head, end_head = heads
     head_bytes = shape.head_dim * shape.block_size * layer.item_size
@@ -201,16 +203,26 @@ def _weigh(
                 (scratch.added + row * row_bytes, shape.head_dim,
                  scratch.weights + row * weight_bytes, weight_bytes // 4,
                  values + head * head_bytes, 2 * shape.num_kv_heads * head_bytes, table,
-                 origin, begin, end, end_row - row),
+                 origin, begin, end, following + head * head_bytes, end_row - row),
             )  # fmt: skip
 
 
 @njit(error_model="numpy")
+def _first_block(item: int, split: int, layer: Layer, plan: PlanAddresses, shape: HeadShape) -> int:
+    """Address of the first block that an item reads of a split."""
+    work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+    entry = max(split, work.first_split) * (split_tokens(shape.block_size) // shape.block_size)
+    block = integer_at(plan.block_tables + work.sequence * plan.table_bytes, entry, 32)
+    block_size = 2 * shape.num_kv_heads * shape.head_dim * shape.block_size
+    return layer.blocks + block * block_size * layer.item_size
+
+
+@njit(error_model="numpy")
 def _attend_item(
-    item: int, layer: Layer, plan: PlanAddresses, shape: HeadShape, routines: HeadRoutines,
-    row_routines: RowRoutines, scratch: Scratch,
+    item: int, next_item: int, layer: Layer, plan: PlanAddresses, shape: HeadShape,
+    routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Do one item of the plan's work."""
+    """Do one item of the plan's work; `next_item` is likely to follow, if there is one."""
     work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
     table = plan.block_tables + work.sequence * plan.table_bytes
     tokens, count = plan.tokens + work.first * 8, work.num_tokens
@@ -246,7 +258,12 @@ def _attend_item(
                  count, work.end_head - work.first_head, group_size, origin, begin, end,
                  layer.window, layer.scale, scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
-            _weigh(scratch, head_rows, layer, table, span, heads, shape, routines)
+            following = layer.blocks
+            if split + 1 < work.end_split:
+                following = _first_block(item, split + 1, layer, plan, shape)
+            elif next_item < plan.num_items:
+                following = _first_block(next_item, 0, layer, plan, shape)
+            _weigh(scratch, head_rows, layer, table, span, heads, shape, routines, following)
         else:  # a part that lies before the window
             call(
                 row_routines.clear,
@@ -303,17 +320,18 @@ def _merge_parts(
 
 @njit(error_model="numpy")
 def attend(
-    working: int, merging: int, layer: Layer, plan: PlanAddresses, shape: HeadShape,
-    routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
+    working: int, merging: int, num_threads: int, layer: Layer, plan: PlanAddresses,
+    shape: HeadShape, routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """A thread's share of the attention of one layer.
 
-    working, merging: phases that nobody has begun, the same for all threads; scratch: its own.
+    working, merging: phases that nobody has begun, the same for all threads; num_threads: how many
+    those are; scratch: this one's own.
     """
     mine = 0
     item = claim(working)
     while item < plan.num_items:
-        _attend_item(item, layer, plan, shape, routines, row_routines, scratch)
+        _attend_item(item, item + num_threads, layer, plan, shape, routines, row_routines, scratch)
         mine += 1
         item = claim(working)
     finish(working, mine, plan.num_items)
@@ -329,40 +347,41 @@ def attend(
     finish(merging, mine, total)
 
 
-def _attention_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def attend_alone(
-        counters: int, layer: Layer, plan: PlanAddresses, shape: HeadShape,
-        routines: HeadRoutines, row_routines: RowRoutines, memory: int, memory_bytes: int,
-        num_threads: int,
-    ) -> None:  # fmt: skip
-        _ = fingerprint
-        for thread in prange(num_threads):
-            start = memory + thread * memory_bytes
-            scratch = scratch_at(start, plan.most_rows, shape, routines.score_blocks)
-            attend(
-                counters, counters + PHASE_BYTES, layer, plan, shape, routines, row_routines,
-                scratch,
+@kernel
+def _attend_alone(
+    counters: int, layers: Array, layer: Layer, plan: PlanAddresses, shape: HeadShape,
+    routines: HeadRoutines, row_routines: RowRoutines, memory: int, memory_bytes: int,
+    num_threads: int,
+) -> None:  # fmt: skip
+    """Attention of one layer after the other, as `layer` but each with its own blocks."""
+    for thread in prange(num_threads):
+        start = memory + thread * memory_bytes
+        scratch = scratch_at(start, plan.most_rows, shape, routines.score_blocks)
+        for number in range(layers.shape[0]):
+            own = Layer(
+                layer.out, layer.out_bytes, layer.queries, layer.query_bytes, layers[number],
+                layer.item_size, layer.scale, layer.window,
             )  # fmt: skip
-
-    return attend_alone
-
-
-_attend_alone = _attention_kernel(FINGERPRINT)
+            phase = counters + 2 * number * PHASE_BYTES
+            attend(
+                phase, phase + PHASE_BYTES, num_threads, own, plan, shape, routines,
+                row_routines, scratch,
+            )  # fmt: skip
 
 
 def paged_attention(
-    out: Array, queries: Array, blocks: Array, plan: AttentionPlan, shape: HeadShape,
+    out: Array, queries: Array, layers: Sequence[Array], plan: AttentionPlan, shape: HeadShape,
     scale: float, window: int, num_threads: int,
 ) -> None:  # fmt: skip
-    """The attention of one layer alone, by all threads.
+    """The attention of some layers alone, by all threads; the last is what stays in `out`.
 
-    out: [rows, num_heads * head_dim], written, and blocks:
+    out: [rows, num_heads * head_dim], written, and layers, blocks of each:
     [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
-    or bfloat16 bits. queries: [rows, at least num_heads * head_dim] float32, heads first.
-    scale, times log2(e), multiplies q · k. window: tokens that a row sees, its own included.
+    or bfloat16 bits. queries: [rows, at least num_heads * head_dim] float32, heads first, the same
+    for all. scale, times log2(e), multiplies q · k. window: tokens that a row sees, its own
+    included.
     """
-    factor = np.array([scale], np.float32)
+    factor, blocks = np.array([scale], np.float32), layers[0]
     layer = Layer(
         out.ctypes.data, out.strides[0], queries.ctypes.data, queries.strides[0],
         blocks.ctypes.data, blocks.itemsize, factor.ctypes.data, window,
@@ -371,9 +390,9 @@ def paged_attention(
     routines = head_routines(paired, shape.head_dim, shape.block_size)
     size = scratch_at(0, plan.most_rows, shape, routines.score_blocks).end
     memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
-    counters = phases(2)
+    counters = phases(2 * len(layers))
     _attend_alone(
-        counters.ctypes.data, layer, plan.addresses(), shape, routines,
-        row_routines(paired, out.dtype == np.uint16),
+        counters.ctypes.data, np.array([each.ctypes.data for each in layers]), layer,
+        plan.addresses(), shape, routines, row_routines(paired, out.dtype == np.uint16),
         -(-memory.ctypes.data // _LINE_BYTES) * _LINE_BYTES, size, num_threads,
     )  # fmt: skip

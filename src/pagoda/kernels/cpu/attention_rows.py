@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import exp2, fma, integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
 from pagoda.kernels.cpu.softmax import LOWEST, soften
@@ -21,7 +20,6 @@ from pagoda.kernels.cpu.softmax import LOWEST, soften
 @cache
 def load_routine(paired: bool) -> Any:
     """For queries in bfloat16, which come in pairs, or float32."""
-    fingerprint = FINGERPRINT
 
     def load_queries(
         out: int, queries: int, row_bytes: int, tokens: int, count: int, first_head: int,
@@ -31,7 +29,6 @@ def load_routine(paired: bool) -> Any:
 
         queries: float32, the heads first in each row; tokens: [count] int64, which rows.
         """
-        _ = fingerprint
         place = 0
         for head in range(first_head, end_head):
             for t in range(count):
@@ -47,7 +44,6 @@ def load_routine(paired: bool) -> Any:
 @cache
 def soften_routine(paired: bool) -> Any:
     """For weights in bfloat16, which come in pairs, or float32."""
-    fingerprint = FINGERPRINT
 
     def soften_rows(
         scores: int, weights: int, width: int, used: int, positions: int, tokens: int, count: int,
@@ -60,7 +56,6 @@ def soften_routine(paired: bool) -> Any:
         positions: int32, of token tokens[t]: [count] int64. A row sees tokens begin … end - 1, but
         none after its own and none before the `window` that ends there. scale: [1] float32.
         """
-        _ = fingerprint
         factor = number_at(scale, 0, False)
         size = 2 if paired else 4
         row = 0
@@ -82,14 +77,12 @@ def soften_routine(paired: bool) -> Any:
 @cache
 def merge_routine() -> Any:
     """Add a split's piece to the state of the same rows."""
-    fingerprint = FINGERPRINT
 
     def merge_rows(
         sums: int, highest: int, mass: int, added: int, added_highest: int, added_mass: int,
         rows: int, head_dim: int,
     ) -> None:  # fmt: skip
         """Changes the state, the first three, and highest and mass of what is added."""
-        _ = fingerprint
         for row in range(rows):
             one, other = number_at(highest, row, False), number_at(added_highest, row, False)
             together = max(one, other)
@@ -113,11 +106,9 @@ def merge_routine() -> Any:
 @cache
 def clear_routine() -> Any:
     """The state of rows before any split."""
-    fingerprint = FINGERPRINT
 
     def clear_rows(sums: int, highest: int, mass: int, rows: int, head_dim: int) -> None:
         """Writes all three."""
-        _ = fingerprint
         for i in range(rows * head_dim):
             put_number(sums, i, np.float32(0.0), False)
         for row in range(rows):
@@ -130,7 +121,6 @@ def clear_routine() -> Any:
 @cache
 def save_routine() -> Any:
     """Put a split's piece where it is merged later."""
-    fingerprint = FINGERPRINT
 
     def save_rows(
         parts: int, part_bytes: int, starts: int, split: int, tokens: int, count: int,
@@ -138,7 +128,6 @@ def save_routine() -> Any:
         sums: int, highest: int, mass: int,
     ) -> None:  # fmt: skip
         """Part starts[tokens[t]] + split is the state of one token's rows, of all heads."""
-        _ = fingerprint
         numbers = num_kv_heads * group_size
         row = 0
         for head in range(first_head, end_head):
@@ -162,14 +151,12 @@ def save_routine() -> Any:
 @cache
 def finish_routine(paired: bool) -> Any:
     """For results in bfloat16, which come in pairs, or float32."""
-    fingerprint = FINGERPRINT
 
     def finish_rows(
         out: int, row_bytes: int, tokens: int, count: int, first_head: int, end_head: int,
         group_size: int, head_dim: int, sums: int, mass: int,
     ) -> None:  # fmt: skip
         """out: rows tokens[t], all heads in each; written: sums divided by their mass."""
-        _ = fingerprint
         row = 0
         for head in range(first_head, end_head):
             for t in range(count):

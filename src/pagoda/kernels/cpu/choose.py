@@ -15,13 +15,11 @@ Whatever is done depends on the row alone, and so does its result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
+from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.likelihood import (
     INFINITY_KEY,
     MINUS_INFINITY_KEY,
@@ -219,54 +217,42 @@ def _choose(
     return sound, drawn
 
 
-def _choose_largest_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def choose_largest(ids: Array, sound: Array, logits: Array) -> None:
-        """As `choose` at temperature 0."""
-        _ = fingerprint
-        if logits.shape[0] < _SERIAL_ROWS:
-            for row in range(logits.shape[0]):
-                sound[row], maxima = _survey(logits[row])
-                ids[row] = _first_largest(logits[row], maxima)
-        else:
-            for row in prange(logits.shape[0]):
-                sound[row], maxima = _survey(logits[row])
-                ids[row] = _first_largest(logits[row], maxima)
-
-    return choose_largest
+@kernel
+def choose_largest(ids: Array, sound: Array, logits: Array) -> None:
+    """As `choose` at temperature 0."""
+    if logits.shape[0] < _SERIAL_ROWS:
+        for row in range(logits.shape[0]):
+            sound[row], maxima = _survey(logits[row])
+            ids[row] = _first_largest(logits[row], maxima)
+    else:
+        for row in prange(logits.shape[0]):
+            sound[row], maxima = _survey(logits[row])
+            ids[row] = _first_largest(logits[row], maxima)
 
 
-def _choose_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def choose(
-        ids: Array, sound: Array, logits: Array, temperature: Array,
-        top_k: Array, top_p: Array, min_p: Array, uniform: Array,
-    ) -> None:  # fmt: skip
-        """Write to ids: [rows] int64 a token of each row of `logits` [rows, vocab] float32.
+@kernel
+def choose(
+    ids: Array, sound: Array, logits: Array, temperature: Array,
+    top_k: Array, top_p: Array, min_p: Array, uniform: Array,
+) -> None:  # fmt: skip
+    """Write to ids: [rows] int64 a token of each row of `logits` [rows, vocab] float32.
 
-        Writes to sound: [rows] bool whether a row has neither NaN nor plus infinity and something
-        finite; the token of one that is not sound means nothing.
+    Writes to sound: [rows] bool whether a row has neither NaN nor plus infinity and something
+    finite; the token of one that is not sound means nothing.
 
-        temperature: [rows] float32, at 0 the largest is chosen, of equals the lowest id; top_k:
-        [rows] int64, 0 keeps all; top_p: [rows] float64; min_p: [rows] float32; uniform: [rows]
-        float64 in [0, 1). A token stays while its weight is at least `min_p` of the largest, its
-        rank below `top_k`, and while those before it hold less than `top_p` of what the other two
-        leave. A weight of 0 is never drawn.
-        """
-        _ = fingerprint
-        if logits.shape[0] < _SERIAL_ROWS:
-            for row in range(logits.shape[0]):
-                sound[row], ids[row] = _choose(
-                    logits[row], temperature[row], top_k[row], top_p[row], min_p[row], uniform[row]
-                )
-        else:
-            for row in prange(logits.shape[0]):
-                sound[row], ids[row] = _choose(
-                    logits[row], temperature[row], top_k[row], top_p[row], min_p[row], uniform[row]
-                )
-
-    return choose
-
-
-choose_largest = _choose_largest_kernel(FINGERPRINT)
-choose = _choose_kernel(FINGERPRINT)
+    temperature: [rows] float32, at 0 the largest is chosen, of equals the lowest id; top_k:
+    [rows] int64, 0 keeps all; top_p: [rows] float64; min_p: [rows] float32; uniform: [rows]
+    float64 in [0, 1). A token stays while its weight is at least `min_p` of the largest, its
+    rank below `top_k`, and while those before it hold less than `top_p` of what the other two
+    leave. A weight of 0 is never drawn.
+    """
+    if logits.shape[0] < _SERIAL_ROWS:
+        for row in range(logits.shape[0]):
+            sound[row], ids[row] = _choose(
+                logits[row], temperature[row], top_k[row], top_p[row], min_p[row], uniform[row]
+            )
+    else:
+        for row in prange(logits.shape[0]):
+            sound[row], ids[row] = _choose(
+                logits[row], temperature[row], top_k[row], top_p[row], min_p[row], uniform[row]
+            )

@@ -12,7 +12,6 @@ weights' dtype. All arrays are taken by address, so that the code is the same fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -27,19 +26,18 @@ from pagoda.kernels.cpu.attention import (
     scratch_at,
 )
 from pagoda.kernels.cpu.attention_plan import PlanAddresses
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.panel_product import PanelRoutines
 from pagoda.kernels.cpu.panels import (
     SUMS_SIZE,
-    add_routine,
     embed_routine,
     gate_routine,
-    keep_routine,
     multiply,
+    sum_routine,
 )
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.routine import call
@@ -129,8 +127,8 @@ def routines(paired_weights: bool, paired_cache: bool) -> Routines:
         embed_routine(paired_weights).address,
         norm_routine(paired_weights).address,
         rotate_routine(paired_cache).address,
-        keep_routine().address,
-        add_routine().address,
+        sum_routine(adds=False).address,
+        sum_routine(adds=True).address,
         gate_routine(paired_weights).address,
     )
 
@@ -195,7 +193,7 @@ def _run_layer(
         widths.cache_size, layer.scale, layer.window,
     )  # fmt: skip
     attend(
-        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, attention, plan, shape, heads,
+        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, plan, shape, heads,
         rows_of_heads, scratch,
     )  # fmt: skip
     multiply(
@@ -220,34 +218,30 @@ def _run_layer(
     )  # fmt: skip
 
 
-def _layers_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def run_layers(
-        table: int, num_layers: int, following: int, step: Step, plan: PlanAddresses,
-        widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
-        heads: HeadRoutines, rows_of_heads: RowRoutines,
-    ) -> None:  # fmt: skip
-        """Run layers of one shape in order over the rows of a step, and write their K and V.
+@kernel
+def run_layers(
+    table: int, num_layers: int, following: int, step: Step, plan: PlanAddresses,
+    widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
+    heads: HeadRoutines, rows_of_heads: RowRoutines,
+) -> None:  # fmt: skip
+    """Run layers of one shape in order over the rows of a step, and write their K and V.
 
-        table: address of `LayerFields`, [num_layers, fields] int64. following: of what is read
-        after the last layer.
-        """
-        _ = fingerprint
-        for thread in prange(step.num_threads):
-            sums = step.memory + thread * step.memory_bytes
-            scratch = scratch_at(sums + SUMS_SIZE, plan.most_rows, shape, heads.score_blocks)
-            for layer in range(num_layers):
-                fields = table + layer * _NUM_FIELDS * 8
-                upcoming = following
-                if layer + 1 < num_layers:
-                    upcoming = integer_at(fields, _NUM_FIELDS, 64)  # the first of the next layer's
-                _run_layer(
-                    step.counters + layer * PHASES * PHASE_BYTES, fields,
-                    upcoming, step, plan, widths, shape, routines, panels, heads,
-                    rows_of_heads, scratch, sums,
-                )  # fmt: skip
-
-    return run_layers
+    table: address of `LayerFields`, [num_layers, fields] int64. following: of what is read
+    after the last layer.
+    """
+    for thread in prange(step.num_threads):
+        sums = step.memory + thread * step.memory_bytes
+        scratch = scratch_at(sums + SUMS_SIZE, plan.most_rows, shape, heads.score_blocks)
+        for layer in range(num_layers):
+            fields = table + layer * _NUM_FIELDS * 8
+            upcoming = following
+            if layer + 1 < num_layers:
+                upcoming = integer_at(fields, _NUM_FIELDS, 64)  # the first of the next layer's
+            _run_layer(
+                step.counters + layer * PHASES * PHASE_BYTES, fields,
+                upcoming, step, plan, widths, shape, routines, panels, heads,
+                rows_of_heads, scratch, sums,
+            )  # fmt: skip
 
 
 def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
@@ -278,53 +272,40 @@ class Ends(NamedTuple):
     """No address."""
 
 
-def _embed_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
-        """stream[r] = the embedding of token_ids[r]."""
-        _ = fingerprint
-        total = (step.num_rows + _ITEM_ROWS - 1) // _ITEM_ROWS
-        for _ in prange(step.num_threads):
-            mine = 0
+@kernel
+def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
+    """stream[r] = the embedding of token_ids[r]."""
+    total = (step.num_rows + _ITEM_ROWS - 1) // _ITEM_ROWS
+    for _ in prange(step.num_threads):
+        mine = 0
+        item = claim(step.counters)
+        while item < total:
+            first = item * _ITEM_ROWS
+            call(
+                routines.embed,
+                (step.stream + first * widths.hidden * 4, ends.token_ids + first * 8,
+                 min(_ITEM_ROWS, step.num_rows - first), ends.embedding, ends.vocab_size,
+                 widths.hidden),
+            )  # fmt: skip
+            mine += 1
             item = claim(step.counters)
-            while item < total:
-                first = item * _ITEM_ROWS
-                call(
-                    routines.embed,
-                    (step.stream + first * widths.hidden * 4, ends.token_ids + first * 8,
-                     min(_ITEM_ROWS, step.num_rows - first), ends.embedding, ends.vocab_size,
-                     widths.hidden),
-                )  # fmt: skip
-                mine += 1
-                item = claim(step.counters)
-            finish(step.counters, mine, total)
-
-    return embed
+        finish(step.counters, mine, total)
 
 
-def _logits_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def project(
-        step: Step, ends: Ends, widths: Widths, routines: Routines, panels: PanelRoutines
-    ) -> None:
-        """logits = norm(stream[logit_rows]) · lm_head."""
-        _ = fingerprint
-        for thread in prange(step.num_threads):
-            rms_norm(
-                step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
-                ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
-            )  # fmt: skip
-            multiply(
-                step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
-                step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
-                _FLOAT_SIZE,
-                step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4,
-                ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
-            )  # fmt: skip
-
-    return project
-
-
-run_layers = _layers_kernel(FINGERPRINT)
-embed = _embed_kernel(FINGERPRINT)
-project = _logits_kernel(FINGERPRINT)
+@kernel
+def project(
+    step: Step, ends: Ends, widths: Widths, routines: Routines, panels: PanelRoutines
+) -> None:
+    """logits = norm(stream[logit_rows]) · lm_head."""
+    for thread in prange(step.num_threads):
+        rms_norm(
+            step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
+            ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
+        )  # fmt: skip
+        multiply(
+            step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
+            step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
+            _FLOAT_SIZE,
+            step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4,
+            ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
+        )  # fmt: skip

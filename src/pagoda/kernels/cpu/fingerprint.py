@@ -1,23 +1,30 @@
-"""A number that changes whenever the building blocks of kernels change.
+"""A name for compiled code that changes whenever the files change that it is made from.
 
-Numba keeps compiled kernels on disk and compiles again when a kernel's own file has changed, but
-does not see the files that the kernel is built from. A kernel that reads this number as a variable
-of the function around it has the number in its key on disk.
+Numba keeps compiled functions on disk under their names. It compiles again when a function's own
+file has changed, but does not see the files that the function is built from; and what an older
+version kept it cannot even read when a type has moved.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 
-def fingerprint_of(files: Iterable[Path]) -> int:
-    """A number of 56 bits that stands for the files' content."""
+def fingerprint_of(files: Iterable[Path]) -> str:
+    """16 hexadecimal digits that stand for the files' content."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
-    return int.from_bytes(digest.digest()[:7], "big")
+    return digest.hexdigest()[:16]
 
 
-FINGERPRINT = fingerprint_of(sorted(Path(__file__).parent.glob("*.py")))
+_FINGERPRINT = fingerprint_of(sorted(Path(__file__).parent.glob("*.py")))
+
+
+def fingerprinted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, under a name that no other version of the kernels uses."""
+    function.__qualname__ = f"{function.__qualname__}-{_FINGERPRINT}"
+    return function

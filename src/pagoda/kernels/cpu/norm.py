@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
@@ -30,7 +29,6 @@ def norm_factor(x: int, width: int, eps: np.float32) -> np.float32:
 @cache
 def norm_routine(paired: bool) -> Any:
     """For rows of bfloat16, which come in pairs, or float32."""
-    fingerprint = FINGERPRINT
 
     def norm_rows(
         out: int, x: int, rows: int, count: int, width: int, weight: int, eps: int
@@ -40,7 +38,6 @@ def norm_routine(paired: bool) -> Any:
         out: [count, width] of the routine's dtype; x: [any, width], weight: [width] and eps: [1]
         float32; rows: [count] int64.
         """
-        _ = fingerprint
         size = 2 if paired else 4
         for r in range(count):
             source, target = x + integer_at(rows, r, 64) * width * 4, out + r * width * size

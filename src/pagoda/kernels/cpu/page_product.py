@@ -7,13 +7,12 @@ from row to row in groups of four bytes, one float32 or two bfloat16.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
@@ -65,28 +64,26 @@ def head_routines(paired: bool, head_dim: int, block_size: int) -> HeadRoutines:
 
 @cache
 def _score_routine(paired: bool, head_dim: int, block_size: int) -> Any:
-    fingerprint = FINGERPRINT
-
     def score_tokens(
-        out: int, out_stride: int, x: int, x_stride: int, keys: int, ahead: int, block_stride: int,
-        table: int, first: int, following: int, last: int, rows: int,
+        out: int, out_stride: int, out_step: int, x: int, x_stride: int, x_step: int, keys: int,
+        ahead: int, block_stride: int, table: int, first: int, following: int, last: int, rows: int,
+        num_heads: int,
     ) -> None:  # fmt: skip
-        """out[:rows, token] = x[:rows] · K of the tokens of a few blocks.
+        """out[:rows, token] = x[:rows] · K of the tokens of a few blocks, for some heads.
 
         The blocks are table[first] and those after it before `last`, `blocks_at_once(block_size)`
-        of them. out: float32, from the column of the first token. table: int32. Block b has this
-        head's keys, [head_dim, block_size] with groups together, at keys + b · block_stride bytes.
-        Meanwhile as much is asked from memory at ahead + b · block_stride of the blocks from
-        table[following] on.
+        of them. out: float32, from the column of the first token; of the next head `out_step`
+        groups on, and x `x_step`. table: int32. Block b has keys, [num_heads, head_dim, block_size]
+        with groups together, at keys + b · block_stride bytes. Meanwhile as much is asked from
+        memory at ahead + b · block_stride of the blocks from table[following] on.
         """
-        _ = fingerprint
         _score_tokens(
-            (out, out_stride, x, x_stride, keys, ahead, block_stride, table, first, following,
-             last, rows),
+            (out, out_stride, out_step, x, x_stride, x_step, keys, ahead, block_stride, table,
+             first, following, last, rows, num_heads),
             paired, head_dim, block_size,
         )  # fmt: skip
 
-    return compiled(score_tokens, 12)
+    return compiled(score_tokens, 15)
 
 
 @emitted
@@ -96,64 +93,62 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
     num_blocks = blocks_at_once(size)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
-        first, following, last, rows = values[8:]
+        out, out_stride, out_step, x, x_stride, x_step, keys, ahead = values[:8]
+        block_stride, table, first, following, last, rows, num_heads = values[8:]
         pages = _Pages(builder, table, block_stride)
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
+
+        def emit_rows(count: int, columns: Columns, head: Any) -> None:
+            lanes = [lanes for _, lanes in columns] * num_blocks
+            tile = Tile(builder, paired.literal_value, count, lanes)
+            start = after(builder, pointer(builder, x), builder.mul(head, x_step), 0)
+            x_rows = row_pointers(builder, start, x_stride, count)
+            begin = builder.mul(head, index(depth * size))
+            with cgutils.for_range(builder, index(depth)) as loop:
+                line = builder.add(begin, builder.mul(loop.index, index(size)))
+                tile.add(
+                    [builder.gep(row, [loop.index]) for row in x_rows],
+                    [after(builder, base, line, column) for base in bases for column, _ in columns],
+                )
+                for base in asked:
+                    for column, _ in columns:
+                        prefetch(builder, after(builder, base, line, column))
+            start = after(builder, pointer(builder, out), builder.mul(head, out_step), 0)
+            for i in range(num_blocks):
+                targets = row_pointers(builder, start, out_stride, count, i * size + columns[0][0])
+                tile.store(targets, i * len(columns), len(columns))
+
         # Small blocks are read whole at once, large ones a few vectors of columns at a time.
         for columns in chunks(vectors(vector_lanes(size))):
-
-            def emit_rows(count: int, columns: Columns = columns) -> None:
-                lanes = [lanes for _, lanes in columns] * num_blocks
-                tile = Tile(builder, paired.literal_value, count, lanes)
-                x_rows = row_pointers(builder, x, x_stride, count)
-                with cgutils.for_range(builder, index(depth)) as loop:
-                    line = builder.mul(loop.index, index(size))
-                    for base in asked:
-                        for column, _ in columns:
-                            prefetch(builder, after(builder, base, line, column))
-                    tile.add(
-                        [builder.gep(row, [loop.index]) for row in x_rows],
-                        [
-                            after(builder, base, line, column)
-                            for base in bases
-                            for column, _ in columns
-                        ],
-                    )
-                for i in range(num_blocks):
-                    column = i * size + columns[0][0]
-                    targets = row_pointers(builder, out, out_stride, count, column)
-                    tile.store(targets, i * len(columns), len(columns))
-
             most = most_rows(len(columns) * num_blocks)
-            for_each_row_count(builder, rows, most, emit_rows)
+            with cgutils.for_range(builder, num_heads) as heads:
+                emit_tile = partial(emit_rows, columns=columns, head=heads.index)
+                for_each_row_count(builder, rows, most, emit_tile)
 
     return routine_body(args, (paired, head_dim, block_size), emit)
 
 
 @cache
 def _weigh_routine(paired: bool, head_dim: int, block_size: int) -> Any:
-    fingerprint = FINGERPRINT
-
     def weigh_tokens(
         out: int, out_stride: int, x: int, x_stride: int, values: int, block_stride: int,
-        table: int, origin: int, begin: int, end: int, rows: int,
+        table: int, origin: int, begin: int, end: int, following: int, rows: int,
     ) -> None:  # fmt: skip
         """out[:rows] = Σ x[:rows, token - origin] · V over tokens begin … end - 1.
 
         out: float32, [rows, head_dim]. x: 0 for a token before `begin` in its group. table: int32.
         Block b has this head's values, [block_size, head_dim] with groups together, at
         values + b · block_stride bytes. origin: a token, first of its block. What lies after `end`
-        is not used.
+        is not used. Each block is asked from memory one ahead; the last asks for `following`.
         """
-        _ = fingerprint
         _weigh_tokens(
-            (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end, rows),
+            (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end,
+             following, rows),
             paired, head_dim, block_size,
         )  # fmt: skip
 
-    return compiled(weigh_tokens, 11)
+    return compiled(weigh_tokens, 12)
 
 
 @emitted
@@ -163,7 +158,7 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
 
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
-        origin, begin, end, rows = arguments[7:]
+        origin, begin, end, following, rows = arguments[7:]
         pages = _Pages(builder, table, block_stride)
         one = index(1)
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
@@ -175,25 +170,29 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
 
             def emit_rows(count: int, columns: Columns = columns) -> None:
                 tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
-                x_rows = row_pointers(builder, x, x_stride, count)
+                x_rows = row_pointers(builder, pointer(builder, x), x_stride, count)
 
                 def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
                     """Products of one group of tokens, number `group` in its block."""
                     place = builder.add(builder.mul(block, index(per_block)), group)
                     place = builder.sub(place, origin)
                     offset = builder.mul(group, index(width))
-                    if ahead is not None:
-                        for column, _ in columns:
-                            prefetch(builder, after(builder, ahead, offset, column))
                     tile.add(
                         [builder.gep(row, [place]) for row in x_rows],
                         [after(builder, base, offset, column) for column, _ in columns],
                         mask,
                     )
+                    if ahead is not None:
+                        for column, _ in columns:
+                            prefetch(builder, after(builder, ahead, offset, column))
 
                 with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
                     base = pages.at(values, block, last_block, 0)
-                    ahead = pages.at(values, block, last_block, 1)
+                    ahead = builder.select(
+                        builder.icmp_signed("<", builder.add(block, one), last_block),
+                        pages.at(values, block, last_block, 1),
+                        pointer(builder, following),
+                    )
                     start = builder.mul(block, index(per_block))
                     low = _bounded(builder, builder.sub(begin, start), per_block)
                     high = _bounded(builder, builder.sub(whole, start), per_block)
@@ -205,7 +204,9 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                         base = pages.at(values, final_block, builder.add(final_block, one), 0)
                         group = builder.sub(whole, builder.mul(final_block, index(per_block)))
                         add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
-                tile.store(row_pointers(builder, out, out_stride, count, columns[0][0]))
+                tile.store(
+                    row_pointers(builder, pointer(builder, out), out_stride, count, columns[0][0])
+                )
 
             for_each_row_count(builder, rows, most_rows(len(columns)), emit_rows)
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
@@ -57,8 +56,6 @@ def panel_routines(paired: bool) -> PanelRoutines:
 
 @cache
 def _panel_routine(paired: bool, columns: int, lines: int) -> Any:
-    fingerprint = FINGERPRINT
-
     def multiply_panels(
         out: int, out_stride: int, x: int, x_stride: int, first: int, second: int, stride: int,
         depth: int, ahead: int, rows: int,
@@ -69,7 +66,6 @@ def _panel_routine(paired: bool, columns: int, lines: int) -> Any:
         there with two panels' columns; depth: in groups. `lines` cache lines from `ahead` on are
         asked from memory meanwhile with every group of the depth.
         """
-        _ = fingerprint
         _multiply_panels(
             (out, out_stride, x, x_stride, first, second, stride, depth, ahead, rows),
             paired, columns, lines,
@@ -91,7 +87,7 @@ def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: A
 
         def emit_rows(count: int) -> None:
             tile = Tile(builder, paired.literal_value, count, lanes * panels)
-            x_rows = row_pointers(builder, x, x_stride, count)
+            x_rows = row_pointers(builder, pointer(builder, x), x_stride, count)
             with cgutils.for_range(builder, depth) as loop:
                 line = builder.mul(loop.index, index(num_lines * _LINE_GROUPS))
                 for number in range(num_lines):
@@ -105,7 +101,7 @@ def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: A
                         for column, _ in vectors(lanes)
                     ],
                 )
-            tile.store(row_pointers(builder, out, out_stride, count))
+            tile.store(row_pointers(builder, pointer(builder, out), out_stride, count))
 
         for_each_row_count(builder, rows, most_rows(len(lanes) * panels), emit_rows)
 

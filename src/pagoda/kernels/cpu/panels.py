@@ -10,7 +10,6 @@ The last panel of a weight may have fewer rows. A weight takes the same memory i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,7 +17,7 @@ from numba import njit, prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.activation import silu
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
+from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, number_at, put_number
 from pagoda.kernels.cpu.panel_product import PAIR_ROWS, PANEL, PANEL_ROWS, PanelRoutines
 from pagoda.kernels.cpu.routine import call, compiled
@@ -36,38 +35,30 @@ SUMS_SIZE = -(-_CHUNK_ROWS // PAIR_ROWS) * PAIR_ROWS * SUMS_BYTES
 """Of the largest item, which has whole tiles."""
 
 
-def _pack_kernel(fingerprint: int) -> Callable[..., None]:
-    @njit(parallel=True, cache=True, nogil=True, error_model="numpy")
-    def pack(weight: Array) -> None:
-        """Turn a weight, [out, in] contiguous, into panels in its own memory.
+@kernel
+def pack(weight: Array) -> None:
+    """Turn a weight, [out, in] contiguous, into panels in its own memory.
 
-        float32, or bfloat16 bits with `in` even.
-        """
-        _ = fingerprint
-        num_rows, depth = weight.shape
-        group = 4 // weight.itemsize
-        flat = weight.reshape(-1)
-        for panel in prange((num_rows + PANEL - 1) // PANEL):
-            first = panel * PANEL
-            end = min(first + PANEL, num_rows)
-            rows = weight[first:end].copy()
-            place = first * depth
-            for k in range(0, depth, group):
-                for row in range(end - first):
-                    for g in range(group):
-                        flat[place] = rows[row, k + g]
-                        place += 1
-
-    return pack
-
-
-pack = _pack_kernel(FINGERPRINT)
+    float32, or bfloat16 bits with `in` even.
+    """
+    num_rows, depth = weight.shape
+    group = 4 // weight.itemsize
+    flat = weight.reshape(-1)
+    for panel in prange((num_rows + PANEL - 1) // PANEL):
+        first = panel * PANEL
+        end = min(first + PANEL, num_rows)
+        rows = weight[first:end].copy()
+        place = first * depth
+        for k in range(0, depth, group):
+            for row in range(end - first):
+                for g in range(group):
+                    flat[place] = rows[row, k + g]
+                    place += 1
 
 
 @cache
 def embed_routine(paired: bool) -> Any:
     """For an embedding of bfloat16, which come in pairs, or float32."""
-    fingerprint = FINGERPRINT
 
     def embed_rows(
         out: int, token_ids: int, count: int, embedding: int, vocab_size: int, width: int
@@ -76,7 +67,6 @@ def embed_routine(paired: bool) -> Any:
 
         out: [count, width] float32; token_ids: [count] int64; embedding: [vocab_size, width].
         """
-        _ = fingerprint
         group = 2 if paired else 1
         for r in range(count):
             token_id = integer_at(token_ids, r, 64)
@@ -149,53 +139,32 @@ def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
 
 
 @cache
-def keep_routine() -> Any:
-    """What `multiply` calls to keep the results as they are."""
-    fingerprint = FINGERPRINT
+def sum_routine(adds: bool) -> Any:
+    """What `multiply` calls to keep the results as they are, or to add them to what is there."""
 
     def keep(
         out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
     ) -> None:
-        """out = sums + bias; out: float32, from row to row `row_bytes`."""
-        _ = fingerprint
+        """out = sums + bias, or out += sums + bias; float32, from row to row `row_bytes`."""
         for r in range(rows):
             target, source = out + r * row_bytes, sums + r * SUMS_BYTES
             for c in range(width):
                 value = number_at(source, c, False) + number_at(bias, c, False)
+                if adds:
+                    value += number_at(target, c, False)
                 put_number(target, c, value, False)
 
     return compiled(keep, 7)
 
 
 @cache
-def add_routine() -> Any:
-    """What `multiply` calls to add the results to what is there."""
-    fingerprint = FINGERPRINT
-
-    def add(
-        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
-    ) -> None:
-        """out += sums + bias; out: float32, from row to row `row_bytes`."""
-        _ = fingerprint
-        for r in range(rows):
-            target, source = out + r * row_bytes, sums + r * SUMS_BYTES
-            for c in range(width):
-                value = number_at(source, c, False) + number_at(bias, c, False)
-                put_number(target, c, number_at(target, c, False) + value, False)
-
-    return compiled(add, 7)
-
-
-@cache
 def gate_routine(paired: bool) -> Any:
     """What `multiply` calls for the product with gate and up; for bfloat16, or float32."""
-    fingerprint = FINGERPRINT
 
     def gate(
         out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
     ) -> None:
         """out = silu(gate + bias) · (up + second_bias); out: of the routine's dtype."""
-        _ = fingerprint
         for r in range(rows):
             target, gates = out + r * row_bytes, sums + r * SUMS_BYTES
             ups = gates + PANEL * 4
@@ -216,7 +185,7 @@ def multiply(
     """A thread's share of the product of all rows of x with a weight in panels.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-    use: `keep_routine`, `add_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's
+    use: `sum_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's
     own. out: what `use` writes, `row_bytes` from row to row and `item_size` from column to column.
     x: [rows, depth groups] of the weight's dtype. first: the weight, [width, depth groups];
     second: 0, or another of that shape, whose columns are wanted together with the first's, which

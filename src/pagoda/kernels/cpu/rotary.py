@@ -9,7 +9,6 @@ import numpy as np
 from numba import njit, types
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.fingerprint import FINGERPRINT
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.norm import norm_factor
 from pagoda.kernels.cpu.number import emitted, integer_at, number_at, put_number
@@ -61,7 +60,6 @@ def _turn(typing: Any, head: Any, half: Any, cosines: Any, sines: Any) -> Any:
 @cache
 def rotate_routine(paired: bool) -> Any:
     """For a cache of bfloat16, which come in pairs, or of float32."""
-    fingerprint = FINGERPRINT
 
     def rotate_row(
         qkv: int, block: int, offset: int, num_kv_heads: int, group_size: int, head_dim: int,
@@ -73,7 +71,6 @@ def rotate_routine(paired: bool) -> Any:
         [2 num_kv_heads * head_dim * block_size] of the routine's dtype, laid out as `storage` says.
         cosines, sines: [half] float32. q_norm, k_norm: [head_dim] float32, or at 0. eps: [1].
         """
-        _ = fingerprint
         group, size = 2 if paired else 1, head_dim * block_size
         small = number_at(eps, 0, False)
         keys = qkv + num_kv_heads * group_size * head_dim * 4

@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba import cfunc, types
 
+from pagoda.kernels.cpu.fingerprint import fingerprinted
 from pagoda.kernels.cpu.number import emitted
 
 
@@ -22,7 +23,7 @@ def compiled(function: Callable[..., None], num_args: int, **options: Any) -> An
     options: as Numba's. The routine has to be kept as long as its address is used.
     """
     signature = types.void(*[types.intp] * num_args)
-    return cfunc(signature, cache=True, error_model="numpy", **options)(function)
+    return cfunc(signature, cache=True, error_model="numpy", **options)(fingerprinted(function))
 
 
 @emitted

@@ -26,12 +26,17 @@ from pagoda.kernels.cpu.vector import (
     keep_loop,
     load_vector,
     multiply_groups,
+    read_again,
     spread,
     store_vector,
 )
 
 MOST_VECTORS = 4
 """In a row of a tile that is scored or weighed."""
+
+_FEW_ROWS = 4
+"""So few rows read b again for each row, as an operand of the instruction that multiplies. Memory
+is the limit then, and a processor sees further ahead through fewer instructions."""
 
 Columns = list[tuple[int, int]]
 """Vectors of a row: the column that each starts with, and its lanes."""
@@ -59,21 +64,29 @@ class Tile:
         """
         builder = self._builder
         keep_loop(builder)
-        groups = [
-            load_vector(builder, pointer, ir.VectorType(I32, lanes))
-            for pointer, lanes in zip(columns, self._lanes, strict=True)
-        ]
-        if mask is not None:
-            groups = [
-                builder.and_(group, spread(builder, mask, lanes))
-                for group, lanes in zip(groups, self._lanes, strict=True)
-            ]
-        for pointer, cells in zip(rows, self._cells, strict=True):
+        groups = self._load(columns, mask)
+        for number, (pointer, cells) in enumerate(zip(rows, self._cells, strict=True)):
+            if number > 0 and len(rows) <= _FEW_ROWS:
+                read_again(builder)
+                groups = self._load(columns, mask)
             value = builder.load(pointer, align=2)
             for cell, group, lanes in zip(cells, groups, self._lanes, strict=True):
                 factor = spread(builder, value, lanes)
                 total = builder.load(cell)
                 builder.store(multiply_groups(builder, self._paired, factor, group, total), cell)
+
+    def _load(self, columns: Sequence[Any], mask: Any) -> list[Any]:
+        builder = self._builder
+        groups = [
+            load_vector(builder, pointer, ir.VectorType(I32, lanes))
+            for pointer, lanes in zip(columns, self._lanes, strict=True)
+        ]
+        if mask is None:
+            return groups
+        return [
+            builder.and_(group, spread(builder, mask, lanes))
+            for group, lanes in zip(groups, self._lanes, strict=True)
+        ]
 
     def store(self, rows: Sequence[Any], first: int = 0, count: int | None = None) -> None:
         """Write the sums, or `count` vectors of them from number `first` on.

@@ -96,6 +96,15 @@ def keep_loop(builder: Any) -> None:
     builder.call(ir.InlineAsm(nothing, "", "", side_effect=True), [], attrs=("convergent",))
 
 
+def read_again(builder: Any) -> None:
+    """Keep what was read before this from serving what is read after it.
+
+    An instruction of no bytes that might write anywhere.
+    """
+    nothing = ir.FunctionType(ir.VoidType(), [])
+    builder.call(ir.InlineAsm(nothing, "", "~{memory}", side_effect=True), [])
+
+
 def multiply_groups(builder: Any, paired: bool, x: Any, y: Any, total: Any) -> Any:
     """total + the products of groups, vectors of int32: one product in each lane, or two."""
     lanes = total.type.count
@@ -190,7 +199,6 @@ def after(builder: Any, base: Any, offset: Any, constant: int) -> Any:
     return builder.gep(base, [builder.add(offset, index(constant))])
 
 
-def row_pointers(builder: Any, address: Any, stride: Any, count: int, column: int = 0) -> list[Any]:
-    """Pointers to a column of the first `count` rows."""
-    start = pointer(builder, address)
+def row_pointers(builder: Any, start: Any, stride: Any, count: int, column: int = 0) -> list[Any]:
+    """Pointers to a column of the first `count` rows, from one to the first column."""
     return [after(builder, start, builder.mul(stride, index(r)), column) for r in range(count)]

@@ -1,0 +1,19 @@
+"""Kernels: compiled functions that Python calls, which share out their work among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+from pagoda.kernels.cpu.fingerprint import fingerprinted
+
+
+def kernel(function: Callable[..., None]) -> Callable[..., Any]:
+    """Compile a function when it is first called with arguments of new types, or take it from disk.
+
+    It releases Python's lock and divides by zero as NumPy does.
+    """
+    compiled = njit(parallel=True, cache=True, nogil=True, error_model="numpy")
+    return compiled(fingerprinted(function))
