@@ -158,25 +158,18 @@ def _score(
     first_head, end_head = heads
     block_size, num_heads = shape.block_size, shape.num_kv_heads
     head_bytes = shape.head_dim * block_size * layer.item_size
-    row_bytes, score_bytes = shape.head_dim * layer.item_size, scratch.width * 4
-    tiles = (rows + routines.score_rows - 1) // routines.score_rows
+    keys, values = layer.blocks + first_head * head_bytes, num_heads * head_bytes
     first, last = begin // block_size, (end + block_size - 1) // block_size
     for block in range(first, last, routines.score_blocks):
-        # After the last K comes the first V.
-        following, ahead = block + routines.score_blocks, layer.blocks
-        if following >= last:
-            following, ahead = first, layer.blocks + num_heads * head_bytes
-        target = scratch.scores + (block * block_size - origin) * 4
-        for tile in range(tiles):
-            row, end_row = rows * tile // tiles, rows * (tile + 1) // tiles
-            call(
-                routines.score,
-                (target + row * score_bytes, scratch.width, rows * scratch.width,
-                 scratch.query + row * row_bytes, row_bytes // 4, rows * row_bytes // 4,
-                 layer.blocks + first_head * head_bytes, ahead + first_head * head_bytes,
-                 2 * num_heads * head_bytes, table, block, following, last, end_row - row,
-                 end_head - first_head),
-            )  # fmt: skip
+        following, ahead = block + routines.score_blocks, keys
+        if following >= last:  # after the last K comes the first V
+            following, ahead = first, keys + values
+        call(
+            routines.score,
+            (scratch.scores + (block * block_size - origin) * 4, scratch.width, scratch.query,
+             shape.head_dim * layer.item_size // 4, keys, ahead, 2 * num_heads * head_bytes,
+             table, block, following, last, rows, end_head - first_head),
+        )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -191,20 +184,14 @@ def _weigh(
     origin, begin, end = span
     first_head, end_head = heads
     head_bytes = shape.head_dim * shape.block_size * layer.item_size
-    row_bytes, weight_bytes = shape.head_dim * 4, scratch.width * layer.item_size
-    tiles = (rows + routines.weigh_rows - 1) // routines.weigh_rows
-    values = layer.blocks + shape.num_kv_heads * head_bytes
-    for head in range(first_head, end_head):
-        start = (head - first_head) * rows
-        for tile in range(tiles):
-            row, end_row = start + rows * tile // tiles, start + rows * (tile + 1) // tiles
-            call(
-                routines.weigh,
-                (scratch.added + row * row_bytes, shape.head_dim,
-                 scratch.weights + row * weight_bytes, weight_bytes // 4,
-                 values + head * head_bytes, 2 * shape.num_kv_heads * head_bytes, table,
-                 origin, begin, end, following + head * head_bytes, end_row - row),
-            )  # fmt: skip
+    offset = first_head * head_bytes
+    call(
+        routines.weigh,
+        (scratch.added, shape.head_dim, scratch.weights, scratch.width * layer.item_size // 4,
+         layer.blocks + shape.num_kv_heads * head_bytes + offset,
+         2 * shape.num_kv_heads * head_bytes, table, origin, begin, end, following + offset, rows,
+         end_head - first_head),
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")

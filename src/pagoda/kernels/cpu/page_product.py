@@ -1,4 +1,4 @@
-"""The products with K and with V in pages, a few rows at a time, as routines.
+"""The products with K and with V in pages, as routines.
 
 They are made of `tile.Tile`, which says in which order is summed. They take addresses, and strides
 from row to row in groups of four bytes, one float32 or two bfloat16.
@@ -20,10 +20,8 @@ from pagoda.kernels.cpu.tile import (
     Tile,
     blocks_at_once,
     chunks,
-    for_each_row_count,
+    for_each_tile,
     most_rows,
-    rows_scored,
-    rows_weighed,
     vector_lanes,
     vectors,
 )
@@ -35,14 +33,10 @@ class HeadRoutines(NamedTuple):
 
     score: int
     """Address of `score_tokens`."""
-    score_rows: int
-    """Most rows that it takes."""
     score_blocks: int
     """Blocks that it takes."""
     weigh: int
     """Address of `weigh_tokens`."""
-    weigh_rows: int
-    """Most rows that it takes."""
 
 
 @cache
@@ -55,35 +49,32 @@ def head_routines(paired: bool, head_dim: int, block_size: int) -> HeadRoutines:
     shape = (paired, head_dim, block_size)
     return HeadRoutines(
         _score_routine(*shape).address,
-        rows_scored(block_size),
         blocks_at_once(block_size),
         _weigh_routine(*shape).address,
-        rows_weighed(head_dim),
     )
 
 
 @cache
 def _score_routine(paired: bool, head_dim: int, block_size: int) -> Any:
     def score_tokens(
-        out: int, out_stride: int, out_step: int, x: int, x_stride: int, x_step: int, keys: int,
-        ahead: int, block_stride: int, table: int, first: int, following: int, last: int, rows: int,
-        num_heads: int,
+        out: int, out_stride: int, x: int, x_stride: int, keys: int, ahead: int, block_stride: int,
+        table: int, first: int, following: int, last: int, rows: int, num_heads: int,
     ) -> None:  # fmt: skip
-        """out[:rows, token] = x[:rows] · K of the tokens of a few blocks, for some heads.
+        """out[head, row, token] = x[head, row] · K of a few blocks' tokens.
 
         The blocks are table[first] and those after it before `last`, `blocks_at_once(block_size)`
-        of them. out: float32, from the column of the first token; of the next head `out_step`
-        groups on, and x `x_step`. table: int32. Block b has keys, [num_heads, head_dim, block_size]
-        with groups together, at keys + b · block_stride bytes. Meanwhile as much is asked from
-        memory at ahead + b · block_stride of the blocks from table[following] on.
+        of them. out: float32, from the column of the first token; x and it have `rows` for each of
+        `num_heads`. table: int32. Block b has keys, [num_heads, head_dim, block_size] with groups
+        together, at keys + b · block_stride bytes. Meanwhile as much is asked from memory at
+        ahead + b · block_stride of the blocks from table[following] on.
         """
         _score_tokens(
-            (out, out_stride, out_step, x, x_stride, x_step, keys, ahead, block_stride, table,
-             first, following, last, rows, num_heads),
+            (out, out_stride, x, x_stride, keys, ahead, block_stride, table, first, following,
+             last, rows, num_heads),
             paired, head_dim, block_size,
         )  # fmt: skip
 
-    return compiled(score_tokens, 15)
+    return compiled(score_tokens, 13)
 
 
 @emitted
@@ -93,38 +84,39 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
     num_blocks = blocks_at_once(size)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        out, out_stride, out_step, x, x_stride, x_step, keys, ahead = values[:8]
-        block_stride, table, first, following, last, rows, num_heads = values[8:]
+        out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
+        first, following, last, rows, num_heads = values[8:]
         pages = _Pages(builder, table, block_stride)
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
 
-        def emit_rows(count: int, columns: Columns, head: Any) -> None:
-            lanes = [lanes for _, lanes in columns] * num_blocks
-            tile = Tile(builder, paired.literal_value, count, lanes)
-            start = after(builder, pointer(builder, x), builder.mul(head, x_step), 0)
-            x_rows = row_pointers(builder, start, x_stride, count)
+        def emit_tile(count: int, first_row: Any, head: Any, columns: Columns) -> None:
+            row = builder.add(builder.mul(head, rows), first_row)
+            x_rows, out_rows = (
+                _rows(builder, address, stride, row, count)
+                for address, stride in ((x, x_stride), (out, out_stride))
+            )
+            tile = Tile(builder, paired.literal_value, count, [n for _, n in columns] * num_blocks)
             begin = builder.mul(head, index(depth * size))
             with cgutils.for_range(builder, index(depth)) as loop:
                 line = builder.add(begin, builder.mul(loop.index, index(size)))
                 tile.add(
-                    [builder.gep(row, [loop.index]) for row in x_rows],
+                    [builder.gep(each, [loop.index]) for each in x_rows],
                     [after(builder, base, line, column) for base in bases for column, _ in columns],
                 )
                 for base in asked:
                     for column, _ in columns:
                         prefetch(builder, after(builder, base, line, column))
-            start = after(builder, pointer(builder, out), builder.mul(head, out_step), 0)
             for i in range(num_blocks):
-                targets = row_pointers(builder, start, out_stride, count, i * size + columns[0][0])
+                place = index(i * size + columns[0][0])
+                targets = [builder.gep(each, [place]) for each in out_rows]
                 tile.store(targets, i * len(columns), len(columns))
 
-        # Small blocks are read whole at once, large ones a few vectors of columns at a time.
-        for columns in chunks(vectors(vector_lanes(size))):
-            most = most_rows(len(columns) * num_blocks)
-            with cgutils.for_range(builder, num_heads) as heads:
-                emit_tile = partial(emit_rows, columns=columns, head=heads.index)
-                for_each_row_count(builder, rows, most, emit_tile)
+        with cgutils.for_range(builder, num_heads) as heads:
+            # Small blocks are read whole at once, large ones a few vectors of columns at a time.
+            for columns in chunks(vectors(vector_lanes(size))):
+                emit_columns = partial(emit_tile, head=heads.index, columns=columns)
+                for_each_tile(builder, rows, most_rows(len(columns) * num_blocks), emit_columns)
 
     return routine_body(args, (paired, head_dim, block_size), emit)
 
@@ -133,22 +125,23 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
 def _weigh_routine(paired: bool, head_dim: int, block_size: int) -> Any:
     def weigh_tokens(
         out: int, out_stride: int, x: int, x_stride: int, values: int, block_stride: int,
-        table: int, origin: int, begin: int, end: int, following: int, rows: int,
+        table: int, origin: int, begin: int, end: int, following: int, rows: int, num_heads: int,
     ) -> None:  # fmt: skip
-        """out[:rows] = Σ x[:rows, token - origin] · V over tokens begin … end - 1.
+        """out[head, row] = Σ x[head, row, token - origin] · V over tokens begin … end - 1.
 
-        out: float32, [rows, head_dim]. x: 0 for a token before `begin` in its group. table: int32.
-        Block b has this head's values, [block_size, head_dim] with groups together, at
-        values + b · block_stride bytes. origin: a token, first of its block. What lies after `end`
-        is not used. Each block is asked from memory one ahead; the last asks for `following`.
+        out: float32; x and it have `rows` for each of `num_heads`. x: 0 for a token before `begin`
+        in its group. table: int32. Block b has values, [num_heads, block_size, head_dim] with
+        groups together, at values + b · block_stride bytes. origin: a token, first of its block.
+        What lies after `end` is not used. Each block is asked from memory one ahead, and with the
+        last as much at `following`.
         """
         _weigh_tokens(
             (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end,
-             following, rows),
+             following, rows, num_heads),
             paired, head_dim, block_size,
         )  # fmt: skip
 
-    return compiled(weigh_tokens, 12)
+    return compiled(weigh_tokens, 13)
 
 
 @emitted
@@ -158,7 +151,7 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
 
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
-        origin, begin, end, following, rows = arguments[7:]
+        origin, begin, end, following, rows, num_heads = arguments[7:]
         pages = _Pages(builder, table, block_stride)
         one = index(1)
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
@@ -166,49 +159,54 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
         first_block = builder.sdiv(begin, index(per_block))
         last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
         final_block = builder.sdiv(whole, index(per_block))
-        for columns in chunks(vectors(vector_lanes(width))):
 
-            def emit_rows(count: int, columns: Columns = columns) -> None:
-                tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
-                x_rows = row_pointers(builder, pointer(builder, x), x_stride, count)
+        def emit_tile(count: int, first_row: Any, head: Any, columns: Columns) -> None:
+            row = builder.add(builder.mul(head, rows), first_row)
+            x_rows, out_rows = (
+                _rows(builder, address, stride, row, count)
+                for address, stride in ((x, x_stride), (out, out_stride))
+            )
+            tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
+            head_start = builder.mul(head, index(width * per_block))
 
-                def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
-                    """Products of one group of tokens, number `group` in its block."""
-                    place = builder.add(builder.mul(block, index(per_block)), group)
-                    place = builder.sub(place, origin)
-                    offset = builder.mul(group, index(width))
-                    tile.add(
-                        [builder.gep(row, [place]) for row in x_rows],
-                        [after(builder, base, offset, column) for column, _ in columns],
-                        mask,
-                    )
-                    if ahead is not None:
-                        for column, _ in columns:
-                            prefetch(builder, after(builder, ahead, offset, column))
-
-                with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
-                    base = pages.at(values, block, last_block, 0)
-                    ahead = builder.select(
-                        builder.icmp_signed("<", builder.add(block, one), last_block),
-                        pages.at(values, block, last_block, 1),
-                        pointer(builder, following),
-                    )
-                    start = builder.mul(block, index(per_block))
-                    low = _bounded(builder, builder.sub(begin, start), per_block)
-                    high = _bounded(builder, builder.sub(whole, start), per_block)
-                    with cgutils.for_range_slice(builder, low, high, one) as (group, _):
-                        add(base, ahead, block, group, None)
-                if pack > 1:
-                    odd = builder.icmp_signed("!=", builder.mul(whole, index(pack)), end)
-                    with builder.if_then(odd):
-                        base = pages.at(values, final_block, builder.add(final_block, one), 0)
-                        group = builder.sub(whole, builder.mul(final_block, index(per_block)))
-                        add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
-                tile.store(
-                    row_pointers(builder, pointer(builder, out), out_stride, count, columns[0][0])
+            def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
+                """Products of one group of tokens, number `group` in its block."""
+                place = builder.add(builder.mul(block, index(per_block)), group)
+                place = builder.sub(place, origin)
+                line = builder.add(head_start, builder.mul(group, index(width)))
+                tile.add(
+                    [builder.gep(each, [place]) for each in x_rows],
+                    [after(builder, base, line, column) for column, _ in columns],
+                    mask,
                 )
+                if ahead is not None:
+                    for column, _ in columns:
+                        prefetch(builder, after(builder, ahead, line, column))
 
-            for_each_row_count(builder, rows, most_rows(len(columns)), emit_rows)
+            with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
+                base = pages.at(values, block, last_block, 0)
+                ahead = builder.select(
+                    builder.icmp_signed("<", builder.add(block, one), last_block),
+                    pages.at(values, block, last_block, 1),
+                    pointer(builder, following),
+                )
+                start = builder.mul(block, index(per_block))
+                low = _bounded(builder, builder.sub(begin, start), per_block)
+                high = _bounded(builder, builder.sub(whole, start), per_block)
+                with cgutils.for_range_slice(builder, low, high, one) as (group, _):
+                    add(base, ahead, block, group, None)
+            if pack > 1:
+                odd = builder.icmp_signed("!=", builder.mul(whole, index(pack)), end)
+                with builder.if_then(odd):
+                    base = pages.at(values, final_block, builder.add(final_block, one), 0)
+                    group = builder.sub(whole, builder.mul(final_block, index(per_block)))
+                    add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
+            tile.store([builder.gep(each, [index(columns[0][0])]) for each in out_rows])
+
+        with cgutils.for_range(builder, num_heads) as heads:
+            for columns in chunks(vectors(vector_lanes(width))):
+                emit_columns = partial(emit_tile, head=heads.index, columns=columns)
+                for_each_tile(builder, rows, most_rows(len(columns)), emit_columns)
 
     return routine_body(args, (paired, head_dim, block_size), emit)
 
@@ -231,6 +229,12 @@ class _Pages:
         entry = builder.select(inside, entry, final)
         block = builder.sext(builder.load(builder.gep(self._ids, [entry])), index(0).type)
         return pointer(builder, builder.add(address, builder.mul(block, self._stride)))
+
+
+def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> list[Any]:
+    """Pointers to rows from number `first` on."""
+    start = builder.gep(pointer(builder, address), [builder.mul(first, stride)])
+    return row_pointers(builder, start, stride, count)
 
 
 def _pack(paired: Any) -> int:

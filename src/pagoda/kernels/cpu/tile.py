@@ -132,20 +132,21 @@ def for_each_row_count(builder: Any, rows: Any, most: int, emit: Callable[[int],
     builder.position_at_end(done)
 
 
+def for_each_tile(builder: Any, rows: Any, most: int, emit: Callable[[int, Any], None]) -> None:
+    """Cut rows evenly into tiles of up to `most`; `emit` gets a tile's rows and its first."""
+    count = builder.udiv(builder.add(rows, index(most - 1)), index(most))
+    with cgutils.for_range(builder, count) as tiles:
+        number = tiles.index
+        first, end = (
+            builder.udiv(builder.mul(rows, each), count)
+            for each in (number, builder.add(number, index(1)))
+        )
+        for_each_row_count(builder, builder.sub(end, first), most, lambda n: emit(n, first))
+
+
 def blocks_at_once(block_size: int) -> int:
     """Blocks whose tokens are scored together."""
     return max(1, MOST_VECTORS // len(vector_lanes(block_size)))
-
-
-def rows_scored(block_size: int) -> int:
-    """Most rows that are scored at once."""
-    num_vectors = len(vector_lanes(block_size)) * blocks_at_once(block_size)
-    return most_rows(min(MOST_VECTORS, num_vectors))
-
-
-def rows_weighed(head_dim: int) -> int:
-    """Most rows that are weighed at once."""
-    return most_rows(min(MOST_VECTORS, len(vector_lanes(head_dim))))
 
 
 def vectors(lanes: list[int]) -> Columns:
