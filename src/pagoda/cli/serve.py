@@ -58,6 +58,9 @@ def serve(
         from pagoda.server.app import create_app
         from pagoda.server.run import run
 
-        warm_up(temperature=1.0)  # clients should not wait for one another's first draw
+        # Clients should not wait for one another's first draw or first chat.
+        warm_up(temperature=1.0)
+        if not engine.engine.tokenizer.has_chat_template:
+            logger.warning("the model has no chat template: chats will be refused")
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
         run(create_app(engine), listener)
