@@ -42,7 +42,7 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     eps, counters = np.array([1e-5], np.float32), phases(1)
     places = [norm.ctypes.data if with_norm else 0 for norm in norms]
     rotate_and_write(
-        counters.ctypes.data, rotate_routine(dtype == "bfloat16").address, qkv.ctypes.data, rows,
+        counters.ctypes.data, 2, rotate_routine(dtype == "bfloat16").address, qkv.ctypes.data, rows,
         blocks.ctypes.data, blocks.itemsize, slots.ctypes.data, positions.ctypes.data,
         HeadShape(kv_heads, heads // kv_heads, head_dim, block_size), cosines.ctypes.data,
         sines.ctypes.data, rotary_dim // 2, *places, eps.ctypes.data,

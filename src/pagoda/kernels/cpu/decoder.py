@@ -184,9 +184,9 @@ def _run_layer(
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
     rotate_and_write(
-        phase + 2 * PHASE_BYTES, routines.rotate, step.qkv, rows, layer.blocks, widths.cache_size,
-        step.slot_mapping, plan.positions, shape, layer.cosines, layer.sines, layer.half,
-        layer.q_norm, layer.k_norm, step.eps,
+        phase + 2 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
+        widths.cache_size, step.slot_mapping, plan.positions, shape, layer.cosines, layer.sines,
+        layer.half, layer.q_norm, layer.k_norm, step.eps,
     )  # fmt: skip
     attention = Layer(
         step.attended, widths.attended * size, step.qkv, widths.qkv * 4, layer.blocks,

@@ -16,7 +16,8 @@ from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.vector import F32, LANES, floats, index, load_vector, store_vector
 
-_ITEM_ROWS = 4
+_MOST_ROWS = 16
+"""Of an item: tokens in a row have cache lines of K in common, which two cores fight over."""
 
 
 @njit(error_model="numpy")
@@ -95,23 +96,25 @@ def rotate_routine(paired: bool) -> Any:
 
 @njit(error_model="numpy")
 def rotate_and_write(
-    phase: int, routine: int, qkv: int, rows: int, blocks: int, item_size: int, slot_mapping: int,
-    positions: int, shape: HeadShape, cosines: int, sines: int, half: int,
+    phase: int, num_threads: int, routine: int, qkv: int, rows: int, blocks: int, item_size: int,
+    slot_mapping: int, positions: int, shape: HeadShape, cosines: int, sines: int, half: int,
     q_norm: int, k_norm: int, eps: int,
 ) -> None:  # fmt: skip
     """A thread's share of what follows the projection; see `rotate_routine`.
 
-    phase: one that nobody has begun, the same for all threads. qkv: all rows. blocks: the layer's;
-    item_size: bytes of their numbers. The slots of this step are written. slot_mapping: [rows]
-    int64, all distinct; positions: [rows] int32. cosines, sines: [positions, half] float32.
+    phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
+    qkv: all rows. blocks: the layer's; item_size: bytes of their numbers. The slots of this step
+    are written. slot_mapping: [rows] int64, all distinct; positions: [rows] int32. cosines, sines:
+    [positions, half] float32.
     """
     numbers = 2 * shape.num_kv_heads * shape.head_dim * shape.block_size
     row_bytes = (shape.group_size + 2) * shape.num_kv_heads * shape.head_dim * 4
-    total = (rows + _ITEM_ROWS - 1) // _ITEM_ROWS
+    size = min(_MOST_ROWS, (rows + num_threads - 1) // num_threads)
+    total = (rows + size - 1) // size
     mine = 0
     item = claim(phase)
     while item < total:
-        for r in range(item * _ITEM_ROWS, min((item + 1) * _ITEM_ROWS, rows)):
+        for r in range(item * size, min((item + 1) * size, rows)):
             slot = integer_at(slot_mapping, r, 64)
             angles = integer_at(positions, r, 32) * half * 4
             call(
