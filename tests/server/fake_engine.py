@@ -27,6 +27,8 @@ class FakeEngine:
     def __init__(self) -> None:
         self.model_name = MODEL
         self.max_model_len = MAX_MODEL_LEN
+        self.max_num_seqs = 2
+        self.num_resets = 0
         self.is_alive = True
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None
@@ -49,6 +51,20 @@ class FakeEngine:
         token_ids = [ord(character) for character in text]
         self._check("messages", token_ids)
         return token_ids
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1] * add_special_tokens + [ord(character) for character in text]
+
+    async def detokenize(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        if any(token_id > 0x10FFFF for token_id in token_ids):
+            raise InvalidRequestError(field, max(token_ids), "must be a character")
+        return "".join(chr(token_id) for token_id in token_ids)
+
+    def token_text(self, token_id: int) -> str:
+        return chr(token_id)
+
+    async def reset_prefix_cache(self) -> None:
+        self.num_resets += 1
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -81,7 +97,13 @@ class FakeEngine:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)
         self.asked.append(
-            {"prompt": prompt, "sampling": sampling, "priority": priority, "salt": cache_salt}
+            {
+                "prompt": prompt,
+                "sampling": sampling,
+                "priority": priority,
+                "salt": cache_salt,
+                "tenant": tenant,
+            }
         )
         key = (cache_salt, tuple(token_ids))
         num_cached = len(token_ids) - 1 if self._seen[key] else 0

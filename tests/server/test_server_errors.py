@@ -45,7 +45,6 @@ BAD_COMPLETIONS = {
         {"prompt": "x", "stream_options": {"include_usage": True}},
         "stream_options",
     ),
-    "echo": ({"prompt": "x", "echo": True}, "echo"),
     "suffix": ({"prompt": "x", "suffix": "y"}, "suffix"),
     "best of": ({"prompt": "x", "best_of": 3}, "best_of"),
 }

@@ -50,6 +50,11 @@ class AsyncEngine:
         return self.engine.max_model_len
 
     @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at once."""
+        return self.engine.scheduler.max_num_seqs
+
+    @property
     def is_alive(self) -> bool:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive() and not self._closed
@@ -74,6 +79,29 @@ class AsyncEngine:
         Raises `InvalidRequestError` naming `messages`.
         """
         return await asyncio.to_thread(self.engine.intake.chat, messages)
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""
+        return await asyncio.to_thread(self.engine.intake.encode, text, add_special_tokens)
+
+    async def detokenize(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        """The text of token ids. Raises `InvalidRequestError` naming `field`."""
+        return await asyncio.to_thread(self.engine.intake.decode, token_ids, field)
+
+    def token_text(self, token_id: int) -> str:
+        """What one token of the vocabulary stands for, alone."""
+        return self.engine.token_text(token_id)
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget everything that could be shared; running requests keep what they hold."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def reset() -> None:
+            self.engine.scheduler.cache.forget()
+            _call(loop, done.set)
+
+        self._submit(reset)
+        await done.wait()
 
     async def generate(
         self,

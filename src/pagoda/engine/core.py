@@ -96,6 +96,10 @@ class Engine:
         tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
         return self._collect(self.scheduler.update(plan, tokens), sampled)
 
+    def token_text(self, token_id: int) -> str:
+        """What one token of the vocabulary stands for, alone."""
+        return self._vocabulary.token_text(token_id)
+
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
         scheduler, cache = self.scheduler.stats(), self.scheduler.cache.stats()

@@ -60,6 +60,19 @@ class Intake:
         """The caller's seed, or the engine's next one: calls in the same order give the same."""
         return self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed
 
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""
+        self._check_text("prompt", len(text))
+        return self._tokenizer.encode(text, add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        """The text of token ids, special tokens included.
+
+        Raises `InvalidRequestError` naming `field`.
+        """
+        self._check_ids(field, token_ids)
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Token ids of a conversation, up to where the model is to answer.
 
@@ -74,8 +87,7 @@ class Intake:
 
     def _token_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         if isinstance(prompt, str):
-            self._check_text("prompt", len(prompt))
-            given: Sequence[int] = self._tokenizer.encode(prompt)
+            given: Sequence[int] = self.encode(prompt)
         else:
             given = prompt
         try:

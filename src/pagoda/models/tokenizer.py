@@ -52,12 +52,12 @@ class Tokenizer:
         """Number of tokens, the added ones included; the model's own may be larger by padding."""
         return self.backend.get_vocab_size()
 
-    def encode(self, text: str) -> list[int]:
-        """The token ids of a text, with the special tokens the model wants around it.
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text, with the special tokens the model wants around it, or without.
 
         Raises `InvalidRequestError` for text that is no valid Unicode.
         """
-        return self._encode(text, "prompt", add_special_tokens=True)
+        return self._encode(text, "prompt", add_special_tokens=add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; a character that is not complete becomes U+FFFD."""

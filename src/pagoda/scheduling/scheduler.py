@@ -121,6 +121,11 @@ class Scheduler:
             del self._requests[sequence.request.request_id]
 
     @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at once."""
+        return self._seats
+
+    @property
     def has_unfinished(self) -> bool:
         return bool(self._sequences)
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import Answer, respond
-from pagoda.server.generation import PromptOutput, usage_of
+from pagoda.server.errors import REFUSALS
+from pagoda.server.generation import PromptOutput
 from pagoda.server.logprobs import chat_logprobs, prompt_logprobs
+from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest
 from pagoda.server.responses import (
     ChatChoice,
@@ -19,7 +21,6 @@ from pagoda.server.responses import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
-    ErrorResponse,
     Usage,
 )
 from pagoda.server.streaming import ChoiceCursor
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
 
-def chat_routes(engine: AsyncEngine) -> APIRouter:
+def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter()
 
     @router.post(
         "/v1/chat/completions",
         response_model=ChatCompletionResponse,
-        responses={400: {"model": ErrorResponse}, 404: {"model": ErrorResponse}},
+        responses=REFUSALS,
     )
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_name)
         prompts = [await engine.chat_prompt(body.template_messages())]
-        return await respond(ChatAnswer, engine, request, body, prompts)
+        return await respond(ChatAnswer, engine, options, request, body, prompts)
 
     return router
 
@@ -67,7 +68,7 @@ class ChatAnswer(Answer):
         return ChatCompletionResponse(
             **self._stamp,
             choices=choices,
-            usage=usage_of([output]),
+            usage=self.usage_of([output]),
             prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
         )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import Request
 
 from pagoda.request import SamplingParams
+from pagoda.server.errors import RejectedError
 from pagoda.server.responses import PromptTokensDetails, Usage
 
 if TYPE_CHECKING:
@@ -39,6 +40,16 @@ class PromptOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """The prompts are told as well."""
+
+    texts: Sequence[str]
+    """Of each prompt."""
+    alone: bool
+    """Nothing is told after them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """What one HTTP request asks of the engine."""
 
@@ -47,7 +58,11 @@ class Generation:
     prompts: Sequence[str | list[int]]
     sampling: SamplingParams
     priority: int = 0
+    tenant: str = ""
     cache_salt: str = ""
+    timeout_s: float | None = None
+    """From the first look at the outputs to the last of them."""
+    echo: Echo | None = None
 
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
@@ -57,13 +72,18 @@ class Generation:
         """Outputs of all prompts as they come, or only the last of each where nobody `streams`.
         Closing it aborts what still runs.
 
-        Raises what `AsyncEngine.generate` raises, for any of the prompts.
+        Raises what `AsyncEngine.generate` raises, for any of the prompts, and `RejectedError` (504)
+        when the time is over.
         """
         events: asyncio.Queue[_Event] = asyncio.Queue(maxsize=1)
         pumps = [
             asyncio.create_task(self._pump(index, prompt, events, streams))
             for index, prompt in enumerate(self.prompts)
         ]
+        loop = asyncio.get_running_loop()
+        expiry = None
+        if self.timeout_s is not None:
+            expiry = loop.call_later(self.timeout_s, lambda: pumps.append(self._expire(events)))
         try:
             remaining = len(pumps)
             while remaining:
@@ -75,7 +95,14 @@ class Generation:
                 else:
                     yield event.output
         finally:
+            if expiry is not None:
+                expiry.cancel()
             await _cancel(pumps)
+
+    def _expire(self, events: asyncio.Queue[_Event]) -> asyncio.Task[None]:
+        limit = f"the request took more than {self.timeout_s:g} seconds"
+        late = RejectedError(504, "request_timeout", limit)
+        return asyncio.create_task(events.put(_Event(error=late)))
 
     async def _pump(
         self, index: int, prompt: str | list[int], events: asyncio.Queue[_Event], streams: bool
@@ -85,6 +112,7 @@ class Generation:
             self.sampling,
             request_id=f"{self.request_id}-{index}",
             priority=self.priority,
+            tenant=self.tenant,
             cache_salt=self.cache_salt,
             streams=streams,
         )
@@ -114,10 +142,12 @@ class _Event:
     error: Exception | None = None
 
 
-def usage_of(outputs: Sequence[RequestOutput]) -> Usage:
-    """Tokens in and out of one output per prompt."""
+def usage_of(outputs: Sequence[RequestOutput], *, prompts_alone: bool = False) -> Usage:
+    """Tokens in and out of one output per prompt; none out where only prompts are told."""
     prompt_tokens = sum(output.num_prompt_tokens for output in outputs)
-    completion_tokens = sum(len(c.token_ids) for output in outputs for c in output.outputs)
+    completion_tokens = 0
+    if not prompts_alone:
+        completion_tokens = sum(len(c.token_ids) for output in outputs for c in output.outputs)
     return Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,

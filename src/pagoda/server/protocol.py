@@ -15,6 +15,8 @@ from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
 from pagoda.server.errors import UnknownModelError
 
+MAX_PROMPTS = 128
+"""In one request."""
 _PRIORITY_LIMIT = 2**63 - 1
 
 
@@ -41,7 +43,6 @@ _REFUSED_FIELDS: dict[str, tuple[object, ...]] = {
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "documents": ([],),
-    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "guided_choice": (),
@@ -83,10 +84,24 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class GenerationRequest(_Body):
-    """The fields that completions and chat completions share."""
+class _ModelBody(_Body):
+    """A body that may name the model."""
 
     model: Text | None = None
+
+    def check(self, served_model: str) -> None:
+        """Raises `InvalidRequestError` for what types alone cannot tell.
+
+        That is an `UnknownModelError` where another model than the served one is asked for.
+        """
+        self.refuse_uncovered()
+        if self.model not in (None, served_model):
+            raise UnknownModelError(str(self.model), served_model)
+
+
+class GenerationRequest(_ModelBody):
+    """The fields that completions and chat completions share."""
+
     n: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -116,16 +131,10 @@ class GenerationRequest(_Body):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def check(self, served_model: str) -> None:
-        """Raises `InvalidRequestError` for what types alone cannot tell.
-
-        That is an `UnknownModelError` where another model than the served one is asked for.
-        """
-        self.refuse_uncovered()
+        super().check(served_model)
         if self.stream_options is not None and not self.stream:
             given = self.stream_options.model_dump()
             raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
-        if self.model not in (None, served_model):
-            raise UnknownModelError(str(self.model), served_model)
 
     def sampling_with(self, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.
@@ -165,6 +174,14 @@ class CompletionRequest(GenerationRequest):
 
     prompt: Text | list[Text] | list[int] | list[list[int]]
     logprobs: int | None = None
+    echo: bool | None = None
+    """The answer begins with the prompt, and so do its log-probabilities."""
+
+    def check(self, served_model: str) -> None:
+        super().check(served_model)
+        count = f"{len(self.prompts())} prompts"
+        if len(self.prompts()) > MAX_PROMPTS:
+            raise InvalidRequestError("prompt", count, f"at most {MAX_PROMPTS}")
 
     def prompts(self) -> list[str | list[int]]:
         """Each prompt by itself, as text or as token ids.
@@ -179,9 +196,42 @@ class CompletionRequest(GenerationRequest):
             return [[item for item in self.prompt if isinstance(item, int)]]
         return [item for item in self.prompt if not isinstance(item, int)]
 
+    @property
+    def wants_prompt_alone(self) -> bool:
+        """An echo that nothing follows, as is asked for to score a text."""
+        return bool(self.echo) and self.max_tokens == 0
+
     def sampling(self) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
-        return self.sampling_with(logprobs=self.logprobs)
+        chosen: dict[str, Any] = {"logprobs": self.logprobs}
+        if self.echo and self.logprobs is not None:
+            chosen["prompt_logprobs"] = self.logprobs
+        if self.wants_prompt_alone:
+            chosen["max_tokens"] = 1  # computed, but not told
+        return self.sampling_with(**chosen)
+
+
+class TokenizeRequest(_ModelBody):
+    """The body of `/tokenize`: a prompt, or the messages of a chat."""
+
+    prompt: Text | None = None
+    messages: list[Message] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+    def check(self, served_model: str) -> None:
+        super().check(served_model)
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("prompt", self.prompt, "or messages: exactly one of the two")
+
+    def template_messages(self) -> list[dict[str, str]]:
+        return [message.for_template() for message in self.messages or []]
+
+
+class DetokenizeRequest(_ModelBody):
+    """The body of `/detokenize`."""
+
+    tokens: list[int]
 
 
 class TextPart(_Body):

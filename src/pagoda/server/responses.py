@@ -45,8 +45,9 @@ class CompletionLogprobs(BaseModel):
     """Parallel lists, one entry per output token."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    """None for the first token of an echoed prompt, which nothing went before."""
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -144,6 +145,17 @@ class ModelCard(BaseModel):
 class ModelList(BaseModel):
     object: str = "list"
     data: list[ModelCard]
+
+
+class TokenizeResponse(BaseModel):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeResponse(BaseModel):
+    prompt: str
 
 
 class ErrorDetail(BaseModel):
