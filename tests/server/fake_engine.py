@@ -27,6 +27,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.model_name = MODEL
         self.max_model_len = MAX_MODEL_LEN
+        self.has_chat_template = True
         self.is_alive = True
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None
