@@ -29,6 +29,7 @@ class FakeEngine:
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
         self.num_resets = 0
+        self.has_chat_template = True
         self.is_alive = True
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None

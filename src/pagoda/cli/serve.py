@@ -96,7 +96,7 @@ def serve(
 
         # Clients should not wait for one another's first draw or first chat.
         warm_up(temperature=1.0)
-        if not engine.engine.tokenizer.has_chat_template:
+        if not engine.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
         start_listening(listener)
         logger.info("serving %s on %s", engine.model_name, url_of(listener))

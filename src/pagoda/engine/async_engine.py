@@ -55,6 +55,11 @@ class AsyncEngine:
         return self.engine.scheduler.max_num_seqs
 
     @property
+    def has_chat_template(self) -> bool:
+        """Chats can be answered. Asking for it prepares the first of them."""
+        return self.engine.tokenizer.has_chat_template
+
+    @property
     def is_alive(self) -> bool:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive() and not self._closed
