@@ -1,8 +1,8 @@
 """Products that sum in one order, whatever the number of rows, beside PyTorch's, which need not.
 
-What batch invariance costs: the same products of bfloat16, as many weights as a model has layers so
-that no cache holds them all, by this project's kernel and by `torch.mm`, in turn. Prints a table,
-then one JSON line.
+What batch invariance costs: the same products of bfloat16, with so many weights that no cache holds
+them all, by this project's kernel and by `torch.mm`, in turn. The one writes float32, the other
+bfloat16. Prints a table, then one JSON line.
 
     python benchmarks/products.py [--rows 1 4 16 64 512]
 """
@@ -81,7 +81,8 @@ class Products:
         pairs = [
             (best_seconds(multiply_own, 2), best_seconds(multiply_other, 2)) for _ in range(_ROUNDS)
         ]
-        return min(own for own, _ in pairs), min(other for _, other in pairs)
+        own_s, other_s = (min(times) for times in zip(*pairs, strict=True))
+        return own_s, other_s
 
 
 def main() -> None:

@@ -72,3 +72,12 @@ def test_a_planted_breach_is_caught(room: str, tmp_path: Path) -> None:
         module.write("\n\nimport torch\n")
     assert "torch" in loaded_by(f"import pagoda.{room}", tmp_path)
     assert "torch" not in loaded_by(f"import pagoda.{room}", SOURCE)
+
+
+def test_a_prompt_for_the_default_model_does_without_transformers() -> None:
+    statement = (
+        "from pagoda.models.locate import locate\n"
+        "from pagoda.models.tokenizer import Tokenizer\n"
+        "assert Tokenizer(locate(None)).encode('Hello')"
+    )
+    assert "transformers" not in loaded_by(statement, SOURCE)

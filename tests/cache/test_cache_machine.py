@@ -66,18 +66,30 @@ class CacheMachine(RuleBasedStateMachine):
         if start == stop:
             return
         held, free = list(life.table.block_ids), self.cache.num_free_blocks
+        grown = max(-(-stop // self.cache.block_size) - len(held), 0)
+        copied = self.unwritable(held, start, stop)
         copies = self.cache.reserve(life.table, start, stop)
         if copies is None:
+            assert grown + len(copied) > free
             assert (list(life.table.block_ids), self.cache.num_free_blocks) == (held, free)
-            assert -(-stop // self.cache.block_size) - start // self.cache.block_size > free
             return
-        grown = len(life.table.block_ids) - len(held)
-        assert free - self.cache.num_free_blocks <= grown + len(copies)
+        assert [copy.source for copy in copies] == copied
+        assert len(life.table.block_ids) == len(held) + grown
         self.storage.copy(copies)
         self.refuse_shared_writes(life, start, stop)
         self.storage.write(life.table.block_ids, life.tokens, start, stop, life.salt)
         life.num_computed = stop
         self.cache.commit(life.table, life.tokens, stop)
+
+    def unwritable(self, held: list[int], start: int, stop: int) -> list[int]:
+        """Blocks among those that would be written to which others hold or can find."""
+        size = self.cache.block_size
+        return [
+            block_id
+            for block_id in held[start // size : -(-stop // size)]
+            if sum(block_id in other.table.block_ids for other in self.lives) > 1
+            or block_id in self.cache._index
+        ]
 
     def refuse_shared_writes(self, life: Life, start: int, stop: int) -> None:
         size = self.cache.block_size

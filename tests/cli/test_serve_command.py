@@ -52,3 +52,14 @@ def test_the_application_serves_the_engine(
 def test_a_model_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "one", "--model", "other", "--port", "0"]) == 2
     assert capsys.readouterr().err == "pagoda: error: model='other': one is named as well\n"
+
+
+def test_a_model_without_a_chat_template_is_told(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pagoda.server.run.run", lambda *_: None)
+    assert run(["serve", "--port", "0"]) == 0
+    assert "chats will be refused" not in capsys.readouterr().err
+    engine.has_chat_template = False
+    assert run(["serve", "--port", "0"]) == 0
+    assert "the model has no chat template: chats will be refused" in capsys.readouterr().err

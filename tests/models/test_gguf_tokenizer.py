@@ -103,6 +103,19 @@ def test_tokens_a_user_defined_stand_alone_and_are_not_skipped():
     assert backend.decode(encoded.ids) == "a<|im_start|>b"
 
 
+@pytest.mark.parametrize("kinds", [None, [NORMAL] * 288])
+def test_tokens_with_a_part_stand_alone_whatever_their_type(kinds):
+    keys = byte_level(bos_token_id=256, eos_token_id=257)
+    del keys["tokenizer.ggml.token_type"]
+    if kinds:
+        keys["tokenizer.ggml.token_type"] = kinds
+    backend = gguf_tokenizer(keys).backend
+    names = [keys["tokenizer.ggml.tokens"][token_id] for token_id in (256, 257)]
+    encoded = backend.encode(f"a{names[1]}b{names[0]}", add_special_tokens=False)
+    assert encoded.tokens == ["a", names[1], "b", names[0]]
+    assert backend.decode(encoded.ids) == "ab"
+
+
 @pytest.mark.parametrize(
     ("pre", "changes", "expected"),
     [

@@ -8,7 +8,7 @@ tenth of the time of a generic conversion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,15 +106,16 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
         )
     tokens = _strings(own, "tokens")
     backend, add_bos = _BUILDERS[kind](own, tokens)
-    _add_whole_tokens(backend, tokens, own.get("token_type", []))
+    special_tokens = {
+        name: tokens[token_id]
+        for name, key in _SPECIAL_TOKENS.items()
+        if (token_id := _token_id(own, key, tokens)) is not None
+    }
+    _add_whole_tokens(backend, tokens, own.get("token_type", []), special_tokens.values())
     _add_ends(backend, own, tokens, add_bos)
     return GGUFTokenizer(
         backend=backend,
-        special_tokens={
-            name: tokens[token_id]
-            for name, key in _SPECIAL_TOKENS.items()
-            if (token_id := _token_id(own, key, tokens)) is not None
-        },
+        special_tokens=special_tokens,
         eos_token_ids=frozenset(
             token_id for key in _EOS_KEYS if (token_id := _token_id(own, key, tokens)) is not None
         ),
@@ -200,9 +201,11 @@ def _bpe(tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: An
         ) from error
 
 
-def _add_whole_tokens(backend: Tokenizer, tokens: Sequence[str], kinds: Sequence[int]) -> None:
-    """Tokens that are matched before text is split: control tokens, which decoding may skip, and
-    those a user defined."""
+def _add_whole_tokens(
+    backend: Tokenizer, tokens: Sequence[str], kinds: Sequence[int], special: Collection[str]
+) -> None:
+    """Tokens that are matched before text is split: control tokens and those that the file gives a
+    part to, which decoding may skip, and those a user defined."""
     if type(kinds) is not list:
         raise ModelError("tokenizer.ggml.token_type", kinds, "must be a list of numbers")
     for wanted, add in (
@@ -216,6 +219,7 @@ def _add_whole_tokens(backend: Tokenizer, tokens: Sequence[str], kinds: Sequence
                 if kind == wanted
             ]
         )
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
 
 
 def _add_ends(

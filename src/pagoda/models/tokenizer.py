@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers.models import BPE
 
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.config import CONFIG_FILE, read_json
-from pagoda.models.gguf_tokenizer import GGUFTokenizer, gguf_tokenizer
+from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.locate import ModelFiles
 
 GENERATION_CONFIG_FILE = "generation_config.json"
@@ -107,15 +108,17 @@ class Tokenizer:
 
 def _read_gguf(files: ModelFiles) -> _Loaded:
     found = gguf_tokenizer(files.gguf.metadata)
-    return _Loaded(found.backend, found.eos_token_ids, partial(_gguf_template, found))
+    template = partial(_gguf_template, found.special_tokens, found.chat_template)
+    return _Loaded(found.backend, found.eos_token_ids, template)
 
 
-def _gguf_template(found: GGUFTokenizer) -> Any:
+def _gguf_template(special_tokens: dict[str, str], chat_template: str | None) -> Any:
+    """It renders chats and tokenises nothing, so it has no vocabulary."""
     import transformers
 
     wrap: Any = transformers.PreTrainedTokenizerFast
-    template = wrap(tokenizer_object=found.backend, **found.special_tokens)
-    template.chat_template = found.chat_template
+    template = wrap(tokenizer_object=tokenizers.Tokenizer(BPE()), **special_tokens)
+    template.chat_template = chat_template
     return template
 
 

@@ -179,29 +179,36 @@ def _weigh(
 ) -> None:  # fmt: skip
     """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others.
 
-    following: the block that is read next.
+    following: what is asked from memory meanwhile, at last.
     """
     origin, begin, end = span
     first_head, end_head = heads
     head_bytes = shape.head_dim * shape.block_size * layer.item_size
-    offset = first_head * head_bytes
+    values = layer.blocks + (shape.num_kv_heads + first_head) * head_bytes
     call(
         routines.weigh,
         (scratch.added, shape.head_dim, scratch.weights, scratch.width * layer.item_size // 4,
-         layer.blocks + shape.num_kv_heads * head_bytes + offset,
-         2 * shape.num_kv_heads * head_bytes, table, origin, begin, end, following + offset, rows,
+         values, 2 * shape.num_kv_heads * head_bytes, table, origin, begin, end, following, rows,
          end_head - first_head),
     )  # fmt: skip
 
 
 @njit(error_model="numpy")
-def _first_block(item: int, split: int, layer: Layer, plan: PlanAddresses, shape: HeadShape) -> int:
-    """Address of the first block that an item reads of a split."""
+def _next_keys(
+    item: int, next_item: int, split: int, layer: Layer, plan: PlanAddresses, shape: HeadShape
+) -> int:
+    """Address of the K that is likely read after a split of an item; it is only asked for."""
     work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
-    entry = max(split, work.first_split) * (split_tokens(shape.block_size) // shape.block_size)
+    split += 1
+    if split == work.end_split:
+        if next_item >= plan.num_items:
+            return layer.queries
+        work = WorkItem(*integers_at(plan.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+        split = work.first_split
+    entry = split * (split_tokens(shape.block_size) // shape.block_size)
     block = integer_at(plan.block_tables + work.sequence * plan.table_bytes, entry, 32)
-    block_size = 2 * shape.num_kv_heads * shape.head_dim * shape.block_size
-    return layer.blocks + block * block_size * layer.item_size
+    heads = block * 2 * shape.num_kv_heads + work.first_head
+    return layer.blocks + heads * shape.head_dim * shape.block_size * layer.item_size
 
 
 @njit(error_model="numpy")
@@ -245,11 +252,7 @@ def _attend_item(
                  count, work.end_head - work.first_head, group_size, origin, begin, end,
                  layer.window, layer.scale, scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
-            following = layer.blocks
-            if split + 1 < work.end_split:
-                following = _first_block(item, split + 1, layer, plan, shape)
-            elif next_item < plan.num_items:
-                following = _first_block(next_item, 0, layer, plan, shape)
+            following = _next_keys(item, next_item, split, layer, plan, shape)
             _weigh(scratch, head_rows, layer, table, span, heads, shape, routines, following)
         else:  # a part that lies before the window
             call(

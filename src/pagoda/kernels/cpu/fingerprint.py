@@ -2,7 +2,8 @@
 
 Numba keeps compiled functions on disk under their names. It compiles again when a function's own
 file has changed, but does not see the files that the function is built from; and what an older
-version kept it cannot even read when a type has moved.
+version kept it cannot even read when a type has moved. What older versions kept stays on disk, a
+few megabytes in `__pycache__` or NUMBA_CACHE_DIR, until somebody removes it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
 def sum_routine(adds: bool) -> Any:
     """What `multiply` calls to keep the results as they are, or to add them to what is there."""
 
-    def keep(
+    def put_sums(
         out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
     ) -> None:
         """out = sums + bias, or out += sums + bias; float32, from row to row `row_bytes`."""
@@ -154,7 +154,7 @@ def sum_routine(adds: bool) -> Any:
                     value += number_at(target, c, False)
                 put_number(target, c, value, False)
 
-    return compiled(keep, 7)
+    return compiled(put_sums, 7)
 
 
 @cache
@@ -185,8 +185,8 @@ def multiply(
     """A thread's share of the product of all rows of x with a weight in panels.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-    use: `sum_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's
-    own. out: what `use` writes, `row_bytes` from row to row and `item_size` from column to column.
+    use: `sum_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's own. out: what
+    `use` writes, `row_bytes` from row to row and `item_size` from column to column.
     x: [rows, depth groups] of the weight's dtype. first: the weight, [width, depth groups];
     second: 0, or another of that shape, whose columns are wanted together with the first's, which
     `gate_routine` alone does. bias, second_bias: [width] float32; without a second it is not read.

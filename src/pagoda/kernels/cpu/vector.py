@@ -199,6 +199,6 @@ def after(builder: Any, base: Any, offset: Any, constant: int) -> Any:
     return builder.gep(base, [builder.add(offset, index(constant))])
 
 
-def row_pointers(builder: Any, start: Any, stride: Any, count: int, column: int = 0) -> list[Any]:
-    """Pointers to a column of the first `count` rows, from one to the first column."""
-    return [after(builder, start, builder.mul(stride, index(r)), column) for r in range(count)]
+def row_pointers(builder: Any, start: Any, stride: Any, count: int) -> list[Any]:
+    """Pointers to the first `count` rows."""
+    return [builder.gep(start, [builder.mul(stride, index(r))]) for r in range(count)]
