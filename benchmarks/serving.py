@@ -186,9 +186,8 @@ async def probe(server: Server, count: int, prober: str, start: int) -> float:
         status, times, _ = await server.ask({**body, "prompt": own}, key=prober)
         assert status == 200
         seconds[is_hit].append(times[0] - started)
-    print(
-        f"  medians: hit {median(seconds[True]) * 1e3:.1f} ms, miss {median(seconds[False]) * 1e3:.1f} ms"
-    )
+    hit, miss = median(seconds[True]) * 1e3, median(seconds[False]) * 1e3
+    print(f"  medians: hit {hit:.1f} ms, miss {miss:.1f} ms")
     return area_under_curve(seconds[True], seconds[False])
 
 

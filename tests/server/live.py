@@ -14,6 +14,7 @@ from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, start_listening, url_of
 from pagoda.server.options import ServerOptions
+from pagoda.server.run import config_of
 
 
 @contextmanager
@@ -23,8 +24,8 @@ def live_server(
     """The address of a server over `engine`, as long as the block runs."""
     with bind("127.0.0.1", 0) as listener:
         start_listening(listener)
-        config = uvicorn.Config(create_app(engine, options, keys), log_config=None)
-        server = uvicorn.Server(config)
+        app = create_app(engine, options, keys)
+        server = uvicorn.Server(config_of(app, options or ServerOptions()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -27,18 +27,24 @@ def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
     Then running requests may finish, within `options.shutdown_timeout`, while new ones are told
     503. A second signal ends everything at once.
     """
-    config = uvicorn.Config(
+    config = config_of(app, options)
+    _Server(config, app.state.admission, options.shutdown_timeout).run(sockets=[listener])
+
+
+def config_of(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
+    """How Uvicorn is to serve `app`."""
+    return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         lifespan="on",
         http=patient_for(options.client_timeout),
+        ws="none",
         h11_max_incomplete_event_size=options.max_header_bytes,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_LAST_WORDS_S,
         server_header=False,
     )
-    _Server(config, app.state.admission, options.shutdown_timeout).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
