@@ -38,6 +38,13 @@ async def test_models(client: httpx.AsyncClient) -> None:
     }
 
 
+async def test_one_model(client: httpx.AsyncClient) -> None:
+    assert (await client.get(f"/v1/models/{MODEL}")).json()["id"] == MODEL
+    missing = await client.get("/v1/models/some/other")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "model_not_found"
+
+
 async def test_metrics_carry_vllms_names(client: httpx.AsyncClient) -> None:
     await client.post("/v1/completions", json={"prompt": "x", "max_tokens": 5})
     response = await client.get("/metrics")

@@ -34,6 +34,8 @@ BAD_COMPLETIONS = {
     "n as a fraction": ({"prompt": "x", "n": 1.5}, "n"),
     "n as a truth value": ({"prompt": "x", "n": True}, "n"),
     "a million logprobs": ({"prompt": "x", "logprobs": 10**6}, "logprobs"),
+    "too many prompts": ({"prompt": ["x"] * 129}, "prompt"),
+    "too many choices": ({"prompt": ["x"] * 100, "n": 11}, "n"),
     "no tokens": ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
     "min over max": ({"prompt": "x", "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
     "empty stop": ({"prompt": "x", "stop": [""]}, "stop"),

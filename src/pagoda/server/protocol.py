@@ -16,7 +16,8 @@ from pagoda.request import SamplingParams
 from pagoda.server.errors import UnknownModelError
 
 MAX_PROMPTS = 128
-"""In one request."""
+MAX_CHOICES = 1024
+"""In one request, of all prompts together."""
 _PRIORITY_LIMIT = 2**63 - 1
 
 
@@ -179,9 +180,12 @@ class CompletionRequest(GenerationRequest):
 
     def check(self, served_model: str) -> None:
         super().check(served_model)
-        count = f"{len(self.prompts())} prompts"
-        if len(self.prompts()) > MAX_PROMPTS:
-            raise InvalidRequestError("prompt", count, f"at most {MAX_PROMPTS}")
+        count = len(self.prompts())
+        if count > MAX_PROMPTS:
+            raise InvalidRequestError("prompt", f"{count} prompts", f"at most {MAX_PROMPTS}")
+        if count * (self.n or 1) > MAX_CHOICES:
+            limit = f"at most {MAX_CHOICES} choices for all {count} prompts together"
+            raise InvalidRequestError("n", self.n, limit)
 
     def prompts(self) -> list[str | list[int]]:
         """Each prompt by itself, as text or as token ids.

@@ -11,7 +11,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from pagoda import __version__
 from pagoda.server.admission import Admission
-from pagoda.server.errors import error_response, shutting_down, stopped
+from pagoda.server.errors import (
+    REFUSALS,
+    UnknownModelError,
+    error_response,
+    shutting_down,
+    stopped,
+)
 from pagoda.server.metrics import registry_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.responses import ErrorResponse, ModelCard, ModelList
@@ -23,7 +29,9 @@ if TYPE_CHECKING:
 def state_routes(engine: AsyncEngine, admission: Admission) -> APIRouter:
     """Routes for whoever watches the server."""
     router = APIRouter()
-    created = int(time.time())
+    card = ModelCard(
+        id=engine.model_name, created=int(time.time()), max_model_len=engine.max_model_len
+    )
     registry = registry_of(engine)
 
     @router.get("/health", responses={503: {"model": ErrorResponse}})
@@ -48,8 +56,14 @@ def state_routes(engine: AsyncEngine, admission: Admission) -> APIRouter:
     @router.get("/v1/models")
     async def list_models() -> ModelList:
         """The one model that is served."""
-        card = ModelCard(id=engine.model_name, created=created, max_model_len=engine.max_model_len)
         return ModelList(data=[card])
+
+    @router.get("/v1/models/{model:path}", responses=REFUSALS)
+    async def tell_model(model: str) -> ModelCard:
+        """The model that is served, if that is the one."""
+        if model != engine.model_name:
+            raise UnknownModelError(model, engine.model_name)
+        return card
 
     @router.get("/metrics")
     async def metrics() -> Response:
