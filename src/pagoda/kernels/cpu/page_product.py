@@ -6,7 +6,7 @@ from row to row in groups of four bytes, one float32 or two bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -92,10 +92,8 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
 
         def emit_tile(count: int, first_row: Any, head: Any, columns: Columns) -> None:
             row = builder.add(builder.mul(head, rows), first_row)
-            x_rows, out_rows = (
-                _rows(builder, address, stride, row, count)
-                for address, stride in ((x, x_stride), (out, out_stride))
-            )
+            x_rows = _rows(builder, x, x_stride, row, count)
+            out_rows = _rows(builder, out, out_stride, row, count)
             tile = Tile(builder, paired.literal_value, count, [n for _, n in columns] * num_blocks)
             begin = builder.mul(head, index(depth * size))
             with cgutils.for_range(builder, index(depth)) as loop:
@@ -112,11 +110,7 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                 targets = [builder.gep(each, [place]) for each in out_rows]
                 tile.store(targets, i * len(columns), len(columns))
 
-        with cgutils.for_range(builder, num_heads) as heads:
-            # Small blocks are read whole at once, large ones a few vectors of columns at a time.
-            for columns in chunks(vectors(vector_lanes(size))):
-                emit_columns = partial(emit_tile, head=heads.index, columns=columns)
-                for_each_tile(builder, rows, most_rows(len(columns) * num_blocks), emit_columns)
+        _for_each_tile(builder, num_heads, rows, size, num_blocks, emit_tile)
 
     return routine_body(args, (paired, head_dim, block_size), emit)
 
@@ -162,10 +156,8 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
 
         def emit_tile(count: int, first_row: Any, head: Any, columns: Columns) -> None:
             row = builder.add(builder.mul(head, rows), first_row)
-            x_rows, out_rows = (
-                _rows(builder, address, stride, row, count)
-                for address, stride in ((x, x_stride), (out, out_stride))
-            )
+            x_rows = _rows(builder, x, x_stride, row, count)
+            out_rows = _rows(builder, out, out_stride, row, count)
             tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
             head_start = builder.mul(head, index(width * per_block))
 
@@ -203,10 +195,7 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                     add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
             tile.store([builder.gep(each, [index(columns[0][0])]) for each in out_rows])
 
-        with cgutils.for_range(builder, num_heads) as heads:
-            for columns in chunks(vectors(vector_lanes(width))):
-                emit_columns = partial(emit_tile, head=heads.index, columns=columns)
-                for_each_tile(builder, rows, most_rows(len(columns)), emit_columns)
+        _for_each_tile(builder, num_heads, rows, width, 1, emit_tile)
 
     return routine_body(args, (paired, head_dim, block_size), emit)
 
@@ -229,6 +218,20 @@ class _Pages:
         entry = builder.select(inside, entry, final)
         block = builder.sext(builder.load(builder.gep(self._ids, [entry])), index(0).type)
         return pointer(builder, builder.add(address, builder.mul(block, self._stride)))
+
+
+def _for_each_tile(
+    builder: Any, num_heads: Any, rows: Any, width: int, num_blocks: int, emit: Callable[..., None]
+) -> None:
+    """Cut the rows of each head, of so many columns in each of some blocks, into tiles.
+
+    Few columns are taken whole, many a few vectors at a time. `emit` gets a tile's rows, the first
+    of them, its head and its columns.
+    """
+    with cgutils.for_range(builder, num_heads) as heads:
+        for columns in chunks(vectors(vector_lanes(width))):
+            emit_columns = partial(emit, head=heads.index, columns=columns)
+            for_each_tile(builder, rows, most_rows(len(columns) * num_blocks), emit_columns)
 
 
 def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> list[Any]:
