@@ -29,11 +29,11 @@ class StatsLog:
         self._hit_rate = 0.0
         self._was_busy = False
 
-    async def run(self, interval_s: float = INTERVAL_S) -> None:
+    async def run(self) -> None:
         """Log until cancelled."""
         last = time.monotonic()
         while True:
-            await asyncio.sleep(interval_s)
+            await asyncio.sleep(INTERVAL_S)
             now = time.monotonic()
             line = self.line(now - last)
             last = now
