@@ -107,7 +107,7 @@ def test_the_dashboard_asks_for_what_there_is(
         for target in panel.get("targets", ()):
             expression = target["expr"]
             assert expression.count("(") == expression.count(")")
-            names = [name for name in re.findall(r"pagoda:\w+", expression)]
+            names = re.findall(r"pagoda:\w+", expression)
             for grouped in re.findall(r"by \(([^)]*)\)", expression):
                 assert set(grouped.split(", ")) <= {key for name in names for key in labels[name]}
             for shown in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):

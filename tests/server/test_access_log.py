@@ -116,6 +116,20 @@ async def test_a_stream_that_breaks_off_is_told_as_far_as_it_came(
     assert line["duration_ms"] >= 50
 
 
+async def test_a_client_that_goes_away_is_told_as_499(
+    engine: FakeEngine, client: httpx.AsyncClient, written: io.StringIO
+) -> None:
+    engine.hold = asyncio.Event()
+    asking = asyncio.create_task(client.post(COMPLETIONS, json=BODY))
+    async with asyncio.timeout(20):
+        while not engine.started:
+            await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    [line] = lines_of(written)
+    assert (line["status"], line["streamed"]) == (499, False)
+
+
 @pytest.mark.parametrize("given", ["abc-1", "!" + "x" * 126 + "~"])
 async def test_a_sane_request_id_is_echoed(given: str, client: httpx.AsyncClient) -> None:
     response = await client.get("/version", headers={"x-request-id": given})
