@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.timeline import Timeline
 from pagoda.errors import EngineError, InvalidRequestError
 from pagoda.request import SamplingParams
 
@@ -29,6 +30,7 @@ class FakeEngine:
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
         self.num_resets = 0
+        self.timeline = Timeline()
         self.has_chat_template = True
         self.is_alive = True
         self.hold: asyncio.Event | None = None
@@ -80,6 +82,8 @@ class FakeEngine:
             num_evicted_blocks=0,
             num_computed_tokens=50,
             prompt_tokens=120,
+            prompt_tokens_cached=70,
+            prompt_tokens_computed=50,
             generation_tokens=self._generated,
             num_finished={"stop": 7, "length": 2},
         )

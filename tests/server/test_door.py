@@ -45,10 +45,14 @@ async def test_there_is_room_for_so_many_and_so_many_of_each() -> None:
             await asyncio.sleep(0)
             assert not waiting.done()
     await waiting
-    assert admission.num_rejected == 2
     admission.close()
     with pytest.raises(RejectedError, match="shutting down"), admission.entered("a"):
         pass
+    assert admission.num_rejected == {
+        "rate_limit_exceeded": 1,
+        "server_overloaded": 1,
+        "server_shutting_down": 1,
+    }
 
 
 async def wait_for_starts(engine: FakeEngine, count: int) -> None:

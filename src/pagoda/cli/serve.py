@@ -19,7 +19,7 @@ from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, start_listening, url_of
-from pagoda.server.options import ServerOptions
+from pagoda.server.options import LOG_FORMATS, ServerOptions
 
 logger = logging.getLogger("pagoda")
 
@@ -54,6 +54,8 @@ SERVER_FLAGS = FlagGroup(
         Flag("client_timeout", REAL, "Seconds that a client may keep the server waiting."),
         Flag("shutdown_timeout", REAL, "Seconds to finish what runs once told to stop."),
         Flag("dev_mode", SWITCH, "Add /reset_prefix_cache and /server_info."),
+        Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
+        Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),
     ),
 )
 
@@ -87,7 +89,10 @@ def serve(
         options = replace(options, model=named)
     console = Console(stderr=True)
     # The port comes first: nobody should wait for a model only to hear that it is taken.
-    with bind(address.host, address.port) as listener, logging_to(console, "pagoda", "uvicorn"):
+    with (
+        bind(address.host, address.port) as listener,
+        logging_to(console, "pagoda", "uvicorn", log_format=server_options.log_format),
+    ):
         engine = load_engine(options, console)
 
         from pagoda.engine.sampler import warm_up

@@ -19,6 +19,7 @@ from typing import Any
 from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.timeline import Timeline
 from pagoda.errors import EngineError, PagodaError
 from pagoda.request import Request, SamplingParams
 
@@ -53,6 +54,11 @@ class AsyncEngine:
     def max_num_seqs(self) -> int:
         """Sequences that run at once."""
         return self.engine.scheduler.max_num_seqs
+
+    @property
+    def timeline(self) -> Timeline:
+        """What requests have taken; to be read alone."""
+        return self.engine.timeline
 
     @property
     def has_chat_template(self) -> bool:

@@ -13,6 +13,7 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import SampledToken, sample, token_logprobs
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError
 from pagoda.models.tokenizer import Tokenizer
@@ -52,6 +53,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.intake = intake
         self.scheduler = scheduler
+        self.timeline = Timeline()
         self._runner = runner
         self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
@@ -71,6 +73,7 @@ class Engine:
         self._assemblers[request.request_id] = assembler
         for choice in assembler.choices:
             self._choices[choice.sequence.sequence_id] = choice
+        self.timeline.arrived(sequences)
         self._prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:
@@ -88,6 +91,7 @@ class Engine:
         Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on.
         """
         plan = self.scheduler.schedule()
+        self.timeline.scheduled(plan)
         try:
             logits = self._runner.execute(plan)
             sampled = self._sample(plan, logits)
@@ -115,6 +119,8 @@ class Engine:
             num_evicted_blocks=cache.evictions,
             num_computed_tokens=scheduler.num_computed_tokens,
             prompt_tokens=self._prompt_tokens,
+            prompt_tokens_cached=self.timeline.num_prompt_tokens_cached,
+            prompt_tokens_computed=self.timeline.num_prompt_tokens_computed,
             generation_tokens=self._generation_tokens,
             num_finished=scheduler.num_finished,
         )
@@ -167,6 +173,7 @@ class Engine:
             assembler = self._assemblers[sequence.request.request_id]
             if assembler.is_due_after(sequence):
                 due[sequence.request.request_id] = assembler
+        self.timeline.progressed(progressed)
         self._generation_tokens += len(progressed)
         outputs = [assembler.output() for assembler in due.values()]
         for output in outputs:
@@ -178,6 +185,7 @@ class Engine:
         assembler = self._assemblers.pop(request_id, None)
         for choice in assembler.choices if assembler is not None else ():
             del self._choices[choice.sequence.sequence_id]
+            self.timeline.forget(choice.sequence.sequence_id)
 
     def _end_failed(self, plan: StepPlan) -> StepFailedError:
         request_ids = tuple(

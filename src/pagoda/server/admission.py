@@ -9,6 +9,10 @@ from contextlib import contextmanager
 
 from pagoda.server.errors import RejectedError
 
+_CLOSED, _TENANT_FULL, _FULL = "server_shutting_down", "rate_limit_exceeded", "server_overloaded"
+REJECTIONS = (_CLOSED, _TENANT_FULL, _FULL)
+"""Codes of those who are not let in."""
+
 
 class Admission:
     """Counts the requests that were taken and are not answered. For one event loop."""
@@ -21,7 +25,8 @@ class Admission:
         self._is_closed = False
         self._is_empty = asyncio.Event()
         self._is_empty.set()
-        self.num_rejected = 0
+        self.num_rejected: Counter[str] = Counter(dict.fromkeys(REJECTIONS, 0))
+        """By the code that they were told."""
 
     @property
     def num_in_flight(self) -> int:
@@ -58,13 +63,13 @@ class Admission:
     def _check(self, tenant: str) -> None:
         rejected = None
         if self._is_closed:
-            rejected = RejectedError(503, "server_shutting_down", "the server is shutting down")
+            rejected = RejectedError(503, _CLOSED, "the server is shutting down")
         elif self._most_per_tenant is not None and self._by_tenant[tenant] >= self._most_per_tenant:
             limit = f"this key has {self._most_per_tenant} requests running, as many as it may"
-            rejected = RejectedError(429, "rate_limit_exceeded", limit)
+            rejected = RejectedError(429, _TENANT_FULL, limit)
         elif self.num_in_flight >= self._most:
             limit = f"the server has {self._most} requests running or waiting, as many as it takes"
-            rejected = RejectedError(503, "server_overloaded", limit)
+            rejected = RejectedError(503, _FULL, limit)
         if rejected is not None:
-            self.num_rejected += 1
+            self.num_rejected[rejected.code] += 1
             raise rejected

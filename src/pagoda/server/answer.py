@@ -19,6 +19,7 @@ from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.responses import Usage
 from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
+from pagoda.server.tally import tally_of
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -63,6 +64,8 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
+    tally = tally_of(request.scope)
+    tally.is_streamed = bool(body.stream)
     generation = Generation(
         engine=engine,
         request_id=f"{kind.id_prefix}-{uuid.uuid4().hex}",
@@ -73,6 +76,7 @@ async def respond(
         timeout_s=options.request_timeout or None,
         echo=echo,
         cache_salt=body.cache_salt or "",
+        tally=tally,
     )
     answer = kind(generation)
     if body.stream:

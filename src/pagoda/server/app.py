@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
 
+from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
@@ -17,7 +19,9 @@ from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.state import dev_routes, state_routes
+from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
+from pagoda.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -37,7 +41,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
-        yield
+        async with _stats_logged(engine, options):
+            yield
         await engine.shutdown()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
@@ -46,11 +51,12 @@ def create_app(
         engine.max_num_seqs + options.max_num_queued_reqs, options.max_num_reqs_per_key
     )
     app.state.admission = admission
+    traffic = Traffic()
     install_handlers(app)
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
     app.include_router(token_routes(engine))
-    app.include_router(state_routes(engine, admission))
+    app.include_router(state_routes(engine, admission, traffic))
     if options.dev_mode:
         app.include_router(dev_routes(engine, options))
     # The last one added is the first that a request meets.
@@ -59,9 +65,25 @@ def create_app(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
     )
     app.add_middleware(KeyCheck, keys=keys or KeyRing())
+    app.add_middleware(AccessLog, traffic=traffic)
 
     @app.exception_handler(ClientGoneError)
     async def on_client_gone(request: Request, error: ClientGoneError) -> Response:
         return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
     return app
+
+
+@asynccontextmanager
+async def _stats_logged(engine: AsyncEngine, options: ServerOptions) -> AsyncIterator[None]:
+    """Log how the engine does while the block runs, unless that is not wanted."""
+    if options.disable_log_stats:
+        yield
+        return
+    logging = asyncio.create_task(StatsLog(engine).run())
+    try:
+        yield
+    finally:
+        logging.cancel()
+        with suppress(asyncio.CancelledError):
+            await logging

@@ -1,5 +1,6 @@
 """What every request passes before a route sees it, from the outside in.
 
+AccessLog     names the request, and tells of it when it has ended (`access_log.py`)
 KeyCheck      401 without a key that opens; finds out whose request it is
 BodyLimit     413 for a body that is too large, 408 for one that does not come
 EntryGate     503 or 429 where the server has enough to do; for routes that generate

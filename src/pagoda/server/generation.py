@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
@@ -19,6 +19,7 @@ from fastapi import Request
 from pagoda.request import SamplingParams
 from pagoda.server.errors import RejectedError
 from pagoda.server.responses import PromptTokensDetails, Usage
+from pagoda.server.tally import Tally
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -63,6 +64,8 @@ class Generation:
     timeout_s: float | None = None
     """From the first look at the outputs to the last of them."""
     echo: Echo | None = None
+    tally: Tally = field(default_factory=Tally)
+    """Keeps count of what comes out."""
 
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
@@ -93,6 +96,7 @@ class Generation:
                 if event.output is None:
                     remaining -= 1
                 else:
+                    self.tally.note(event.output.prompt_index, event.output.output)
                     yield event.output
         finally:
             if expiry is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pagoda.errors import InvalidOptionError
 
 _WHOLE = ("max_num_queued_reqs", "max_num_reqs_per_key", "max_body_bytes", "max_header_bytes")
+LOG_FORMATS = ("text", "json")
 _SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout")
 
 
@@ -31,6 +32,10 @@ class ServerOptions:
     """Seconds that running requests have to finish once the server is told to stop."""
     dev_mode: bool = False
     """Adds routes for developers: /reset_prefix_cache and /server_info."""
+    log_format: str = "text"
+    """How the log is written: one of `LOG_FORMATS`."""
+    disable_log_stats: bool = False
+    """Leaves out the line that tells every ten seconds how the engine is doing."""
 
     def __post_init__(self) -> None:
         for name in _WHOLE:
@@ -42,6 +47,9 @@ class ServerOptions:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise InvalidOptionError(name, value, "must be a number of seconds")
+        if self.log_format not in LOG_FORMATS:
+            limit = f"one of {', '.join(LOG_FORMATS)}"
+            raise InvalidOptionError("log_format", self.log_format, limit)
 
 
 def _is_whole(value: object) -> bool:

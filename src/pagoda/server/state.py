@@ -21,18 +21,19 @@ from pagoda.server.errors import (
 from pagoda.server.metrics import registry_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.responses import ErrorResponse, ModelCard, ModelList
+from pagoda.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 
-def state_routes(engine: AsyncEngine, admission: Admission) -> APIRouter:
+def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) -> APIRouter:
     """Routes for whoever watches the server."""
     router = APIRouter()
     card = ModelCard(
         id=engine.model_name, created=int(time.time()), max_model_len=engine.max_model_len
     )
-    registry = registry_of(engine)
+    registry = registry_of(engine, admission, traffic)
 
     @router.get("/health", responses={503: {"model": ErrorResponse}})
     async def health() -> Response:
@@ -67,7 +68,7 @@ def state_routes(engine: AsyncEngine, admission: Admission) -> APIRouter:
 
     @router.get("/metrics")
     async def metrics() -> Response:
-        """The engine's statistics in Prometheus' text format."""
+        """Statistics in Prometheus' text format."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
