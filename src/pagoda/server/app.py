@@ -18,6 +18,7 @@ from pagoda.server.errors import install_handlers
 from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
+from pagoda.server.page import page_routes
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
@@ -57,6 +58,7 @@ def create_app(
     app.include_router(chat_routes(engine, options))
     app.include_router(token_routes(engine))
     app.include_router(state_routes(engine, admission, traffic))
+    app.include_router(page_routes())
     if options.dev_mode:
         app.include_router(dev_routes(engine, options))
     # The last one added is the first that a request meets.

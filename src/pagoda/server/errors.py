@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 _REFUSED = "invalid_request_error"
 _MAX_PHRASES = 4
 _RETRY_AFTER_S = 1
-_CHALLENGE = 'Bearer realm="pagoda", Basic realm="pagoda"'
+_CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
+"""A header each: Chromium reads no more than the first of those that share one."""
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 413: _REFUSED, 408: _REFUSED}
 
 
@@ -86,7 +87,8 @@ def rejection(error: RejectedError) -> Response:
     if error.status in (429, 503):
         response.headers["Retry-After"] = str(_RETRY_AFTER_S)
     if error.status == 401:
-        response.headers["WWW-Authenticate"] = _CHALLENGE
+        for challenge in _CHALLENGES:
+            response.headers.append("WWW-Authenticate", challenge)
     if error.status == 413:
         response.headers["Connection"] = "close"  # nobody reads the rest
     return response
