@@ -34,10 +34,11 @@ test: lint browser ## the checks, then the whole test suite
 	@$(BIN)/python -m pytest $(if $(CHROMIUM),,-m "not browser")
 
 browser: ## install Chromium for the tests of the page, where that needs no question
-	@test -n "$(CHROMIUM)" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-	&& apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-	apt-get -qq install --no-install-recommends chromium; } >/dev/null 2>&1 \
-	|| echo "make: there is no Chromium here: the tests that need it are left out"
+	@if test -n "$(CHROMIUM)"; then :; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq install --no-install-recommends chromium >/dev/null; \
+	else echo "make: there is no Chromium here: the tests that need it are left out"; fi
 
 long: $(VENV)/installed-dev ## random lives of cache and scheduler, 100,000 operations each
 	@$(BIN)/python -m pytest --hypothesis-profile=long -o timeout=7200 \
