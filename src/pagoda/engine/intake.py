@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pagoda.engine.grammar import Grammars
 from pagoda.errors import InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request, SamplingParams
@@ -21,6 +22,7 @@ class Intake:
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._seeds = random.Random(seed)
+        self._grammars = Grammars(tokenizer, vocab_size)
 
     def request(
         self,
@@ -45,6 +47,7 @@ class Intake:
         for name, text in (("tenant", tenant), ("cache_salt", cache_salt)):
             if not isinstance(text, str):
                 raise InvalidRequestError(name, text, "must be a string")
+        wanted = sampling.structured_outputs
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -54,6 +57,7 @@ class Intake:
             tenant=tenant,
             cache_salt=cache_salt,
             seed=self.draw_seed(sampling) if seed is None else seed,
+            grammar=None if wanted is None else self._grammars.compile(wanted),
         )
 
     def draw_seed(self, sampling: SamplingParams) -> int:
