@@ -30,7 +30,8 @@ class StructuredOutputs:
     json_object: bool | None = None
     """Any JSON object."""
     regex: str | None = None
-    """The whole answer matches it; look-around and back-references are not covered."""
+    """The whole answer matches it, in the notation of Rust's `regex`: a `\\d` is any script's
+    digit, look-around and back-references are not covered."""
     choice: Sequence[str] | None = None
     """One of these texts."""
     grammar: str | None = None

@@ -18,7 +18,10 @@ from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_S
 
 POINT = {
     "type": "object",
-    "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 99}, "on": {"type": "boolean"}},
+    "properties": {
+        "x": {"type": "integer", "minimum": 0, "maximum": 99},
+        "on": {"type": "boolean"},
+    },
     "required": ["x", "on"],
     "additionalProperties": False,
 }
@@ -151,7 +154,7 @@ def test_a_schema_is_kept_as_text_and_compares_by_it() -> None:
 @pytest.mark.parametrize(
     ("wanted", "pattern"),
     [
-        (StructuredOutputs(regex=r"[a-c]{2}-\d{3}"), r"[a-c]{2}-\d{3}"),
+        (StructuredOutputs(regex="[a-c]{2}-[0-9]{3}"), "[a-c]{2}-[0-9]{3}"),
         (StructuredOutputs(regex="(x+x+){1,4}y"), "x{2,}y"),
         (StructuredOutputs(choice=["yes", "no", 'it\'s "é" \\ /n/']), None),
         (StructuredOutputs(grammar='start: "(" inner ")"\ninner: "a" | "b"'), r"\((a|b)\)"),

@@ -123,7 +123,8 @@ class Matcher:
     def follow(self, output_token_ids: Sequence[int]) -> NDArray[np.bool_]:
         """Read the tokens that are new; returns which ones may come next, by token id.
 
-        Once the grammar is complete these are the end-of-sequence tokens alone. Raises `MatchError`.
+        Once the grammar is complete these are the end-of-sequence tokens alone. Raises
+        `MatchError`.
         """
         if self._allowed is None or self._num_read < len(output_token_ids):
             self._allowed = None

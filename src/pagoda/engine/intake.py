@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -77,15 +78,19 @@ class Intake:
         self._check_ids(field, token_ids)
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
-    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation, up to where the model is to answer.
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
         if isinstance(messages, Sequence):
             contents = (m.get("content") for m in messages if isinstance(m, Mapping))
             self._check_text("messages", sum(len(c) for c in contents if isinstance(c, str)))
-        token_ids = self._tokenizer.chat(messages)
+        if tools:
+            self._check_text("tools", len(json.dumps(tools)))
+        token_ids = self._tokenizer.chat(messages, tools=tools)
         self._check_length("messages", len(token_ids))
         return token_ids
 

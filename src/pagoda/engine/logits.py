@@ -1,4 +1,7 @@
-"""What a request changes in its logits before the draw: grammar, bias, minimum length, penalties."""
+"""What a request changes in its logits before the draw.
+
+That is the mask of its grammar, its bias, minimum length and penalties.
+"""
 
 from __future__ import annotations
 
@@ -78,9 +81,9 @@ class SamplingRow:
 def change_logits(logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> None:
     """Make each row's changes in `logits` [rows, vocab].
 
-    The grammar's mask first; then in vLLM's order: bias, then the mask of stop tokens, then the repetition penalty (over prompt
-    and output), then presence and frequency penalties (over the output). Only the entries of the
-    tokens concerned are touched.
+    The grammar's mask first; then in vLLM's order: bias, then the mask of stop tokens, then the
+    repetition penalty (over prompt and output), then presence and frequency penalties (over the
+    output). Only the entries of the tokens concerned are touched.
     """
     for values, row in zip(logits, rows, strict=True):
         if row.matcher is not None:

@@ -19,6 +19,7 @@ from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.responses import Usage
 from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
+from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -58,6 +59,7 @@ async def respond(
     body: CompletionRequest | ChatCompletionRequest,
     prompts: Sequence[str | list[int]],
     echo: Echo | None = None,
+    tools: ToolReader | None = None,
 ) -> Response:
     """Run the prompts of a checked body and answer in the shape of `kind`.
 
@@ -72,6 +74,7 @@ async def respond(
         tenant=tenant_of(request.scope),
         timeout_s=options.request_timeout or None,
         echo=echo,
+        tools=tools,
         cache_salt=body.cache_salt or "",
     )
     answer = kind(generation)

@@ -19,6 +19,7 @@ from fastapi import Request
 from pagoda.request import SamplingParams
 from pagoda.server.errors import RejectedError
 from pagoda.server.responses import PromptTokensDetails, Usage
+from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -63,6 +64,8 @@ class Generation:
     timeout_s: float | None = None
     """From the first look at the outputs to the last of them."""
     echo: Echo | None = None
+    tools: ToolReader | None = None
+    """Finds the calls of tools in an answer."""
 
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
