@@ -247,7 +247,7 @@ def test_a_failure_while_matching_ends_that_request_alone(
     other = llm.stream("b", params)
     next(broken)
     next(other)
-    [first] = {id(matcher_of(llm, index)): matcher_of(llm, index) for index in [0]}.values()
+    first = matcher_of(llm, 0)
 
     def fail(self: Matcher, output_token_ids: Any) -> Any:
         if self is first:

@@ -93,6 +93,8 @@ READ: dict[str, tuple[str, str, str, tuple[ToolCall, ...]]] = {
     "Llama's with a tag": ("llama", f"<|python_tag|>{llama(ROME)}", "", (WEATHER_ROME,)),
     "Llama's two": ("llama", f"{llama(ROME)}; {llama(OSLO)}", "", (WEATHER_ROME, WEATHER_OSLO)),
     "Llama's text": ("llama", f"Sure: {llama(ROME)}", f"Sure: {llama(ROME)}", ()),
+    "Llama's list": ("llama", f"[{llama(ROME)}]", f"[{llama(ROME)}]", ()),
+    "Llama's call and text": ("llama", f"{llama(ROME)} there", "there", (WEATHER_ROME,)),
     "Llama's own JSON": (
         "llama",
         '{"name": "Bob", "parameters": 1}',

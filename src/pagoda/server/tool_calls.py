@@ -90,6 +90,8 @@ class TaggedCalls(ToolReader):
         return Reading(content.rstrip() if calls or not finished else content, calls)
 
     def _block(self, text: str, position: int, finished: bool) -> _Block | None:
+        if self._closing and not finished and self._closing not in text[position:]:
+            return None  # so that a long call is not parsed again at every token
         found = _json_at(text, position)
         if found is None:
             return None
@@ -121,8 +123,9 @@ class BareCalls(ToolReader):
         """The calls at the beginning of `text`."""
         calls: tuple[ToolCall, ...] = ()
         position = _past_space(text, len(self._TAG) if text.startswith(self._TAG) else 0)
-        while (found := _json_at(text, position)) is not None:
-            block = _block_of(*found, self._names)
+        while text.startswith("{", position):
+            found = _json_at(text, position)
+            block = None if found is None else _block_of(*found, self._names)
             if block is None:
                 break
             calls += block.calls
