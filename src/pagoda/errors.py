@@ -75,7 +75,8 @@ def shorten(value: object) -> str:
         return f"<{type(value).__name__} of {len(value):,}>"
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more digits than Python writes out
+    # a whole number of more digits than Python writes out, or lists in lists in lists …
+    except (ValueError, RecursionError):
         return f"<{type(value).__name__} too long to show>"
     if len(text) <= _SHOWN_CHARACTERS:
         return text

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
 from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import SamplingParams
 
 MODEL = "fake-model"
@@ -23,6 +25,7 @@ class FakeEngine:
 
     `hold` keeps every request from its second token until it is set; `fail` makes requests fail
     there. `started` and `ended` name the requests in order, `aborted` those that were closed early.
+    `says` are the pieces of a text that it says instead of the words, until it stops.
     """
 
     def __init__(self) -> None:
@@ -32,6 +35,9 @@ class FakeEngine:
         self.num_resets = 0
         self.timeline = Timeline()
         self.has_chat_template = True
+        self.tool_format: ToolFormat = "hermes"
+        self.tools: list[dict[str, object]] = []
+        self.says: Sequence[str] = ()
         self.is_alive = True
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None
@@ -49,7 +55,10 @@ class FakeEngine:
     async def shutdown(self) -> None:
         self.is_running = False
 
-    async def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    async def chat_prompt(
+        self, messages: Sequence[dict[str, str]], tools: Sequence[dict[str, object]] = ()
+    ) -> list[int]:
+        self.tools = list(tools)
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
         token_ids = [ord(character) for character in text]
         self._check("messages", token_ids)
@@ -113,7 +122,7 @@ class FakeEngine:
         key = (cache_salt, tuple(token_ids))
         num_cached = len(token_ids) - 1 if self._seen[key] else 0
         self._seen[key] += 1
-        limit = sampling.max_tokens or len(WORDS)
+        limit = sampling.max_tokens or len(self.says or WORDS)
         self.started.append(request_id)
         finished = False
         try:
@@ -123,7 +132,9 @@ class FakeEngine:
                 await asyncio.sleep(0)
                 finished = count == limit
                 self._generated += sampling.n
-                outputs = [_choice(index, count, limit, sampling) for index in range(sampling.n)]
+                outputs = [
+                    self._choice(index, count, limit, sampling) for index in range(sampling.n)
+                ]
                 yield RequestOutput(
                     request_id=request_id,
                     prompt=prompt if isinstance(prompt, str) else None,
@@ -137,6 +148,15 @@ class FakeEngine:
             self.ended.append(request_id)
             if not finished:
                 self.aborted.append(request_id)
+
+    def _choice(
+        self, index: int, count: int, limit: int, sampling: SamplingParams
+    ) -> CompletionOutput:
+        choice = _choice(index, count, limit, sampling)
+        if not self.says:
+            return choice
+        ended = "stop" if count == len(self.says) else choice.finish_reason
+        return replace(choice, text="".join(self.says[:count]), finish_reason=ended)
 
     async def _pause(self) -> None:
         if self.hold is not None:

@@ -60,12 +60,12 @@ BAD_CHATS = {
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
         "messages",
     ),
-    "tool calls": (
+    "half a tool call": (
         {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]},
-        "tool_calls",
+        "messages",
     ),
-    "tools": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
-    "a schema": ({"messages": HELLO, "response_format": {"type": "json_object"}}, None),
+    "half a tool": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+    "a format": ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format"),
     "top without logprobs": ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
     "too long": ({"messages": [{"role": "user", "content": "x" * 100}]}, "messages"),
 }

@@ -21,6 +21,7 @@ from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
 from pagoda.errors import EngineError, PagodaError
+from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import Request, SamplingParams
 
 logger = logging.getLogger("pagoda")
@@ -84,12 +85,19 @@ class AsyncEngine:
         """As of the last step."""
         return self._stats
 
-    async def chat_prompt(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation, up to where the model is to answer.
+    @property
+    def tool_format(self) -> ToolFormat:
+        """The form in which the model calls tools that it was told of."""
+        return self.engine.tokenizer.tool_format
+
+    async def chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
         Raises `InvalidRequestError` naming `messages`.
         """
-        return await asyncio.to_thread(self.engine.intake.chat, messages)
+        return await asyncio.to_thread(self.engine.intake.chat, messages, tools)
 
     async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from pagoda.engine.assembler import Assembler, Choice
+from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
@@ -59,6 +60,8 @@ class Engine:
         self._assemblers: dict[str, Assembler] = {}
         self._choices: dict[int, Choice] = {}
         """By sequence id."""
+        self._constrained: dict[int, Choice] = {}
+        """Those of them that follow a grammar."""
         self._prompt_tokens = 0
         self._generation_tokens = 0
 
@@ -73,6 +76,8 @@ class Engine:
         self._assemblers[request.request_id] = assembler
         for choice in assembler.choices:
             self._choices[choice.sequence.sequence_id] = choice
+            if choice.sampling_row.matcher is not None:
+                self._constrained[choice.sequence.sequence_id] = choice
         self.timeline.arrived(sequences)
         self._prompt_tokens += len(request.prompt_token_ids)
 
@@ -88,8 +93,10 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Run one forward pass; returns the outputs that are due (see `add`).
 
-        Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on.
+        Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on. A
+        request whose grammar cannot be followed any more is ended alone, before the pass.
         """
+        self._follow_grammars()
         plan = self.scheduler.schedule()
         self.timeline.scheduled(plan)
         try:
@@ -146,6 +153,22 @@ class Engine:
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
         return dict(zip(drawing, sample(wanted, rows), strict=True))
 
+    def _follow_grammars(self) -> None:
+        """Work out what every constrained sequence may say next."""
+        broken: dict[str, None] = {}
+        for choice in self._constrained.values():
+            if choice.sequence.finish_reason is None:
+                try:
+                    choice.follow_grammar()
+                except MatchError as error:
+                    request_id = choice.sequence.request.request_id
+                    logger.warning("request %s is ended: %s", request_id, error)
+                    broken[request_id] = None
+        if broken:
+            for request_id in broken:
+                self.abort(request_id)
+            raise StepFailedError(tuple(broken))
+
     def _note_prompt_logprobs(
         self, sequence: RunningSequence, start: int, logits: torch.Tensor
     ) -> None:
@@ -186,6 +209,7 @@ class Engine:
         for choice in assembler.choices if assembler is not None else ():
             del self._choices[choice.sequence.sequence_id]
             self.timeline.forget(choice.sequence.sequence_id)
+            self._constrained.pop(choice.sequence.sequence_id, None)
 
     def _end_failed(self, plan: StepPlan) -> StepFailedError:
         request_ids = tuple(

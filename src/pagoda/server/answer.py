@@ -20,6 +20,7 @@ from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.responses import Usage
 from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
 from pagoda.server.tally import tally_of
+from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -59,6 +60,7 @@ async def respond(
     body: CompletionRequest | ChatCompletionRequest,
     prompts: Sequence[str | list[int]],
     echo: Echo | None = None,
+    tools: ToolReader | None = None,
 ) -> Response:
     """Run the prompts of a checked body and answer in the shape of `kind`.
 
@@ -75,6 +77,7 @@ async def respond(
         tenant=tenant_of(request.scope),
         timeout_s=options.request_timeout or None,
         echo=echo,
+        tools=tools,
         cache_salt=body.cache_salt or "",
         tally=tally,
     )

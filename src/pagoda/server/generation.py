@@ -20,6 +20,7 @@ from pagoda.request import SamplingParams
 from pagoda.server.errors import RejectedError
 from pagoda.server.responses import PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
+from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -66,6 +67,8 @@ class Generation:
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
+    tools: ToolReader | None = None
+    """Finds the calls of tools in an answer."""
 
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""

@@ -87,9 +87,30 @@ class ChatLogprobs(BaseModel):
     content: list[TokenLogprob]
 
 
+class FunctionCall(BaseModel):
+    name: str
+    arguments: str
+    """JSON text, as the model wrote it."""
+
+
+class ToolCallMessage(BaseModel):
+    """A call of a tool in a whole message."""
+
+    id: str
+    type: str = "function"
+    function: FunctionCall
+
+
+class ToolCallDelta(ToolCallMessage):
+    """The same in a chunk, where calls are numbered."""
+
+    index: int
+
+
 class ChatMessage(BaseModel):
     role: str = "assistant"
-    content: str
+    content: str | None
+    tool_calls: list[ToolCallMessage] | None = _left_out()
 
 
 class ChatChoice(BaseModel):
@@ -115,6 +136,7 @@ class ChatDelta(BaseModel):
 
     role: str | None = _left_out()
     content: str | None = _left_out()
+    tool_calls: list[ToolCallDelta] | None = _left_out()
 
 
 class ChatChunkChoice(BaseModel):

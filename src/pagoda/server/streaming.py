@@ -52,6 +52,8 @@ class ChoiceCursor:
         self.num_tokens = 0
         self.num_token_characters = 0
         """Of the sent tokens' own texts: where the next token's text offset is."""
+        self.num_calls = 0
+        """Of tools."""
         self.finished = False
 
     def new_text(self, choice: CompletionOutput) -> str:
@@ -64,8 +66,9 @@ class ChoiceCursor:
         grown = choice.logprobs is not None and len(choice.token_ids) > self.num_tokens
         return grown or bool(self.new_text(choice)) or choice.finish_reason is not None
 
-    def advance(self, choice: CompletionOutput) -> None:
-        """All of `choice` has been sent."""
+    def advance(self, choice: CompletionOutput, num_calls: int = 0) -> None:
+        """All of `choice` has been sent, and so many calls of tools."""
+        self.num_calls = num_calls
         self.is_open = True
         self.num_characters = len(choice.text)
         self.num_tokens = len(choice.token_ids)

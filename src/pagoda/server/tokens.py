@@ -22,7 +22,7 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
         body.check(engine.model_name)
         if body.messages is not None:
-            tokens = await engine.chat_prompt(body.template_messages())
+            tokens = await engine.chat_prompt(body.template_messages(), body.described_tools())
         else:
             tokens = await engine.tokenize(body.prompt or "", body.add_special_tokens)
         texts = [engine.token_text(each) for each in tokens] if body.return_token_strs else None
