@@ -4,8 +4,9 @@
     python benchmarks/serving.py flood [--clients 1000 --queue 64]
     python benchmarks/serving.py probes [--count 500]
 
-Each starts `pagoda serve` as a process of its own and speaks HTTP to it over plain sockets, since
-what a client's library does would count as well. Prints a few lines, then one JSON line.
+Each starts `pagoda serve` as a process of its own and speaks HTTP to it over plain sockets. Clients
+share the machine with the server, so `streams` looks at its sockets now and then only: what a
+client does is not the server's. Prints a few lines, then one JSON line.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncio
 import json
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,7 @@ _KEYS = {"the-key-of-alice": "alice", "the-key-of-bob": "bob"}
 _ALICE, _BOB = _KEYS
 _OUTPUT_TOKENS = 100
 _PROBE_TOKENS = 160
+_LOOK_S = 0.02
 
 
 class Server:
@@ -49,12 +52,8 @@ class Server:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             content = b"" if body is None else json.dumps(body).encode()
-            writer.write(
-                f"{'GET' if body is None else 'POST'} {route} HTTP/1.1\r\nHost: x\r\n"
-                f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
-                f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n".encode()
-                + content
-            )
+            method = "GET" if body is None else "POST"
+            writer.write(_head(method, route, key, len(content)) + content)
             times, parts = [], []
             while part := await reader.read(65536):
                 times.append(time.perf_counter())
@@ -72,16 +71,15 @@ async def serving(*flags: str) -> AsyncIterator[Server]:
         keys = Path(folder) / "keys"
         keys.write_text("".join(f"{key} {tenant}\n" for key, tenant in _KEYS.items()))
         command = [sys.executable, "-c", _COMMAND, "serve", "--port", "0", "--api-key-file"]
-        process = subprocess.Popen([*command, str(keys), *flags], stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
+        log = Path(folder) / "log"
+        with log.open("w") as file:
+            process = subprocess.Popen([*command, str(keys), *flags], stderr=file)
         try:
-            port = None
-            while port is None:
-                line = await asyncio.to_thread(process.stderr.readline)
-                if not line:
-                    sys.exit("the server ended before it served")
-                port = re.search(r"http://[\d.]+:(\d+)", line)
-            yield Server(int(port.group(1)), psutil.Process(process.pid))
+            while not (url := re.search(r"http://[\d.]+:(\d+)", log.read_text())):
+                if process.poll() is not None:
+                    sys.exit(log.read_text())
+                await asyncio.sleep(0.05)
+            yield Server(int(url.group(1)), psutil.Process(process.pid))
         finally:
             process.terminate()
             await asyncio.to_thread(process.wait)
@@ -101,10 +99,7 @@ async def streams(args: argparse.Namespace) -> dict[str, Any]:
                 {**body, "prompt": prompt_ids(1000 * run + client, 64)}
                 for client in range(args.clients)
             ]
-            answers = await asyncio.gather(*(server.ask(each) for each in bodies))
-            assert all(status == 200 for status, _, _ in answers)
-            per_token = [(times[-1] - times[0]) / (_OUTPUT_TOKENS - 1) for _, times, _ in answers]
-            seconds.append(fmean(per_token))
+            seconds.append(await asyncio.to_thread(time_streams, server.port, bodies))
     alone = await asyncio.to_thread(time_engine, args.clients, args.repeat)
     print(f"time per output token of {args.clients} streams, best of {args.repeat}:")
     print(
@@ -112,6 +107,55 @@ async def streams(args: argparse.Namespace) -> dict[str, Any]:
     )
     print(f"  {min(seconds) / min(alone):.2f} times")
     return {"server_seconds": seconds, "engine_seconds": alone}
+
+
+def time_streams(port: int, bodies: Sequence[dict[str, Any]]) -> float:
+    """Mean seconds per output token after the first, of streams that run at once."""
+    streams = [Stream(port, body) for body in bodies]
+    while any(stream.is_open for stream in streams):
+        time.sleep(_LOOK_S)
+        for stream in streams:
+            stream.look()
+    return fmean(stream.seconds_per_token for stream in streams)
+
+
+class Stream:
+    """One client's answer, of which only beginning and end are looked at."""
+
+    def __init__(self, port: int, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.sendall(_head("POST", "/v1/completions", _ALICE, len(content)) + content)
+        self._socket.setblocking(False)
+        self._first = self._last = 0.0
+        self.is_open = True
+
+    def look(self) -> None:
+        """Take what has come."""
+        while self.is_open:
+            try:
+                part = self._socket.recv(1 << 20)
+            except BlockingIOError:
+                return
+            self._last = time.perf_counter()
+            if not self._first:
+                assert part.startswith(b"HTTP/1.1 200"), part
+                self._first = self._last
+            if not part:
+                self.is_open = False
+                self._socket.close()
+
+    @property
+    def seconds_per_token(self) -> float:
+        return (self._last - self._first) / (_OUTPUT_TOKENS - 1)
+
+
+def _head(method: str, route: str, key: str, num_bytes: int) -> bytes:
+    return (
+        f"{method} {route} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {num_bytes}\r\n"
+        "Connection: close\r\n\r\n"
+    ).encode()
 
 
 def time_engine(clients: int, repeat: int) -> list[float]:
