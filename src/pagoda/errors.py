@@ -9,6 +9,7 @@
     │   ├── CapacityError              it can never fit into the memory that was given
     │   └── AddressInUseError          the server's port is taken
     ├── EngineError                a running request failed inside the engine (HTTP 500)
+    │   └── RequestTimeoutError        it took longer than it may (HTTP 504)
     └── IntegrityError             an invariant of the cache is broken: a bug in Pagoda
 
 A `RefusedError` is always the caller's to mend, prints as one line and never disturbs what runs.
@@ -63,6 +64,13 @@ class AddressInUseError(RefusedError):
 
 class EngineError(PagodaError):
     """A running request failed inside the engine; others go on."""
+
+
+class RequestTimeoutError(EngineError):
+    """A request was ended because it took too long."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the request took more than {timeout_s:g} seconds")
 
 
 class IntegrityError(PagodaError):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
-from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import SamplingParams
 
@@ -107,6 +107,7 @@ class FakeEngine:
         tenant: str = "",
         cache_salt: str = "",
         streams: bool = True,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)
@@ -128,7 +129,7 @@ class FakeEngine:
         try:
             for count in range(1, limit + 1):
                 if count == 2:
-                    await self._pause()
+                    await self._pause(timeout_s)
                 await asyncio.sleep(0)
                 finished = count == limit
                 self._generated += sampling.n
@@ -158,9 +159,12 @@ class FakeEngine:
         ended = "stop" if count == len(self.says) else choice.finish_reason
         return replace(choice, text="".join(self.says[:count]), finish_reason=ended)
 
-    async def _pause(self) -> None:
+    async def _pause(self, timeout_s: float | None) -> None:
         if self.hold is not None:
-            await self.hold.wait()
+            try:
+                await asyncio.wait_for(self.hold.wait(), timeout_s)
+            except TimeoutError:
+                raise RequestTimeoutError(timeout_s or 0.0) from None
         if self.fail is not None:
             raise self.fail
 

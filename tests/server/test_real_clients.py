@@ -79,6 +79,44 @@ def test_choices_and_log_probabilities(client: openai.OpenAI) -> None:
         assert all(len(token.top_logprobs) == 4 for token in choice.logprobs.content)
 
 
+def test_an_answer_by_schema(client: openai.OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "people": {"type": "integer"}},
+        "required": ["city", "people"],
+        "additionalProperties": False,
+    }
+    answer = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=64, temperature=0,
+        response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": schema}},
+    )  # type: ignore[call-overload]  # fmt: skip
+    found = json.loads(answer.choices[0].message.content)
+    assert sorted(found) == ["city", "people"]
+    assert isinstance(found["people"], int)
+
+
+def test_a_tool_is_called(client: openai.OpenAI) -> None:
+    place = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}}
+    place |= {"required": ["city"], "additionalProperties": False}
+    tool = {"name": "weather", "parameters": place}
+    asked = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+        "tools": [{"type": "function", "function": tool}],
+        "tool_choice": "required",
+        "temperature": 0,
+        "max_tokens": 64,
+    }
+    whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    [choice] = whole.choices
+    [call] = choice.message.tool_calls
+    assert (choice.finish_reason, call.function.name) == ("tool_calls", "weather")
+    assert json.loads(call.function.arguments)["city"] in ("Paris", "Rome")
+    chunks = client.chat.completions.create(**asked, stream=True)  # type: ignore[call-overload]
+    parts = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or []]
+    assert "".join(part.function.arguments or "" for part in parts) == call.function.arguments
+
+
 def test_errors_become_the_clients_own(client: openai.OpenAI, url: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL, messages=QUESTION, temperature=-1)  # type: ignore[call-overload]

@@ -20,7 +20,7 @@ from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
-from pagoda.errors import EngineError, PagodaError
+from pagoda.errors import EngineError, PagodaError, RequestTimeoutError
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import Request, SamplingParams
 
@@ -132,13 +132,14 @@ class AsyncEngine:
         tenant: str = "",
         cache_salt: str = "",
         streams: bool = True,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
         With `streams` false the last one is the only one, which spares the engine the others. A
         caller that is slower than the engine gets fewer outputs, with longer deltas.
-        Raises `InvalidRequestError` before the first output, `EngineError` if the engine fails or
-        is shut down.
+        Raises `InvalidRequestError` before the first output, `RequestTimeoutError` after
+        `timeout_s`, `EngineError` if the engine fails or is shut down.
         """
         request = await asyncio.to_thread(
             self.engine.intake.request,
@@ -150,16 +151,22 @@ class AsyncEngine:
             cache_salt=cache_salt,
             seed=self.engine.intake.draw_seed(sampling),  # here, where callers have an order
         )
-        stream = _Stream(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        stream = _Stream(loop)
+        expiry = None
+        if timeout_s is not None:
+            expiry = loop.call_later(timeout_s, stream.put, RequestTimeoutError(timeout_s))
         text = prompt if isinstance(prompt, str) else None
-        self._submit(partial(self._add, request, text, stream, streams))
         finished = False
         try:
+            self._submit(partial(self._add, request, text, stream, streams))
             while not finished:
                 output = await stream.next()
                 finished = output.finished
                 yield output
         finally:
+            if expiry is not None:
+                expiry.cancel()
             if not finished:
                 self._inbox.put(partial(self._abort, request_id, stream))
 

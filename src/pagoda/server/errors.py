@@ -2,7 +2,8 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
-RejectedError: no key, no room, too large, too late            its own: 401, 408, 413, 429, 503, 504
+RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 503
+RequestTimeoutError                                            504
 an engine that has stopped, at /health                         503
 everything else                                                500
 """
@@ -17,7 +18,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from pagoda.errors import InvalidRequestError, PagodaError, RefusedError, shorten
+from pagoda.errors import (
+    InvalidRequestError,
+    PagodaError,
+    RefusedError,
+    RequestTimeoutError,
+    shorten,
+)
 from pagoda.server.responses import ErrorDetail, ErrorResponse
 
 logger = logging.getLogger(__name__)
@@ -113,6 +120,8 @@ def detail_of(error: Exception) -> ErrorDetail:
         return refused(error)
     if isinstance(error, RejectedError):
         return rejected(error)
+    if isinstance(error, RequestTimeoutError):
+        return ErrorDetail(message=str(error), type="server_error", code="request_timeout")
     logger.error("A request failed", exc_info=error)
     return failed()
 
@@ -143,6 +152,10 @@ def install_handlers(app: FastAPI) -> None:
         )
         response.headers.update(error.headers or {})
         return response
+
+    @app.exception_handler(RequestTimeoutError)
+    async def on_timeout(request: Request, error: RequestTimeoutError) -> Response:
+        return error_response(504, detail_of(error))
 
     @app.exception_handler(PagodaError)
     async def on_engine_error(request: Request, error: PagodaError) -> Response:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fastapi import Request
 
 from pagoda.request import SamplingParams
-from pagoda.server.errors import RejectedError
 from pagoda.server.responses import PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
 from pagoda.server.tool_calls import ToolReader
@@ -63,7 +62,7 @@ class Generation:
     tenant: str = ""
     cache_salt: str = ""
     timeout_s: float | None = None
-    """From the first look at the outputs to the last of them."""
+    """From its beginning to its last output."""
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
@@ -78,18 +77,34 @@ class Generation:
         """Outputs of all prompts as they come, or only the last of each where nobody `streams`.
         Closing it aborts what still runs.
 
-        Raises what `AsyncEngine.generate` raises, for any of the prompts, and `RejectedError` (504)
-        when the time is over.
+        Raises what `AsyncEngine.generate` raises, for any of the prompts.
         """
+        one_or_many = self._one if len(self.prompts) == 1 else self._many
+        async with aclosing(one_or_many(streams)) as outputs:
+            async for output in outputs:
+                self.tally.note(output.prompt_index, output.output)
+                yield output
+
+    async def _one(self, streams: bool, index: int = 0) -> AsyncGenerator[PromptOutput, None]:
+        stream = self.engine.generate(
+            self.prompts[index],
+            self.sampling,
+            request_id=f"{self.request_id}-{index}",
+            priority=self.priority,
+            tenant=self.tenant,
+            cache_salt=self.cache_salt,
+            streams=streams,
+            timeout_s=self.timeout_s,
+        )
+        async with aclosing(stream) as outputs:
+            async for output in outputs:
+                yield PromptOutput(index, output)
+
+    async def _many(self, streams: bool) -> AsyncGenerator[PromptOutput, None]:
+        """Each prompt has a task of its own, which waits until its output is taken."""
         events: asyncio.Queue[_Event] = asyncio.Queue(maxsize=1)
-        pumps = [
-            asyncio.create_task(self._pump(index, prompt, events, streams))
-            for index, prompt in enumerate(self.prompts)
-        ]
-        loop = asyncio.get_running_loop()
-        expiry = None
-        if self.timeout_s is not None:
-            expiry = loop.call_later(self.timeout_s, lambda: pumps.append(self._expire(events)))
+        indices = range(len(self.prompts))
+        pumps = [asyncio.create_task(self._pump(index, events, streams)) for index in indices]
         try:
             remaining = len(pumps)
             while remaining:
@@ -99,34 +114,15 @@ class Generation:
                 if event.output is None:
                     remaining -= 1
                 else:
-                    self.tally.note(event.output.prompt_index, event.output.output)
                     yield event.output
         finally:
-            if expiry is not None:
-                expiry.cancel()
             await _cancel(pumps)
 
-    def _expire(self, events: asyncio.Queue[_Event]) -> asyncio.Task[None]:
-        limit = f"the request took more than {self.timeout_s:g} seconds"
-        late = RejectedError(504, "request_timeout", limit)
-        return asyncio.create_task(events.put(_Event(error=late)))
-
-    async def _pump(
-        self, index: int, prompt: str | list[int], events: asyncio.Queue[_Event], streams: bool
-    ) -> None:
-        stream = self.engine.generate(
-            prompt,
-            self.sampling,
-            request_id=f"{self.request_id}-{index}",
-            priority=self.priority,
-            tenant=self.tenant,
-            cache_salt=self.cache_salt,
-            streams=streams,
-        )
+    async def _pump(self, index: int, events: asyncio.Queue[_Event], streams: bool) -> None:
         try:
-            async with aclosing(stream) as outputs:
+            async with aclosing(self._one(streams, index)) as outputs:
                 async for output in outputs:
-                    await events.put(_Event(PromptOutput(index, output)))
+                    await events.put(_Event(output))
         except Exception as error:
             await events.put(_Event(error=error))
         else:
