@@ -104,6 +104,7 @@ def test_a_tool_is_called(client: openai.OpenAI) -> None:
         "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
         "tools": [{"type": "function", "function": tool}],
         "tool_choice": "required",
+        "parallel_tool_calls": False,
         "temperature": 0,
         "max_tokens": 64,
     }
