@@ -5,7 +5,7 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test long check lint
+.PHONY: help install serve test browser long check lint
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,6 +17,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
+CHROMIUM = $(shell for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	command -v $$name && break; done)
+
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 help: ## list the commands
@@ -27,8 +30,15 @@ install: $(VENV)/installed ## create .venv and install Pagoda, the pinned lock a
 serve: $(VENV)/installed ## serve on http://127.0.0.1:8000; flags go into ARGS="..."
 	@$(BIN)/pagoda serve $(ARGS)
 
-test: lint ## the checks, then the whole test suite
-	@$(BIN)/python -m pytest
+test: lint browser ## the checks, then the whole test suite
+	@$(BIN)/python -m pytest $(if $(CHROMIUM),,-m "not browser")
+
+browser: ## install Chromium for the tests of the page, where that needs no question
+	@if test -n "$(CHROMIUM)"; then :; \
+	elif test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+	apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq install --no-install-recommends chromium >/dev/null; \
+	else echo "make: there is no Chromium here: the tests that need it are left out"; fi
 
 long: $(VENV)/installed-dev ## random lives of cache and scheduler, 100,000 operations each
 	@$(BIN)/python -m pytest --hypothesis-profile=long -o timeout=7200 \

@@ -20,6 +20,7 @@ PUBLIC = [
     "RefusedError",
     "RequestOutput",
     "SamplingParams",
+    "StructuredOutputs",
     "__version__",
 ]
 

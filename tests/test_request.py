@@ -22,6 +22,7 @@ from pagoda.request import (
     Request,
     SamplingParams,
 )
+from pagoda.structured import StructuredOutputs
 
 NO_NUMBERS: list[Any] = [True, "1", [1], {}, b"1", 1j]
 NO_REALS = [*NO_NUMBERS, None, math.nan, math.inf, -math.inf, 10**400]
@@ -84,6 +85,7 @@ BAD: dict[str, list[Any]] = {
     "logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
     "prompt_logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
     "skip_special_tokens": [1, 0, None, "true"],
+    "structured_outputs": [{}, {"regex": "a"}, "a", 1, True],
 }
 
 GOOD: dict[str, list[Any]] = {
@@ -106,6 +108,7 @@ GOOD: dict[str, list[Any]] = {
     "logprobs": [None, 0, MAX_LOGPROBS],
     "prompt_logprobs": [None, 0, MAX_LOGPROBS],
     "skip_special_tokens": [True, False],
+    "structured_outputs": [None, StructuredOutputs(regex="a"), StructuredOutputs(json={})],
 }
 
 ANYTHING = st.recursive(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
     from pagoda.errors import PagodaError, RefusedError
     from pagoda.request import SamplingParams
+    from pagoda.structured import StructuredOutputs
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "RefusedError",
     "RequestOutput",
     "SamplingParams",
+    "StructuredOutputs",
     "__version__",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "RefusedError": "pagoda.errors",
     "RequestOutput": "pagoda.engine.outputs",
     "SamplingParams": "pagoda.request",
+    "StructuredOutputs": "pagoda.structured",
 }
 
 

@@ -9,6 +9,7 @@
     │   ├── CapacityError              it can never fit into the memory that was given
     │   └── AddressInUseError          the server's port is taken
     ├── EngineError                a running request failed inside the engine (HTTP 500)
+    │   └── RequestTimeoutError        it took longer than it may (HTTP 504)
     └── IntegrityError             an invariant of the cache is broken: a bug in Pagoda
 
 A `RefusedError` is always the caller's to mend, prints as one line and never disturbs what runs.
@@ -65,6 +66,13 @@ class EngineError(PagodaError):
     """A running request failed inside the engine; others go on."""
 
 
+class RequestTimeoutError(EngineError):
+    """A request was ended because it took too long."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the request took more than {timeout_s:g} seconds")
+
+
 class IntegrityError(PagodaError):
     """`check_integrity` found a broken invariant: a bug in Pagoda, never in its input."""
 
@@ -75,7 +83,8 @@ def shorten(value: object) -> str:
         return f"<{type(value).__name__} of {len(value):,}>"
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more digits than Python writes out
+    # a whole number of more digits than Python writes out, or lists in lists in lists …
+    except (ValueError, RecursionError):
         return f"<{type(value).__name__} too long to show>"
     if len(text) <= _SHOWN_CHARACTERS:
         return text

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pagoda.errors import InvalidRequestError
+from pagoda.structured import StructuredOutputs
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
@@ -56,6 +57,9 @@ class SamplingParams:
     """The same for every prompt token but the first; such a request reads nothing from the
     cache."""
     skip_special_tokens: bool = True
+    structured_outputs: StructuredOutputs | None = None
+    """What the answer must look like. It ends when that is fulfilled and the model says so, or can
+    go no further, whatever `min_tokens` and `ignore_eos` say."""
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -99,6 +103,9 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), 0, MAX_LOGPROBS)
+        if not isinstance(self.structured_outputs, StructuredOutputs | None):
+            limit = "must be StructuredOutputs"
+            raise InvalidRequestError("structured_outputs", self.structured_outputs, limit)
         for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequestError(name, getattr(self, name), "must be true or false")
@@ -148,12 +155,16 @@ class Request:
     """Where the draws start: the caller's seed, or one that the engine chose."""
     arrival_time: float = field(default_factory=time.monotonic)
     """Seconds on the monotonic clock."""
+    grammar: Any = None
+    """What the engine compiled `sampling.structured_outputs` to."""
     stop_token_ids: frozenset[int] = field(init=False)
-    """Tokens that end the output: the request's own and, unless ignored, the model's."""
+    """Tokens that end the output: the request's own and, unless ignored, the model's. The end of a
+    structured answer cannot be ignored."""
 
     def __post_init__(self) -> None:
         own = frozenset(self.sampling.stop_token_ids)
-        ending = own if self.sampling.ignore_eos else own | self.eos_token_ids
+        ignores = self.sampling.ignore_eos and self.sampling.structured_outputs is None
+        ending = own if ignores else own | self.eos_token_ids
         object.__setattr__(self, "stop_token_ids", ending)
 
 

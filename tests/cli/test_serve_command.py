@@ -7,14 +7,16 @@ import pytest
 from fastapi import FastAPI
 
 from pagoda.cli.main import run
-from pagoda.server.listener import listen
+from pagoda.server.listener import bind, start_listening
+from pagoda.server.options import ServerOptions
 from server.fake_engine import MODEL, FakeEngine
 
 
 def test_a_port_in_use_is_told_before_the_model_loads(
     engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with listen("127.0.0.1", 0) as other:
+    with bind("127.0.0.1", 0) as other:
+        start_listening(other)
         port = other.getsockname()[1]
         assert run(["serve", "--port", str(port)]) == 2
     message = f"port={port}: another process listens on 127.0.0.1:{port}"
@@ -27,7 +29,7 @@ def test_the_application_serves_the_engine(
 ) -> None:
     served: list[str] = []
 
-    def run_once(app: FastAPI, listener: socket.socket) -> None:
+    def run_once(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
         async def ask() -> None:
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:

@@ -240,6 +240,9 @@ def test_chat_goes_through_the_template(llm: LLM) -> None:
     )
     two = llm.chat([messages, messages], GREEDY, use_tqdm=False)
     assert [o.outputs[0].token_ids for o in two] == [output.outputs[0].token_ids] * 2
+    tool = {"type": "function", "function": {"name": "clock"}}
+    with pytest.raises(InvalidRequestError, match="tokens'"):  # its description is longer than fits
+        llm.chat(messages, GREEDY, use_tqdm=False, tools=[tool])
     *_, last = llm.stream_chat(messages, GREEDY)
     assert last.outputs[0].token_ids == output.outputs[0].token_ids
 

@@ -93,6 +93,27 @@ def test_text_that_is_no_unicode_is_refused(tokenizer):
         tokenizer.encode("a\ud800")
 
 
+TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+
+
+def test_a_template_without_a_place_for_tools_is_told_in_the_system_message(tokenizer):
+    assert tokenizer.tool_format == "hermes"
+    text = tokenizer.decode(tokenizer.chat(CHAT, tools=[TOOL]), skip_special_tokens=False)
+    assert text.startswith("<|im_start|>system\nBe brief.\n\n# Tools")
+    assert f"<tools>\n{json.dumps(TOOL)}\n</tools>" in text
+    assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_template_with_a_place_for_tools_describes_them_itself(tmp_path):
+    write_tokenizer(write_checkpoint(tmp_path, CASES["llama-gqa"]))
+    template = "[AVAILABLE_TOOLS]{{ tools | tojson }}[TOOL_CALLS]{{ messages[0]['content'] }}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    tokenizer = Tokenizer(locate(str(tmp_path)))
+    assert tokenizer.tool_format == "mistral"
+    text = tokenizer.decode(tokenizer.chat(CHAT, tools=[TOOL]))
+    assert text == f"[AVAILABLE_TOOLS]{json.dumps([TOOL])}[TOOL_CALLS]Be brief."
+
+
 def test_a_model_without_a_template_has_no_chat(tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"])
     (tmp_path / "chat_template.jinja").unlink()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
-from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.engine.timeline import Timeline
+from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
+from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import SamplingParams
 
 MODEL = "fake-model"
@@ -22,12 +25,19 @@ class FakeEngine:
 
     `hold` keeps every request from its second token until it is set; `fail` makes requests fail
     there. `started` and `ended` name the requests in order, `aborted` those that were closed early.
+    `says` are the pieces of a text that it says instead of the words, until it stops.
     """
 
     def __init__(self) -> None:
         self.model_name = MODEL
         self.max_model_len = MAX_MODEL_LEN
+        self.max_num_seqs = 2
+        self.num_resets = 0
+        self.timeline = Timeline()
         self.has_chat_template = True
+        self.tool_format: ToolFormat = "hermes"
+        self.tools: list[dict[str, object]] = []
+        self.says: Sequence[str] = ()
         self.is_alive = True
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None
@@ -45,11 +55,28 @@ class FakeEngine:
     async def shutdown(self) -> None:
         self.is_running = False
 
-    async def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int]:
+    async def chat_prompt(
+        self, messages: Sequence[dict[str, str]], tools: Sequence[dict[str, object]] = ()
+    ) -> list[int]:
+        self.tools = list(tools)
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
         token_ids = [ord(character) for character in text]
         self._check("messages", token_ids)
         return token_ids
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1] * add_special_tokens + [ord(character) for character in text]
+
+    async def detokenize(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        if any(token_id > 0x10FFFF for token_id in token_ids):
+            raise InvalidRequestError(field, max(token_ids), "must be a character")
+        return "".join(chr(token_id) for token_id in token_ids)
+
+    def token_text(self, token_id: int) -> str:
+        return chr(token_id)
+
+    async def reset_prefix_cache(self) -> None:
+        self.num_resets += 1
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -64,6 +91,8 @@ class FakeEngine:
             num_evicted_blocks=0,
             num_computed_tokens=50,
             prompt_tokens=120,
+            prompt_tokens_cached=70,
+            prompt_tokens_computed=50,
             generation_tokens=self._generated,
             num_finished={"stop": 7, "length": 2},
         )
@@ -78,26 +107,35 @@ class FakeEngine:
         tenant: str = "",
         cache_salt: str = "",
         streams: bool = True,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)
         self.asked.append(
-            {"prompt": prompt, "sampling": sampling, "priority": priority, "salt": cache_salt}
+            {
+                "prompt": prompt,
+                "sampling": sampling,
+                "priority": priority,
+                "salt": cache_salt,
+                "tenant": tenant,
+            }
         )
         key = (cache_salt, tuple(token_ids))
         num_cached = len(token_ids) - 1 if self._seen[key] else 0
         self._seen[key] += 1
-        limit = sampling.max_tokens or len(WORDS)
+        limit = sampling.max_tokens or len(self.says or WORDS)
         self.started.append(request_id)
         finished = False
         try:
             for count in range(1, limit + 1):
                 if count == 2:
-                    await self._pause()
+                    await self._pause(timeout_s)
                 await asyncio.sleep(0)
                 finished = count == limit
                 self._generated += sampling.n
-                outputs = [_choice(index, count, limit, sampling) for index in range(sampling.n)]
+                outputs = [
+                    self._choice(index, count, limit, sampling) for index in range(sampling.n)
+                ]
                 yield RequestOutput(
                     request_id=request_id,
                     prompt=prompt if isinstance(prompt, str) else None,
@@ -112,9 +150,21 @@ class FakeEngine:
             if not finished:
                 self.aborted.append(request_id)
 
-    async def _pause(self) -> None:
+    def _choice(
+        self, index: int, count: int, limit: int, sampling: SamplingParams
+    ) -> CompletionOutput:
+        choice = _choice(index, count, limit, sampling)
+        if not self.says:
+            return choice
+        ended = "stop" if count == len(self.says) else choice.finish_reason
+        return replace(choice, text="".join(self.says[:count]), finish_reason=ended)
+
+    async def _pause(self, timeout_s: float | None) -> None:
         if self.hold is not None:
-            await self.hold.wait()
+            try:
+                await asyncio.wait_for(self.hold.wait(), timeout_s)
+            except TimeoutError:
+                raise RequestTimeoutError(timeout_s or 0.0) from None
         if self.fail is not None:
             raise self.fail
 

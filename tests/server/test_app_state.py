@@ -38,17 +38,43 @@ async def test_models(client: httpx.AsyncClient) -> None:
     }
 
 
+async def test_one_model(client: httpx.AsyncClient) -> None:
+    assert (await client.get(f"/v1/models/{MODEL}")).json()["id"] == MODEL
+    missing = await client.get("/v1/models/some/other")
+    assert missing.status_code == 404
+    assert missing.json()["error"]["code"] == "model_not_found"
+
+
+async def samples_of(client: httpx.AsyncClient) -> dict[tuple[str, str | None], float]:
+    """Figures by name and by the one label that is their own."""
+    text = (await client.get("/metrics")).text
+    return {
+        (sample.name, own_label(sample.labels)): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def own_label(labels: dict[str, str]) -> str | None:
+    names = ("finished_reason", "source", "code", "route", "le")
+    return next((labels[name] for name in names if name in labels), None)
+
+
 async def test_metrics_carry_vllms_names(client: httpx.AsyncClient) -> None:
     await client.post("/v1/completions", json={"prompt": "x", "max_tokens": 5})
     response = await client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
     families = list(text_string_to_metric_families(response.text))
-    samples = {
-        (sample.name, sample.labels.get("finished_reason")): sample.value
-        for family in families
-        for sample in family.samples
+    labels = [sample.labels for family in families for sample in family.samples]
+    assert all(label["model_name"] == MODEL and label["engine"] == "0" for label in labels)
+    samples = await samples_of(client)
+    histograms = {family.name for family in families if family.type == "histogram"}
+    plain = {
+        (name, label): value
+        for (name, label), value in samples.items()
+        if not name.startswith(tuple(histograms))
     }
-    assert samples == {
+    assert plain == {
         ("pagoda:num_requests_running", None): 0,
         ("pagoda:num_requests_waiting", None): 0,
         ("pagoda:kv_cache_usage_perc", None): 0.25,
@@ -56,13 +82,36 @@ async def test_metrics_carry_vllms_names(client: httpx.AsyncClient) -> None:
         ("pagoda:prefix_cache_queries_total", None): 200,
         ("pagoda:prefix_cache_hits_total", None): 150,
         ("pagoda:prompt_tokens_total", None): 120,
+        ("pagoda:prompt_tokens_cached_total", None): 70,
+        ("pagoda:prompt_tokens_by_source_total", "local_compute"): 50,
+        ("pagoda:prompt_tokens_by_source_total", "local_cache_hit"): 70,
         ("pagoda:generation_tokens_total", None): 5,
         ("pagoda:request_success_total", "stop"): 7,
         ("pagoda:request_success_total", "length"): 2,
+        ("pagoda:request_success_total", "abort"): 0,
         ("pagoda:cache_config_info", None): 1,
+        ("pagoda:http_requests_total", "/v1/completions"): 1,
+        ("pagoda:http_requests_total", "/metrics"): 1,
+        ("pagoda:requests_rejected_total", "server_shutting_down"): 0,
+        ("pagoda:requests_rejected_total", "rate_limit_exceeded"): 0,
+        ("pagoda:requests_rejected_total", "server_overloaded"): 0,
     }
-    labels = [sample.labels for family in families for sample in family.samples]
-    assert all(label["model_name"] == MODEL and label["engine"] == "0" for label in labels)
+
+
+async def test_a_histogram_tells_what_was_observed(
+    engine: FakeEngine, client: httpx.AsyncClient
+) -> None:
+    for seconds in (0.0004, 0.012, 0.012, 5000.0):
+        engine.timeline.time_to_first_token_seconds.observe(seconds)
+    name = "pagoda:time_to_first_token_seconds"
+    samples = await samples_of(client)
+    assert samples[f"{name}_count", None] == 4
+    assert samples[f"{name}_sum", None] == pytest.approx(5000.0244)
+    buckets = {label: samples[f"{name}_bucket", label] for label in ("0.001", "0.01", "0.025")}
+    assert buckets == {"0.001": 1, "0.01": 1, "0.025": 3}
+    assert samples[f"{name}_bucket", "1800.0"] == 3
+    assert samples[f"{name}_bucket", "+Inf"] == 4
+    assert samples["pagoda:iteration_tokens_total_count", None] == 0
 
 
 async def test_two_applications_share_no_metrics() -> None:

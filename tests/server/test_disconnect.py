@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from pagoda.server.app import create_app
-from pagoda.server.listener import listen, url_of
+from pagoda.server.listener import bind, url_of
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -20,10 +20,13 @@ pytestmark = pytest.mark.anyio
 async def url(engine: FakeEngine) -> AsyncIterator[str]:
     """A running server."""
     engine.hold = asyncio.Event()
-    with listen("127.0.0.1", 0) as listener:
+    with bind("127.0.0.1", 0) as listener:
         config = uvicorn.Config(create_app(engine), log_config=None)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
+        async with asyncio.timeout(20):
+            while not server.started:
+                await asyncio.sleep(0.005)
         yield url_of(listener)
         server.should_exit = True
         await serving

@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,33 +21,90 @@ import sys
 sys.path[:0] = [{source!r}, {tests!r}]
 from server.slow_engine import SlowEngine
 from pagoda.server.app import create_app
-from pagoda.server.listener import listen, url_of
+from pagoda.server.listener import bind, start_listening, url_of
+from pagoda.server.options import ServerOptions
 from pagoda.server.run import run
 
-with listen("127.0.0.1", 0) as listener:
+options = ServerOptions({options})
+with bind("127.0.0.1", 0) as listener:
+    start_listening(listener)
     print(url_of(listener), flush=True)
-    run(create_app(SlowEngine()), listener)
+    run(create_app(SlowEngine(), options), listener, options)
 print("done")
 """
+BODY = {"prompt": "x", "max_tokens": 8, "stream": True}
+WHOLE = "zero one two three four five six seven"
+
+
+@contextmanager
+def serving(options: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, whose tokens take a while, and its address."""
+    source, tests = Path(pagoda.__file__).parent.parent, Path(__file__).parent.parent
+    script = SCRIPT.format(source=str(source), tests=str(tests), options=options)
+    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield server, server.stdout.readline().strip()
+    finally:
+        server.kill()
+        server.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_in_good_order(number: signal.Signals) -> None:
-    source, tests = Path(pagoda.__file__).parent.parent, Path(__file__).parent.parent
-    script = SCRIPT.format(source=str(source), tests=str(tests))
-    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        url = server.stdout.readline().strip()
-        body = {"prompt": "x", "max_tokens": 8, "stream": True}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+    with serving() as (server, url):
+        with httpx.stream("POST", f"{url}/v1/completions", json=BODY, timeout=60) as response:
             chunks = response.iter_text()
             received = next(chunks)
             server.send_signal(number)
             received += "".join(chunks)
-        assert completion_text(events_of(received)) == "zero one two three four five six seven"
+        assert completion_text(events_of(received)) == WHOLE
         rest, _ = server.communicate(timeout=60)
-    finally:
-        server.kill()
     assert rest == "done\n"
     assert server.returncode == 0
+
+
+def test_new_requests_are_told_503_while_running_ones_finish() -> None:
+    with serving() as (server, url):
+        with httpx.stream("POST", f"{url}/v1/completions", json=BODY, timeout=60) as response:
+            chunks = response.iter_text()
+            received = next(chunks)
+            server.send_signal(signal.SIGTERM)
+            late = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60)
+            while late.status_code == 200:  # the signal was on its way
+                late = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60)
+            health = httpx.get(f"{url}/health", timeout=60)
+            received += "".join(chunks)
+        assert completion_text(events_of(received)) == WHOLE
+        server.communicate(timeout=60)
+    for refused in (late, health):
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "server_shutting_down"
+    assert "retry-after" in late.headers
+    assert server.returncode == 0
+
+
+def test_what_does_not_finish_in_time_is_ended() -> None:
+    with serving("shutdown_timeout=0.1") as (server, url):
+        body = {**BODY, "max_tokens": 63}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+            chunks = response.iter_text()
+            next(chunks)
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=60)
+    assert server.returncode == 0
+
+
+def test_a_second_signal_ends_the_server_at_once() -> None:
+    with serving() as (server, url):
+        body = {**BODY, "max_tokens": 63}  # three seconds
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+            chunks = response.iter_text()
+            next(chunks)
+            server.send_signal(signal.SIGTERM)
+            while httpx.get(f"{url}/health", timeout=60).status_code == 200:
+                pass
+            started = time.monotonic()
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=60)
+            assert time.monotonic() - started < 2.5

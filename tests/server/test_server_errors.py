@@ -34,6 +34,8 @@ BAD_COMPLETIONS = {
     "n as a fraction": ({"prompt": "x", "n": 1.5}, "n"),
     "n as a truth value": ({"prompt": "x", "n": True}, "n"),
     "a million logprobs": ({"prompt": "x", "logprobs": 10**6}, "logprobs"),
+    "too many prompts": ({"prompt": ["x"] * 129}, "prompt"),
+    "too many choices": ({"prompt": ["x"] * 100, "n": 11}, "n"),
     "no tokens": ({"prompt": "x", "max_tokens": 0}, "max_tokens"),
     "min over max": ({"prompt": "x", "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
     "empty stop": ({"prompt": "x", "stop": [""]}, "stop"),
@@ -45,7 +47,6 @@ BAD_COMPLETIONS = {
         {"prompt": "x", "stream_options": {"include_usage": True}},
         "stream_options",
     ),
-    "echo": ({"prompt": "x", "echo": True}, "echo"),
     "suffix": ({"prompt": "x", "suffix": "y"}, "suffix"),
     "best of": ({"prompt": "x", "best_of": 3}, "best_of"),
 }
@@ -59,12 +60,12 @@ BAD_CHATS = {
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
         "messages",
     ),
-    "tool calls": (
+    "half a tool call": (
         {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}]},
-        "tool_calls",
+        "messages",
     ),
-    "tools": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
-    "a schema": ({"messages": HELLO, "response_format": {"type": "json_object"}}, None),
+    "half a tool": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+    "a format": ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format"),
     "top without logprobs": ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
     "too long": ({"messages": [{"role": "user", "content": "x" * 100}]}, "messages"),
 }

@@ -152,12 +152,71 @@ async def test_bad_input_does_not_disturb_a_running_stream(server: httpx.AsyncCl
 
 async def test_metrics_tell_what_the_engine_did(server: httpx.AsyncClient) -> None:
     await posted(server, CHAT, PARIS)
-    async with asyncio.timeout(60):
-        while (figures := await metrics_of(server))["num_requests_running"]:
-            await asyncio.sleep(0.01)
+    figures = await settled_metrics(server)
     assert figures["prefix_cache_queries_total"] > figures["prefix_cache_hits_total"] > 0
     assert figures["generation_tokens_total"] > 0
     assert figures["kv_cache_usage_perc"] == 0
+
+
+LATENCIES = (
+    "time_to_first_token_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+)
+
+
+async def test_latencies_of_known_requests(server: httpx.AsyncClient) -> None:
+    before = await settled_metrics(server)
+    lengths = (2, 3, 5)
+    bodies = [
+        {"prompt": [100 + length] * 20, "temperature": 0, "max_tokens": length, "ignore_eos": True}
+        for length in lengths
+    ]
+    await asyncio.gather(*(posted(server, COMPLETIONS, body) for body in bodies))
+    after = await settled_metrics(server)
+    grown = {name: after[name] - before.get(name, 0) for name in after}
+    for name in LATENCIES:
+        assert grown[f"{name}_count"] == grown[f"{name}_bucket"] == len(lengths)  # `+Inf` is last
+    assert grown["inter_token_latency_seconds_count"] == sum(lengths) - len(lengths)
+    assert grown["request_time_per_output_token_seconds_count"] == len(lengths)
+    assert grown["request_prompt_tokens_sum"] == grown["prompt_tokens_total"] == 60
+    assert grown["request_generation_tokens_sum"] == grown["generation_tokens_total"] == 10
+    assert grown["request_queue_time_seconds_sum"] > 0
+    parts = [grown[f"request_{part}_time_seconds_sum"] for part in ("queue", "prefill", "decode")]
+    assert sum(parts) == pytest.approx(grown["e2e_request_latency_seconds_sum"], rel=1e-6)
+    between = grown["inter_token_latency_seconds_sum"]
+    assert between == pytest.approx(grown["request_decode_time_seconds_sum"], rel=1e-6)
+
+
+async def test_an_abort_is_counted_and_has_no_latency(
+    server: httpx.AsyncClient, real_engine: AsyncEngine
+) -> None:
+    before = await settled_metrics(server)
+    num_aborted = real_engine.stats().num_finished.get("abort", 0)
+    body = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True}
+    running = asyncio.create_task(server.post(COMPLETIONS, json=body))
+    async with asyncio.timeout(60):
+        while not real_engine.stats().num_requests_running:
+            await asyncio.sleep(0.005)
+    running.cancel()
+    after = await settled_metrics(server)
+    name = "e2e_request_latency_seconds_count"
+    assert after[name] == before[name]
+    lines = (await server.get("/metrics")).text.splitlines()
+    [line] = [line for line in lines if 'finished_reason="abort"' in line]
+    assert float(line.split()[-1]) == num_aborted + 1
+
+
+async def settled_metrics(server: httpx.AsyncClient) -> dict[str, float]:
+    """Figures once nothing runs."""
+    async with asyncio.timeout(60):
+        while (figures := await metrics_of(server))["num_requests_running"]:
+            await asyncio.sleep(0.01)
+    return figures
 
 
 async def metrics_of(server: httpx.AsyncClient) -> dict[str, float]:

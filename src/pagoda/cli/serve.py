@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
-from pagoda.cli.flags import TEXT, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, Flag, FlagGroup, with_flags
 from pagoda.cli.loading import load_engine
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
-from pagoda.server.listener import listen, url_of
+from pagoda.server.keys import KeyRing
+from pagoda.server.listener import bind, start_listening, url_of
+from pagoda.server.options import LOG_FORMATS, ServerOptions
 
 logger = logging.getLogger("pagoda")
 
@@ -38,20 +42,57 @@ ADDRESS_FLAGS = FlagGroup(
 )
 
 
-@with_flags(ADDRESS_FLAGS, ENGINE_FLAGS)
+SERVER_FLAGS = FlagGroup(
+    "server_options",
+    ServerOptions,
+    (
+        Flag("max_num_queued_reqs", WHOLE, "Requests that may wait; one more is told 503."),
+        Flag("max_num_reqs_per_key", WHOLE, "Requests of one key at a time; one more is told 429."),
+        Flag("max_body_bytes", SIZE, "Largest body of a request."),
+        Flag("max_header_bytes", SIZE, "Largest line and headers of a request."),
+        Flag("request_timeout", REAL, "Seconds that a request may take; 0: no bound."),
+        Flag("client_timeout", REAL, "Seconds that a client may keep the server waiting."),
+        Flag("shutdown_timeout", REAL, "Seconds to finish what runs once told to stop."),
+        Flag("dev_mode", SWITCH, "Add /reset_prefix_cache and /server_info."),
+        Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
+        Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),
+    ),
+)
+
+_KEY_VARIABLE = "PAGODA_API_KEY"
+
+
+@with_flags(ADDRESS_FLAGS, SERVER_FLAGS, ENGINE_FLAGS)
 def serve(
     address: Address,
+    server_options: ServerOptions,
     options: EngineOptions,
     named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="As --model.")] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="A key that requests must carry; may be given again. Others see a command's "
+            f"arguments: better set {_KEY_VARIABLE}, or name a file.",
+        ),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="Lines of a key and the name of its tenant.")
+    ] = None,
 ) -> None:
     """Serve a model over OpenAI's HTTP API."""
+    variable = os.environ.get(_KEY_VARIABLE)
+    keys = KeyRing.of([*(api_key or []), *([variable] if variable else [])], api_key_file)
     if named is not None:
         if options.model is not None:
             raise InvalidOptionError("model", options.model, f"{named} is named as well")
         options = replace(options, model=named)
     console = Console(stderr=True)
     # The port comes first: nobody should wait for a model only to hear that it is taken.
-    with listen(address.host, address.port) as listener, logging_to(console, "pagoda", "uvicorn"):
+    with (
+        bind(address.host, address.port) as listener,
+        logging_to(console, "pagoda", "uvicorn", log_format=server_options.log_format),
+    ):
         engine = load_engine(options, console)
 
         from pagoda.engine.sampler import warm_up
@@ -62,5 +103,6 @@ def serve(
         warm_up(temperature=1.0)
         if not engine.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
+        start_listening(listener)
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
-        run(create_app(engine), listener)
+        run(create_app(engine, server_options, keys), listener, server_options)

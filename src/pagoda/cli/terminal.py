@@ -16,29 +16,34 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-_FORMAT = logging.Formatter("%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S")
+from pagoda.cli.json_lines import JSONLines
+
+_TEXT = logging.Formatter("%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S")
 
 
 class ConsoleHandler(logging.Handler):
     """Writes log lines past a progress bar, unwrapped."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, formatter: logging.Formatter = _TEXT) -> None:
         super().__init__()
-        self.setFormatter(_FORMAT)
+        self.setFormatter(formatter)
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
         except Exception:
             self.handleError(record)
 
 
 @contextmanager
-def logging_to(console: Console, *names: str) -> Iterator[None]:
-    """Show what the loggers of these names have to say, until the block ends."""
-    handler = ConsoleHandler(console)
+def logging_to(console: Console, *names: str, log_format: str = "text") -> Iterator[None]:
+    """Show what the loggers of these names have to say, until the block ends.
+
+    `log_format` is text, or json for a JSON object a line.
+    """
+    handler = ConsoleHandler(console, JSONLines() if log_format == "json" else _TEXT)
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -31,6 +31,11 @@ class Choice:
         self._logprobs.append(with_text(logprobs, self._vocabulary))
         self._cumulative_logprob += logprobs[token_id].logprob
 
+    def follow_grammar(self) -> None:
+        """Work out which tokens may come next. Raises `MatchError` where that takes too much."""
+        if self.sampling_row.matcher is not None:
+            self.sampling_row.matcher.follow(self.sequence.output_token_ids)
+
     def find_stop_string(self) -> str | None:
         """The stop string that has come up, if one has."""
         if self._params.stop:

@@ -19,7 +19,9 @@ from typing import Any
 from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
-from pagoda.errors import EngineError, PagodaError
+from pagoda.engine.timeline import Timeline
+from pagoda.errors import EngineError, PagodaError, RequestTimeoutError
+from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import Request, SamplingParams
 
 logger = logging.getLogger("pagoda")
@@ -50,6 +52,16 @@ class AsyncEngine:
         return self.engine.max_model_len
 
     @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at once."""
+        return self.engine.scheduler.max_num_seqs
+
+    @property
+    def timeline(self) -> Timeline:
+        """What requests have taken; to be read alone."""
+        return self.engine.timeline
+
+    @property
     def has_chat_template(self) -> bool:
         """Chats can be answered. Asking for it prepares the first of them."""
         return self.engine.tokenizer.has_chat_template
@@ -73,12 +85,42 @@ class AsyncEngine:
         """As of the last step."""
         return self._stats
 
-    async def chat_prompt(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation, up to where the model is to answer.
+    @property
+    def tool_format(self) -> ToolFormat:
+        """The form in which the model calls tools that it was told of."""
+        return self.engine.tokenizer.tool_format
+
+    async def chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
         Raises `InvalidRequestError` naming `messages`.
         """
-        return await asyncio.to_thread(self.engine.intake.chat, messages)
+        return await asyncio.to_thread(self.engine.intake.chat, messages, tools)
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""
+        return await asyncio.to_thread(self.engine.intake.encode, text, add_special_tokens)
+
+    async def detokenize(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        """The text of token ids. Raises `InvalidRequestError` naming `field`."""
+        return await asyncio.to_thread(self.engine.intake.decode, token_ids, field)
+
+    def token_text(self, token_id: int) -> str:
+        """What one token of the vocabulary stands for, alone."""
+        return self.engine.token_text(token_id)
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget everything that could be shared; running requests keep what they hold."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def reset() -> None:
+            self.engine.scheduler.cache.forget()
+            _call(loop, done.set)
+
+        self._submit(reset)
+        await done.wait()
 
     async def generate(
         self,
@@ -90,13 +132,14 @@ class AsyncEngine:
         tenant: str = "",
         cache_salt: str = "",
         streams: bool = True,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
         With `streams` false the last one is the only one, which spares the engine the others. A
         caller that is slower than the engine gets fewer outputs, with longer deltas.
-        Raises `InvalidRequestError` before the first output, `EngineError` if the engine fails or
-        is shut down.
+        Raises `InvalidRequestError` before the first output, `RequestTimeoutError` after
+        `timeout_s`, `EngineError` if the engine fails or is shut down.
         """
         request = await asyncio.to_thread(
             self.engine.intake.request,
@@ -108,16 +151,22 @@ class AsyncEngine:
             cache_salt=cache_salt,
             seed=self.engine.intake.draw_seed(sampling),  # here, where callers have an order
         )
-        stream = _Stream(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        stream = _Stream(loop)
+        expiry = None
+        if timeout_s is not None:
+            expiry = loop.call_later(timeout_s, stream.put, RequestTimeoutError(timeout_s))
         text = prompt if isinstance(prompt, str) else None
-        self._submit(partial(self._add, request, text, stream, streams))
         finished = False
         try:
+            self._submit(partial(self._add, request, text, stream, streams))
             while not finished:
                 output = await stream.next()
                 finished = output.finished
                 yield output
         finally:
+            if expiry is not None:
+                expiry.cancel()
             if not finished:
                 self._inbox.put(partial(self._abort, request_id, stream))
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import torch
 
 from pagoda.engine.assembler import Assembler, Choice
+from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import SampledToken, sample, token_logprobs
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError
 from pagoda.models.tokenizer import Tokenizer
@@ -52,11 +54,14 @@ class Engine:
         self.tokenizer = tokenizer
         self.intake = intake
         self.scheduler = scheduler
+        self.timeline = Timeline()
         self._runner = runner
         self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
         self._choices: dict[int, Choice] = {}
         """By sequence id."""
+        self._constrained: dict[int, Choice] = {}
+        """Those of them that follow a grammar."""
         self._prompt_tokens = 0
         self._generation_tokens = 0
 
@@ -71,6 +76,9 @@ class Engine:
         self._assemblers[request.request_id] = assembler
         for choice in assembler.choices:
             self._choices[choice.sequence.sequence_id] = choice
+            if choice.sampling_row.matcher is not None:
+                self._constrained[choice.sequence.sequence_id] = choice
+        self.timeline.arrived(sequences)
         self._prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:
@@ -85,9 +93,12 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Run one forward pass; returns the outputs that are due (see `add`).
 
-        Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on.
+        Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on. A
+        request whose grammar cannot be followed any more is ended alone, before the pass.
         """
+        self._follow_grammars()
         plan = self.scheduler.schedule()
+        self.timeline.scheduled(plan)
         try:
             logits = self._runner.execute(plan)
             sampled = self._sample(plan, logits)
@@ -95,6 +106,10 @@ class Engine:
             raise self._end_failed(plan) from error
         tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
         return self._collect(self.scheduler.update(plan, tokens), sampled)
+
+    def token_text(self, token_id: int) -> str:
+        """What one token of the vocabulary stands for, alone."""
+        return self._vocabulary.token_text(token_id)
 
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
@@ -111,6 +126,8 @@ class Engine:
             num_evicted_blocks=cache.evictions,
             num_computed_tokens=scheduler.num_computed_tokens,
             prompt_tokens=self._prompt_tokens,
+            prompt_tokens_cached=self.timeline.num_prompt_tokens_cached,
+            prompt_tokens_computed=self.timeline.num_prompt_tokens_computed,
             generation_tokens=self._generation_tokens,
             num_finished=scheduler.num_finished,
         )
@@ -135,6 +152,22 @@ class Engine:
         wanted = logits if len(drawing) == len(logits) else logits[list(drawing.values())]
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
         return dict(zip(drawing, sample(wanted, rows), strict=True))
+
+    def _follow_grammars(self) -> None:
+        """Work out what every constrained sequence may say next."""
+        broken: dict[str, None] = {}
+        for choice in self._constrained.values():
+            if choice.sequence.finish_reason is None:
+                try:
+                    choice.follow_grammar()
+                except MatchError as error:
+                    request_id = choice.sequence.request.request_id
+                    logger.warning("request %s is ended: %s", request_id, error)
+                    broken[request_id] = None
+        if broken:
+            for request_id in broken:
+                self.abort(request_id)
+            raise StepFailedError(tuple(broken))
 
     def _note_prompt_logprobs(
         self, sequence: RunningSequence, start: int, logits: torch.Tensor
@@ -163,6 +196,7 @@ class Engine:
             assembler = self._assemblers[sequence.request.request_id]
             if assembler.is_due_after(sequence):
                 due[sequence.request.request_id] = assembler
+        self.timeline.progressed(progressed)
         self._generation_tokens += len(progressed)
         outputs = [assembler.output() for assembler in due.values()]
         for output in outputs:
@@ -174,6 +208,8 @@ class Engine:
         assembler = self._assemblers.pop(request_id, None)
         for choice in assembler.choices if assembler is not None else ():
             del self._choices[choice.sequence.sequence_id]
+            self.timeline.forget(choice.sequence.sequence_id)
+            self._constrained.pop(choice.sequence.sequence_id, None)
 
     def _end_failed(self, plan: StepPlan) -> StepFailedError:
         request_ids = tuple(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pagoda.engine.grammar import Grammars
 from pagoda.errors import InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request, SamplingParams
@@ -21,6 +23,7 @@ class Intake:
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._seeds = random.Random(seed)
+        self._grammars = Grammars(tokenizer, vocab_size)
 
     def request(
         self,
@@ -45,6 +48,7 @@ class Intake:
         for name, text in (("tenant", tenant), ("cache_salt", cache_salt)):
             if not isinstance(text, str):
                 raise InvalidRequestError(name, text, "must be a string")
+        wanted = sampling.structured_outputs
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -54,28 +58,45 @@ class Intake:
             tenant=tenant,
             cache_salt=cache_salt,
             seed=self.draw_seed(sampling) if seed is None else seed,
+            grammar=None if wanted is None else self._grammars.compile(wanted),
         )
 
     def draw_seed(self, sampling: SamplingParams) -> int:
         """The caller's seed, or the engine's next one: calls in the same order give the same."""
         return self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed
 
-    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation, up to where the model is to answer.
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""
+        self._check_text("prompt", len(text))
+        return self._tokenizer.encode(text, add_special_tokens)
+
+    def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        """The text of token ids, special tokens included.
+
+        Raises `InvalidRequestError` naming `field`.
+        """
+        self._check_ids(field, token_ids)
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
         if isinstance(messages, Sequence):
             contents = (m.get("content") for m in messages if isinstance(m, Mapping))
             self._check_text("messages", sum(len(c) for c in contents if isinstance(c, str)))
-        token_ids = self._tokenizer.chat(messages)
+        if tools:
+            self._check_text("tools", len(json.dumps(tools)))
+        token_ids = self._tokenizer.chat(messages, tools=tools)
         self._check_length("messages", len(token_ids))
         return token_ids
 
     def _token_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         if isinstance(prompt, str):
-            self._check_text("prompt", len(prompt))
-            given: Sequence[int] = self._tokenizer.encode(prompt)
+            given: Sequence[int] = self.encode(prompt)
         else:
             given = prompt
         try:

@@ -100,12 +100,16 @@ class LLM:
         use_tqdm: bool = True,
         priority: int = 0,
         cache_salt: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[RequestOutput]:
-        """Answer a conversation, or several, through the model's chat template."""
+        """Answer a conversation, or several, through the model's chat template.
+
+        `tools`, in OpenAI's form, are described to the model; its calls stay text.
+        """
         several = bool(messages) and not isinstance(messages[0], Mapping)
         conversations = messages if several else [messages]
         return self.generate(
-            [self._chat_prompt(conversation) for conversation in conversations],  # type: ignore[arg-type]
+            [self._chat_prompt(conversation, tools) for conversation in conversations],  # type: ignore[arg-type]
             sampling_params,
             use_tqdm=use_tqdm,
             priority=priority,
@@ -159,8 +163,10 @@ class LLM:
             request_id, prompt, params, priority=priority, cache_salt=cache_salt
         )
 
-    def _chat_prompt(self, messages: Sequence[Message]) -> list[int]:
-        return self.engine.intake.chat(messages)
+    def _chat_prompt(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        return self.engine.intake.chat(messages, tools)
 
     def _finish(
         self, asked: list[Request], prompts: list[str | Sequence[int]], use_tqdm: bool

@@ -1,4 +1,7 @@
-"""What a request changes in its logits before the draw: bias, minimum length, penalties."""
+"""What a request changes in its logits before the draw.
+
+That is the mask of its grammar, its bias, minimum length and penalties.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from pagoda.engine.grammar import Matcher
 from pagoda.request import SamplingParams
 from pagoda.scheduling import Sequence as RunningSequence
 
@@ -33,15 +37,18 @@ class SamplingRow:
     """Tokens chosen so far; their number is the position of the draw."""
     stop_token_ids: frozenset[int]
     """Tokens that would end the output; masked until `min_tokens` are there."""
+    matcher: Matcher | None = None
+    """Follows the output through the request's grammar."""
     changes_every_step: bool = field(init=False)
-    """There is a bias or a penalty."""
+    """There is a grammar, a bias or a penalty."""
     is_greedy: bool = field(init=False)
     """The most likely token is chosen; nothing is drawn."""
 
     def __post_init__(self) -> None:
         params = self.params
         changes = (
-            bool(params.logit_bias)
+            self.matcher is not None
+            or bool(params.logit_bias)
             or params.repetition_penalty != 1.0
             or params.presence_penalty != 0.0
             or params.frequency_penalty != 0.0
@@ -59,6 +66,7 @@ class SamplingRow:
             prompt_token_ids=request.prompt_token_ids,
             output_token_ids=sequence.output_token_ids,
             stop_token_ids=request.stop_token_ids,
+            matcher=None if request.grammar is None else request.grammar.matcher(),
         )
 
     @property
@@ -73,11 +81,13 @@ class SamplingRow:
 def change_logits(logits: NDArray[np.float32], rows: Sequence[SamplingRow]) -> None:
     """Make each row's changes in `logits` [rows, vocab].
 
-    In vLLM's order: bias, then the mask of stop tokens, then the repetition penalty (over prompt
-    and output), then presence and frequency penalties (over the output). Only the entries of the
-    tokens concerned are touched.
+    The grammar's mask first; then in vLLM's order: bias, then the mask of stop tokens, then the
+    repetition penalty (over prompt and output), then presence and frequency penalties (over the
+    output). Only the entries of the tokens concerned are touched.
     """
     for values, row in zip(logits, rows, strict=True):
+        if row.matcher is not None:
+            row.matcher.mask(values, row.output_token_ids)
         _add_bias(values, row)
         _mask_stops(values, row)
         _repetition_penalty(values, row)
@@ -95,7 +105,10 @@ def _mask_stops(values: NDArray[np.float32], row: SamplingRow) -> None:
         return
     # An id beyond the vocabulary can never come up, so it needs no mask.
     stops = [token_id for token_id in row.stop_token_ids if token_id < len(values)]
-    if 0 < len(stops) < len(values):
+    others = np.isfinite(values)
+    others[stops] = False
+    # Where a grammar leaves nothing but the end, the end it is.
+    if others.any():
         values[stops] = -np.inf
 
 

@@ -19,6 +19,7 @@ from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.config import CONFIG_FILE, read_json
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.locate import ModelFiles
+from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 
 GENERATION_CONFIG_FILE = "generation_config.json"
 
@@ -53,12 +54,12 @@ class Tokenizer:
         """Number of tokens, the added ones included; the model's own may be larger by padding."""
         return self.backend.get_vocab_size()
 
-    def encode(self, text: str) -> list[int]:
-        """The token ids of a text, with the special tokens the model wants around it.
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a text, with the special tokens the model wants around it, or without.
 
         Raises `InvalidRequestError` for text that is no valid Unicode.
         """
-        return self._encode(text, "prompt", add_special_tokens=True)
+        return self._encode(text, "prompt", add_special_tokens=add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; a character that is not complete becomes U+FFFD."""
@@ -70,24 +71,44 @@ class Tokenizer:
         return bool(self._template.chat_template)
 
     @cached_property
+    def tool_format(self) -> ToolFormat:
+        """The form in which the model calls tools that it was told of."""
+        return self._native_tool_format or "hermes"
+
+    @cached_property
+    def _native_tool_format(self) -> ToolFormat | None:
+        """None where the chat template has no place for tools."""
+        if not self.has_chat_template:
+            return None
+        return format_in(self._template.get_chat_template(tools=[{}]))
+
+    @cached_property
     def _template(self) -> Any:
         return self._loaded.template()
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
         """The prompt of a conversation by the model's chat template.
 
-        With `add_generation_prompt` it ends where the assistant's answer begins. Raises
+        `tools` are described as the template does it, or else in the system message. With
+        `add_generation_prompt` it ends where the assistant's answer begins. Raises
         `InvalidRequestError` where the model has no template or the template refuses the messages.
         """
         if not self.has_chat_template:
             raise InvalidRequestError("messages", messages, "the model has no chat template")
         if not messages or not all(isinstance(message, Mapping) for message in messages):
             raise InvalidRequestError("messages", messages, "must be a list of messages, not empty")
+        given = [dict(message) for message in messages]
+        if self._native_tool_format is None:
+            given, tools = in_plain_messages(given, tools), ()
         try:
             prompt = self._template.apply_chat_template(
-                [dict(message) for message in messages],
+                given,
+                tools=[dict(tool) for tool in tools] or None,
                 add_generation_prompt=add_generation_prompt,
                 tokenize=False,
             )

@@ -121,6 +121,11 @@ class Scheduler:
             del self._requests[sequence.request.request_id]
 
     @property
+    def max_num_seqs(self) -> int:
+        """Sequences that run at once."""
+        return self._seats
+
+    @property
     def has_unfinished(self) -> bool:
         return bool(self._sequences)
 
@@ -295,7 +300,9 @@ class Scheduler:
     def _finish_if_done(self, sequence: Sequence) -> None:
         request, token_id = sequence.request, sequence.token_ids[-1]
         sampling, num_output = request.sampling, sequence.num_output_tokens
-        if token_id in request.stop_token_ids and num_output >= sampling.min_tokens:
+        # A grammar that leaves nothing but the end comes before min_tokens.
+        may_stop = num_output >= sampling.min_tokens or sampling.structured_outputs is not None
+        if may_stop and token_id in request.stop_token_ids:
             is_eos = token_id in sequence.request.eos_token_ids and not sampling.ignore_eos
             self.finish(sequence, "stop", None if is_eos else token_id)
         elif num_output == sampling.max_tokens or len(sequence.token_ids) >= self._max_model_len:

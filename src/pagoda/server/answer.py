@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request, Response
 from pydantic import BaseModel
 
+from pagoda.server.door import tenant_of
 from pagoda.server.errors import JSONBody
-from pagoda.server.generation import Generation, unless_disconnected
+from pagoda.server.generation import Echo, Generation, unless_disconnected, usage_of
+from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
+from pagoda.server.responses import Usage
 from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
+from pagoda.server.tally import tally_of
+from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -37,6 +42,11 @@ class Answer(ChunkWriter):
         }
         """What every response and chunk carries."""
 
+    def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
+        """Tokens in and out of one output per prompt; none out where only prompts are told."""
+        echo = self._generation.echo
+        return usage_of(outputs, prompts_alone=echo is not None and echo.alone)
+
     @abstractmethod
     def whole(self, outputs: Sequence[RequestOutput]) -> BaseModel:
         """All choices of all prompts, finished."""
@@ -45,21 +55,31 @@ class Answer(ChunkWriter):
 async def respond(
     kind: type[Answer],
     engine: AsyncEngine,
+    options: ServerOptions,
     request: Request,
     body: CompletionRequest | ChatCompletionRequest,
     prompts: Sequence[str | list[int]],
+    echo: Echo | None = None,
+    tools: ToolReader | None = None,
 ) -> Response:
     """Run the prompts of a checked body and answer in the shape of `kind`.
 
-    Raises what the engine raises before the first output, and `ClientGoneError`.
+    Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
+    tally = tally_of(request.scope)
+    tally.is_streamed = bool(body.stream)
     generation = Generation(
         engine=engine,
         request_id=f"{kind.id_prefix}-{uuid.uuid4().hex}",
         prompts=prompts,
         sampling=body.sampling(),
         priority=body.priority or 0,
+        tenant=tenant_of(request.scope),
+        timeout_s=options.request_timeout or None,
+        echo=echo,
+        tools=tools,
         cache_salt=body.cache_salt or "",
+        tally=tally,
     )
     answer = kind(generation)
     if body.stream:

@@ -1,21 +1,28 @@
-"""The HTTP application: routes over one engine."""
+"""The HTTP application: routes over one engine, and what stands before them."""
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from pagoda.server.access_log import AccessLog
+from pagoda.server.admission import Admission
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
-from pagoda.server.errors import error_response, install_handlers, stopped
+from pagoda.server.door import BodyLimit, EntryGate, KeyCheck
+from pagoda.server.errors import install_handlers
 from pagoda.server.generation import ClientGoneError
-from pagoda.server.metrics import registry_of
-from pagoda.server.responses import ErrorResponse, ModelCard, ModelList
+from pagoda.server.keys import KeyRing
+from pagoda.server.options import ServerOptions
+from pagoda.server.page import page_routes
+from pagoda.server.state import dev_routes, state_routes
+from pagoda.server.stats_log import StatsLog
+from pagoda.server.tokens import token_routes
+from pagoda.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -23,21 +30,44 @@ if TYPE_CHECKING:
 _CLIENT_CLOSED_REQUEST = 499
 
 
-def create_app(engine: AsyncEngine) -> FastAPI:
-    """The application over `engine`, which starts and shuts down with it."""
+def create_app(
+    engine: AsyncEngine, options: ServerOptions | None = None, keys: KeyRing | None = None
+) -> FastAPI:
+    """The application over `engine`, which starts and shuts down with it.
+
+    `app.state.admission` counts the requests in flight, and can be closed.
+    """
+    options = options or ServerOptions()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
-        yield
+        async with _stats_logged(engine, options):
+            yield
         await engine.shutdown()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)
+    admission = Admission(
+        engine.max_num_seqs + options.max_num_queued_reqs, options.max_num_reqs_per_key
+    )
+    app.state.admission = admission
+    traffic = Traffic()
     install_handlers(app)
-    app.include_router(completion_routes(engine))
-    app.include_router(chat_routes(engine))
-    _add_state_routes(app, engine)
+    app.include_router(completion_routes(engine, options))
+    app.include_router(chat_routes(engine, options))
+    app.include_router(token_routes(engine))
+    app.include_router(state_routes(engine, admission, traffic))
+    app.include_router(page_routes())
+    if options.dev_mode:
+        app.include_router(dev_routes(engine, options))
+    # The last one added is the first that a request meets.
+    app.add_middleware(EntryGate, admission=admission)
+    app.add_middleware(
+        BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
+    )
+    app.add_middleware(KeyCheck, keys=keys or KeyRing())
+    app.add_middleware(AccessLog, traffic=traffic)
 
     @app.exception_handler(ClientGoneError)
     async def on_client_gone(request: Request, error: ClientGoneError) -> Response:
@@ -46,25 +76,16 @@ def create_app(engine: AsyncEngine) -> FastAPI:
     return app
 
 
-def _add_state_routes(app: FastAPI, engine: AsyncEngine) -> None:
-    """What the server is and how it does."""
-    created = int(time.time())
-    registry = registry_of(engine)
-
-    @app.get("/health", responses={503: {"model": ErrorResponse}})
-    async def health() -> Response:
-        """200 while the engine runs, 503 once it has stopped."""
-        if not engine.is_alive:
-            return error_response(503, stopped())
-        return Response()
-
-    @app.get("/v1/models")
-    async def list_models() -> ModelList:
-        """The one model that is served."""
-        card = ModelCard(id=engine.model_name, created=created, max_model_len=engine.max_model_len)
-        return ModelList(data=[card])
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """The engine's statistics in Prometheus' text format."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+@asynccontextmanager
+async def _stats_logged(engine: AsyncEngine, options: ServerOptions) -> AsyncIterator[None]:
+    """Log how the engine does while the block runs, unless that is not wanted."""
+    if options.disable_log_stats:
+        yield
+        return
+    logging = asyncio.create_task(StatsLog(engine).run())
+    try:
+        yield
+    finally:
+        logging.cancel()
+        with suppress(asyncio.CancelledError):
+            await logging

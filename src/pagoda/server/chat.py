@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import Answer, respond
-from pagoda.server.generation import PromptOutput, usage_of
+from pagoda.server.errors import REFUSALS
+from pagoda.server.generation import PromptOutput
 from pagoda.server.logprobs import chat_logprobs, prompt_logprobs
+from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest
 from pagoda.server.responses import (
     ChatChoice,
@@ -19,29 +23,35 @@ from pagoda.server.responses import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
-    ErrorResponse,
+    FunctionCall,
+    ToolCallDelta,
+    ToolCallMessage,
     Usage,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.tool_calls import ToolCall
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
 
-def chat_routes(engine: AsyncEngine) -> APIRouter:
+def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter()
 
     @router.post(
         "/v1/chat/completions",
         response_model=ChatCompletionResponse,
-        responses={400: {"model": ErrorResponse}, 404: {"model": ErrorResponse}},
+        responses=REFUSALS,
     )
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_name)
-        prompts = [await engine.chat_prompt(body.template_messages())]
-        return await respond(ChatAnswer, engine, request, body, prompts)
+        use = body.tool_use()
+        prompts = [await engine.chat_prompt(body.template_messages(), use.described)]
+        return await respond(
+            ChatAnswer, engine, options, request, body, prompts, tools=use.reader(engine)
+        )
 
     return router
 
@@ -54,20 +64,10 @@ class ChatAnswer(Answer):
     def whole(self, outputs: Sequence[RequestOutput]) -> ChatCompletionResponse:
         """All choices, finished; a chat has one prompt."""
         [output] = outputs
-        choices = [
-            ChatChoice(
-                index=choice.index,
-                message=ChatMessage(content=choice.text),
-                logprobs=self._logprobs(choice),
-                finish_reason=choice.finish_reason,
-                stop_reason=choice.stop_reason,
-            )
-            for choice in output.outputs
-        ]
         return ChatCompletionResponse(
             **self._stamp,
-            choices=choices,
-            usage=usage_of([output]),
+            choices=[self._choice(choice) for choice in output.outputs],
+            usage=self.usage_of([output]),
             prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
         )
 
@@ -78,20 +78,49 @@ class ChatAnswer(Answer):
                 opening = ChatDelta(role="assistant", content="")
                 yield self._chunk([ChatChunkChoice(index=choice.index, delta=opening)])
             cursor = self._cursors[choice.index]
-            if cursor.has_news(choice):
-                yield self._chunk([self._news(cursor, choice)])
-                cursor.advance(choice)
+            said, calls = self._read(choice)
+            new_calls = calls[cursor.num_calls :]
+            if new_calls or cursor.has_news(said):
+                yield self._chunk([self._news(cursor, said, new_calls)])
+                cursor.advance(said, num_calls=len(calls))
 
     def usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)
 
-    def _news(self, cursor: ChoiceCursor, choice: CompletionOutput) -> ChatChunkChoice:
-        return ChatChunkChoice(
+    def _read(self, choice: CompletionOutput) -> tuple[CompletionOutput, tuple[ToolCall, ...]]:
+        """`choice` without the calls of tools in its text, and those calls."""
+        reader = self._generation.tools
+        if reader is None:
+            return choice, ()
+        reading = reader.read(choice.text, finished=choice.finished)
+        return replace(choice, text=reading.content), reading.calls
+
+    def _choice(self, choice: CompletionOutput) -> ChatChoice:
+        said, calls = self._read(choice)
+        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
+        return ChatChoice(
             index=choice.index,
-            delta=ChatDelta(content=cursor.new_text(choice) or None),
-            logprobs=self._logprobs(choice, cursor.num_tokens),
-            finish_reason=choice.finish_reason,
+            message=ChatMessage(
+                content=(said.text or None) if made else said.text, tool_calls=made or None
+            ),
+            logprobs=self._logprobs(choice),
+            finish_reason=_finish_reason(choice, bool(made)),
             stop_reason=choice.stop_reason,
+        )
+
+    def _news(
+        self, cursor: ChoiceCursor, said: CompletionOutput, new_calls: Sequence[ToolCall]
+    ) -> ChatChunkChoice:
+        made = [
+            ToolCallDelta(index=index, id=_new_id(), function=_function(call))
+            for index, call in enumerate(new_calls, cursor.num_calls)
+        ]
+        return ChatChunkChoice(
+            index=said.index,
+            delta=ChatDelta(content=cursor.new_text(said) or None, tool_calls=made or None),
+            logprobs=self._logprobs(said, cursor.num_tokens),
+            finish_reason=_finish_reason(said, bool(made) or cursor.num_calls > 0),
+            stop_reason=said.stop_reason,
         )
 
     def _logprobs(self, choice: CompletionOutput, start: int = 0) -> ChatLogprobs | None:
@@ -104,3 +133,16 @@ class ChatAnswer(Answer):
         self, choices: list[ChatChunkChoice], usage: Usage | None = None
     ) -> ChatCompletionChunk:
         return ChatCompletionChunk(**self._stamp, choices=choices, usage=usage)
+
+
+def _function(call: ToolCall) -> FunctionCall:
+    return FunctionCall(name=call.name, arguments=call.arguments)
+
+
+def _finish_reason(choice: CompletionOutput, has_calls: bool) -> str | None:
+    return "tool_calls" if has_calls and choice.finish_reason == "stop" else choice.finish_reason
+
+
+def _new_id() -> str:
+    """Of a call. Mistral's chat templates take nine letters and digits, and nothing else."""
+    return uuid.uuid4().hex[:9]

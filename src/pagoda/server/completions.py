@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import Answer, respond
-from pagoda.server.generation import PromptOutput, usage_of
-from pagoda.server.logprobs import completion_logprobs, prompt_logprobs
+from pagoda.server.errors import REFUSALS
+from pagoda.server.generation import Echo, PromptOutput
+from pagoda.server.logprobs import (
+    completion_logprobs,
+    echoed_logprobs,
+    joined,
+    prompt_logprobs,
+)
+from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import CompletionRequest
 from pagoda.server.responses import (
     CompletionChoice,
     CompletionLogprobs,
     CompletionResponse,
-    ErrorResponse,
     Usage,
 )
 from pagoda.server.streaming import ChoiceCursor
@@ -25,18 +31,26 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
 
-def completion_routes(engine: AsyncEngine) -> APIRouter:
+def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter()
 
     @router.post(
         "/v1/completions",
         response_model=CompletionResponse,
-        responses={400: {"model": ErrorResponse}, 404: {"model": ErrorResponse}},
+        responses=REFUSALS,
     )
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue one or several prompts."""
         body.check(engine.model_name)
-        return await respond(CompletionAnswer, engine, request, body, body.prompts())
+        prompts = body.prompts()
+        echo = None
+        if body.echo:
+            texts = [
+                each if isinstance(each, str) else await engine.detokenize(each, "prompt")
+                for each in prompts
+            ]
+            echo = Echo(texts, body.wants_prompt_alone)
+        return await respond(CompletionAnswer, engine, options, request, body, prompts, echo)
 
     return router
 
@@ -53,7 +67,7 @@ class CompletionAnswer(Answer):
             for index, output in enumerate(outputs)
             for choice in output.outputs
         ]
-        return self._response(choices, usage_of(outputs))
+        return self._response(choices, self.usage_of(outputs))
 
     def chunks(self, item: PromptOutput) -> Iterator[CompletionResponse]:
         """One chunk for each choice that has something new."""
@@ -67,17 +81,28 @@ class CompletionAnswer(Answer):
         return self._response([], usage)
 
     def _choice(self, item: PromptOutput, choice: CompletionOutput) -> CompletionChoice:
-        """What of `choice` has not been sent."""
+        """What of `choice` has not been sent; the prompt goes first, where it is echoed."""
         index = self._index(item, choice)
         cursor = self._cursors[index]
-        first = cursor.num_tokens == 0
+        echo, is_first = self._generation.echo, not cursor.is_open
+        text, logprobs, candidates = "", None, item.output.prompt_logprobs
+        if echo is not None and is_first:
+            text = echo.texts[item.prompt_index]
+            if candidates is not None:
+                token_ids = item.output.prompt_token_ids
+                first_text = self._generation.engine.token_text(token_ids[0])
+                logprobs = echoed_logprobs(first_text, token_ids, candidates)
+                cursor.num_token_characters = len(text)
+        if echo is None or not echo.alone:
+            text += cursor.new_text(choice)
+            logprobs = joined(logprobs, _new_logprobs(cursor, choice))
         return CompletionChoice(
             index=index,
-            text=cursor.new_text(choice),
-            logprobs=_new_logprobs(cursor, choice),
+            text=text,
+            logprobs=logprobs,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
-            prompt_logprobs=prompt_logprobs(item.output.prompt_logprobs) if first else None,
+            prompt_logprobs=prompt_logprobs(candidates) if echo is None and is_first else None,
         )
 
     def _index(self, item: PromptOutput, choice: CompletionOutput) -> int:

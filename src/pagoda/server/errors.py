@@ -2,6 +2,8 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
+RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 503
+RequestTimeoutError                                            504
 an engine that has stopped, at /health                         503
 everything else                                                500
 """
@@ -16,13 +18,23 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from pagoda.errors import InvalidRequestError, PagodaError, RefusedError, shorten
+from pagoda.errors import (
+    InvalidRequestError,
+    PagodaError,
+    RefusedError,
+    RequestTimeoutError,
+    shorten,
+)
 from pagoda.server.responses import ErrorDetail, ErrorResponse
 
 logger = logging.getLogger(__name__)
 
 _REFUSED = "invalid_request_error"
 _MAX_PHRASES = 4
+_RETRY_AFTER_S = 1
+_CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
+"""A header each: Chromium reads no more than the first of those that share one."""
+_TYPES = {401: "authentication_error", 429: "rate_limit_error", 413: _REFUSED, 408: _REFUSED}
 
 
 class UnknownModelError(InvalidRequestError):
@@ -30,6 +42,21 @@ class UnknownModelError(InvalidRequestError):
 
     def __init__(self, given: str, served: str) -> None:
         super().__init__("model", given, f"this server has {served!r}")
+
+
+class RejectedError(PagodaError):
+    """A request that could be right, but not now or not from this client."""
+
+    def __init__(self, status: int, code: str, reason: str) -> None:
+        self.status = status
+        self.code = code
+        super().__init__(reason)
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse} for status in (400, 401, 404, 408, 413, 429, 500, 503, 504)
+}
+"""What a route that takes a body may answer instead, for the schema."""
 
 
 class JSONBody(Response):
@@ -61,10 +88,40 @@ def stopped() -> ErrorDetail:
     )
 
 
+def rejection(error: RejectedError) -> Response:
+    """The response to a request that is not taken on."""
+    response = error_response(error.status, rejected(error))
+    if error.status in (429, 503):
+        response.headers["Retry-After"] = str(_RETRY_AFTER_S)
+    if error.status == 401:
+        for challenge in _CHALLENGES:
+            response.headers.append("WWW-Authenticate", challenge)
+    if error.status == 413:
+        response.headers["Connection"] = "close"  # nobody reads the rest
+    return response
+
+
+def rejected(error: RejectedError) -> ErrorDetail:
+    """What the caller is told about a request that is not taken on."""
+    kind = _TYPES.get(error.status, "server_error")
+    return ErrorDetail(message=str(error), type=kind, code=error.code)
+
+
+def shutting_down() -> ErrorDetail:
+    """What is told while the last requests finish."""
+    return ErrorDetail(
+        message="the server is shutting down", type="server_error", code="server_shutting_down"
+    )
+
+
 def detail_of(error: Exception) -> ErrorDetail:
     """The detail for any error; one that is not the caller's is logged."""
     if isinstance(error, RefusedError):
         return refused(error)
+    if isinstance(error, RejectedError):
+        return rejected(error)
+    if isinstance(error, RequestTimeoutError):
+        return ErrorDetail(message=str(error), type="server_error", code="request_timeout")
     logger.error("A request failed", exc_info=error)
     return failed()
 
@@ -80,6 +137,10 @@ def install_handlers(app: FastAPI) -> None:
     async def on_unknown_model(request: Request, error: UnknownModelError) -> Response:
         return error_response(404, refused(error, code="model_not_found"))
 
+    @app.exception_handler(RejectedError)
+    async def on_rejected(request: Request, error: RejectedError) -> Response:
+        return rejection(error)
+
     @app.exception_handler(RequestValidationError)
     async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
         return error_response(400, invalid_body(error.errors()))
@@ -91,6 +152,10 @@ def install_handlers(app: FastAPI) -> None:
         )
         response.headers.update(error.headers or {})
         return response
+
+    @app.exception_handler(RequestTimeoutError)
+    async def on_timeout(request: Request, error: RequestTimeoutError) -> Response:
+        return error_response(504, detail_of(error))
 
     @app.exception_handler(PagodaError)
     async def on_engine_error(request: Request, error: PagodaError) -> Response:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 
 from pagoda.request import SamplingParams
 from pagoda.server.responses import PromptTokensDetails, Usage
+from pagoda.server.tally import Tally
+from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -39,6 +41,16 @@ class PromptOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """The prompts are told as well."""
+
+    texts: Sequence[str]
+    """Of each prompt."""
+    alone: bool
+    """Nothing is told after them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """What one HTTP request asks of the engine."""
 
@@ -47,7 +59,15 @@ class Generation:
     prompts: Sequence[str | list[int]]
     sampling: SamplingParams
     priority: int = 0
+    tenant: str = ""
     cache_salt: str = ""
+    timeout_s: float | None = None
+    """From its beginning to its last output."""
+    echo: Echo | None = None
+    tally: Tally = field(default_factory=Tally)
+    """Keeps count of what comes out."""
+    tools: ToolReader | None = None
+    """Finds the calls of tools in an answer."""
 
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
@@ -59,11 +79,32 @@ class Generation:
 
         Raises what `AsyncEngine.generate` raises, for any of the prompts.
         """
+        one_or_many = self._one if len(self.prompts) == 1 else self._many
+        async with aclosing(one_or_many(streams)) as outputs:
+            async for output in outputs:
+                self.tally.note(output.prompt_index, output.output)
+                yield output
+
+    async def _one(self, streams: bool, index: int = 0) -> AsyncGenerator[PromptOutput, None]:
+        stream = self.engine.generate(
+            self.prompts[index],
+            self.sampling,
+            request_id=f"{self.request_id}-{index}",
+            priority=self.priority,
+            tenant=self.tenant,
+            cache_salt=self.cache_salt,
+            streams=streams,
+            timeout_s=self.timeout_s,
+        )
+        async with aclosing(stream) as outputs:
+            async for output in outputs:
+                yield PromptOutput(index, output)
+
+    async def _many(self, streams: bool) -> AsyncGenerator[PromptOutput, None]:
+        """Each prompt has a task of its own, which waits until its output is taken."""
         events: asyncio.Queue[_Event] = asyncio.Queue(maxsize=1)
-        pumps = [
-            asyncio.create_task(self._pump(index, prompt, events, streams))
-            for index, prompt in enumerate(self.prompts)
-        ]
+        indices = range(len(self.prompts))
+        pumps = [asyncio.create_task(self._pump(index, events, streams)) for index in indices]
         try:
             remaining = len(pumps)
             while remaining:
@@ -77,21 +118,11 @@ class Generation:
         finally:
             await _cancel(pumps)
 
-    async def _pump(
-        self, index: int, prompt: str | list[int], events: asyncio.Queue[_Event], streams: bool
-    ) -> None:
-        stream = self.engine.generate(
-            prompt,
-            self.sampling,
-            request_id=f"{self.request_id}-{index}",
-            priority=self.priority,
-            cache_salt=self.cache_salt,
-            streams=streams,
-        )
+    async def _pump(self, index: int, events: asyncio.Queue[_Event], streams: bool) -> None:
         try:
-            async with aclosing(stream) as outputs:
+            async with aclosing(self._one(streams, index)) as outputs:
                 async for output in outputs:
-                    await events.put(_Event(PromptOutput(index, output)))
+                    await events.put(_Event(output))
         except Exception as error:
             await events.put(_Event(error=error))
         else:
@@ -114,10 +145,12 @@ class _Event:
     error: Exception | None = None
 
 
-def usage_of(outputs: Sequence[RequestOutput]) -> Usage:
-    """Tokens in and out of one output per prompt."""
+def usage_of(outputs: Sequence[RequestOutput], *, prompts_alone: bool = False) -> Usage:
+    """Tokens in and out of one output per prompt; none out where only prompts are told."""
     prompt_tokens = sum(output.num_prompt_tokens for output in outputs)
-    completion_tokens = sum(len(c.token_ids) for output in outputs for c in output.outputs)
+    completion_tokens = 0
+    if not prompts_alone:
+        completion_tokens = sum(len(c.token_ids) for output in outputs for c in output.outputs)
     return Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,

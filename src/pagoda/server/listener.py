@@ -1,4 +1,4 @@
-"""The socket the server listens on, taken before anything slow begins."""
+"""The socket the server listens on, whose address is taken before anything slow begins."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pagoda.errors import AddressInUseError, InvalidOptionError
 _BACKLOG = 2048
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket on `host`:`port`; port 0 takes a free one.
+def bind(host: str, port: int) -> socket.socket:
+    """A socket on `host`:`port`; port 0 takes a free one. Whoever serves on it begins to listen.
 
-    Clients that connect before the server runs wait in the socket's queue.
+    Until then clients are refused, and whoever asks for the server's health knows where he is.
 
     Raises `AddressInUseError` when another process listens there and `InvalidOptionError` for an
     address that this machine does not have or may not use.
@@ -30,11 +30,20 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise _refusal(error, host, port) from None
     return listener
+
+
+def start_listening(listener: socket.socket) -> None:
+    """Let clients connect. Raises `AddressInUseError` where another process was first."""
+    try:
+        listener.listen(_BACKLOG)
+    except OSError:
+        host, port = listener.getsockname()[:2]
+        limit = f"another process listens on {host}:{port}"
+        raise AddressInUseError("port", port, limit) from None
 
 
 def url_of(listener: socket.socket) -> str:

@@ -40,6 +40,37 @@ def completion_logprobs(
     return shaped
 
 
+def echoed_logprobs(
+    first_text: str,
+    token_ids: Sequence[int],
+    candidates: Sequence[Mapping[int, Logprob] | None],
+) -> CompletionLogprobs:
+    """The tokens of a prompt in the same shape; of the first only its text is known."""
+    rest = completion_logprobs(
+        token_ids[1:], [each or {} for each in candidates[1:]], len(first_text)
+    )
+    return CompletionLogprobs(
+        tokens=[first_text, *rest.tokens],
+        token_logprobs=[None, *rest.token_logprobs],
+        top_logprobs=[None, *rest.top_logprobs],
+        text_offset=[0, *rest.text_offset],
+    )
+
+
+def joined(
+    first: CompletionLogprobs | None, second: CompletionLogprobs | None
+) -> CompletionLogprobs | None:
+    """One after the other; what is None is nothing."""
+    if first is None or second is None:
+        return second if first is None else first
+    return CompletionLogprobs(
+        tokens=first.tokens + second.tokens,
+        token_logprobs=first.token_logprobs + second.token_logprobs,
+        top_logprobs=first.top_logprobs + second.top_logprobs,
+        text_offset=first.text_offset + second.text_offset,
+    )
+
+
 def chat_logprobs(
     token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
 ) -> ChatLogprobs:

@@ -7,14 +7,21 @@ null takes the default of `SamplingParams`.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
+from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.errors import UnknownModelError
+from pagoda.server.tools import Tool, ToolChoice, ToolName, ToolUse
+from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
 
+MAX_PROMPTS = 128
+MAX_CHOICES = 1024
+"""In one request, of all prompts together."""
 _PRIORITY_LIMIT = 2**63 - 1
 
 
@@ -41,19 +48,12 @@ _REFUSED_FIELDS: dict[str, tuple[object, ...]] = {
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "documents": ([],),
-    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
     "length_penalty": (1.0,),
     "logits_processors": ([],),
     "modalities": (["text"],),
     "prompt_embeds": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
     "suffix": ("",),
     "tool_calls": ([],),
     "tool_choice": ("none", "auto"),
@@ -83,10 +83,24 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class GenerationRequest(_Body):
-    """The fields that completions and chat completions share."""
+class _ModelBody(_Body):
+    """A body that may name the model."""
 
     model: Text | None = None
+
+    def check(self, served_model: str) -> None:
+        """Raises `InvalidRequestError` for what types alone cannot tell.
+
+        That is an `UnknownModelError` where another model than the served one is asked for.
+        """
+        self.refuse_uncovered()
+        if self.model not in (None, served_model):
+            raise UnknownModelError(str(self.model), served_model)
+
+
+class GenerationRequest(_ModelBody, AnswerFormat):
+    """The fields that completions and chat completions share."""
+
     n: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -116,16 +130,10 @@ class GenerationRequest(_Body):
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def check(self, served_model: str) -> None:
-        """Raises `InvalidRequestError` for what types alone cannot tell.
-
-        That is an `UnknownModelError` where another model than the served one is asked for.
-        """
-        self.refuse_uncovered()
+        super().check(served_model)
         if self.stream_options is not None and not self.stream:
             given = self.stream_options.model_dump()
             raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
-        if self.model not in (None, served_model):
-            raise UnknownModelError(str(self.model), served_model)
 
     def sampling_with(self, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.
@@ -135,6 +143,7 @@ class GenerationRequest(_Body):
         fields = {name: getattr(self, name) for name in _SAMPLING_FIELDS}
         if self.logit_bias is not None:
             fields["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
+        fields["structured_outputs"] = self.structured()
         given = {name: value for name, value in fields.items() if value is not None}
         return SamplingParams(**{**given, **chosen})
 
@@ -165,6 +174,17 @@ class CompletionRequest(GenerationRequest):
 
     prompt: Text | list[Text] | list[int] | list[list[int]]
     logprobs: int | None = None
+    echo: bool | None = None
+    """The answer begins with the prompt, and so do its log-probabilities."""
+
+    def check(self, served_model: str) -> None:
+        super().check(served_model)
+        count = len(self.prompts())
+        if count > MAX_PROMPTS:
+            raise InvalidRequestError("prompt", f"{count} prompts", f"at most {MAX_PROMPTS}")
+        if count * (self.n or 1) > MAX_CHOICES:
+            limit = f"at most {MAX_CHOICES} choices for all {count} prompts together"
+            raise InvalidRequestError("n", self.n, limit)
 
     def prompts(self) -> list[str | list[int]]:
         """Each prompt by itself, as text or as token ids.
@@ -179,9 +199,47 @@ class CompletionRequest(GenerationRequest):
             return [[item for item in self.prompt if isinstance(item, int)]]
         return [item for item in self.prompt if not isinstance(item, int)]
 
+    @property
+    def wants_prompt_alone(self) -> bool:
+        """An echo that nothing follows, as is asked for to score a text."""
+        return bool(self.echo) and self.max_tokens == 0
+
     def sampling(self) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
-        return self.sampling_with(logprobs=self.logprobs)
+        chosen: dict[str, Any] = {"logprobs": self.logprobs}
+        if self.echo and self.logprobs is not None:
+            chosen["prompt_logprobs"] = self.logprobs
+        if self.wants_prompt_alone:
+            chosen["max_tokens"] = 1  # computed, but not told
+        return self.sampling_with(**chosen)
+
+
+class TokenizeRequest(_ModelBody):
+    """The body of `/tokenize`: a prompt, or the messages of a chat."""
+
+    prompt: Text | None = None
+    messages: list[Message] | None = None
+    tools: list[Tool] | None = None
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+    def check(self, served_model: str) -> None:
+        super().check(served_model)
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("prompt", self.prompt, "or messages: exactly one of the two")
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        return [message.for_template() for message in self.messages or []]
+
+    def described_tools(self) -> list[dict[str, Any]]:
+        """Raises `InvalidRequestError` for tools that will not do."""
+        return ToolUse.of(self.tools, None, None).described
+
+
+class DetokenizeRequest(_ModelBody):
+    """The body of `/detokenize`."""
+
+    tokens: list[int]
 
 
 class TextPart(_Body):
@@ -191,18 +249,66 @@ class TextPart(_Body):
     text: Text
 
 
+class CalledFunction(BaseModel):
+    """What was called, its arguments as JSON text."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: ToolName
+    arguments: Text = ""
+
+    def for_template(self) -> dict[str, Any]:
+        """Chat templates write the arguments themselves."""
+        limit = "a call's arguments must be the text of a JSON object"
+        try:
+            arguments = json.loads(self.arguments or "{}")
+        except (ValueError, RecursionError):
+            raise InvalidRequestError("messages", self.arguments, limit) from None
+        if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
+            raise InvalidRequestError("messages", self.arguments, limit)
+        return {"name": self.name, "arguments": arguments}
+
+
+class MadeCall(BaseModel):
+    """A call of a tool that the assistant made."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: Text
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    def for_template(self) -> dict[str, Any]:
+        return {"id": self.id, "type": self.type, "function": self.function.for_template()}
+
+
 class Message(_Body):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | list[TextPart] | None = None
+    tool_calls: list[MadeCall] | None = None
+    tool_call_id: Text | None = None
+    """Of the call whose result a message of role `tool` is."""
 
-    def for_template(self) -> dict[str, str]:
-        """Role and content as chat templates expect them: plain text, OpenAI's names of old."""
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates expect it: plain text, OpenAI's names of old.
+
+        Raises `InvalidRequestError` for calls that no assistant made or that cannot be read.
+        """
         role = "system" if self.role == "developer" else self.role
-        if isinstance(self.content, list):
-            return {"role": role, "content": "".join(part.text for part in self.content)}
-        return {"role": role, "content": self.content or ""}
+        content = self.content or ""
+        if isinstance(content, list):
+            content = "".join(part.text for part in content)
+        message: dict[str, Any] = {"role": role, "content": content}
+        if self.tool_calls:
+            if role != "assistant":
+                limit = "only an assistant's message has tool_calls"
+                raise InvalidRequestError("messages", role, limit)
+            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
+        return message
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -212,6 +318,9 @@ class ChatCompletionRequest(GenerationRequest):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
 
     def check(self, served_model: str) -> None:
         super().check(served_model)
@@ -224,8 +333,12 @@ class ChatCompletionRequest(GenerationRequest):
                 "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
             )
 
-    def template_messages(self) -> list[dict[str, str]]:
+    def template_messages(self) -> list[dict[str, Any]]:
         return [message.for_template() for message in self.messages]
+
+    def tool_use(self) -> ToolUse:
+        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
+        return ToolUse.of(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     def sampling(self) -> SamplingParams:
         """Without a limit the answer may grow up to the model's length.
@@ -236,7 +349,17 @@ class ChatCompletionRequest(GenerationRequest):
         if self.max_completion_tokens is not None:
             limit = self.max_completion_tokens
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
-        return self.sampling_with(max_tokens=limit, logprobs=logprobs)
+        return self.sampling_with(max_tokens=limit, logprobs=logprobs, **self._chosen_for_tools())
+
+    def _chosen_for_tools(self) -> dict[str, Any]:
+        use, wanted = self.tool_use(), self.structured()
+        call = use.constraint()
+        if call is not None and wanted is not None:
+            raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
+        if call is not None:
+            return {"structured_outputs": call}
+        # Some models write the tags around a call as special tokens.
+        return {"skip_special_tokens": False} if use.is_free else {}
 
 
 def _token_id(key: str) -> int:

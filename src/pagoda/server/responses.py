@@ -45,8 +45,9 @@ class CompletionLogprobs(BaseModel):
     """Parallel lists, one entry per output token."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    """None for the first token of an echoed prompt, which nothing went before."""
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -86,9 +87,30 @@ class ChatLogprobs(BaseModel):
     content: list[TokenLogprob]
 
 
+class FunctionCall(BaseModel):
+    name: str
+    arguments: str
+    """JSON text, as the model wrote it."""
+
+
+class ToolCallMessage(BaseModel):
+    """A call of a tool in a whole message."""
+
+    id: str
+    type: str = "function"
+    function: FunctionCall
+
+
+class ToolCallDelta(ToolCallMessage):
+    """The same in a chunk, where calls are numbered."""
+
+    index: int
+
+
 class ChatMessage(BaseModel):
     role: str = "assistant"
-    content: str
+    content: str | None
+    tool_calls: list[ToolCallMessage] | None = _left_out()
 
 
 class ChatChoice(BaseModel):
@@ -114,6 +136,7 @@ class ChatDelta(BaseModel):
 
     role: str | None = _left_out()
     content: str | None = _left_out()
+    tool_calls: list[ToolCallDelta] | None = _left_out()
 
 
 class ChatChunkChoice(BaseModel):
@@ -144,6 +167,17 @@ class ModelCard(BaseModel):
 class ModelList(BaseModel):
     object: str = "list"
     data: list[ModelCard]
+
+
+class TokenizeResponse(BaseModel):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeResponse(BaseModel):
+    prompt: str
 
 
 class ErrorDetail(BaseModel):

@@ -6,7 +6,7 @@ What fails later is told in an event of OpenAI's error shape.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from starlette.types import Send
 
 from pagoda.server.errors import detail_of
-from pagoda.server.generation import Generation, PromptOutput, unless_disconnected, usage_of
+from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
 from pagoda.server.responses import ErrorResponse, Usage
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ class ChunkWriter(Protocol):
         """What is new in `item`; empty while text is held back."""
         ...
 
+    def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
+        """Of one output per prompt."""
+        ...
+
     def usage_chunk(self, usage: Usage) -> BaseModel:
         """The last chunk, without choices."""
         ...
@@ -42,10 +46,14 @@ class ChoiceCursor:
     """How much of one choice has been sent."""
 
     def __init__(self) -> None:
+        self.is_open = False
+        """Something of it has been sent."""
         self.num_characters = 0
         self.num_tokens = 0
         self.num_token_characters = 0
         """Of the sent tokens' own texts: where the next token's text offset is."""
+        self.num_calls = 0
+        """Of tools."""
         self.finished = False
 
     def new_text(self, choice: CompletionOutput) -> str:
@@ -58,8 +66,10 @@ class ChoiceCursor:
         grown = choice.logprobs is not None and len(choice.token_ids) > self.num_tokens
         return grown or bool(self.new_text(choice)) or choice.finish_reason is not None
 
-    def advance(self, choice: CompletionOutput) -> None:
-        """All of `choice` has been sent."""
+    def advance(self, choice: CompletionOutput, num_calls: int = 0) -> None:
+        """All of `choice` has been sent, and so many calls of tools."""
+        self.num_calls = num_calls
+        self.is_open = True
         self.num_characters = len(choice.text)
         self.num_tokens = len(choice.token_ids)
         self.finished = choice.finish_reason is not None
@@ -121,7 +131,7 @@ async def _events(
             yield _event(ErrorResponse(error=detail_of(error)))
         else:
             if include_usage:
-                yield _event(writer.usage_chunk(usage_of(list(last.values()))))
+                yield _event(writer.usage_chunk(writer.usage_of(list(last.values()))))
     yield _DONE
 
 

@@ -1,0 +1,258 @@
+"""What the server adds to its engine, how it does in a flood, and what its timing gives away.
+
+    python benchmarks/serving.py streams [--clients 16]
+    python benchmarks/serving.py flood [--clients 1000 --queue 64]
+    python benchmarks/serving.py probes [--count 500]
+
+Each starts `pagoda serve` as a process of its own and speaks HTTP to it over plain sockets. Clients
+share the machine with the server, so `streams` looks at its sockets now and then only: what a
+client does is not the server's. Prints a few lines, then one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import psutil
+
+_COMMAND = "from pagoda.cli.main import main; main()"
+_KEYS = {"the-key-of-alice": "alice", "the-key-of-bob": "bob"}
+_ALICE, _BOB = _KEYS
+_OUTPUT_TOKENS = 100
+_PROBE_TOKENS = 160
+_LOOK_S = 0.02
+
+
+class Server:
+    """A running server: its address and its process."""
+
+    def __init__(self, port: int, process: psutil.Process) -> None:
+        self.port = port
+        self.process = process
+
+    async def ask(
+        self, body: dict[str, Any] | None, route: str = "/v1/completions", key: str = _ALICE
+    ) -> tuple[int, list[float], str]:
+        """Status, the times at which parts of the answer came, and all of it."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            content = b"" if body is None else json.dumps(body).encode()
+            method = "GET" if body is None else "POST"
+            writer.write(_head(method, route, key, len(content)) + content)
+            times, parts = [], []
+            while part := await reader.read(65536):
+                times.append(time.perf_counter())
+                parts.append(part)
+        finally:
+            writer.close()
+        text = b"".join(parts).decode("utf-8", "replace")
+        return int(text.split(" ", 2)[1]), times, text
+
+
+@asynccontextmanager
+async def serving(*flags: str) -> AsyncIterator[Server]:
+    """A server with two keys, until the block ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        keys = Path(folder) / "keys"
+        keys.write_text("".join(f"{key} {tenant}\n" for key, tenant in _KEYS.items()))
+        command = [sys.executable, "-c", _COMMAND, "serve", "--port", "0", "--api-key-file"]
+        log = Path(folder) / "log"
+        with log.open("w") as file:
+            process = subprocess.Popen([*command, str(keys), *flags], stderr=file)
+        try:
+            while not (url := re.search(r"http://[\d.]+:(\d+)", log.read_text())):
+                if process.poll() is not None:
+                    sys.exit(log.read_text())
+                await asyncio.sleep(0.05)
+            yield Server(int(url.group(1)), psutil.Process(process.pid))
+        finally:
+            process.terminate()
+            await asyncio.to_thread(process.wait)
+
+
+def prompt_ids(number: int, count: int) -> list[int]:
+    return random.Random(number).choices(range(1000, 40000), k=count)
+
+
+async def streams(args: argparse.Namespace) -> dict[str, Any]:
+    """Time per output token of streaming clients, and of the same batch without a server."""
+    body = {"temperature": 0, "max_tokens": _OUTPUT_TOKENS, "ignore_eos": True, "stream": True}
+    seconds: list[float] = []
+    async with serving("--kv-cache-memory-bytes", "1GiB") as server:
+        for run in range(args.repeat):
+            bodies = [
+                {**body, "prompt": prompt_ids(1000 * run + client, 64)}
+                for client in range(args.clients)
+            ]
+            seconds.append(await asyncio.to_thread(time_streams, server.port, bodies))
+    alone = await asyncio.to_thread(time_engine, args.clients, args.repeat)
+    print(f"time per output token of {args.clients} streams, best of {args.repeat}:")
+    print(
+        f"  from the server {min(seconds) * 1e3:.2f} ms, from the engine {min(alone) * 1e3:.2f} ms"
+    )
+    print(f"  {min(seconds) / min(alone):.2f} times")
+    return {"server_seconds": seconds, "engine_seconds": alone}
+
+
+def time_streams(port: int, bodies: Sequence[dict[str, Any]]) -> float:
+    """Mean seconds per output token after the first, of streams that run at once."""
+    streams = [Stream(port, body) for body in bodies]
+    while any(stream.is_open for stream in streams):
+        time.sleep(_LOOK_S)
+        for stream in streams:
+            stream.look()
+    return fmean(stream.seconds_per_token for stream in streams)
+
+
+class Stream:
+    """One client's answer, of which only beginning and end are looked at."""
+
+    def __init__(self, port: int, body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.sendall(_head("POST", "/v1/completions", _ALICE, len(content)) + content)
+        self._socket.setblocking(False)
+        self._first = self._last = 0.0
+        self.is_open = True
+
+    def look(self) -> None:
+        """Take what has come."""
+        while self.is_open:
+            try:
+                part = self._socket.recv(1 << 20)
+            except BlockingIOError:
+                return
+            self._last = time.perf_counter()
+            if not self._first:
+                assert part.startswith(b"HTTP/1.1 200"), part
+                self._first = self._last
+            if not part:
+                self.is_open = False
+                self._socket.close()
+
+    @property
+    def seconds_per_token(self) -> float:
+        return (self._last - self._first) / (_OUTPUT_TOKENS - 1)
+
+
+def _head(method: str, route: str, key: str, num_bytes: int) -> bytes:
+    return (
+        f"{method} {route} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {num_bytes}\r\n"
+        "Connection: close\r\n\r\n"
+    ).encode()
+
+
+def time_engine(clients: int, repeat: int) -> list[float]:
+    """Seconds per output token of a batch, run after run."""
+    from pagoda import LLM
+    from pagoda.engine.timing import time_run
+    from pagoda.planning import WorkItem
+
+    llm = LLM(kv_cache_memory_bytes=2**30)
+    seconds = []
+    for run in range(repeat):
+        work = [
+            WorkItem(tuple(prompt_ids(1000 * run + client, 64)), _OUTPUT_TOKENS)
+            for client in range(clients)
+        ]
+        seconds.append(time_run(llm.engine, work).time_per_output_token_s or 0.0)
+    return seconds
+
+
+async def flood(args: argparse.Namespace) -> dict[str, Any]:
+    """More clients at once than there is room for, while somebody asks for the server's health."""
+    flags = ("--max-num-queued-reqs", str(args.queue), "--kv-cache-memory-bytes", "1GiB")
+    async with serving(*flags) as server:
+        body = {"temperature": 0, "max_tokens": 16, "ignore_eos": True}
+        await server.ask({**body, "prompt": "Hello"})
+        memory, health = server.process.memory_info().rss, []
+
+        async def watch() -> None:
+            while True:
+                started = time.perf_counter()
+                status, times, _ = await server.ask(None, "/health")
+                assert status == 200
+                health.append(times[-1] - started)
+                await asyncio.sleep(0.01)
+
+        watching = asyncio.create_task(watch())
+        asked = [
+            server.ask({**body, "prompt": prompt_ids(number, 32)}) for number in range(args.clients)
+        ]
+        answers = await asyncio.gather(*asked)
+        watching.cancel()
+        grown = server.process.memory_info().rss - memory
+    statuses = Counter(status for status, _, _ in answers)
+    p99 = sorted(health)[int(len(health) * 0.99)]
+    print(f"{args.clients} clients, a queue of {args.queue}: {dict(statuses)}")
+    print(f"  /health: p99 {p99 * 1e3:.0f} ms of {len(health)}; memory grew by {grown >> 20} MiB")
+    return {"statuses": statuses, "health_p99_seconds": p99, "grown_bytes": grown}
+
+
+async def probes(args: argparse.Namespace) -> dict[str, Any]:
+    """Can a prompt's time to first token tell whether somebody has asked it before?"""
+    async with serving("--kv-cache-memory-bytes", "2GiB", "--max-model-len", "1024") as server:
+        across = await probe(server, args.count, _BOB, start=0)
+        within = await probe(server, args.count, _ALICE, start=10**6)
+    print(f"{args.count} prompts asked before and {args.count} not, told apart by time (AUC):")
+    print(f"  by another tenant {across:.3f}, by the same {within:.3f}; 0.5 is guessing")
+    return {"across": across, "within": within}
+
+
+async def probe(server: Server, count: int, prober: str, start: int) -> float:
+    """AUC of telling what Alice has asked; hits and misses in a random order."""
+    body = {"temperature": 0, "max_tokens": 1}
+    kinds = [True] * count + [False] * count
+    random.Random(start).shuffle(kinds)
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for number, is_hit in enumerate(kinds):
+        # Something is asked in either case, so that the server has done as much.
+        own, other = prompt_ids(start + number, _PROBE_TOKENS), prompt_ids(-1 - number, 16)
+        other += prompt_ids(start + number + 500_000, _PROBE_TOKENS - 16)
+        await server.ask({**body, "prompt": own if is_hit else other})
+        started = time.perf_counter()
+        status, times, _ = await server.ask({**body, "prompt": own}, key=prober)
+        assert status == 200
+        seconds[is_hit].append(times[0] - started)
+    hit, miss = median(seconds[True]) * 1e3, median(seconds[False]) * 1e3
+    print(f"  medians: hit {hit:.1f} ms, miss {miss:.1f} ms")
+    return area_under_curve(seconds[True], seconds[False])
+
+
+def area_under_curve(hits: Sequence[float], misses: Sequence[float]) -> float:
+    """Chance that a hit was quicker than a miss; half of the ties."""
+    wins = sum((hit < miss) + 0.5 * (hit == miss) for hit in hits for miss in misses)
+    return wins / (len(hits) * len(misses))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["streams", "flood", "probes"])
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--queue", type=int, default=64)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--repeat", type=int, default=5)
+    args = parser.parse_args()
+    args.clients = args.clients or {"streams": 16, "flood": 1000, "probes": 1}[args.what]
+    measured = asyncio.run({"streams": streams, "flood": flood, "probes": probes}[args.what](args))
+    print(json.dumps({"what": args.what, **measured}))
+
+
+if __name__ == "__main__":
+    main()

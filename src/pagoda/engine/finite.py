@@ -1,0 +1,102 @@
+"""Whether a JSON schema has an answer that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+MAX_REFERENCES = 256
+"""Different ones in one schema."""
+
+
+def has_finite_answer(schema: dict[str, Any]) -> bool:
+    """Whether something of finite length can fulfil `schema`, as far as its references go.
+
+    A schema that requires itself has none: {"properties": {"x": {"$ref": "#"}}, "required": ["x"]}.
+    What else can make a schema impossible is not looked at, and a reference that leads nowhere is
+    left to the compiler. Raises ValueError for more than `MAX_REFERENCES` references.
+    """
+    targets = {"#": schema} | {name: _target(schema, name) for name in _references(schema)}
+    finite: set[str] = set()
+    num_before = -1
+    # The least fixed point: what ends without any reference, then what ends because of that, …
+    while len(finite) > num_before:
+        num_before = len(finite)
+        for name, target in targets.items():
+            if name not in finite and _ends(target, finite.__contains__):
+                finite.add(name)
+    return "#" in finite
+
+
+def _references(schema: dict[str, Any]) -> list[str]:
+    """The names that are referred to. Raises ValueError for too many."""
+    found: dict[str, None] = {}
+    waiting: list[Any] = [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            name = each.get("$ref")
+            if isinstance(name, str):
+                found[name] = None
+            waiting.extend(each.values())
+    if len(found) > MAX_REFERENCES:
+        raise ValueError(f"a schema may have at most {MAX_REFERENCES} different references")
+    return list(found)
+
+
+def _target(schema: dict[str, Any], name: str) -> Any:
+    """What `name`, a JSON pointer (RFC 6901), points to; an empty schema where nothing is there."""
+    place: Any = schema
+    for part in name.removeprefix("#").split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, dict) and key in place:
+            place = place[key]
+        elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+            place = place[int(key)]
+        else:
+            return {}
+    return place
+
+
+def _ends(schema: Any, is_finite: Callable[[str], bool]) -> bool:
+    """Whether `schema` has a finite answer, given which references have."""
+    if not isinstance(schema, dict):
+        return schema is not False
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and not is_finite(reference):
+        return False
+    if not all(_ends(each, is_finite) for each in _list(schema.get("allOf"))):
+        return False
+    for name in ("anyOf", "oneOf"):
+        options = _list(schema.get(name))
+        if options and not any(_ends(each, is_finite) for each in options):
+            return False
+    return _may_be_other(schema) or all(_ends(each, is_finite) for each in _inevitable(schema))
+
+
+def _may_be_other(schema: dict[str, Any]) -> bool:
+    """The answer need be neither an object nor a list."""
+    kinds = schema.get("type", "null")
+    return not set(_list(kinds) or [kinds]) <= {"object", "array"}
+
+
+def _inevitable(schema: dict[str, Any]) -> list[Any]:
+    """The schemas inside that every object and list of this schema must hold."""
+    properties = schema.get("properties")
+    required = _list(schema.get("required"))
+    inside = []
+    if isinstance(properties, dict):
+        inside = [properties[n] for n in required if isinstance(n, str) and n in properties]
+    least = schema.get("minItems", 0)
+    if isinstance(least, int) and least > 0:
+        first = _list(schema.get("prefixItems"))
+        inside += first[:least]
+        if least > len(first) and "items" in schema:
+            inside.append(schema["items"])
+    return inside
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,197 @@
+"""Constraints on answers, compiled against the model's vocabulary by llguidance.
+
+    StructuredOutputs ── Grammars.compile ──> Grammar ── one for each choice ──> Matcher
+    the caller's words     in the intake      shared        follows the tokens, masks the logits
+
+llguidance is imported, and the vocabulary prepared, when the first constraint comes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagoda.engine.finite import has_finite_answer
+from pagoda.errors import EngineError
+from pagoda.structured import StructuredOutputs
+
+if TYPE_CHECKING:
+    import llguidance
+
+    from pagoda.models.tokenizer import Tokenizer
+
+_NUM_KEPT = 64
+"""Compiled grammars: clients ask again and again with the same few."""
+_LIMITS = {
+    "initial_lexer_fuel": 200_000,
+    "step_lexer_fuel": 50_000,
+    "step_max_items": 20_000,
+    "max_items_in_row": 10_000,
+    "max_lexer_states": 20_000,
+    "max_grammar_size": 100_000,
+}
+"""They bound a mask to some tens of milliseconds and a grammar to some tens of megabytes."""
+_NUM_REHEARSED = 4
+"""Tokens that are tried at the door: most grammars that are too complex show it at once."""
+_JSON_STYLE: Any = {"whitespace_pattern": r"[ \n\t]{1,20}"}
+"""White space is bounded, so that no answer goes on in it for ever."""
+
+
+class MatchError(EngineError):
+    """A constraint cannot be followed: nothing fulfils it, or it takes too much to tell."""
+
+
+class Grammars:
+    """Compiles constraints for one model. Any thread may ask it."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._vocabulary: llguidance.LLTokenizer | None = None
+        self._preparing = threading.Lock()
+        self._compiled = lru_cache(maxsize=_NUM_KEPT)(self._compile)
+
+    def compile(self, wanted: StructuredOutputs) -> Grammar:
+        """The grammar of a constraint.
+
+        Raises `InvalidRequestError` naming the constraint's field where it is invalid, too complex
+        or can never be fulfilled.
+        """
+        return self._compiled(wanted)
+
+    def _compile(self, wanted: StructuredOutputs) -> Grammar:
+        if not self._tokenizer.eos_token_ids:
+            raise wanted.refuse("the model names no token that ends an answer")
+        import llguidance
+
+        limits = llguidance.LLParserLimits(verbose_errors=False, **_LIMITS)  # type: ignore[arg-type]
+        try:
+            source = _source(wanted)
+        except (ValueError, RecursionError) as error:
+            raise wanted.refuse(_first_line(str(error))) from None
+        matcher = llguidance.LLMatcher(self._prepared(wanted), source, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise wanted.refuse(_reason(matcher))
+        grammar = Grammar(matcher, self._tokenizer.eos_token_ids)
+        try:
+            grammar.matcher().rehearse()
+        except MatchError as error:
+            raise wanted.refuse(str(error)) from None
+        return grammar
+
+    def _prepared(self, wanted: StructuredOutputs) -> llguidance.LLTokenizer:
+        """The vocabulary in llguidance's form, made once: it takes some 200 ms."""
+        import llguidance
+
+        with self._preparing:
+            if self._vocabulary is None:
+                try:
+                    self._vocabulary = llguidance.LLTokenizer(
+                        self._tokenizer.backend.to_str(),
+                        n_vocab=max(self._vocab_size, self._tokenizer.vocab_size),
+                        eos_token=sorted(self._tokenizer.eos_token_ids),
+                    )
+                except ValueError as error:
+                    reason = _first_line(str(error))
+                    limit = f"the model's tokenizer allows no constraints: {reason}"
+                    raise wanted.refuse(limit) from error
+            return self._vocabulary
+
+
+class Grammar:
+    """A compiled constraint, which any number of sequences may follow."""
+
+    def __init__(self, start: llguidance.LLMatcher, eos_token_ids: frozenset[int]) -> None:
+        self._start = start
+        self._eos_token_ids = eos_token_ids
+
+    def matcher(self) -> Matcher:
+        """A follower of one sequence, at its beginning."""
+        return Matcher(self._start.deep_copy(), self._eos_token_ids)
+
+
+class Matcher:
+    """Follows one sequence's tokens through a grammar, and tells which ones may come next."""
+
+    def __init__(self, state: llguidance.LLMatcher, eos_token_ids: frozenset[int]) -> None:
+        self._state = state
+        self._eos_token_ids = eos_token_ids
+        self._num_read = 0
+        self._allowed: NDArray[np.bool_] | None = None
+
+    def follow(self, output_token_ids: Sequence[int]) -> NDArray[np.bool_]:
+        """Read the tokens that are new; returns which ones may come next, by token id.
+
+        Once the grammar is complete these are the end-of-sequence tokens alone. Raises
+        `MatchError`.
+        """
+        if self._allowed is None or self._num_read < len(output_token_ids):
+            self._allowed = None
+            for token_id in output_token_ids[self._num_read :]:
+                self._read(token_id)
+            self._num_read = len(output_token_ids)
+            mask = self._state.compute_bitmask()
+            self._check()
+            bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
+            self._allowed = bits.astype(np.bool_)
+        return self._allowed
+
+    def mask(self, values: NDArray[np.float32], output_token_ids: Sequence[int]) -> None:
+        """Set what may not come next to minus infinity in `values` [vocab], in place."""
+        allowed = self.follow(output_token_ids)[: len(values)]
+        values[: len(allowed)][~allowed] = -np.inf
+        values[len(allowed) :] = -np.inf
+
+    def rehearse(self) -> None:
+        """Go a few tokens ahead, any that are allowed. Raises `MatchError`."""
+        said: list[int] = []
+        for _ in range(_NUM_REHEARSED):
+            others = set(np.flatnonzero(self.follow(said)).tolist()) - self._eos_token_ids
+            if not others:
+                break
+            said.append(max(others))
+
+    def _read(self, token_id: int) -> None:
+        # An end that did not end the sequence, as a stop token of an empty set would be, is no
+        # part of the answer.
+        if token_id not in self._eos_token_ids:
+            self._state.consume_token(token_id)
+            self._check()
+
+    def _check(self) -> None:
+        if self._state.is_error():
+            raise MatchError(_reason(self._state))
+
+
+def _source(wanted: StructuredOutputs) -> str:
+    """The constraint in llguidance's own form. Raises ValueError where it cannot be read."""
+    from llguidance import LLMatcher
+
+    if wanted.regex is not None:
+        return LLMatcher.grammar_from_regex(wanted.regex)
+    if wanted.grammar is not None:
+        return LLMatcher.grammar_from_lark(wanted.grammar)
+    if wanted.choice is not None:
+        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
+        return LLMatcher.grammar_from_lark(f"start: {texts}")
+    text = '{"type": "object"}' if wanted.json is None else str(wanted.json)
+    if not has_finite_answer(json.loads(text)):
+        raise ValueError("a schema must have an answer that ends: it requires itself without end")
+    return LLMatcher.grammar_from_json_schema(text, overrides=_JSON_STYLE)
+
+
+def _reason(matcher: llguidance.LLMatcher) -> str:
+    reason = _first_line(matcher.get_error())
+    # llguidance's words where a grammar allows no first byte
+    return "nothing can fulfil it" if reason.startswith("NoExtension") else reason
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line[:200]

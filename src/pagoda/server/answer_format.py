@@ -1,0 +1,85 @@
+"""How an answer must look, as clients say it: OpenAI's field, vLLM's, and vLLM's older ones."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pagoda.errors import InvalidRequestError
+from pagoda.structured import KINDS, StructuredOutputs
+
+
+class JSONSchemaFormat(BaseModel):
+    """A schema and its name, which changes nothing; it is followed whether `strict` or not."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """OpenAI's `response_format`."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JSONSchemaFormat | None = None
+
+    def structured(self) -> StructuredOutputs | None:
+        """The constraint; None for plain text. Raises `InvalidRequestError`."""
+        field = "response_format"
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return StructuredOutputs(json_object=True, field=field)
+        if self.json_schema is None:
+            raise InvalidRequestError(field, {"type": self.type}, "needs json_schema")
+        return StructuredOutputs(json=self.json_schema.schema_, field=field)
+
+
+class AnswerFormat(BaseModel):
+    """The fields of a body that constrain the answer. At most one of them may be used."""
+
+    model_config = ConfigDict(strict=True)
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
+    def structured(self) -> StructuredOutputs | None:
+        """The constraint, if there is one. Raises `InvalidRequestError`."""
+        found = [self._of_response_format(), self._of_structured_outputs()]
+        found += [self._guided(kind) for kind in ("json", "regex", "choice", "grammar")]
+        given = [each for each in found if each is not None]
+        if len(given) > 1:
+            raise given[1].refuse(f"cannot be combined with {given[0].field}")
+        return given[0] if given else None
+
+    def _of_response_format(self) -> StructuredOutputs | None:
+        return None if self.response_format is None else self.response_format.structured()
+
+    def _of_structured_outputs(self) -> StructuredOutputs | None:
+        if self.structured_outputs is None:
+            return None
+        field = "structured_outputs"
+        neutral = (None, False)
+        given = {
+            name: value
+            for name, value in self.structured_outputs.items()
+            if not any(value is each for each in neutral)
+        }
+        unknown = sorted(given.keys() - set(KINDS))
+        if unknown:
+            raise InvalidRequestError(field, unknown, f"takes one of {', '.join(KINDS)}")
+        return StructuredOutputs(**given, field=field)
+
+    def _guided(self, kind: str) -> StructuredOutputs | None:
+        field = f"guided_{kind}"
+        value = getattr(self, field)
+        return None if value is None else StructuredOutputs(**{kind: value}, field=field)

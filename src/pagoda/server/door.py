@@ -1,0 +1,133 @@
+"""What every request passes before a route sees it, from the outside in.
+
+AccessLog     names the request, and tells of it when it has ended (`access_log.py`)
+KeyCheck      401 without a key that opens; finds out whose request it is
+BodyLimit     413 for a body that is too large, 408 for one that does not come
+EntryGate     503 or 429 where the server has enough to do; for routes that generate
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pagoda.server.admission import Admission
+from pagoda.server.errors import RejectedError, rejection
+from pagoda.server.keys import KeyRing
+
+GENERATING = frozenset({"/v1/completions", "/v1/chat/completions"})
+"""Routes that ask something of the engine."""
+_FREE = frozenset({"/health"})
+"""Routes that need no key."""
+
+
+def tenant_of(scope: Scope) -> str:
+    """Whose request this is, once it has passed `KeyCheck`."""
+    return str(scope.get("state", {}).get("tenant", ""))
+
+
+class KeyCheck:
+    """Lets requests in whose key is known, as `Authorization: Bearer KEY`.
+
+    A browser that asks for a user and a password may send the key as the password.
+    """
+
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in _FREE:
+            tenant = self._keys.tenant_of(_presented_key(scope))
+            if tenant is None:
+                wanted = RejectedError(401, "invalid_api_key", "a valid API key is needed")
+                await rejection(wanted)(scope, receive, send)
+                return
+            scope.setdefault("state", {})["tenant"] = tenant
+        await self._app(scope, receive, send)
+
+
+class BodyLimit:
+    """Bounds the size of a body, and the time that each part of it may take to come."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = _header(scope, b"content-length")
+        if announced is not None and announced.isdigit() and int(announced) > self._max_bytes:
+            error = RejectedError(413, "request_too_large", self._limit)
+            await rejection(error)(scope, receive, send)
+            return
+        num_bytes, is_complete = 0, False
+
+        async def receive_bounded() -> Message:
+            nonlocal num_bytes, is_complete
+            if is_complete:  # what is waited for is that the client goes away
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), self._timeout_s)
+            except TimeoutError:
+                limit = f"the body did not come within {self._timeout_s:g} seconds"
+                raise HTTPException(408, limit, {"Connection": "close"}) from None
+            num_bytes += len(message.get("body", b""))
+            is_complete = not message.get("more_body", False)
+            if num_bytes > self._max_bytes:
+                raise HTTPException(413, self._limit, {"Connection": "close"})
+            return message
+
+        await self._app(scope, receive_bounded, send)
+
+    @property
+    def _limit(self) -> str:
+        return f"the body must have at most {self._max_bytes:,} bytes"
+
+
+class EntryGate:
+    """Holds a place in `admission` for each request to a route that generates, to its very end."""
+
+    def __init__(self, app: ASGIApp, admission: Admission) -> None:
+        self._app = app
+        self._admission = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] not in GENERATING:
+            await self._app(scope, receive, send)
+            return
+        try:
+            with self._admission.entered(tenant_of(scope)):
+                await self._app(scope, receive, send)
+        except RejectedError as error:
+            await rejection(error)(scope, receive, send)
+
+
+def _presented_key(scope: Scope) -> str | None:
+    value = _header(scope, b"authorization")
+    if value is None:
+        return None
+    scheme, _, rest = value.decode("latin-1").partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip()
+    if scheme.lower() == "basic":
+        try:
+            decoded = base64.b64decode(rest.strip(), validate=True).decode("utf-8")
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            return None
+        return decoded.partition(":")[2]
+    return None
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return None

@@ -1,0 +1,56 @@
+"""What can be set on the server, beside its engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pagoda.errors import InvalidOptionError
+
+_WHOLE = ("max_num_queued_reqs", "max_num_reqs_per_key", "max_body_bytes", "max_header_bytes")
+LOG_FORMATS = ("text", "json")
+_SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Limits that hold by default. Raises `InvalidOptionError` for one out of range."""
+
+    max_num_queued_reqs: int = 256
+    """Requests that wait beside those that run; one more is told 503."""
+    max_num_reqs_per_key: int | None = None
+    """Requests of one tenant at a time; one more is told 429. None: no bound of its own."""
+    max_body_bytes: int = 8 * 2**20
+    """Of a request."""
+    max_header_bytes: int = 64 * 2**10
+    """Of a request's line and headers."""
+    request_timeout: float = 600.0
+    """Seconds from a request's arrival to its last token."""
+    client_timeout: float = 30.0
+    """Seconds that a client may take to send its headers, and for each part of its body."""
+    shutdown_timeout: float = 30.0
+    """Seconds that running requests have to finish once the server is told to stop."""
+    dev_mode: bool = False
+    """Adds routes for developers: /reset_prefix_cache and /server_info."""
+    log_format: str = "text"
+    """How the log is written: one of `LOG_FORMATS`."""
+    disable_log_stats: bool = False
+    """Leaves out the line that tells every ten seconds how the engine is doing."""
+
+    def __post_init__(self) -> None:
+        for name in _WHOLE:
+            value = getattr(self, name)
+            least = 0 if name == "max_num_queued_reqs" else 1
+            if value is not None and (not _is_whole(value) or value < least):
+                raise InvalidOptionError(name, value, f"must be a whole number from {least} on")
+        for name in _SECONDS:
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+                raise InvalidOptionError(name, value, "must be a number of seconds")
+        if self.log_format not in LOG_FORMATS:
+            limit = f"one of {', '.join(LOG_FORMATS)}"
+            raise InvalidOptionError("log_format", self.log_format, limit)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

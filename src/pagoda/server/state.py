@@ -1,0 +1,98 @@
+"""What the server is and how it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from pagoda import __version__
+from pagoda.server.admission import Admission
+from pagoda.server.errors import (
+    REFUSALS,
+    UnknownModelError,
+    error_response,
+    shutting_down,
+    stopped,
+)
+from pagoda.server.metrics import registry_of
+from pagoda.server.options import ServerOptions
+from pagoda.server.responses import ErrorResponse, ModelCard, ModelList
+from pagoda.server.traffic import Traffic
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+
+
+def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) -> APIRouter:
+    """Routes for whoever watches the server."""
+    router = APIRouter()
+    card = ModelCard(
+        id=engine.model_name, created=int(time.time()), max_model_len=engine.max_model_len
+    )
+    registry = registry_of(engine, admission, traffic)
+
+    @router.get("/health", responses={503: {"model": ErrorResponse}})
+    async def health() -> Response:
+        """200 while requests are taken; 503 once the engine or the server is ending."""
+        if not engine.is_alive:
+            return error_response(503, stopped())
+        if admission.is_closed:
+            return error_response(503, shutting_down())
+        return Response()
+
+    @router.get("/load")
+    async def load() -> dict[str, int]:
+        """Requests that run or wait."""
+        return {"server_load": admission.num_in_flight}
+
+    @router.get("/version")
+    async def version() -> dict[str, str]:
+        """Of Pagoda."""
+        return {"version": __version__}
+
+    @router.get("/v1/models")
+    async def list_models() -> ModelList:
+        """The one model that is served."""
+        return ModelList(data=[card])
+
+    @router.get("/v1/models/{model:path}", responses=REFUSALS)
+    async def tell_model(model: str) -> ModelCard:
+        """The model that is served, if that is the one."""
+        if model != engine.model_name:
+            raise UnknownModelError(model, engine.model_name)
+        return card
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        """Statistics in Prometheus' text format."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def dev_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+    """Routes for developers: they change or tell what clients have no business with."""
+    router = APIRouter()
+
+    @router.post("/reset_prefix_cache")
+    async def reset_prefix_cache() -> Response:
+        """Forget every block that no request holds."""
+        await engine.reset_prefix_cache()
+        return Response()
+
+    @router.get("/server_info")
+    async def server_info() -> dict[str, Any]:
+        """How the server was started, and what its engine counts."""
+        return {
+            "version": __version__,
+            "model": engine.model_name,
+            "max_model_len": engine.max_model_len,
+            "server": dataclasses.asdict(options),
+            "engine": dataclasses.asdict(engine.stats()),
+        }
+
+    return router

@@ -1,0 +1,49 @@
+"""What one HTTP request has asked of the engine so far, for whoever watches from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from starlette.types import Scope
+
+if TYPE_CHECKING:
+    from pagoda.engine.outputs import RequestOutput
+
+
+@dataclass(slots=True)
+class Tally:
+    """Tokens of one request, as far as they are known."""
+
+    is_streamed: bool | None = None
+    """None for a request that asks nothing of the engine."""
+    _outputs: dict[int, RequestOutput] = field(default_factory=dict)
+
+    def note(self, prompt_index: int, output: RequestOutput) -> None:
+        """The prompt of this index has come so far."""
+        self._outputs[prompt_index] = output
+
+    @property
+    def is_known(self) -> bool:
+        """There has been an output."""
+        return bool(self._outputs)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(output.num_prompt_tokens for output in self._outputs.values())
+
+    @property
+    def num_cached_tokens(self) -> int:
+        return sum(output.num_cached_tokens for output in self._outputs.values())
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(
+            len(choice.token_ids) for output in self._outputs.values() for choice in output.outputs
+        )
+
+
+def tally_of(scope: Scope) -> Tally:
+    """The tally of a request; a new one where it has none yet."""
+    tally: Tally = scope.setdefault("state", {}).setdefault("tally", Tally())
+    return tally

@@ -1,0 +1,209 @@
+"""What clients send about tools: which there are, and which may or must be called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pagoda.errors import InvalidRequestError
+from pagoda.server.tool_calls import (
+    FirstCall,
+    ToolReader,
+    WholeArguments,
+    WholeCalls,
+    reader_of,
+)
+from pagoda.structured import MAX_SCHEMA_DEPTH, StructuredOutputs, is_deeper_than
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+
+MAX_TOOLS = 128
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
+
+
+class Function(BaseModel):
+    """A function that the model may call; `parameters` is the JSON schema of its arguments."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def schema_of_arguments(self) -> dict[str, Any]:
+        """It is an object, also where that was not said."""
+        return {"type": "object", **(self.parameters or {"properties": {}})}
+
+
+class Tool(BaseModel):
+    """One entry of `tools`."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["function"]
+    function: Function
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates expect it."""
+        said = (
+            {} if self.function.description is None else {"description": self.function.description}
+        )
+        parameters = self.function.schema_of_arguments()
+        function = {"name": self.function.name, **said, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+
+class FunctionName(BaseModel):
+    name: str
+
+
+class NamedTool(BaseModel):
+    """The one tool that must be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["function"]
+    function: FunctionName
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The tools that one request offers its model, checked."""
+
+    tools: Sequence[Tool]
+    """None where no tool may be called."""
+    choice: ToolChoice
+    parallel: bool
+    """Several calls in one answer are taken."""
+
+    @classmethod
+    def of(
+        cls, tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: bool | None
+    ) -> ToolUse:
+        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
+        use = cls(tools or (), choice or "auto", parallel is not False)
+        _check_tools(use.tools)
+        if choice == "required" and not use.tools:
+            raise InvalidRequestError("tool_choice", choice, "needs tools")
+        if isinstance(choice, NamedTool) and choice.function.name not in use.names:
+            name = choice.function.name
+            raise InvalidRequestError("tool_choice", name, "must be the name of one of tools")
+        return replace(use, tools=()) if choice == "none" else use
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(tool.function.name for tool in self.tools)
+
+    @property
+    def described(self) -> list[dict[str, Any]]:
+        """For the chat template."""
+        return [tool.for_template() for tool in self.tools]
+
+    @property
+    def is_free(self) -> bool:
+        """The model may call tools or not, in the form it was taught."""
+        return bool(self.tools) and self.choice == "auto"
+
+    def constraint(self) -> StructuredOutputs | None:
+        """What makes the answer a call where it must be one. Raises `InvalidRequestError`."""
+        if not self.tools or self.is_free:
+            return None
+        if isinstance(self.choice, NamedTool):
+            name = self.choice.function.name
+            [tool] = [tool for tool in self.tools if tool.function.name == name]
+            return StructuredOutputs(json=tool.function.schema_of_arguments(), field="tools")
+        calls: dict[str, Any] = {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "anyOf": [_schema_of_call(*numbered) for numbered in enumerate(self.tools)],
+            },
+        }
+        return StructuredOutputs(
+            json=calls if self.parallel else {**calls, "maxItems": 1}, field="tools"
+        )
+
+    def reader(self, engine: AsyncEngine) -> ToolReader | None:
+        """What finds the calls in the answers; None where there are none."""
+        if not self.tools:
+            return None
+        if isinstance(self.choice, NamedTool):
+            return WholeArguments(self.choice.function.name)
+        if self.choice == "required":
+            return WholeCalls(self.names)
+        reader = reader_of(engine.tool_format, self.names)
+        return reader if self.parallel else FirstCall(reader)
+
+
+def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:
+    """Of a call of the tool at `index`: what its own schema refers to has moved."""
+    arguments = tool.function.schema_of_arguments()
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": tool.function.name},
+            "parameters": _moved(arguments, f"#/items/anyOf/{index}/properties/parameters"),
+        },
+        "required": ["name", "parameters"],
+        "additionalProperties": False,
+    }
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """The same schema with its references to itself, for standing at `place` in another one."""
+    if isinstance(schema, list):
+        return [_moved(each, place) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _moved(value, place) for key, value in schema.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        moved["$ref"] = place + reference[1:]
+    return moved
+
+
+def _check_tools(tools: Sequence[Tool]) -> None:
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequestError("tools", f"{len(tools)} tools", f"at most {MAX_TOOLS}")
+    seen: set[str] = set()
+    for tool in tools:
+        name = tool.function.name
+        if name in seen:
+            raise InvalidRequestError("tools", name, "each must have a name of its own")
+        seen.add(name)
+        schema = tool.function.schema_of_arguments()
+        if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
+            limit = f"parameters may be at most {MAX_SCHEMA_DEPTH} levels deep"
+            raise InvalidRequestError("tools", name, limit)
+        if schema["type"] != "object" or not _is_schema(schema):
+            limit = "parameters must be the JSON schema of an object"
+            raise InvalidRequestError("tools", name, limit)
+
+
+def _is_schema(schema: Any) -> bool:
+    """Looks at types and shapes alone: a schema that is only shown to the model may use any
+    keyword."""
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    types = schema.get("type", [])
+    known = all(isinstance(each, str) and each in _TYPES for each in _listed(types))
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not known or not isinstance(properties, dict) or not isinstance(required, list):
+        return False
+    inner = [*properties.values(), *_listed(schema.get("items", []))]
+    for name in ("anyOf", "oneOf", "allOf"):
+        inner += _listed(schema.get(name, []))
+    return all(isinstance(each, str) for each in required) and all(map(_is_schema, inner))
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,139 @@
+"""What an answer must look like: `StructuredOutputs`, immutable and checked at the door."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pagoda.errors import InvalidRequestError
+
+MAX_CONSTRAINT_CHARACTERS = 64 * 1024
+MAX_SCHEMA_DEPTH = 64
+"""Objects and lists within one another, in a schema's text."""
+MAX_STRUCTURED_CHOICES = 1024
+
+KINDS = ("json", "json_object", "regex", "choice", "grammar")
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredOutputs:
+    """A constraint on the whole answer, by exactly one of its kinds; the names are vLLM's.
+
+    Raises `InvalidRequestError` for a constraint of the wrong type, too large or too deep; what the
+    grammar itself says is judged against a model, by the engine's intake.
+    """
+
+    json: str | Mapping[str, Any] | None = None
+    """A JSON schema. Kept as JSON text."""
+    json_object: bool | None = None
+    """Any JSON object."""
+    regex: str | None = None
+    """The whole answer matches it, in the notation of Rust's `regex`: a `\\d` is any script's
+    digit, look-around and back-references are not covered."""
+    choice: Sequence[str] | None = None
+    """One of these texts."""
+    grammar: str | None = None
+    """A context-free grammar in Lark's notation; it begins at `start`."""
+    field: str = field(default="structured_outputs", compare=False)
+    """The name under which the caller gave the constraint, for errors."""
+
+    def __post_init__(self) -> None:
+        if self.json_object is False:
+            object.__setattr__(self, "json_object", None)
+        given = [kind for kind in KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            names = ", ".join(KINDS)
+            raise InvalidRequestError(self.field, given, f"must have exactly one of {names}")
+        _CHECKS[given[0]](self)
+
+    @property
+    def kind(self) -> str:
+        """Which one of `KINDS` was given."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    def named(self, field: str) -> StructuredOutputs:
+        """The same, told about as `field` in errors."""
+        return replace(self, field=field)
+
+    def refuse(self, limit: str) -> InvalidRequestError:
+        """The error that tells what is wrong with the constraint."""
+        return InvalidRequestError(self.field, getattr(self, self.kind), limit)
+
+    def _check_json(self) -> None:
+        text = self.json if isinstance(self.json, str) else self._written()
+        self._check_text(text)
+        try:
+            schema = json.loads(text)
+        except (ValueError, RecursionError):
+            raise self.refuse("must be valid JSON") from None
+        if not isinstance(schema, dict):
+            raise self.refuse("a JSON schema must be an object")
+        if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
+            raise self.refuse(f"a schema may be at most {MAX_SCHEMA_DEPTH} levels deep")
+        object.__setattr__(self, "json", text)
+
+    def _written(self) -> str:
+        if not isinstance(self.json, Mapping):
+            raise self.refuse("must be a JSON schema: an object, or its text")
+        try:
+            return json.dumps(dict(self.json))
+        except (TypeError, ValueError, RecursionError):
+            raise self.refuse("must be a JSON schema, not too deep") from None
+
+    def _check_json_object(self) -> None:
+        if self.json_object is not True:
+            raise self.refuse("must be true or false")
+
+    def _check_regex(self) -> None:
+        self._check_text(self.regex)
+
+    def _check_grammar(self) -> None:
+        self._check_text(self.grammar)
+
+    def _check_choice(self) -> None:
+        limit = f"must be a list of 1 to {MAX_STRUCTURED_CHOICES} texts, none of them empty"
+        if not isinstance(self.choice, (list, tuple)):
+            raise self.refuse(limit)
+        if not 0 < len(self.choice) <= MAX_STRUCTURED_CHOICES:
+            raise self.refuse(limit)
+        if not all(isinstance(text, str) and text for text in self.choice):
+            raise self.refuse(limit)
+        self._check_text("".join(self.choice))
+        object.__setattr__(self, "choice", tuple(self.choice))
+
+    def _check_text(self, text: object) -> None:
+        if not isinstance(text, str) or not text:
+            raise self.refuse("must be text, not empty")
+        if len(text) > MAX_CONSTRAINT_CHARACTERS:
+            limit = f"at most {MAX_CONSTRAINT_CHARACTERS} characters"
+            raise InvalidRequestError(self.field, f"{len(text)} characters", limit)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise self.refuse("must be valid Unicode text") from None
+
+
+_CHECKS = {
+    "json": StructuredOutputs._check_json,
+    "json_object": StructuredOutputs._check_json_object,
+    "regex": StructuredOutputs._check_regex,
+    "choice": StructuredOutputs._check_choice,
+    "grammar": StructuredOutputs._check_grammar,
+}
+
+
+def is_deeper_than(value: object, limit: int) -> bool:
+    """JSON's objects and lists stand in one another more than `limit` times."""
+    level: list[object] = [value]
+    for _ in range(limit):
+        containers = [each for each in level if isinstance(each, (dict, list))]
+        if not containers:
+            return False
+        level = [
+            inner
+            for each in containers
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return any(isinstance(each, (dict, list)) for each in level)

@@ -1,0 +1,267 @@
+"""Constraints on answers: compiled or refused at the door, and followed to the letter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from engine.conftest import MakeLLM
+from pagoda import LLM, RequestOutput, SamplingParams, StructuredOutputs
+from pagoda.engine.core import StepFailedError
+from pagoda.engine.grammar import Matcher, MatchError
+from pagoda.errors import InvalidRequestError
+from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
+
+POINT = {
+    "type": "object",
+    "properties": {
+        "x": {"type": "integer", "minimum": 0, "maximum": 99},
+        "on": {"type": "boolean"},
+    },
+    "required": ["x", "on"],
+    "additionalProperties": False,
+}
+"""At most about forty bytes, white space aside."""
+LOOP = {"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]}
+TWO_LOOPS = {
+    "$defs": {
+        "a": {"type": "array", "items": {"$ref": "#/$defs/b"}, "minItems": 1},
+        "b": {"allOf": [{"$ref": "#/$defs/a"}]},
+    },
+    "anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}],
+}
+TREE = {"type": "object", "properties": {"x": {"$ref": "#"}, "y": {"const": 1}}, "required": ["y"]}
+LIST = {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}, "minItems": 1}]}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"items": schema}
+    return schema
+
+
+BAD_WORDS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "two kinds": {"regex": "a", "choice": ["a"]},
+    "a schema that is a list": {"json": []},
+    "a schema that is a number": {"json": 5},
+    "text that is no JSON": {"json": "{"},
+    "text that is no object": {"json": "true"},
+    "a huge schema": {"json": {"enum": ["x" * MAX_CONSTRAINT_CHARACTERS]}},
+    "a deep schema": {"json": nested(MAX_SCHEMA_DEPTH)},
+    "a very deep schema": {"json": nested(5000)},
+    "very deep text": {"json": '{"items":' * 5000 + "{}" + "}" * 5000},
+    "an unwritable schema": {"json": {"const": {1, 2}}},
+    "json_object of a wrong type": {"json_object": 1},
+    "an empty regex": {"regex": ""},
+    "a regex of a wrong type": {"regex": ["a"]},
+    "a huge regex": {"regex": "a" * (MAX_CONSTRAINT_CHARACTERS + 1)},
+    "half a surrogate pair": {"regex": "\ud800"},
+    "no choices": {"choice": []},
+    "an empty choice": {"choice": ["a", ""]},
+    "a choice that is a number": {"choice": ["a", 1]},
+    "choices as text": {"choice": "abc"},
+    "too many choices": {"choice": ["a"] * (MAX_STRUCTURED_CHOICES + 1)},
+    "a grammar of a wrong type": {"grammar": 5},
+}
+
+BAD_GRAMMARS: dict[str, dict[str, Any]] = {
+    "unknown type": {"json": {"type": "objekt"}},
+    "properties of a wrong type": {"json": {"properties": 5}},
+    "required of a wrong type": {"json": {"type": "object", "required": "x"}},
+    "a keyword that is not covered": {"json": {"not": {"type": "string"}}},
+    "a schema from elsewhere": {"json": {"$ref": "http://example.com/schema"}},
+    "a reference to nothing": {"json": {"$ref": "#/$defs/x"}},
+    "a pattern that is no regex": {"json": {"type": "string", "pattern": "["}},
+    "an impossible schema": {
+        "json": {"type": "object", "properties": {"a": False}, "required": ["a"]}
+    },
+    "a schema that is itself": {"json": {"$ref": "#"}},
+    "a schema that requires itself": {"json": LOOP},
+    "schemas that require each other": {"json": TWO_LOOPS},
+    "hundreds of references": {
+        "json": {"anyOf": [{"$ref": f"#/$defs/{index}"} for index in range(300)]}
+    },
+    "an unclosed class": {"regex": "["},
+    "look-ahead": {"regex": "(?=a)b"},
+    "a back-reference": {"regex": r"(a)\1"},
+    "deep parentheses": {"regex": "(" * 3000 + "a" + ")" * 3000},
+    "a million repeats": {"regex": "(a{1000}){1000}"},
+    "repeats of repeats": {"regex": "((a{100}){100}){100}"},
+    "no grammar": {"grammar": "what is this((("},
+    "an unknown rule": {"grammar": "start: other"},
+    "a rule that is itself": {"grammar": "start: start"},
+    "rules that are each other": {"grammar": "start: a\na: b\nb: a"},
+    "a rule without an end": {"grammar": 'start: "x" start'},
+}
+
+
+@pytest.fixture(scope="module")
+def llm(make_llm: MakeLLM) -> LLM:
+    return make_llm()
+
+
+def asked(llm: LLM, wanted: StructuredOutputs, **fields: Any) -> RequestOutput:
+    params = SamplingParams(**{"max_tokens": 100, "structured_outputs": wanted, **fields})
+    (output,) = llm.generate("x", params, use_tqdm=False)
+    return output
+
+
+def answer(llm: LLM, wanted: StructuredOutputs, **fields: Any) -> str:
+    """The text of an answer, which ends by itself."""
+    [choice] = asked(llm, wanted, **fields).outputs
+    assert choice.finish_reason == "stop"
+    return choice.text
+
+
+@pytest.mark.parametrize("name", BAD_WORDS)
+def test_a_constraint_of_a_wrong_kind_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        StructuredOutputs(**BAD_WORDS[name], field="response_format")
+    assert refused.value.field == "response_format"
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("name", BAD_GRAMMARS)
+def test_a_constraint_that_cannot_be_compiled_is_refused(name: str, llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        asked(llm, StructuredOutputs(**BAD_GRAMMARS[name]))
+    assert refused.value.field == "structured_outputs"
+    assert len(str(refused.value)) < 400
+    assert not llm.engine.has_unfinished
+
+
+def test_sampling_params_take_nothing_else() -> None:
+    with pytest.raises(InvalidRequestError, match="structured_outputs"):
+        SamplingParams(structured_outputs={"regex": "a"})  # type: ignore[arg-type]
+
+
+def test_a_schema_is_kept_as_text_and_compares_by_it() -> None:
+    first, second = StructuredOutputs(json=POINT), StructuredOutputs(json=json.dumps(POINT))
+    assert first == second.named("guided_json")
+    assert hash(first) == hash(second)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize(
+    ("wanted", "pattern"),
+    [
+        (StructuredOutputs(regex="[a-c]{2}-[0-9]{3}"), "[a-c]{2}-[0-9]{3}"),
+        (StructuredOutputs(regex="(x+x+){1,4}y"), "x{2,}y"),
+        (StructuredOutputs(choice=["yes", "no", 'it\'s "é" \\ /n/']), None),
+        (StructuredOutputs(grammar='start: "(" inner ")"\ninner: "a" | "b"'), r"\((a|b)\)"),
+    ],
+    ids=["regex", "catastrophic elsewhere", "choice", "grammar"],
+)
+def test_answers_are_what_was_asked_for(
+    wanted: StructuredOutputs, pattern: str | None, temperature: float, llm: LLM
+) -> None:
+    text = answer(llm, wanted, temperature=temperature, seed=3)
+    assert re.fullmatch(pattern, text) if pattern else text in (wanted.choice or ())
+
+
+def test_a_catastrophic_regex_simply_works(llm: LLM) -> None:
+    [choice] = asked(llm, StructuredOutputs(regex="(a+)+$"), temperature=1).outputs
+    assert set(choice.text) == {"a"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_schema_holds(seed: int, llm: LLM) -> None:
+    found = json.loads(answer(llm, StructuredOutputs(json=POINT), temperature=1.5, seed=seed))
+    assert set(found) == {"x", "on"}
+    assert found["x"] in range(100)
+    assert isinstance(found["on"], bool)
+
+
+@pytest.mark.parametrize("schema", [TREE, LIST, {"type": "object", "properties": {"x": LOOP}}])
+def test_recursion_that_can_end_is_taken(schema: dict[str, Any], llm: LLM) -> None:
+    asked(llm, StructuredOutputs(json=schema), max_tokens=3)
+
+
+def test_every_choice_has_its_own_place_in_the_grammar(llm: LLM) -> None:
+    output = asked(llm, StructuredOutputs(regex="[a-z]{6}"), n=4, temperature=2, seed=1)
+    texts = [choice.text for choice in output.outputs]
+    assert all(re.fullmatch("[a-z]{6}", text) for text in texts)
+    assert len(set(texts)) > 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"min_tokens": 50},
+        {"ignore_eos": True},
+        {"min_tokens": 50, "ignore_eos": True, "stop_token_ids": [3]},
+        {"logit_bias": {ord("a"): -100.0}},
+        {"repetition_penalty": 5.0, "presence_penalty": 2.0, "frequency_penalty": 2.0},
+        {"top_k": 1, "temperature": 1.0},
+        {"min_p": 0.9, "top_p": 0.1, "temperature": 1.0},
+    ],
+    ids=str,
+)
+def test_other_parameters_do_not_break_it(fields: dict[str, Any], llm: LLM) -> None:
+    assert answer(llm, StructuredOutputs(regex="aab"), **{"temperature": 0, **fields}) == "aab"
+
+
+def test_min_tokens_holds_while_the_grammar_goes_on(llm: LLM) -> None:
+    wanted = StructuredOutputs(regex="a{1,9}")
+    assert len(answer(llm, wanted, min_tokens=7, temperature=1, seed=1)) >= 7
+
+
+def test_a_stop_string_and_the_length_still_end_it(llm: LLM) -> None:
+    wanted = StructuredOutputs(regex="aabaac")
+    [stopped] = asked(llm, wanted, stop=["b"]).outputs
+    assert (stopped.text, stopped.stop_reason) == ("aa", "b")
+    [cut] = asked(llm, wanted, max_tokens=4).outputs
+    assert (cut.text, cut.finish_reason) == ("aaba", "length")
+
+
+def test_it_survives_preemption(make_llm: MakeLLM) -> None:
+    wanted = StructuredOutputs(regex="[a-z]{40}")
+    params = SamplingParams(max_tokens=60, temperature=1, seed=5, structured_outputs=wanted)
+    prompts = ["one", "two", "three"]
+    plenty = make_llm().generate(prompts, params, use_tqdm=False)
+    tight = make_llm(num_gpu_blocks_override=33)
+    few = tight.generate(prompts, params, use_tqdm=False)
+    assert tight.stats().num_preemptions > 0
+    assert [each.outputs[0].text for each in few] == [each.outputs[0].text for each in plenty]
+
+
+def test_others_in_the_batch_are_not_changed(llm: LLM) -> None:
+    free = SamplingParams(max_tokens=20, temperature=1, seed=11, ignore_eos=True)
+    bound = SamplingParams(max_tokens=20, structured_outputs=StructuredOutputs(regex="[0-9]{9}"))
+    (alone,) = llm.generate("hello", free, use_tqdm=False)
+    beside = llm.generate(["a", "hello", "b"], [bound, free, bound], use_tqdm=False)
+    assert beside[1].outputs[0].token_ids == alone.outputs[0].token_ids
+
+
+def test_a_failure_while_matching_ends_that_request_alone(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = Matcher.follow
+    params = SamplingParams(max_tokens=9, structured_outputs=StructuredOutputs(regex="[0-9]{9}"))
+    broken = llm.stream("a", params)
+    other = llm.stream("b", params)
+    next(broken)
+    next(other)
+    first = matcher_of(llm, 0)
+
+    def fail(self: Matcher, output_token_ids: Any) -> Any:
+        if self is first:
+            raise MatchError("too complex")
+        return follow(self, output_token_ids)
+
+    monkeypatch.setattr(Matcher, "follow", fail)
+    with pytest.raises(StepFailedError):
+        list(broken)
+    assert re.fullmatch("[0-9]{9}", list(other)[-1].outputs[0].text)
+
+
+def matcher_of(llm: LLM, index: int) -> Matcher:
+    """Of the request that came at this place among those that run."""
+    choice = list(llm.engine._constrained.values())[index]
+    assert choice.sampling_row.matcher is not None
+    return choice.sampling_row.matcher

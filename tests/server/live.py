@@ -1,0 +1,37 @@
+"""A server over a real socket in a thread of its own, for tests with clients that block."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from pagoda.server.app import create_app
+from pagoda.server.keys import KeyRing
+from pagoda.server.listener import bind, start_listening, url_of
+from pagoda.server.options import ServerOptions
+from pagoda.server.run import config_of
+
+
+@contextmanager
+def live_server(
+    engine: Any, options: ServerOptions | None = None, keys: KeyRing | None = None
+) -> Iterator[str]:
+    """The address of a server over `engine`, as long as the block runs."""
+    with bind("127.0.0.1", 0) as listener:
+        start_listening(listener)
+        app = create_app(engine, options, keys)
+        server = uvicorn.Server(config_of(app, options or ServerOptions()))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield url_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,211 @@
+"""What stands before the routes: how much comes in, how large and how fast."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from pagoda.errors import InvalidOptionError
+from pagoda.server.admission import Admission
+from pagoda.server.app import create_app
+from pagoda.server.errors import RejectedError
+from pagoda.server.keys import KeyRing
+from pagoda.server.options import ServerOptions
+from server.conftest import client_of
+from server.fake_engine import FakeEngine
+
+pytestmark = pytest.mark.anyio
+COMPLETIONS = "/v1/completions"
+
+
+async def test_places_are_given_back_however_a_request_ends() -> None:
+    admission = Admission(2, most_per_tenant=1)
+    places = admission.entered("a")
+    places.__enter__()
+    assert admission.num_in_flight == 1
+    assert not places.__exit__(ValueError, ValueError("broken"), None)  # it is not swallowed
+    assert admission.num_in_flight == 0
+    await admission.emptied()
+
+
+async def test_there_is_room_for_so_many_and_so_many_of_each() -> None:
+    admission = Admission(2, most_per_tenant=1)
+    with admission.entered("a"):
+        with pytest.raises(RejectedError) as rejected, admission.entered("a"):
+            pass
+        assert (rejected.value.status, rejected.value.code) == (429, "rate_limit_exceeded")
+        with admission.entered("b"):
+            with pytest.raises(RejectedError) as rejected, admission.entered("c"):
+                pass
+            assert (rejected.value.status, rejected.value.code) == (503, "server_overloaded")
+            waiting = asyncio.create_task(admission.emptied())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+    await waiting
+    admission.close()
+    with pytest.raises(RejectedError, match="shutting down"), admission.entered("a"):
+        pass
+    assert admission.num_rejected == {
+        "rate_limit_exceeded": 1,
+        "server_overloaded": 1,
+        "server_shutting_down": 1,
+    }
+
+
+async def wait_for_starts(engine: FakeEngine, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(engine.started) < count:
+            await asyncio.sleep(0)
+
+
+async def test_one_more_than_fits_is_told_503_and_when_to_come_back(engine: FakeEngine) -> None:
+    engine.hold = asyncio.Event()
+    options = ServerOptions(max_num_queued_reqs=1)  # beside the two that run
+    async with client_of(create_app(engine, options)) as client:
+        running = [
+            asyncio.create_task(client.post(COMPLETIONS, json={"prompt": "x", "stream": stream}))
+            for stream in (False, True, False)
+        ]
+        await wait_for_starts(engine, 3)
+        assert (await client.get("/load")).json() == {"server_load": 3}
+        late = await client.post(COMPLETIONS, json={"prompt": "x"})
+        assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+        assert late.json()["error"]["code"] == "server_overloaded"
+        assert (await client.get("/health")).status_code == 200
+        engine.hold.set()
+        assert [response.status_code for response in await asyncio.gather(*running)] == [200] * 3
+        assert (await client.post(COMPLETIONS, json={"prompt": "x"})).status_code == 200
+        assert (await client.get("/load")).json() == {"server_load": 0}
+
+
+async def test_one_key_cannot_take_all_places(engine: FakeEngine) -> None:
+    engine.hold = asyncio.Event()
+    keys = KeyRing({"alices-key-1": "alice", "bobs-key-1": "bob"})
+    app = create_app(engine, ServerOptions(max_num_reqs_per_key=1), keys)
+    alice, bob = ({"Authorization": f"Bearer {key}"} for key in ("alices-key-1", "bobs-key-1"))
+    body = {"prompt": "x"}
+    async with client_of(app) as client:
+        running = [asyncio.create_task(client.post(COMPLETIONS, json=body, headers=alice))]
+        await wait_for_starts(engine, 1)
+        refused = await client.post(COMPLETIONS, json=body, headers=alice)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        running.append(asyncio.create_task(client.post(COMPLETIONS, json=body, headers=bob)))
+        await wait_for_starts(engine, 2)
+        engine.hold.set()
+        assert [response.status_code for response in await asyncio.gather(*running)] == [200] * 2
+
+
+async def test_a_request_may_take_so_long(engine: FakeEngine) -> None:
+    engine.hold = asyncio.Event()
+    async with client_of(create_app(engine, ServerOptions(request_timeout=0.05))) as client:
+        whole = await client.post(COMPLETIONS, json={"prompt": "x"})
+        assert whole.status_code == 504
+        assert whole.json()["error"]["code"] == "request_timeout"
+        stream = await client.post(COMPLETIONS, json={"prompt": "x", "stream": True})
+        assert (stream.status_code, "request_timeout" in stream.text) == (200, True)
+        assert stream.text.endswith("data: [DONE]\n\n")
+    assert sorted(engine.aborted) == sorted(engine.started)
+    assert len(engine.started) == 2
+
+
+async def in_parts(num_bytes: int, pause_s: float = 0.0) -> AsyncIterator[bytes]:
+    """A body without an announced length."""
+    for _ in range(num_bytes // 1000):
+        yield b" " * 1000
+        await asyncio.sleep(pause_s)
+
+
+async def test_a_body_may_be_so_large(engine: FakeEngine) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with client_of(create_app(engine, ServerOptions(max_body_bytes=5000))) as client:
+        fits = await client.post(COMPLETIONS, json={"prompt": "x", "user": "y" * 4000})
+        assert fits.status_code == 200
+        for content in (b" " * 5001, in_parts(6000)):
+            refused = await client.post(COMPLETIONS, content=content, headers=headers)
+            assert refused.status_code == 413
+            assert refused.json()["error"]["message"] == "the body must have at most 5,000 bytes"
+
+
+async def test_a_body_may_take_so_long(engine: FakeEngine) -> None:
+    async with client_of(create_app(engine, ServerOptions(client_timeout=0.05))) as client:
+
+        async def stuck() -> AsyncIterator[bytes]:
+            yield b"{"
+            await asyncio.sleep(20)
+
+        headers = {"Content-Type": "application/json"}
+        async with asyncio.timeout(10):
+            refused = await client.post(COMPLETIONS, content=stuck(), headers=headers)
+    assert refused.status_code == 408
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_num_queued_reqs", -1),
+        ("max_num_reqs_per_key", 0),
+        ("max_body_bytes", 0),
+        ("max_header_bytes", 1.5),
+        ("request_timeout", -1.0),
+        ("client_timeout", float("nan")),
+        ("shutdown_timeout", float("inf")),
+    ],
+)
+def test_limits_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(InvalidOptionError) as refused:
+        ServerOptions(**{name: value})  # type: ignore[arg-type]
+    assert refused.value.field == name
+
+
+async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> None:
+    async with client_of(create_app(engine)) as client:
+        assert (await client.post("/reset_prefix_cache")).status_code == 404
+        assert (await client.get("/server_info")).status_code == 404
+    async with client_of(create_app(engine, ServerOptions(dev_mode=True))) as client:
+        assert (await client.post("/reset_prefix_cache")).status_code == 200
+        info = (await client.get("/server_info")).json()
+    assert engine.num_resets == 1
+    assert info["server"]["dev_mode"] is True
+    assert info["engine"]["num_blocks"] == 40
+
+
+@pytest.fixture
+async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(create_app(engine)) as client:
+        yield client
+
+
+async def test_text_and_chats_are_tokenised(client: httpx.AsyncClient) -> None:
+    answer = (await client.post("/tokenize", json={"prompt": "ab"})).json()
+    assert answer == {"count": 3, "max_model_len": 64, "tokens": [1, 97, 98], "token_strs": None}
+    bare = {"prompt": "ab", "add_special_tokens": False, "return_token_strs": True}
+    answer = (await client.post("/tokenize", json=bare)).json()
+    assert (answer["tokens"], answer["token_strs"]) == ([97, 98], ["a", "b"])
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    tokens = (await client.post("/tokenize", json=chat)).json()["tokens"]
+    assert (await client.post("/detokenize", json={"tokens": tokens})).json() == {
+        "prompt": "<user>x"
+    }
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "x", "messages": []}, "prompt"),
+        ("/tokenize", {"prompt": 5}, "prompt"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [2**40]}, "tokens"),
+        ("/detokenize", {"tokens": "x"}, "tokens"),
+    ],
+)
+async def test_what_cannot_be_tokenised_is_refused(
+    route: str, body: dict[str, object], param: str, client: httpx.AsyncClient
+) -> None:
+    refused = await client.post(route, json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == param

@@ -1,0 +1,61 @@
+"""Completions that begin with their prompt."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from server.sse import completion_text, events_of
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/completions"
+
+
+@pytest.mark.parametrize("prompt", ["ab", [97, 98]])
+async def test_the_answer_begins_with_the_prompt(prompt: object, client: httpx.AsyncClient) -> None:
+    body = {"prompt": prompt, "echo": True, "max_tokens": 2, "n": 2}
+    whole = (await client.post(URL, json=body)).json()
+    assert [choice["text"] for choice in whole["choices"]] == ["abzero one", "abone two"]
+    assert whole["usage"]["completion_tokens"] == 4
+    events = events_of((await client.post(URL, json={**body, "n": 1, "stream": True})).text)
+    assert completion_text(events) == "abzero one"
+
+
+async def test_each_prompt_is_echoed_once(client: httpx.AsyncClient) -> None:
+    body = {"prompt": ["ab", "cd"], "echo": True, "max_tokens": 1}
+    choices = (await client.post(URL, json=body)).json()["choices"]
+    assert [choice["text"] for choice in choices] == ["abzero", "cdzero"]
+
+
+async def test_logprobs_begin_with_the_prompts(client: httpx.AsyncClient) -> None:
+    body = {"prompt": "ab", "echo": True, "max_tokens": 1, "logprobs": 0}
+    [choice] = (await client.post(URL, json=body)).json()["choices"]
+    assert choice["logprobs"] == {
+        "tokens": ["a", "b", "zero"],
+        "token_logprobs": [None, -2.0, -1.0],
+        "top_logprobs": [None, {"b": -2.0}, {"zero": -1.0}],
+        "text_offset": [0, 1, 2],
+    }
+    assert "prompt_logprobs" not in choice
+
+
+async def test_a_text_is_scored_without_an_answer(client: httpx.AsyncClient) -> None:
+    body = {"prompt": "ab", "echo": True, "max_tokens": 0, "logprobs": 1}
+    answer = (await client.post(URL, json=body)).json()
+    [choice] = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("ab", "length")
+    assert choice["logprobs"]["tokens"] == ["a", "b"]
+    assert answer["usage"] == {
+        "prompt_tokens": 2,
+        "completion_tokens": 0,
+        "total_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    streamed = await client.post(URL, json={**body, "stream": True})
+    assert completion_text(events_of(streamed.text)) == "ab"
+
+
+async def test_no_tokens_without_an_echo_are_refused(client: httpx.AsyncClient) -> None:
+    refused = await client.post(URL, json={"prompt": "ab", "max_tokens": 0})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "max_tokens"

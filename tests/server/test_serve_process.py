@@ -1,0 +1,67 @@
+"""`pagoda serve` as a process, told to stop while it is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from server.sse import completion_text, events_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.model]
+COMMAND = "import sys; from pagoda.cli.main import main; main()"
+FLAGS = ["--port", "0", "--kv-cache-memory-bytes", "256MiB", "--max-model-len", "512"]
+NUM_CLIENTS = 8
+BODY = {"temperature": 0, "max_tokens": 60, "ignore_eos": True, "stream": True}
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and its address as it tells it."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "serve", *FLAGS], stderr=subprocess.PIPE, text=True
+    )
+    assert server.stderr is not None
+    try:
+        url = None
+        while url is None:
+            line = await asyncio.to_thread(server.stderr.readline)
+            assert line, "the server ended before it served"
+            url = re.search(r"http://\S+", line)
+        yield server, url.group()
+    finally:
+        server.kill()
+        server.wait()
+
+
+async def test_all_that_runs_finishes_and_the_rest_is_told_503() -> None:
+    async with serving() as (server, url), httpx.AsyncClient(base_url=url, timeout=120) as client:
+
+        async def ask(number: int, seen: asyncio.Event) -> str:
+            body = {**BODY, "prompt": f"Chapter {number}. Once upon a time"}
+            async with client.stream("POST", "/v1/completions", json=body) as response:
+                text = ""
+                async for part in response.aiter_text():
+                    text += part
+                    seen.set()
+            return completion_text(events_of(text))
+
+        alone = [await ask(number, asyncio.Event()) for number in range(NUM_CLIENTS)]
+        seen = [asyncio.Event() for _ in range(NUM_CLIENTS)]
+        asking = [asyncio.create_task(ask(*pair)) for pair in enumerate(seen)]
+        await asyncio.gather(*(event.wait() for event in seen))
+        server.send_signal(signal.SIGTERM)
+        statuses = []
+        while not statuses or statuses[-1] == 200:
+            late = {**BODY, "prompt": "x", "max_tokens": 1}
+            statuses.append((await client.post("/v1/completions", json=late)).status_code)
+        assert statuses[-1] == 503
+        assert await asyncio.gather(*asking) == alone
+        assert await asyncio.to_thread(server.wait, 30) == 0

@@ -1,0 +1,145 @@
+"""Clients that do not speak HTTP as they should: what comes over the wire, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from pagoda.server.options import ServerOptions
+from server.fake_engine import FakeEngine
+from server.live import live_server
+
+TIMEOUT_S = 0.3
+BODY = json.dumps({"prompt": "x", "max_tokens": 2}).encode()
+HEAD = (
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n" % len(BODY)
+)
+
+
+class ChattyEngine(FakeEngine):
+    """Says a great deal in one word."""
+
+    async def detokenize(self, token_ids: list[int], field: str = "tokens") -> str:  # type: ignore[override]
+        return "x" * 50_000_000
+
+
+@pytest.fixture
+def url(engine: FakeEngine) -> Iterator[str]:
+    options = ServerOptions(client_timeout=TIMEOUT_S, max_body_bytes=100_000)
+    with live_server(engine, options) as url:
+        yield url
+        assert httpx.get(f"{url}/health").status_code == 200
+
+
+def connected(url: str) -> socket.socket:
+    address = httpx.URL(url)
+    return socket.create_connection((address.host, address.port or 80), timeout=20)
+
+
+def answer(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    parts = []
+    try:
+        while part := connection.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def test_a_header_of_megabytes(url: str) -> None:
+    with connected(url) as connection:
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            connection.sendall(b"GET /health HTTP/1.1\r\nX: " + b"y" * 10_000_000 + b"\r\n\r\n")
+        received = answer(connection)
+        assert time.monotonic() - started < 10
+    assert received == b"" or received.startswith(b"HTTP/1.1 4")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HEAD], ids=["nothing", "a line", "head"])
+def test_who_says_nothing_more_is_shown_the_door(sent: bytes, url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(sent)
+        assert answer(connection) == b""
+
+
+def test_who_owes_the_body_is_told_so(url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(HEAD + b"\r\n" + BODY[:5])
+        received = answer(connection)
+    assert received.startswith(b"HTTP/1.1 408")
+    assert b"the body did not come within" in received
+
+
+def test_a_request_that_dribbles_in_time_is_answered(url: str) -> None:
+    with connected(url) as connection:
+        for part in (HEAD[:30], HEAD[30:] + b"\r\n" + BODY[:4], BODY[4:]):
+            connection.sendall(part)
+            time.sleep(TIMEOUT_S / 4)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_serves_several_requests_and_may_rest_between_them(url: str) -> None:
+    with connected(url) as connection:
+        for _ in range(3):
+            connection.sendall(HEAD + b"\r\n" + BODY)
+            received = b""
+            while not received.endswith(b"}}}"):
+                received += connection.recv(65536)
+            assert received.startswith(b"HTTP/1.1 200")
+            time.sleep(TIMEOUT_S * 1.5)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"GET /nothing HTTP/9.9\r\n\r\n", b"\x00" * 5000],
+    ids=["TLS", "words", "another version", "zeros"],
+)
+def test_what_is_not_http(sent: bytes, url: str) -> None:
+    with connected(url) as connection:
+        connection.sendall(sent)
+        received = answer(connection)
+    assert received == b"" or received.startswith(b"HTTP/1.1 4")
+    assert b"Traceback" not in received
+
+
+def test_a_body_larger_than_allowed_is_not_waited_for(url: str) -> None:
+    with connected(url) as connection:
+        head = HEAD.replace(b"%d" % len(BODY), b"100000001")
+        connection.sendall(head + b"\r\n" + b"{")
+        assert answer(connection).startswith(b"HTTP/1.1 413")
+
+
+def test_who_does_not_read_is_left(engine: FakeEngine) -> None:
+    with (
+        live_server(ChattyEngine(), ServerOptions(client_timeout=TIMEOUT_S)) as url,
+        connected(url) as connection,
+    ):
+        body = b'{"tokens": [1]}'
+        connection.sendall(
+            b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        time.sleep(TIMEOUT_S * 4)
+        assert len(answer(connection)) < 50_000_000
+
+
+def test_who_closes_his_side_is_taken_to_have_gone(url: str, engine: FakeEngine) -> None:
+    engine.hold = asyncio.Event()
+    with connected(url) as connection:
+        connection.sendall(HEAD + b"Connection: close\r\n\r\n" + BODY)
+        connection.shutdown(socket.SHUT_WR)
+        assert answer(connection) == b""
+    deadline = time.monotonic() + 10
+    while not engine.aborted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(engine.aborted) == len(engine.started)

@@ -1,0 +1,401 @@
+"""Tools: what clients offer, what the model is told, and how its calls are found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import build_engine
+from pagoda.engine.options import EngineOptions
+from pagoda.models.tool_prompt import format_in, in_plain_messages
+from pagoda.server.app import create_app
+from pagoda.server.tool_calls import FirstCall, ToolCall, ToolReader, reader_of
+from pagoda.server.tools import MAX_TOOLS
+from server.fake_engine import FakeEngine
+from server.sse import chat_text, events_of
+
+pytestmark = pytest.mark.anyio
+URL = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "hi"}]
+PLACE = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/name"}},
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {"name": {"type": "string", "maxLength": 8}},
+}
+
+
+def tool(name: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    function = {"name": name, "description": f"To {name}.", "parameters": parameters or PLACE}
+    return {"type": "function", "function": function}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+TOOLS = [tool("weather"), tool("clock", {"type": "object", "properties": {}})]
+NAMES = frozenset({"weather", "clock"})
+ROME, OSLO = '{"city": "Rome"}', '{"city": "Oslo </tool_call> \\" }"}'
+WEATHER_ROME, WEATHER_OSLO = ToolCall("weather", ROME), ToolCall("weather", OSLO)
+
+
+def hermes(arguments: str, name: str = "weather") -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def llama(arguments: str) -> str:
+    return f'{{"name": "weather", "parameters": {arguments}}}'
+
+
+READ: dict[str, tuple[str, str, str, tuple[ToolCall, ...]]] = {
+    "no call": ("hermes", "It is <b>warm</b>.\n", "It is <b>warm</b>.\n", ()),
+    "a call": ("hermes", hermes(ROME), "", (WEATHER_ROME,)),
+    "two calls": ("hermes", f"{hermes(ROME)}\n{hermes(OSLO)}", "", (WEATHER_ROME, WEATHER_OSLO)),
+    "text before": ("hermes", f"Let me see.\n\n{hermes(ROME)}", "Let me see.", (WEATHER_ROME,)),
+    "text after": ("hermes", f"A {hermes(ROME)} B", "A  B", (WEATHER_ROME,)),
+    "no closing tag": ("hermes", hermes(ROME).removesuffix("</tool_call>"), "", (WEATHER_ROME,)),
+    "arguments as text": (
+        "hermes",
+        hermes(json.dumps(ROME)),
+        "",
+        (WEATHER_ROME,),
+    ),
+    "no arguments": ("hermes", hermes("{}", "clock"), "", (ToolCall("clock", "{}"),)),
+    "half a call": ("hermes", hermes(ROME)[:30], hermes(ROME)[:30], ()),
+    "no JSON": ("hermes", "<tool_call>x</tool_call>", "<tool_call>x</tool_call>", ()),
+    "an unknown tool": ("hermes", hermes(ROME, "rm"), hermes(ROME, "rm"), ()),
+    "a number that is none": ("hermes", hermes('{"city": NaN}'), hermes('{"city": NaN}'), ()),
+    "no JSON before a call": (
+        "hermes",
+        f"<tool_call>x</tool_call>{hermes(ROME)}",
+        "<tool_call>x</tool_call>",
+        (WEATHER_ROME,),
+    ),
+    "deep JSON": ("hermes", "<tool_call>" + "[" * 9999, "<tool_call>" + "[" * 9999, ()),
+    "half a tag at the end": ("hermes", "a <tool_ca", "a <tool_ca", ()),
+    "Mistral's": (
+        "mistral",
+        f'[TOOL_CALLS][{{"name": "weather", "arguments": {ROME}}}, '
+        f'{{"name": "weather", "arguments": {OSLO}}}]',
+        "",
+        (WEATHER_ROME, WEATHER_OSLO),
+    ),
+    "Mistral's text": ("mistral", "See [1] and [TOOL", "See [1] and [TOOL", ()),
+    "Llama's": ("llama", llama(ROME), "", (WEATHER_ROME,)),
+    "Llama's with a tag": ("llama", f"<|python_tag|>{llama(ROME)}", "", (WEATHER_ROME,)),
+    "Llama's two": ("llama", f"{llama(ROME)}; {llama(OSLO)}", "", (WEATHER_ROME, WEATHER_OSLO)),
+    "Llama's text": ("llama", f"Sure: {llama(ROME)}", f"Sure: {llama(ROME)}", ()),
+    "Llama's list": ("llama", f"[{llama(ROME)}]", f"[{llama(ROME)}]", ()),
+    "Llama's call and text": ("llama", f"{llama(ROME)} there", "there", (WEATHER_ROME,)),
+    "Llama's own JSON": (
+        "llama",
+        '{"name": "Bob", "parameters": 1}',
+        '{"name": "Bob", "parameters": 1}',
+        (),
+    ),
+}
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no list": ({"tools": {}}, "tools"),
+    "no function": ({"tools": [{"type": "function"}]}, "tools"),
+    "another type": ({"tools": [{"type": "retrieval"}]}, "tools"),
+    "no name": ({"tools": [{"type": "function", "function": {}}]}, "tools"),
+    "an odd name": ({"tools": [tool("rm -rf")]}, "tools"),
+    "a long name": ({"tools": [tool("a" * 65)]}, "tools"),
+    "twice the same": ({"tools": [tool("a"), tool("a")]}, "tools"),
+    "too many": ({"tools": [tool(f"t{index}") for index in range(MAX_TOOLS + 1)]}, "tools"),
+    "parameters as text": ({"tools": [tool("a", "x")]}, "tools"),  # type: ignore[arg-type]
+    "parameters of no object": ({"tools": [tool("a", {"type": "string"})]}, "tools"),
+    "an unknown type": (
+        {"tools": [tool("a", {"type": "object", "properties": {"x": {"type": "objekt"}}})]},
+        "tools",
+    ),
+    "properties of a wrong type": ({"tools": [tool("a", {"properties": 5})]}, "tools"),
+    "a choice without tools": ({"tool_choice": "required"}, "tool_choice"),
+    "a named choice without tools": ({"tool_choice": named("weather")}, "tool_choice"),
+    "an unknown choice": ({"tools": TOOLS, "tool_choice": named("x")}, "tool_choice"),
+    "a choice of a wrong type": ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice"),
+    "a choice that is empty": ({"tools": TOOLS, "tool_choice": {}}, "tool_choice"),
+    "parallel as text": ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls"),
+    "a forced call and a format": (
+        {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
+        "response_format",
+    ),
+    "a user's call": (
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": "x",
+                    "tool_calls": [
+                        {
+                            "id": "1",
+                            "type": "function",
+                            "function": {"name": "a", "arguments": "{}"},
+                        }
+                    ],
+                }
+            ]
+        },
+        "messages",
+    ),
+    "a call with no JSON": (
+        {
+            "messages": [
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "1", "type": "function", "function": {"name": "a", "arguments": "{"}}
+                    ],
+                }
+            ]
+        },
+        "messages",
+    ),
+}
+
+
+def reader(form: Any) -> ToolReader:
+    return reader_of(form, NAMES)
+
+
+@pytest.mark.parametrize("name", READ)
+async def test_calls_are_found(name: str) -> None:
+    form, text, content, calls = READ[name]
+    reading = reader(form).read(text, finished=True)
+    assert (reading.content, reading.calls) == (content, calls)
+
+
+@pytest.mark.parametrize("name", [name for name in READ if name != "deep JSON"])
+async def test_what_is_told_early_is_never_taken_back(name: str) -> None:
+    form, text, content, calls = READ[name]
+    for end in range(len(text) + 1):
+        early = reader(form).read(text[:end], finished=False)
+        assert content.startswith(early.content)
+        assert calls[: len(early.calls)] == early.calls
+
+
+async def test_text_outside_of_calls_is_told_as_it_comes() -> None:
+    assert reader("hermes").read("It is <to", finished=False).content == "It is"
+    assert reader("hermes").read("It is <to you", finished=False).content == "It is <to you"
+    assert reader("llama").read("It", finished=False).content == "It"
+
+
+async def test_one_call_is_enough_where_no_more_are_wanted() -> None:
+    text = hermes(ROME) + hermes(OSLO)
+    assert FirstCall(reader("hermes")).read(text, finished=True).calls == (WEATHER_ROME,)
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_bad_input_is_refused(
+    name: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    fields, param = BAD[name]
+    response = await client.post(URL, json={"messages": HELLO, **fields})
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+    assert engine.asked == []
+
+
+async def test_a_call_has_openais_shape(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    engine.says = [hermes(ROME), "\n", hermes(OSLO)]
+    body = (await client.post(URL, json={"messages": HELLO, "tools": TOOLS})).json()
+    [choice] = body["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    message = choice["message"]
+    ids = [call.pop("id") for call in message["tool_calls"]]
+    assert len({*ids}) == 2
+    assert all(len(each) == 9 and each.isalnum() for each in ids)
+    assert message == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"type": "function", "function": {"name": "weather", "arguments": ROME}},
+            {"type": "function", "function": {"name": "weather", "arguments": OSLO}},
+        ],
+    }
+    assert [each["function"]["name"] for each in engine.tools] == ["weather", "clock"]
+    assert engine.asked[0]["sampling"].structured_outputs is None
+    assert not engine.asked[0]["sampling"].skip_special_tokens
+
+
+@pytest.mark.parametrize("name", [name for name in READ if READ[name][0] == "hermes"])
+async def test_streaming_equals_whole(
+    name: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    _, text, content, calls = READ[name]
+    engine.says = [text[start : start + 7] for start in range(0, len(text), 7)]
+    body = {"messages": HELLO, "tools": TOOLS}
+    [whole] = (await client.post(URL, json=body)).json()["choices"]
+    events = events_of((await client.post(URL, json={**body, "stream": True})).text)
+    deltas = [event["choices"][0]["delta"] for event in events]
+    made = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert chat_text(events) == (whole["message"]["content"] or "") == content
+    assert [call["index"] for call in made] == list(range(len(calls)))
+    assert [ToolCall(**call["function"]) for call in made] == list(calls)
+    assert events[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
+    assert whole["finish_reason"] == ("tool_calls" if calls else "stop")
+
+
+async def test_an_answer_that_was_cut_says_so(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = [hermes(ROME), " and more", " to come"]
+    body = {"messages": HELLO, "tools": TOOLS, "max_tokens": 2}
+    [choice] = (await client.post(URL, json=body)).json()["choices"]
+    assert choice["finish_reason"] == "length"
+    assert len(choice["message"]["tool_calls"]) == 1
+
+
+async def test_a_choice_of_none_hides_the_tools(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = [hermes(ROME)]
+    body = {"messages": HELLO, "tools": TOOLS, "tool_choice": "none"}
+    [choice] = (await client.post(URL, json=body)).json()["choices"]
+    assert choice["message"] == {"role": "assistant", "content": hermes(ROME)}
+    assert engine.tools == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "said"),
+    [
+        ("required", f'[{{"name": "weather", "parameters": {ROME}}}]'),
+        (named("weather"), ROME),
+    ],
+    ids=["required", "named"],
+)
+async def test_a_forced_call(
+    choice: Any, said: str, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = [said[:9], said[9:]]
+    body = {"messages": HELLO, "tools": TOOLS, "tool_choice": choice, "stream": stream}
+    response = await client.post(URL, json=body)
+    if stream:
+        events = events_of(response.text)
+        assert chat_text(events) == ""
+        [call] = events[-1]["choices"][0]["delta"]["tool_calls"]
+        assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    else:
+        [whole] = response.json()["choices"]
+        [call] = whole["message"]["tool_calls"]
+        assert whole["finish_reason"] == "tool_calls"
+    assert call["function"] == {"name": "weather", "arguments": ROME}
+    assert engine.asked[0]["sampling"].structured_outputs.json is not None
+
+
+async def test_history_reaches_the_template(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    call = {"id": "abc", "type": "function", "function": {"name": "clock", "arguments": ""}}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abc", "content": "noon"},
+    ]
+    assert (await client.post(URL, json={"messages": messages})).status_code == 200
+    prompt = "".join(map(chr, engine.asked[0]["prompt"]))
+    assert prompt == "<user>hi<assistant><tool>noon"
+
+
+@pytest.mark.parametrize(
+    ("template", "form"),
+    [
+        ("{% if tools %}[TOOL_CALLS]", "mistral"),
+        ("{% if tools %}<tool_call>", "hermes"),
+        ('{% if tools %}{"name": function name, "parameters": dictionary of', "llama"),
+        ("{% if tools %}<|python_tag|>", "llama"),
+        ("{% if tools %}something else", None),
+        ("{{ messages }}", None),
+    ],
+)
+async def test_the_form_is_told_from_the_template(template: str, form: str | None) -> None:
+    assert format_in(template) == form
+
+
+async def test_a_template_without_tools_is_told_in_words() -> None:
+    function = {"name": "clock", "arguments": {"zone": "é"}}
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "assistant", "content": "Wait.", "tool_calls": [{"function": function}]},
+        {"role": "tool", "content": "noon"},
+    ]
+    system, assistant, user = in_plain_messages(messages, TOOLS)
+    assert system["content"].startswith("Be kind.\n\n# Tools")
+    assert json.dumps(TOOLS[0]) in system["content"]
+    said = "Wait.\n" + hermes('{"zone": "é"}', "clock")
+    assert assistant == {"role": "assistant", "content": said}
+    assert user == {"role": "user", "content": "<tool_response>\nnoon\n</tool_response>"}
+    assert in_plain_messages(HELLO, []) == HELLO
+    assert in_plain_messages(HELLO, TOOLS)[0]["role"] == "system"
+    assert "tool_calls" in messages[1]
+
+
+# ---- over the default model ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real_engine() -> Iterator[AsyncEngine]:
+    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=1024)
+    engine = AsyncEngine(build_engine(options))
+    engine.start()
+    yield engine
+    asyncio.run(engine.shutdown())
+
+
+@pytest.fixture
+async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(real_engine))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://server", timeout=120
+    ) as client:
+        yield client
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("temperature", [0, 1.5])
+@pytest.mark.parametrize("choice", ["required", named("weather")], ids=["required", "named"])
+async def test_the_default_model_calls_what_it_must(
+    choice: Any, temperature: float, server: httpx.AsyncClient
+) -> None:
+    question = [{"role": "user", "content": "What is the weather in Rome?"}]
+    body = {
+        "messages": question,
+        "tools": TOOLS[:1],
+        "tool_choice": choice,
+        "parallel_tool_calls": False,
+        "temperature": temperature,
+        "seed": 1,
+    }
+    response = await server.post(URL, json=body)
+    assert response.status_code == 200, response.text
+    [answer] = response.json()["choices"]
+    assert answer["finish_reason"] == "tool_calls"
+    [call] = answer["message"]["tool_calls"]
+    arguments = json.loads(call["function"]["arguments"])
+    assert list(arguments) == ["city"]
+    assert len(arguments["city"]) <= 8
+    after = [
+        *question,
+        answer["message"],
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny"},
+    ]
+    again = await server.post(URL, json={"messages": after, "tools": TOOLS, "max_tokens": 8})
+    assert again.status_code == 200, again.text
+
+
+@pytest.mark.model
+async def test_a_schema_that_only_a_forced_call_compiles(server: httpx.AsyncClient) -> None:
+    odd = tool("a", {"type": "object", "properties": {"x": {"not": {"type": "string"}}}})
+    body = {"messages": HELLO, "tools": [odd], "max_tokens": 4}
+    assert (await server.post(URL, json=body)).status_code == 200
+    refused = await server.post(URL, json={**body, "tool_choice": "required"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "tools"

@@ -1,0 +1,186 @@
+"""What is said about serving, and what comes with it, fits the server."""
+
+from __future__ import annotations
+
+import configparser
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.core import Metric
+
+from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
+from pagoda.server.admission import REJECTIONS, Admission
+from pagoda.server.metrics import registry_of
+from pagoda.server.options import ServerOptions
+from pagoda.server.traffic import Answered, Traffic
+from server.fake_engine import FakeEngine
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+SERVING = (ROOT / "docs" / "serving.md").read_text()
+COMMON = {"model_name", "engine"}
+OWN_LABELS = {"le"}
+"""Labels that belong to a kind of metric."""
+
+
+@pytest.fixture(scope="module")
+def families() -> list[Metric]:
+    """Everything that `/metrics` can tell."""
+    traffic = Traffic()
+    traffic.num_answered[Answered("/health", "GET", 200)] += 1
+    return list(registry_of(FakeEngine(), Admission(1), traffic).collect())
+
+
+def labels_of(family: Metric) -> set[str]:
+    return {label for sample in family.samples for label in sample.labels}
+
+
+def test_the_table_of_metrics_is_what_the_server_tells(families: list[Metric]) -> None:
+    rows = re.findall(r"^\| `(pagoda:\w+)` \| (\w+) \| (.*?) \| (.*) \|$", SERVING, re.MULTILINE)
+    stated = {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows
+    }
+    assert stated == {
+        family.name + ("_total" if family.type == "counter" else ""): (
+            family.type,
+            labels_of(family) - COMMON - OWN_LABELS,
+            family.documentation,
+        )
+        for family in families
+    }
+
+
+def test_the_tables_of_flags_are_what_the_command_takes() -> None:
+    rows = re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", SERVING, re.MULTILINE)
+    stated = {flag: default for flag, default in rows if not flag.startswith("--api-key")}
+    words = {None: "—", True: "on", False: "off"}
+    known = {}
+    for group in (ADDRESS_FLAGS, SERVER_FLAGS, ENGINE_FLAGS):
+        defaults = {field.name: field.default for field in dataclasses.fields(group.build)}
+        for flag in group.flags:
+            default: Any = {**defaults, **group.defaults}[flag.name]
+            is_word = default is None or isinstance(default, bool)
+            known[flag.declaration.split("/")[0]] = words[default] if is_word else str(default)
+    assert stated == known
+
+
+def test_every_status_that_is_told_on_purpose_is_explained() -> None:
+    explained = {int(status) for status in re.findall(r"^\| (\d{3}) \|", SERVING, re.MULTILINE)}
+    sources = [path.read_text() for path in (ROOT / "src" / "pagoda" / "server").glob("*.py")]
+    pattern = r"(?:RejectedError|HTTPException|error_response)\(\s*(\d{3})"
+    told = {int(status) for text in sources for status in re.findall(pattern, text)}
+    assert told >= {401, 408, 413, 429, 503, 504}
+    assert told <= explained
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> dict[str, Any]:
+    return json.loads((DEPLOY / "grafana-dashboard.json").read_text())
+
+
+def strings(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict | list):
+        for child in node.values() if isinstance(node, dict) else node:
+            yield from strings(child)
+
+
+def test_the_dashboard_asks_for_what_there_is(
+    dashboard: dict[str, Any], families: list[Metric]
+) -> None:
+    labels = {sample.name: sample.labels for family in families for sample in family.samples}
+    asked = 0
+    for text in strings(dashboard):
+        for name, matchers in re.findall(r"(pagoda:\w+)(?:\{([^}]*)\})?", text):
+            asked += 1
+            assert name in labels, name
+            assert set(re.findall(r"(\w+)[!=]~?", matchers)) <= set(labels[name]), text
+    assert asked > 40
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"]
+            assert expression.count("(") == expression.count(")")
+            names = re.findall(r"pagoda:\w+", expression)
+            for grouped in re.findall(r"by \(([^)]*)\)", expression):
+                assert set(grouped.split(", ")) <= {key for name in names for key in labels[name]}
+            for shown in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
+                assert shown in labels[names[0]]
+
+
+def test_the_dashboard_is_whole(dashboard: dict[str, Any]) -> None:
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [panel["gridPos"] for panel in panels]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells), "panels overlap"
+    assert max(x for x, _ in cells) == 23
+    for panel in panels:
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert panel["targets"]
+
+
+def test_the_unit_waits_longer_than_the_server() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "pagoda.service")
+    service = unit["Service"]
+    match = re.search(r"--shutdown-timeout (\d+)", service["ExecStart"])
+    assert match is not None
+    assert float(service["TimeoutStopSec"]) > float(match[1]) + 5
+    assert service["Restart"] == "on-failure"
+    assert service["DynamicUser"] == "yes"
+    assert service["EnvironmentFile"]
+    assert "PAGODA_API_KEY" not in service.get("Environment", "")
+
+
+def test_flags_in_the_unit_and_the_image_exist() -> None:
+    known = {flag.declaration for group in (ADDRESS_FLAGS, SERVER_FLAGS) for flag in group.flags}
+    unit = (DEPLOY / "pagoda.service").read_text()
+    image = (DEPLOY / "Dockerfile").read_text()
+    commands = [
+        *re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE),
+        *re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE),
+    ]
+    assert len(commands) == 2
+    for command in commands:
+        assert set(re.findall(r"--[\w-]+", command)) <= known
+    [entry] = re.findall(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)
+    assert json.loads(entry)[:2] == ["pagoda", "serve"]  # no shell keeps SIGTERM to itself
+    assert ServerOptions().shutdown_timeout < 45
+
+
+def test_the_image_holds_no_secret_and_has_another_user() -> None:
+    image = (DEPLOY / "Dockerfile").read_text()
+    instructions = [line for line in image.splitlines() if not line.startswith("#")]
+    assert not any("KEY" in line for line in instructions)
+    assert "USER pagoda" in instructions
+    assert any(line.startswith("HEALTHCHECK") for line in instructions)
+    for source in re.findall(r"^COPY (?!--)(.*) \S+$", image, re.MULTILINE):
+        for path in source.split():
+            assert (ROOT / path).exists()
+
+
+def test_prometheus_scrapes_with_a_key_from_a_file() -> None:
+    text = (DEPLOY / "prometheus.yml").read_text()
+    assert re.search(r"^ +credentials_file: /\S+$", text, re.MULTILINE)
+    assert re.search(r"^ +metrics_path: /metrics$", text, re.MULTILINE)
+
+
+def test_codes_of_rejections_are_told_from_the_start(families: list[Metric]) -> None:
+    [family] = [each for each in families if each.name == "pagoda:requests_rejected"]
+    assert {sample.labels["code"] for sample in family.samples} == set(REJECTIONS)
