@@ -101,7 +101,12 @@ def test_a_connection_serves_several_requests_and_may_rest_between_them(url: str
 
 @pytest.mark.parametrize(
     "sent",
-    [b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"GET /nothing HTTP/9.9\r\n\r\n", b"\x00" * 5000],
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"hello\r\n\r\n",
+        b"GET /nothing HTTP/9.9\r\n\r\n",
+        b"\x00" * 5000,
+    ],
     ids=["TLS", "words", "another version", "zeros"],
 )
 def test_what_is_not_http(sent: bytes, url: str) -> None:
