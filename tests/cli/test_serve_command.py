@@ -63,3 +63,21 @@ def test_a_model_without_a_chat_template_is_told(
     engine.has_chat_template = False
     assert run(["serve", "--port", "0"]) == 0
     assert "the model has no chat template: chats will be refused" in capsys.readouterr().err
+
+
+def test_an_empty_key_in_the_environment_is_refused(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAGODA_API_KEY", "")
+    assert run(["serve", "--port", "0"]) == 2
+    assert "api_key=" in capsys.readouterr().err
+
+
+def test_an_open_server_for_other_machines_is_told(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pagoda.server.run.run", lambda *_: None)
+    assert run(["serve", "--port", "0", "--host", "0.0.0.0"]) == 0
+    assert "no API key is set" in capsys.readouterr().err
+    assert run(["serve", "--port", "0", "--host", "0.0.0.0", "--api-key", "a-long-key"]) == 0
+    assert "no API key is set" not in capsys.readouterr().err

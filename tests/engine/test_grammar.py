@@ -11,6 +11,7 @@ import pytest
 from engine.conftest import MakeLLM
 from pagoda import LLM, RequestOutput, SamplingParams, StructuredOutputs
 from pagoda.engine.core import StepFailedError
+from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.grammar import Matcher, MatchError
 from pagoda.errors import InvalidRequestError
 from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
@@ -265,3 +266,11 @@ def matcher_of(llm: LLM, index: int) -> Matcher:
     choice = list(llm.engine._constrained.values())[index]
     assert choice.sampling_row.matcher is not None
     return choice.sampling_row.matcher
+
+
+def test_a_schema_that_refers_to_itself_in_too_many_ways_is_refused_quickly():
+    names = [f"#/$defs/{number}" for number in range(200)]
+    wide = {"anyOf": [{"$ref": name} for name in names] * 20}
+    schema = {"$defs": {str(number): wide for number in range(200)}, "$ref": names[0]}
+    with pytest.raises(ValueError, match="in so many ways"):
+        has_finite_answer(schema)

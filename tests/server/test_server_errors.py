@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import httpx
 import pytest
@@ -116,6 +117,14 @@ async def test_bodies_that_are_no_request(
 ) -> None:
     headers = {"content-type": "application/json"}
     assert_refused(await client.post(url, content=content, headers=headers), None)
+
+
+async def test_of_many_wrong_items_one_is_told(client: httpx.AsyncClient) -> None:
+    started = time.monotonic()
+    body = {"prompt": [None] * 1_000_000}
+    message = assert_refused(await post(client, COMPLETIONS, body), "prompt")
+    assert message.count("valid") <= 4
+    assert time.monotonic() - started < 20
 
 
 async def test_the_error_names_field_value_and_limit(client: httpx.AsyncClient) -> None:

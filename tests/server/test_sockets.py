@@ -104,7 +104,7 @@ def test_a_connection_serves_several_requests_and_may_rest_between_them(url: str
     [
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"hello\r\n\r\n",
-        b"GET /nothing HTTP/9.9\r\n\r\n",
+        b"GET /nothing HTTP/9.9\r\nConnection: close\r\n\r\n",
         b"\x00" * 5000,
     ],
     ids=["TLS", "words", "another version", "zeros"],
@@ -136,6 +136,43 @@ def test_who_does_not_read_is_left(engine: FakeEngine) -> None:
         )
         time.sleep(TIMEOUT_S * 4)
         assert len(answer(connection)) < 50_000_000
+
+
+def test_who_does_not_read_and_asks_again_is_left_too() -> None:
+    engine = ChattyEngine()
+    with (
+        live_server(engine, ServerOptions(client_timeout=TIMEOUT_S)) as url,
+        connected(url) as connection,
+    ):
+        body = b'{"tokens": [1]}'
+        connection.sendall(
+            b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body + HEAD + b"\r\n" + BODY
+        )
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            time.sleep(TIMEOUT_S)
+            if httpx.get(f"{url}/load").json() == {"server_load": 0}:
+                break
+        assert httpx.get(f"{url}/load").json() == {"server_load": 0}
+        assert len(answer(connection)) < 50_000_000
+
+
+def test_who_reads_slowly_gets_it_all() -> None:
+    with (
+        live_server(ChattyEngine(), ServerOptions(client_timeout=TIMEOUT_S)) as url,
+        connected(url) as connection,
+    ):
+        body = b'{"tokens": [1]}'
+        connection.sendall(
+            b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+        received = 0
+        while part := connection.recv(2_000_000):
+            received += len(part)
+            time.sleep(TIMEOUT_S / 20)
+    assert received > 50_000_000
 
 
 def test_who_closes_his_side_is_taken_to_have_gone(url: str, engine: FakeEngine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 from dataclasses import dataclass, replace
@@ -82,7 +83,7 @@ def serve(
 ) -> None:
     """Serve a model over OpenAI's HTTP API."""
     variable = os.environ.get(_KEY_VARIABLE)
-    keys = KeyRing.of([*(api_key or []), *([variable] if variable else [])], api_key_file)
+    keys = KeyRing.of([*(api_key or []), *([] if variable is None else [variable])], api_key_file)
     if named is not None:
         if options.model is not None:
             raise InvalidOptionError("model", options.model, f"{named} is named as well")
@@ -103,6 +104,8 @@ def serve(
         warm_up(temperature=1.0)
         if not engine.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
+        if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+            logger.warning("no API key is set: whoever reaches this machine may ask")
         start_listening(listener)
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
         run(create_app(engine, server_options, keys), listener, server_options)

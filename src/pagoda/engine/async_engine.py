@@ -273,6 +273,8 @@ class _Stream:
     def put(self, arrived: RequestOutput | PagodaError) -> None:
         """In the loop's thread: wake the caller."""
         unseen = self._arrived
+        if isinstance(unseen, PagodaError):  # nothing comes after an error
+            return
         if isinstance(unseen, RequestOutput) and isinstance(arrived, RequestOutput):
             arrived = arrived.after(unseen)
         self._arrived = arrived

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_REFERENCES = 256
 """Different ones in one schema."""
+MAX_VISITS = 200_000
+"""Of the schemas within a schema, while it is judged: a tenth of a second or two."""
 
 
 def has_finite_answer(schema: dict[str, Any]) -> bool:
@@ -14,8 +16,10 @@ def has_finite_answer(schema: dict[str, Any]) -> bool:
 
     A schema that requires itself has none: {"properties": {"x": {"$ref": "#"}}, "required": ["x"]}.
     What else can make a schema impossible is not looked at, and a reference that leads nowhere is
-    left to the compiler. Raises ValueError for more than `MAX_REFERENCES` references.
+    left to the compiler. Raises ValueError for more than `MAX_REFERENCES` references, and for a
+    schema that takes more than `MAX_VISITS` looks to judge.
     """
+    visits = iter(range(MAX_VISITS))
     targets = {"#": schema} | {name: _target(schema, name) for name in _references(schema)}
     finite: set[str] = set()
     num_before = -1
@@ -23,7 +27,7 @@ def has_finite_answer(schema: dict[str, Any]) -> bool:
     while len(finite) > num_before:
         num_before = len(finite)
         for name, target in targets.items():
-            if name not in finite and _ends(target, finite.__contains__):
+            if name not in finite and _ends(target, finite.__contains__, visits):
                 finite.add(name)
     return "#" in finite
 
@@ -60,20 +64,24 @@ def _target(schema: dict[str, Any], name: str) -> Any:
     return place
 
 
-def _ends(schema: Any, is_finite: Callable[[str], bool]) -> bool:
-    """Whether `schema` has a finite answer, given which references have."""
+def _ends(schema: Any, is_finite: Callable[[str], bool], visits: Iterator[int]) -> bool:
+    """Whether `schema` has a finite answer, given which references have; takes one of `visits`."""
+    if next(visits, None) is None:
+        raise ValueError("a schema may not refer to itself in so many ways")
     if not isinstance(schema, dict):
         return schema is not False
     reference = schema.get("$ref")
     if isinstance(reference, str) and not is_finite(reference):
         return False
-    if not all(_ends(each, is_finite) for each in _list(schema.get("allOf"))):
+    if not all(_ends(each, is_finite, visits) for each in _list(schema.get("allOf"))):
         return False
     for name in ("anyOf", "oneOf"):
         options = _list(schema.get(name))
-        if options and not any(_ends(each, is_finite) for each in options):
+        if options and not any(_ends(each, is_finite, visits) for each in options):
             return False
-    return _may_be_other(schema) or all(_ends(each, is_finite) for each in _inevitable(schema))
+    return _may_be_other(schema) or all(
+        _ends(each, is_finite, visits) for each in _inevitable(schema)
+    )
 
 
 def _may_be_other(schema: dict[str, Any]) -> bool:

@@ -8,50 +8,71 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
-def patient_for(timeout_s: float) -> type[asyncio.Protocol]:
+class PatientProtocol(H11Protocol):
     """HTTP connections that close where a client is silent for `timeout_s` seconds.
 
-    That is while it owes the headers of a request, or does not read its answer. Between requests a
-    connection may rest for as long as Uvicorn keeps it alive.
+    That is while it owes the headers of a request, or reads nothing of its answer. Between requests
+    a connection may rest for as long as Uvicorn keeps it alive.
     """
 
-    class PatientProtocol(H11Protocol):
-        _waiting: asyncio.TimerHandle | None = None
+    timeout_s: float
+    _owing: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    _num_unread = 0
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._wait()
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect_headers()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            super().connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_expecting_headers()
+        self._stop_expecting_reader()
+        super().connection_lost(exc)
 
-        def data_received(self, data: bytes) -> None:
-            if self._waiting is None and (self.cycle is None or self.cycle.response_complete):
-                self._wait()
-            super().data_received(data)
+    def data_received(self, data: bytes) -> None:
+        if self._owing is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_headers()
+        super().data_received(data)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._wait()
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:  # the headers are there
+            self._stop_expecting_headers()
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._stop_waiting()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect_reader()
 
-        def handle_events(self) -> None:
-            before = self.cycle
-            super().handle_events()
-            if self.cycle is not before:  # the headers are there
-                self._stop_waiting()
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_expecting_reader()
 
-        def _wait(self) -> None:
-            self._stop_waiting()
-            self._waiting = self.loop.call_later(timeout_s, self.transport.abort)
+    def _expect_headers(self) -> None:
+        self._owing = self.loop.call_later(self.timeout_s, self.transport.abort)
 
-        def _stop_waiting(self) -> None:
-            if self._waiting is not None:
-                self._waiting.cancel()
-                self._waiting = None
+    def _stop_expecting_headers(self) -> None:
+        if self._owing is not None:
+            self._owing.cancel()
+            self._owing = None
 
-    return PatientProtocol
+    def _expect_reader(self) -> None:
+        self._num_unread = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.timeout_s, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        """Leave a client that has read nothing since the last look."""
+        if self.transport.get_write_buffer_size() >= self._num_unread:
+            self.transport.abort()
+        else:
+            self._expect_reader()
+
+    def _stop_expecting_reader(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+
+def patient_for(timeout_s: float) -> type[asyncio.Protocol]:
+    """`PatientProtocol` with its patience, for Uvicorn, which makes one for each connection."""
+    return type("PatientProtocol", (PatientProtocol,), {"timeout_s": timeout_s})

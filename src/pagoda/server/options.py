@@ -47,6 +47,8 @@ class ServerOptions:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise InvalidOptionError(name, value, "must be a number of seconds")
+        if self.client_timeout == 0:
+            raise InvalidOptionError("client_timeout", 0, "must be more than 0 seconds")
         if self.log_format not in LOG_FORMATS:
             limit = f"one of {', '.join(LOG_FORMATS)}"
             raise InvalidOptionError("log_format", self.log_format, limit)

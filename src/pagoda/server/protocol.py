@@ -8,7 +8,7 @@ null takes the default of `SamplingParams`.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -33,6 +33,10 @@ def _no_lone_surrogate(text: str) -> str:
         raise ValueError("half of a surrogate pair") from None
     return text
 
+
+Item = TypeVar("Item")
+Many = Annotated[list[Item], Field(fail_fast=True)]
+"""A list of which the first wrong item is told, not all of them."""
 
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
 
@@ -113,8 +117,8 @@ class GenerationRequest(_ModelBody, AnswerFormat):
     logit_bias: dict[str, float] | None = None
     max_tokens: int | None = None
     min_tokens: int | None = None
-    stop: Text | list[Text] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: Text | Many[Text] | None = None
+    stop_token_ids: Many[int] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
@@ -172,7 +176,7 @@ _SAMPLING_FIELDS = (
 class CompletionRequest(GenerationRequest):
     """The body of `/v1/completions`."""
 
-    prompt: Text | list[Text] | list[int] | list[list[int]]
+    prompt: Text | Many[Text] | Many[int] | Many[Many[int]]
     logprobs: int | None = None
     echo: bool | None = None
     """The answer begins with the prompt, and so do its log-probabilities."""
@@ -218,8 +222,8 @@ class TokenizeRequest(_ModelBody):
     """The body of `/tokenize`: a prompt, or the messages of a chat."""
 
     prompt: Text | None = None
-    messages: list[Message] | None = None
-    tools: list[Tool] | None = None
+    messages: Many[Message] | None = None
+    tools: Many[Tool] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
 
@@ -239,7 +243,7 @@ class TokenizeRequest(_ModelBody):
 class DetokenizeRequest(_ModelBody):
     """The body of `/detokenize`."""
 
-    tokens: list[int]
+    tokens: Many[int]
 
 
 class TextPart(_Body):
@@ -286,8 +290,8 @@ class Message(_Body):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Text | list[TextPart] | None = None
-    tool_calls: list[MadeCall] | None = None
+    content: Text | Many[TextPart] | None = None
+    tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
     """Of the call whose result a message of role `tool` is."""
 
@@ -314,11 +318,11 @@ class Message(_Body):
 class ChatCompletionRequest(GenerationRequest):
     """The body of `/v1/chat/completions`."""
 
-    messages: list[Message]
+    messages: Many[Message]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Tool] | None = None
+    tools: Many[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
 

@@ -16,7 +16,8 @@ from pagoda.server.options import ServerOptions
 
 logger = logging.getLogger("pagoda")
 
-_KEEP_ALIVE_S = 5
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep a connection: who closes first cannot cut off a request on its way."""
 _LAST_WORDS_S = 5
 """For connections to close once no request runs."""
 
@@ -76,9 +77,9 @@ class _Server(uvicorn.Server):
         num = self._admission.num_in_flight
         if num:
             logger.info("shutting down: %d requests may finish within %g s", num, self._timeout_s)
-        try:
-            await asyncio.wait_for(self._admission.emptied(), self._timeout_s)
-        except TimeoutError:
-            left = self._admission.num_in_flight
-            logger.warning("%d requests did not finish within %g s", left, self._timeout_s)
+            try:
+                await asyncio.wait_for(self._admission.emptied(), self._timeout_s)
+            except TimeoutError:
+                left = self._admission.num_in_flight
+                logger.warning("%d requests did not finish within %g s", left, self._timeout_s)
         self.should_exit = True

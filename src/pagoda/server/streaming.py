@@ -120,9 +120,9 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     last: dict[int, RequestOutput] = {first.prompt_index: first.output}
     async with aclosing(outputs):
-        for chunk in writer.chunks(first):
-            yield _event(chunk)
         try:
+            for chunk in writer.chunks(first):
+                yield _event(chunk)
             async for item in outputs:
                 last[item.prompt_index] = item.output
                 for chunk in writer.chunks(item):

@@ -193,9 +193,13 @@ def _call(value: Any, names: frozenset[str]) -> ToolCall | None:
     if value["name"] not in names:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
-    if isinstance(arguments, str):  # some models write the text of the JSON
-        return ToolCall(value["name"], arguments)
-    return ToolCall(value["name"], json.dumps(arguments, ensure_ascii=False))
+    if not isinstance(arguments, str):  # some models write the text of the JSON
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    try:
+        arguments.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which no answer can carry
+        return None
+    return ToolCall(value["name"], arguments)
 
 
 def _json_at(text: str, position: int) -> tuple[Any, int] | None:
