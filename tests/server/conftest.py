@@ -1,14 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import build_engine
+from pagoda.engine.options import EngineOptions
 from pagoda.server.app import create_app
 from server.fake_engine import FakeEngine
+
+MAX_MODEL_LEN = 1024
+"""Of the default model, where tests serve it."""
 
 
 @pytest.fixture
@@ -31,4 +38,21 @@ def client_of(app: FastAPI, **options: Any) -> httpx.AsyncClient:
 async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the application, in the same process."""
     async with client_of(create_app(engine)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def real_engine() -> Iterator[AsyncEngine]:
+    """The default model, running."""
+    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN)
+    engine = AsyncEngine(build_engine(options))
+    engine.start()
+    yield engine
+    asyncio.run(engine.shutdown())
+
+
+@pytest.fixture
+async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application over the default model."""
+    async with client_of(create_app(real_engine), timeout=120) as client:
         yield client

@@ -25,7 +25,9 @@ def live_server(
     with bind("127.0.0.1", 0) as listener:
         start_listening(listener)
         app = create_app(engine, options, keys)
-        server = uvicorn.Server(config_of(app, options or ServerOptions()))
+        config = config_of(app, options or ServerOptions())
+        config.timeout_graceful_shutdown = 1
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
@@ -34,4 +36,5 @@ def live_server(
             yield url_of(listener)
         finally:
             server.should_exit = True
-            thread.join()
+            thread.join(30)
+            assert not thread.is_alive()

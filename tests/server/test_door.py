@@ -36,11 +36,11 @@ async def test_there_is_room_for_so_many_and_so_many_of_each() -> None:
     with admission.entered("a"):
         with pytest.raises(RejectedError) as rejected, admission.entered("a"):
             pass
-        assert (rejected.value.status, rejected.value.code) == (429, "rate_limit_exceeded")
+        assert (rejected.value.status_code, rejected.value.code) == (429, "rate_limit_exceeded")
         with admission.entered("b"):
             with pytest.raises(RejectedError) as rejected, admission.entered("c"):
                 pass
-            assert (rejected.value.status, rejected.value.code) == (503, "server_overloaded")
+            assert (rejected.value.status_code, rejected.value.code) == (503, "server_overloaded")
             waiting = asyncio.create_task(admission.emptied())
             await asyncio.sleep(0)
             assert not waiting.done()
@@ -127,7 +127,9 @@ async def test_a_body_may_be_so_large(engine: FakeEngine) -> None:
         for content in (b" " * 5001, in_parts(6000)):
             refused = await client.post(COMPLETIONS, content=content, headers=headers)
             assert refused.status_code == 413
-            assert refused.json()["error"]["message"] == "the body must have at most 5,000 bytes"
+            error = refused.json()["error"]
+            assert error["message"] == "the body must have at most 5,000 bytes"
+            assert error["code"] == "request_too_large"
 
 
 async def test_a_body_may_take_so_long(engine: FakeEngine) -> None:

@@ -13,8 +13,8 @@ from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from server.browser import Browser, Tab, running_browser
 from server.fake_engine import MODEL, engine_failure
+from server.live import live_server
 from server.saying_engine import SayingEngine
-from server.served import served
 
 pytestmark = pytest.mark.browser
 
@@ -38,7 +38,7 @@ def engine() -> SayingEngine:
 
 @pytest.fixture
 def url(engine: SayingEngine) -> Iterator[str]:
-    with served(engine) as url:
+    with live_server(engine) as url:
         yield url
 
 
@@ -282,7 +282,7 @@ def test_a_failure_on_the_way_keeps_what_was_said(tab: Tab, engine: SayingEngine
 def test_a_full_server_says_when_to_come_back(browser: Browser, engine: SayingEngine) -> None:
     engine.held_at = 1
     body = {"messages": [{"role": "user", "content": "x"}], "stream": True}
-    with served(engine, ServerOptions(max_num_queued_reqs=0)) as url, ExitStack() as others:
+    with live_server(engine, ServerOptions(max_num_queued_reqs=0)) as url, ExitStack() as others:
         tab = browser.open()
         open_page(tab, url)
         for _ in range(engine.max_num_seqs):
@@ -302,7 +302,7 @@ def test_a_full_server_says_when_to_come_back(browser: Browser, engine: SayingEn
 
 def test_a_server_that_is_gone_is_told(browser: Browser, engine: SayingEngine) -> None:
     tab = browser.open()
-    with served(engine) as url:
+    with live_server(engine) as url:
         open_page(tab, url)
     ask(tab)
     tab.wait_for("!document.getElementById('notice').hidden")
@@ -310,7 +310,7 @@ def test_a_server_that_is_gone_is_told(browser: Browser, engine: SayingEngine) -
 
 
 def test_the_browser_asks_for_the_key(browser: Browser, engine: SayingEngine) -> None:
-    with served(engine, keys=KeyRing({"alices-key-1": "alice"})) as url:
+    with live_server(engine, keys=KeyRing({"alices-key-1": "alice"})) as url:
         tab = browser.open(key="alices-key-1")
         open_page(tab, url)
         ask(tab)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
-from pagoda.engine.options import EngineOptions
-from pagoda.server.app import create_app
+from server.conftest import MAX_MODEL_LEN
 from server.sse import chat_text, completion_text, events_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model]
@@ -20,7 +17,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.model]
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 MODEL = "SmolLM2-135M-Instruct"
-MAX_MODEL_LEN = 1024
 PARIS = {
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
     "temperature": 0,
@@ -44,24 +40,6 @@ BAD = [
     (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}, "messages"),
     (CHAT, {**PARIS, "tools": [{"type": "function"}]}, "tools"),
 ]
-
-
-@pytest.fixture(scope="module")
-def real_engine() -> Iterator[AsyncEngine]:
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN)
-    engine = AsyncEngine(build_engine(options))
-    engine.start()
-    yield engine
-    asyncio.run(engine.shutdown())
-
-
-@pytest.fixture
-async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(real_engine))
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://server", timeout=120
-    ) as client:
-        yield client
 
 
 async def posted(server: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,13 @@ HEAD = (
     b"Content-Length: %d\r\n" % len(BODY)
 )
 
+LARGE = b'{"tokens": [1]}'
+LARGE_HEAD = (
+    b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n" % len(LARGE)
+)
+"""For an answer of a `ChattyEngine`."""
+
 
 class ChattyEngine(FakeEngine):
     """Says a great deal in one word."""
@@ -129,11 +136,7 @@ def test_who_does_not_read_is_left(engine: FakeEngine) -> None:
         live_server(ChattyEngine(), ServerOptions(client_timeout=TIMEOUT_S)) as url,
         connected(url) as connection,
     ):
-        body = b'{"tokens": [1]}'
-        connection.sendall(
-            b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(body) + body
-        )
+        connection.sendall(LARGE_HEAD + b"\r\n" + LARGE)
         time.sleep(TIMEOUT_S * 4)
         assert len(answer(connection)) < 50_000_000
 
@@ -144,11 +147,7 @@ def test_who_does_not_read_and_asks_again_is_left_too() -> None:
         live_server(engine, ServerOptions(client_timeout=TIMEOUT_S)) as url,
         connected(url) as connection,
     ):
-        body = b'{"tokens": [1]}'
-        connection.sendall(
-            b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(body) + body + HEAD + b"\r\n" + BODY
-        )
+        connection.sendall(LARGE_HEAD + b"\r\n" + LARGE + HEAD + b"\r\n" + BODY)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             time.sleep(TIMEOUT_S)
@@ -163,11 +162,7 @@ def test_who_reads_slowly_gets_it_all() -> None:
         live_server(ChattyEngine(), ServerOptions(client_timeout=TIMEOUT_S)) as url,
         connected(url) as connection,
     ):
-        body = b'{"tokens": [1]}'
-        connection.sendall(
-            b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        )
+        connection.sendall(LARGE_HEAD + b"Connection: close\r\n\r\n" + LARGE)
         received = 0
         while part := connection.recv(2_000_000):
             received += len(part)

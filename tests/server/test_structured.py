@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
-from pagoda.engine.options import EngineOptions
-from pagoda.server.app import create_app
 from pagoda.structured import StructuredOutputs
 from server.fake_engine import FakeEngine
 from server.sse import chat_text, events_of
@@ -142,24 +138,6 @@ async def test_bad_input_is_refused_before_the_engine(
 
 
 # ---- over the default model ------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def real_engine() -> Iterator[AsyncEngine]:
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=1024)
-    engine = AsyncEngine(build_engine(options))
-    engine.start()
-    yield engine
-    asyncio.run(engine.shutdown())
-
-
-@pytest.fixture
-async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(real_engine))
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://server", timeout=120
-    ) as client:
-        yield client
 
 
 async def choices_of(server: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
-from pagoda.engine.options import EngineOptions
 from pagoda.models.tool_prompt import format_in, in_plain_messages
-from pagoda.server.app import create_app
 from pagoda.server.tool_calls import FirstCall, ToolCall, ToolReader, reader_of
 from pagoda.server.tools import MAX_TOOLS
 from server.fake_engine import FakeEngine
@@ -339,24 +333,6 @@ async def test_a_template_without_tools_is_told_in_words() -> None:
 
 
 # ---- over the default model ------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def real_engine() -> Iterator[AsyncEngine]:
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=1024)
-    engine = AsyncEngine(build_engine(options))
-    engine.start()
-    yield engine
-    asyncio.run(engine.shutdown())
-
-
-@pytest.fixture
-async def server(real_engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(real_engine))
-    async with httpx.AsyncClient(
-        transport=transport, base_url="http://server", timeout=120
-    ) as client:
-        yield client
 
 
 @pytest.mark.model

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pagoda.server.errors import RejectedError
+from pagoda.server.errors import RejectedError, ShuttingDownError
 
 _CLOSED, _TENANT_FULL, _FULL = "server_shutting_down", "rate_limit_exceeded", "server_overloaded"
 REJECTIONS = (_CLOSED, _TENANT_FULL, _FULL)
@@ -61,9 +61,9 @@ class Admission:
                 self._is_empty.set()
 
     def _check(self, tenant: str) -> None:
-        rejected = None
+        rejected: RejectedError | None = None
         if self._is_closed:
-            rejected = RejectedError(503, _CLOSED, "the server is shutting down")
+            rejected = ShuttingDownError()
         elif self._most_per_tenant is not None and self._by_tenant[tenant] >= self._most_per_tenant:
             limit = f"this key has {self._most_per_tenant} requests running, as many as it may"
             rejected = RejectedError(429, _TENANT_FULL, limit)

@@ -12,7 +12,6 @@ import asyncio
 import base64
 import binascii
 
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.admission import Admission
@@ -65,8 +64,7 @@ class BodyLimit:
             return
         announced = _header(scope, b"content-length")
         if announced is not None and announced.isdigit() and int(announced) > self._max_bytes:
-            error = RejectedError(413, "request_too_large", self._limit)
-            await rejection(error)(scope, receive, send)
+            await rejection(self._too_large())(scope, receive, send)
             return
         num_bytes, is_complete = 0, False
 
@@ -78,18 +76,18 @@ class BodyLimit:
                 message = await asyncio.wait_for(receive(), self._timeout_s)
             except TimeoutError:
                 limit = f"the body did not come within {self._timeout_s:g} seconds"
-                raise HTTPException(408, limit, {"Connection": "close"}) from None
+                raise RejectedError(408, "request_too_slow", limit) from None
             num_bytes += len(message.get("body", b""))
             is_complete = not message.get("more_body", False)
             if num_bytes > self._max_bytes:
-                raise HTTPException(413, self._limit, {"Connection": "close"})
+                raise self._too_large()
             return message
 
         await self._app(scope, receive_bounded, send)
 
-    @property
-    def _limit(self) -> str:
-        return f"the body must have at most {self._max_bytes:,} bytes"
+    def _too_large(self) -> RejectedError:
+        limit = f"the body must have at most {self._max_bytes:,} bytes"
+        return RejectedError(413, "request_too_large", limit)
 
 
 class EntryGate:

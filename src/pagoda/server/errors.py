@@ -44,13 +44,22 @@ class UnknownModelError(InvalidRequestError):
         super().__init__("model", given, f"this server has {served!r}")
 
 
-class RejectedError(PagodaError):
-    """A request that could be right, but not now or not from this client."""
+class RejectedError(HTTPException):
+    """A request that could be right, but not now or not from this client.
 
-    def __init__(self, status: int, code: str, reason: str) -> None:
-        self.status = status
+    An `HTTPException`, because the web framework lets no other error pass while it reads a body.
+    """
+
+    def __init__(self, status_code: int, code: str, reason: str) -> None:
         self.code = code
-        super().__init__(reason)
+        super().__init__(status_code, reason)
+
+
+class ShuttingDownError(RejectedError):
+    """Only what runs already is answered (HTTP 503)."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "server_shutting_down", "the server is shutting down")
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -90,28 +99,21 @@ def stopped() -> ErrorDetail:
 
 def rejection(error: RejectedError) -> Response:
     """The response to a request that is not taken on."""
-    response = error_response(error.status, rejected(error))
-    if error.status in (429, 503):
+    response = error_response(error.status_code, rejected(error))
+    if error.status_code in (429, 503):
         response.headers["Retry-After"] = str(_RETRY_AFTER_S)
-    if error.status == 401:
+    if error.status_code == 401:
         for challenge in _CHALLENGES:
             response.headers.append("WWW-Authenticate", challenge)
-    if error.status == 413:
+    if error.status_code in (408, 413):
         response.headers["Connection"] = "close"  # nobody reads the rest
     return response
 
 
 def rejected(error: RejectedError) -> ErrorDetail:
     """What the caller is told about a request that is not taken on."""
-    kind = _TYPES.get(error.status, "server_error")
-    return ErrorDetail(message=str(error), type=kind, code=error.code)
-
-
-def shutting_down() -> ErrorDetail:
-    """What is told while the last requests finish."""
-    return ErrorDetail(
-        message="the server is shutting down", type="server_error", code="server_shutting_down"
-    )
+    kind = _TYPES.get(error.status_code, "server_error")
+    return ErrorDetail(message=error.detail, type=kind, code=error.code)
 
 
 def detail_of(error: Exception) -> ErrorDetail:

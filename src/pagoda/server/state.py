@@ -13,9 +13,10 @@ from pagoda import __version__
 from pagoda.server.admission import Admission
 from pagoda.server.errors import (
     REFUSALS,
+    ShuttingDownError,
     UnknownModelError,
     error_response,
-    shutting_down,
+    rejection,
     stopped,
 )
 from pagoda.server.metrics import registry_of
@@ -41,7 +42,7 @@ def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) ->
         if not engine.is_alive:
             return error_response(503, stopped())
         if admission.is_closed:
-            return error_response(503, shutting_down())
+            return rejection(ShuttingDownError())
         return Response()
 
     @router.get("/load")
