@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import httpx
@@ -97,7 +98,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, Any]:
             place, key = body[name], 0
             if isinstance(place[0], dict) and draw(st.booleans()):
                 place, key = place[0], draw(st.sampled_from(["role", "content", "name"]))
-        place[key] = draw(JUNK)
+        place[key] = deepcopy(draw(JUNK))  # the same list may be drawn again
     return route, draw(st.sampled_from([body, [body], {"x": body}])) if draw(
         st.integers(0, 40)
     ) == 0 else body
