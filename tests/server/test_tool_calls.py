@@ -7,9 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pagoda.models.tool_prompt import format_in, in_plain_messages
-from pagoda.server.tool_calls import FirstCall, ToolCall, ToolReader, reader_of
+from pagoda.server import tool_forms
+from pagoda.server.json_end import JSONEnd
+from pagoda.server.tool_calls import AnswerReader, FirstCall, Reading, ToolCall
+from pagoda.server.tool_forms import begin_reading
 from pagoda.server.tools import MAX_TOOLS
 from server.fake_engine import FakeEngine
 from server.sse import chat_text, events_of
@@ -82,6 +87,22 @@ READ: dict[str, tuple[str, str, str, tuple[ToolCall, ...]]] = {
         "",
         (WEATHER_ROME, WEATHER_OSLO),
     ),
+    "Mistral's newer": (
+        "mistral",
+        f"Well.[TOOL_CALLS]weather[ARGS]{ROME}[TOOL_CALLS]weather[ARGS]{OSLO}",
+        "Well.",
+        (WEATHER_ROME, WEATHER_OSLO),
+    ),
+    "Mistral's newer, with ids": (
+        "mistral",
+        f"[TOOL_CALLS]weather[CALL_ID]a1b2c3d4e[ARGS]{ROME}",
+        "",
+        (WEATHER_ROME,),
+    ),
+    "Mistral's newer, bare": ("mistral", f"[TOOL_CALLS] weather {ROME}", "", (WEATHER_ROME,)),
+    "Mistral's newer, unknown": ("mistral", "[TOOL_CALLS]rm[ARGS]{}", "[TOOL_CALLS]rm[ARGS]{}", ()),
+    "Mistral's newer, cut": ("mistral", "[TOOL_CALLS]weather[AR", "[TOOL_CALLS]weather[AR", ()),
+    "Mistral's odd name": ("mistral", "[TOOL_CALLS]wea ther{}", "[TOOL_CALLS]wea ther{}", ()),
     "Mistral's text": ("mistral", "See [1] and [TOOL", "See [1] and [TOOL", ()),
     "Llama's": ("llama", llama(ROME), "", (WEATHER_ROME,)),
     "Llama's with a tag": ("llama", f"<|python_tag|>{llama(ROME)}", "", (WEATHER_ROME,)),
@@ -157,35 +178,111 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def reader(form: Any) -> ToolReader:
-    return reader_of(form, NAMES)
+def reader(form: Any) -> AnswerReader:
+    return begin_reading(form, NAMES)
+
+
+def read(reader: AnswerReader, pieces: list[str]) -> Reading:
+    """What an answer brings that comes in these pieces."""
+    readings = [reader.feed(piece, finished=False) for piece in pieces]
+    readings.append(reader.feed("", finished=True))
+    content = "".join(reading.content for reading in readings)
+    return Reading(content, tuple(call for reading in readings for call in reading.calls))
 
 
 @pytest.mark.parametrize("name", READ)
 async def test_calls_are_found(name: str) -> None:
     form, text, content, calls = READ[name]
-    reading = reader(form).read(text, finished=True)
-    assert (reading.content, reading.calls) == (content, calls)
+    assert reader(form).feed(text, finished=True) == Reading(content, calls)
 
 
-@pytest.mark.parametrize("name", [name for name in READ if name != "deep JSON"])
-async def test_what_is_told_early_is_never_taken_back(name: str) -> None:
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("name", READ)
+async def test_calls_are_found_in_any_pieces(name: str, size: int) -> None:
     form, text, content, calls = READ[name]
-    for end in range(len(text) + 1):
-        early = reader(form).read(text[:end], finished=False)
-        assert content.startswith(early.content)
-        assert calls[: len(early.calls)] == early.calls
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert read(reader(form), pieces) == Reading(content, calls)
 
 
 async def test_text_outside_of_calls_is_told_as_it_comes() -> None:
-    assert reader("hermes").read("It is <to", finished=False).content == "It is"
-    assert reader("hermes").read("It is <to you", finished=False).content == "It is <to you"
-    assert reader("llama").read("It", finished=False).content == "It"
+    hermes_reader = reader("hermes")
+    assert hermes_reader.feed("It is <to", finished=False).content == "It is"
+    assert hermes_reader.feed(" you", finished=False).content == " <to you"
+    assert reader("llama").feed("It", finished=False).content == "It"
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("hermes", "<tool_call>x"),
+        ("hermes", '<tool_call>{"name": 5}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "weather", </tool_call>'),
+        ("hermes", '<tool_call>{"name": "weather]</tool_call>\n'),
+        ("hermes", '<tool_call>{"name": "weather"]</tool_call>'),
+        ("hermes", "<tool_call>" + " " * 300),
+        ("mistral", "[TOOL_CALLS]weather: "),
+        ("llama", '{"Rome": "warm"}'),
+        ("llama", "<|python_tag|>print(1)"),
+    ],
+)
+async def test_what_cannot_be_a_call_any_more_is_told_at_once(form: str, text: str) -> None:
+    assert reader(form).feed(text, finished=False).content == text.rstrip()
+
+
+async def test_a_call_is_told_before_the_text_behind_it() -> None:
+    assert reader("hermes").feed(hermes(ROME)[:-3], finished=False).calls == (WEATHER_ROME,)
 
 
 async def test_one_call_is_enough_where_no_more_are_wanted() -> None:
-    text = hermes(ROME) + hermes(OSLO)
-    assert FirstCall(reader("hermes")).read(text, finished=True).calls == (WEATHER_ROME,)
+    pieces = [hermes(ROME), hermes(OSLO)]
+    assert read(FirstCall(reader("hermes")), pieces).calls == (WEATHER_ROME,)
+    assert read(FirstCall(reader("hermes")), ["".join(pieces)]).calls == (WEATHER_ROME,)
+
+
+FRAGMENTS = [
+    "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>", "weather", '"name"',
+    '"weather"', '{"name": "weather", "arguments": ', "{}", "{", "}", "[", "]", '"', "\\", ":", ",",
+    "; ", "\n", "\x0b", " ", "é", "<", hermes(ROME), hermes(OSLO), llama(ROME), '["', ',"',
+]  # fmt: skip
+
+
+class CountingEnd(JSONEnd):
+    num_looked_at = 0
+
+    def look(self, text: str, position: int) -> int:
+        end = super().look(text, position)
+        CountingEnd.num_looked_at += end - position
+        return end
+
+
+@settings(max_examples=2000, deadline=None)
+@given(
+    form=st.sampled_from(["hermes", "mistral", "llama"]),
+    fragments=st.lists(st.sampled_from(FRAGMENTS), max_size=40),
+    size=st.integers(1, 9),
+)
+def test_any_pieces_bring_the_same_and_are_looked_at_twice_at_most(
+    form: str, fragments: list[str], size: int
+) -> None:
+    text = "".join(fragments)
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tool_forms, "JSONEnd", CountingEnd)
+        for parts in (pieces, [text]):
+            CountingEnd.num_looked_at = 0
+            assert read(reader(form), parts) == reader(form).feed(text, finished=True)
+            assert CountingEnd.num_looked_at <= 4 * len(text)  # twice, by two readers
+
+
+@pytest.mark.parametrize("unit", ['<tool_call>["', '<tool_call>[",', "<tool_call>[", '"\\"'])
+async def test_a_long_answer_is_not_read_again_for_each_piece(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool_forms, "JSONEnd", CountingEnd)
+    CountingEnd.num_looked_at = 0
+    text = '<tool_call>{"' + unit * 2000
+    read(reader("hermes"), list(text))
+    assert CountingEnd.num_looked_at <= 2 * len(text)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -261,15 +358,15 @@ async def test_a_choice_of_none_hides_the_tools(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("choice", "said"),
+    ("choice", "said", "reason"),
     [
-        ("required", f'[{{"name": "weather", "parameters": {ROME}}}]'),
-        (named("weather"), ROME),
+        ("required", f'[{{"name": "weather", "parameters": {ROME}}}]', "tool_calls"),
+        (named("weather"), ROME, "stop"),  # as OpenAI's API does
     ],
     ids=["required", "named"],
 )
 async def test_a_forced_call(
-    choice: Any, said: str, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
+    choice: Any, said: str, reason: str, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:
     engine.says = [said[:9], said[9:]]
     body = {"messages": HELLO, "tools": TOOLS, "tool_choice": choice, "stream": stream}
@@ -278,11 +375,11 @@ async def test_a_forced_call(
         events = events_of(response.text)
         assert chat_text(events) == ""
         [call] = events[-1]["choices"][0]["delta"]["tool_calls"]
-        assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+        assert events[-1]["choices"][0]["finish_reason"] == reason
     else:
         [whole] = response.json()["choices"]
         [call] = whole["message"]["tool_calls"]
-        assert whole["finish_reason"] == "tool_calls"
+        assert whole["finish_reason"] == reason
     assert call["function"] == {"name": "weather", "arguments": ROME}
     assert engine.asked[0]["sampling"].structured_outputs.json is not None
 
@@ -353,7 +450,7 @@ async def test_the_default_model_calls_what_it_must(
     response = await server.post(URL, json=body)
     assert response.status_code == 200, response.text
     [answer] = response.json()["choices"]
-    assert answer["finish_reason"] == "tool_calls"
+    assert answer["finish_reason"] == ("tool_calls" if choice == "required" else "stop")
     [call] = answer["message"]["tool_calls"]
     arguments = json.loads(call["function"]["arguments"])
     assert list(arguments) == ["city"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import Answer, respond
 from pagoda.server.errors import REFUSALS
-from pagoda.server.generation import PromptOutput
+from pagoda.server.generation import Generation, PromptOutput
 from pagoda.server.logprobs import chat_logprobs, prompt_logprobs
 from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest
@@ -29,7 +28,7 @@ from pagoda.server.responses import (
     Usage,
 )
 from pagoda.server.streaming import ChoiceCursor
-from pagoda.server.tool_calls import ToolCall
+from pagoda.server.tool_calls import AnswerReader, Reading, ToolCall
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -61,6 +60,11 @@ class ChatAnswer(Answer):
 
     id_prefix = "chatcmpl"
 
+    def __init__(self, generation: Generation) -> None:
+        super().__init__(generation)
+        self._readers: dict[int, AnswerReader] = {}
+        """By the index of the choice that each of them reads."""
+
     def whole(self, outputs: Sequence[RequestOutput]) -> ChatCompletionResponse:
         """All choices, finished; a chat has one prompt."""
         [output] = outputs
@@ -78,50 +82,59 @@ class ChatAnswer(Answer):
                 opening = ChatDelta(role="assistant", content="")
                 yield self._chunk([ChatChunkChoice(index=choice.index, delta=opening)])
             cursor = self._cursors[choice.index]
-            said, calls = self._read(choice)
-            new_calls = calls[cursor.num_calls :]
-            if new_calls or cursor.has_news(said):
-                yield self._chunk([self._news(cursor, said, new_calls)])
-                cursor.advance(said, num_calls=len(calls))
+            if cursor.finished:
+                continue
+            news = self._read(choice, cursor.new_text(choice))
+            if news.content or news.calls or cursor.has_news_beside_text(choice):
+                yield self._chunk([self._news(cursor, choice, news)])
+            cursor.advance(choice, num_calls=cursor.num_calls + len(news.calls))
 
     def usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)
 
-    def _read(self, choice: CompletionOutput) -> tuple[CompletionOutput, tuple[ToolCall, ...]]:
-        """`choice` without the calls of tools in its text, and those calls."""
-        reader = self._generation.tools
-        if reader is None:
-            return choice, ()
-        reading = reader.read(choice.text, finished=choice.finished)
-        return replace(choice, text=reading.content), reading.calls
+    def _read(self, choice: CompletionOutput, text: str) -> Reading:
+        """The end of `choice` that is new, apart: what is said in it, and the calls of tools."""
+        tools = self._generation.tools
+        if tools is None:
+            return Reading(text)
+        if choice.index not in self._readers:
+            self._readers[choice.index] = tools.begin()
+        return self._readers[choice.index].feed(text, finished=choice.finished)
 
     def _choice(self, choice: CompletionOutput) -> ChatChoice:
-        said, calls = self._read(choice)
-        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
+        reading = self._read(choice, choice.text)
+        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in reading.calls]
         return ChatChoice(
             index=choice.index,
             message=ChatMessage(
-                content=(said.text or None) if made else said.text, tool_calls=made or None
+                content=(reading.content or None) if made else reading.content,
+                tool_calls=made or None,
             ),
             logprobs=self._logprobs(choice),
-            finish_reason=_finish_reason(choice, bool(made)),
+            finish_reason=self._finish_reason(choice, bool(made)),
             stop_reason=choice.stop_reason,
         )
 
     def _news(
-        self, cursor: ChoiceCursor, said: CompletionOutput, new_calls: Sequence[ToolCall]
+        self, cursor: ChoiceCursor, choice: CompletionOutput, news: Reading
     ) -> ChatChunkChoice:
         made = [
             ToolCallDelta(index=index, id=_new_id(), function=_function(call))
-            for index, call in enumerate(new_calls, cursor.num_calls)
+            for index, call in enumerate(news.calls, cursor.num_calls)
         ]
         return ChatChunkChoice(
-            index=said.index,
-            delta=ChatDelta(content=cursor.new_text(said) or None, tool_calls=made or None),
-            logprobs=self._logprobs(said, cursor.num_tokens),
-            finish_reason=_finish_reason(said, bool(made) or cursor.num_calls > 0),
-            stop_reason=said.stop_reason,
+            index=choice.index,
+            delta=ChatDelta(content=news.content or None, tool_calls=made or None),
+            logprobs=self._logprobs(choice, cursor.num_tokens),
+            finish_reason=self._finish_reason(choice, bool(made) or cursor.num_calls > 0),
+            stop_reason=choice.stop_reason,
         )
+
+    def _finish_reason(self, choice: CompletionOutput, has_calls: bool) -> str | None:
+        tools = self._generation.tools
+        if tools is not None and has_calls and choice.finish_reason == "stop":
+            return tools.finish_reason
+        return choice.finish_reason
 
     def _logprobs(self, choice: CompletionOutput, start: int = 0) -> ChatLogprobs | None:
         if choice.logprobs is None:
@@ -137,10 +150,6 @@ class ChatAnswer(Answer):
 
 def _function(call: ToolCall) -> FunctionCall:
     return FunctionCall(name=call.name, arguments=call.arguments)
-
-
-def _finish_reason(choice: CompletionOutput, has_calls: bool) -> str | None:
-    return "tool_calls" if has_calls and choice.finish_reason == "stop" else choice.finish_reason
 
 
 def _new_id() -> str:

@@ -61,10 +61,14 @@ class ChoiceCursor:
 
     def has_news(self, choice: CompletionOutput) -> bool:
         """There is text, a log-probability or the end that has not been sent."""
-        if self.finished:
-            return False
+        return not self.finished and (
+            bool(self.new_text(choice)) or self.has_news_beside_text(choice)
+        )
+
+    def has_news_beside_text(self, choice: CompletionOutput) -> bool:
+        """There is a log-probability or the end of a choice that has not ended before."""
         grown = choice.logprobs is not None and len(choice.token_ids) > self.num_tokens
-        return grown or bool(self.new_text(choice)) or choice.finish_reason is not None
+        return grown or choice.finish_reason is not None
 
     def advance(self, choice: CompletionOutput, num_calls: int = 0) -> None:
         """All of `choice` has been sent, and so many calls of tools."""

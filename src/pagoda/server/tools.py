@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,8 +15,8 @@ from pagoda.server.tool_calls import (
     ToolReader,
     WholeArguments,
     WholeCalls,
-    reader_of,
 )
+from pagoda.server.tool_forms import begin_reading
 from pagoda.structured import MAX_SCHEMA_DEPTH, StructuredOutputs, is_deeper_than
 
 if TYPE_CHECKING:
@@ -137,11 +138,13 @@ class ToolUse:
         if not self.tools:
             return None
         if isinstance(self.choice, NamedTool):
-            return WholeArguments(self.choice.function.name)
+            # OpenAI's API ends a call that was named with "stop", and one of a free choice, or of
+            # any tool that is required, with "tool_calls".
+            return ToolReader(partial(WholeArguments, self.choice.function.name), "stop")
         if self.choice == "required":
-            return WholeCalls(self.names)
-        reader = reader_of(engine.tool_format, self.names)
-        return reader if self.parallel else FirstCall(reader)
+            return ToolReader(partial(WholeCalls, self.names))
+        begin = partial(begin_reading, engine.tool_format, self.names)
+        return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
 
 def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:

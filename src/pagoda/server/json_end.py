@@ -1,0 +1,69 @@
+"""Where a JSON object or list ends that comes in pieces."""
+
+from __future__ import annotations
+
+import re
+
+_BETWEEN = re.compile(r"[ \t\r\n\w,:+.\-]*", re.ASCII)
+"""What stands outside of strings, but for brackets."""
+_IN_STRING = re.compile(r'[^"\\\x00-\x1f]*')
+_CLOSING = {"{": "}", "[": "]"}
+
+
+class JSONEnd:
+    """Looks for the end of an object or list, at each character once.
+
+    It follows brackets and strings alone: a parser may still find that what has ended is no JSON.
+    """
+
+    def __init__(self) -> None:
+        self._awaited: list[str] = []
+        """The closing brackets of what is open."""
+        self._is_in_string = False
+        self._is_escaped = False
+        self.is_found = False
+        self.is_broken = False
+        """Whatever comes, it is no JSON."""
+
+    def look(self, text: str, position: int) -> int:
+        """Go on in `text` from `position`; returns the position behind what was looked at.
+
+        That is the end of `text`, or of the value where it `is_found`, or of what is wrong.
+        """
+        while position < len(text) and not self.is_found and not self.is_broken:
+            go_on = self._in_string if self._is_in_string else self._outside
+            position = go_on(text, position)
+        return position
+
+    def _in_string(self, text: str, position: int) -> int:
+        if self._is_escaped:
+            self._is_escaped = False
+            return position + 1
+        position = _end_of(_IN_STRING, text, position)
+        if position == len(text):
+            return position
+        self._is_in_string = text[position] != '"'
+        self._is_escaped = text[position] == "\\"
+        self.is_broken = text[position] < " "
+        return position + 1
+
+    def _outside(self, text: str, position: int) -> int:
+        position = _end_of(_BETWEEN, text, position)
+        if position == len(text):
+            return position
+        character = text[position]
+        if character in _CLOSING:
+            self._awaited.append(_CLOSING[character])
+        elif self._awaited and character == '"':
+            self._is_in_string = True
+        elif self._awaited and character == self._awaited[-1]:
+            self._awaited.pop()
+            self.is_found = not self._awaited
+        else:
+            self.is_broken = True
+        return position + 1
+
+
+def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    return position if match is None else match.end()
