@@ -108,6 +108,7 @@ class FakeEngine:
         cache_salt: str = "",
         streams: bool = True,
         timeout_s: float | None = None,
+        arrived_at: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)
@@ -118,6 +119,7 @@ class FakeEngine:
                 "priority": priority,
                 "salt": cache_salt,
                 "tenant": tenant,
+                "arrived_at": arrived_at,
             }
         )
         key = (cache_salt, tuple(token_ids))

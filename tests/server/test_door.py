@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
 
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.server.admission import Admission
 from pagoda.server.app import create_app
 from pagoda.server.errors import RejectedError
@@ -29,6 +32,48 @@ async def test_places_are_given_back_however_a_request_ends() -> None:
     assert not places.__exit__(ValueError, ValueError("broken"), None)  # it is not swallowed
     assert admission.num_in_flight == 0
     await admission.emptied()
+
+
+async def test_places_are_those_of_sequences() -> None:
+    admission = Admission(4)
+    with admission.entered("a") as places:
+        places.hold(3)
+        assert admission.num_in_flight == 1
+        with admission.entered("b") as others:
+            with pytest.raises(RejectedError) as rejected:
+                others.hold(2)
+            assert rejected.value.status_code == 503
+            with pytest.raises(InvalidRequestError, match="at most 4 at a time") as refused:
+                others.hold(5, "prompt")
+            assert refused.value.field == "prompt"
+            with pytest.raises(RejectedError), admission.entered("c"):
+                pass
+    with admission.entered("b") as places:
+        places.hold(4)
+    await admission.emptied()
+
+
+@pytest.mark.parametrize("most", range(1, 9))
+async def test_a_tenant_leaves_as_many_places_as_it_takes(most: int) -> None:
+    admission = Admission(most, is_shared=True)
+    held = Counter[str]()
+    with ExitStack() as stack:
+        for tenant in "abc":
+            with suppress(RejectedError):
+                while True:
+                    stack.enter_context(admission.entered(tenant))
+                    held[tenant] += 1
+    assert held["a"] == admission.most_of_one == (most + 1) // 2
+    assert held["b"] >= 1 or most == 1
+    assert held.total() <= most
+
+
+async def test_who_has_the_server_alone_may_take_all_places() -> None:
+    admission = Admission(8)
+    assert admission.most_of_one == 8
+    with admission.entered("") as places:
+        places.hold(8)
+    assert Admission(8, 3, is_shared=True).most_of_one == 3
 
 
 async def test_there_is_room_for_so_many_and_so_many_of_each() -> None:
@@ -99,6 +144,80 @@ async def test_one_key_cannot_take_all_places(engine: FakeEngine) -> None:
         assert [response.status_code for response in await asyncio.gather(*running)] == [200] * 2
 
 
+async def test_a_greedy_key_leaves_room_for_others(engine: FakeEngine) -> None:
+    engine.hold = asyncio.Event()
+    keys = KeyRing({"alices-key-1": "alice", "bobs-key-1": "bob"})
+    app = create_app(engine, ServerOptions(max_num_queued_reqs=6), keys)
+    alice, bob = ({"Authorization": f"Bearer {key}"} for key in ("alices-key-1", "bobs-key-1"))
+    async with client_of(app) as client:
+        body = {"prompt": ["x", "y"], "n": 2}
+        running = [asyncio.create_task(client.post(COMPLETIONS, json=body, headers=alice))]
+        await wait_for_starts(engine, 2)
+        greedy = await client.post(COMPLETIONS, json={"prompt": "x"}, headers=alice)
+        assert (greedy.status_code, greedy.json()["error"]["type"]) == (429, "rate_limit_error")
+        too_many = await client.post(COMPLETIONS, json={"prompt": "x", "n": 5}, headers=bob)
+        assert (too_many.status_code, too_many.json()["error"]["param"]) == (400, "n")
+        running.append(
+            asyncio.create_task(client.post(COMPLETIONS, json={"prompt": "x"}, headers=bob))
+        )
+        await wait_for_starts(engine, 3)
+        assert (await client.get("/load", headers=bob)).json() == {"server_load": 2}
+        engine.hold.set()
+        assert [response.status_code for response in await asyncio.gather(*running)] == [200] * 2
+
+
+@pytest.mark.parametrize(
+    ("route", "body"), [("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [97]})]
+)
+async def test_tokenising_has_a_gate(
+    route: str, body: dict[str, object], engine: FakeEngine
+) -> None:
+    engine.hold = asyncio.Event()
+    async with client_of(create_app(engine, ServerOptions(max_num_queued_reqs=0))) as client:
+        asking = asyncio.create_task(client.post(COMPLETIONS, json={"prompt": "x", "n": 2}))
+        await wait_for_starts(engine, 1)
+        assert (await client.post(route, json=body)).status_code == 503
+        engine.hold.set()
+        await asking
+        assert (await client.post(route, json=body)).status_code == 200
+
+
+async def test_texts_of_tokens_are_made_off_the_event_loop(
+    engine: FakeEngine, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def token_text(token_id: int) -> str:
+        threads.add(threading.get_ident())
+        return chr(token_id)
+
+    monkeypatch.setattr(engine, "token_text", token_text)
+    body = {"prompt": "ab", "return_token_strs": True}
+    assert (await client.post("/tokenize", json=body)).status_code == 200
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_the_time_of_a_request_begins_when_it_comes(engine: FakeEngine) -> None:
+    loop = asyncio.get_running_loop()
+    came_at = 0.0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal came_at
+        yield b'{"prompt": '
+        came_at = loop.time()
+        await asyncio.sleep(0.01)
+        yield b'"x"}'
+
+    headers = {"Content-Type": "application/json"}
+    async with client_of(create_app(engine)) as client:
+        answer = await client.post(COMPLETIONS, content=body(), headers=headers)
+    assert answer.status_code == 200
+    arrived_at = engine.asked[0]["arrived_at"]
+    assert isinstance(arrived_at, float)
+    assert arrived_at <= came_at
+
+
 async def test_a_request_may_take_so_long(engine: FakeEngine) -> None:
     engine.hold = asyncio.Event()
     async with client_of(create_app(engine, ServerOptions(request_timeout=0.05))) as client:
@@ -137,7 +256,9 @@ async def test_a_body_may_take_so_long(engine: FakeEngine) -> None:
 
         async def stuck() -> AsyncIterator[bytes]:
             yield b"{"
-            await asyncio.sleep(20)
+            while True:  # each part in time, and no end
+                await asyncio.sleep(0.01)
+                yield b" "
 
         headers = {"Content-Type": "application/json"}
         async with asyncio.timeout(10):
@@ -200,6 +321,11 @@ async def test_text_and_chats_are_tokenised(client: httpx.AsyncClient) -> None:
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "x", "messages": []}, "prompt"),
         ("/tokenize", {"prompt": 5}, "prompt"),
+        (
+            "/tokenize",
+            {"messages": [{"role": "user", "content": "x", "audio": {"id": "a"}}]},
+            "audio",
+        ),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [2**40]}, "tokens"),
         ("/detokenize", {"tokens": "x"}, "tokens"),

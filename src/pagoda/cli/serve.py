@@ -47,8 +47,10 @@ SERVER_FLAGS = FlagGroup(
     "server_options",
     ServerOptions,
     (
-        Flag("max_num_queued_reqs", WHOLE, "Requests that may wait; one more is told 503."),
-        Flag("max_num_reqs_per_key", WHOLE, "Requests of one key at a time; one more is told 429."),
+        Flag("max_num_queued_reqs", WHOLE, "Sequences that may wait; one more is told 503."),
+        Flag(
+            "max_num_reqs_per_key", WHOLE, "Sequences of one key at a time; one more is told 429."
+        ),
         Flag("max_body_bytes", SIZE, "Largest body of a request."),
         Flag("max_header_bytes", SIZE, "Largest line and headers of a request."),
         Flag("request_timeout", REAL, "Seconds that a request may take; 0: no bound."),

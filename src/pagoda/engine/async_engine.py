@@ -133,14 +133,18 @@ class AsyncEngine:
         cache_salt: str = "",
         streams: bool = True,
         timeout_s: float | None = None,
+        arrived_at: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
         With `streams` false the last one is the only one, which spares the engine the others. A
         caller that is slower than the engine gets fewer outputs, with longer deltas.
-        Raises `InvalidRequestError` before the first output, `RequestTimeoutError` after
-        `timeout_s`, `EngineError` if the engine fails or is shut down.
+        Raises `InvalidRequestError` before the first output, `RequestTimeoutError` `timeout_s`
+        after `arrived_at` on the event loop's clock, which is now where it is not given, and
+        `EngineError` if the engine fails or is shut down.
         """
+        loop = asyncio.get_running_loop()
+        arrived_at = loop.time() if arrived_at is None else arrived_at
         request = await asyncio.to_thread(
             self.engine.intake.request,
             request_id,
@@ -151,11 +155,11 @@ class AsyncEngine:
             cache_salt=cache_salt,
             seed=self.engine.intake.draw_seed(sampling),  # here, where callers have an order
         )
-        loop = asyncio.get_running_loop()
         stream = _Stream(loop)
         expiry = None
         if timeout_s is not None:
-            expiry = loop.call_later(timeout_s, stream.put, RequestTimeoutError(timeout_s))
+            late = RequestTimeoutError(timeout_s)
+            expiry = loop.call_at(arrived_at + timeout_s, stream.put, late)
         text = prompt if isinstance(prompt, str) else None
         finished = False
         try:

@@ -1,4 +1,8 @@
-"""How many requests the server takes on, and when it takes no more."""
+"""How many sequences the server takes on, and when it takes no more.
+
+A request enters with one place, before anything of it is read, and takes the others once it is
+known how many sequences it asks for: its prompts times `n`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pagoda.errors import InvalidRequestError
 from pagoda.server.errors import RejectedError, ShuttingDownError
 
 _CLOSED, _TENANT_FULL, _FULL = "server_shutting_down", "rate_limit_exceeded", "server_overloaded"
@@ -15,13 +20,27 @@ REJECTIONS = (_CLOSED, _TENANT_FULL, _FULL)
 
 
 class Admission:
-    """Counts the requests that were taken and are not answered. For one event loop."""
+    """Counts the requests that were taken and are not answered, and the places they hold.
 
-    def __init__(self, most: int, most_per_tenant: int | None = None) -> None:
-        """`most` in all, those that run and those that wait; and of one tenant."""
+    For one event loop.
+    """
+
+    def __init__(
+        self, most: int, most_per_tenant: int | None = None, *, is_shared: bool = False
+    ) -> None:
+        """`most` places in all, for sequences that run and that wait; and of one tenant.
+
+        Without a bound of its own a tenant may hold all of them, but where the server `is_shared`
+        by several tenants, no more than it leaves free, and one: whoever comes finds room, and the
+        more want places the fewer each of them gets. The rule is that of shared buffers in network
+        switches (Choudhury and Hahne 1998, Dynamic queue length thresholds).
+        """
         self._most = most
         self._most_per_tenant = most_per_tenant
-        self._by_tenant: Counter[str] = Counter()
+        self._is_shared = is_shared and most_per_tenant is None
+        self._held: Counter[str] = Counter()
+        """Places, by tenant."""
+        self._num_in_flight = 0
         self._is_closed = False
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -30,7 +49,14 @@ class Admission:
 
     @property
     def num_in_flight(self) -> int:
-        return self._by_tenant.total()
+        """Requests."""
+        return self._num_in_flight
+
+    @property
+    def most_of_one(self) -> int:
+        """Places that a request can have where nobody else is in."""
+        alone = (self._most + 1) // 2 if self._is_shared else self._most
+        return min(alone, self._most_per_tenant or alone)
 
     @property
     def is_closed(self) -> bool:
@@ -46,30 +72,68 @@ class Admission:
         await self._is_empty.wait()
 
     @contextmanager
-    def entered(self, tenant: str) -> Iterator[None]:
+    def entered(self, tenant: str) -> Iterator[Places]:
         """Be in for as long as the block runs. Raises `RejectedError` where there is no room."""
-        self._check(tenant)
-        self._by_tenant[tenant] += 1
+        if self._is_closed:
+            self._reject(ShuttingDownError())
+        places = Places(self, tenant)
+        places.hold(1)
+        self._num_in_flight += 1
         self._is_empty.clear()
         try:
-            yield
+            yield places
         finally:
-            self._by_tenant[tenant] -= 1
-            if not self._by_tenant[tenant]:
-                del self._by_tenant[tenant]
-            if not self._by_tenant:
+            self._num_in_flight -= 1
+            self.give_back(tenant, places.num_held)
+            if not self._num_in_flight:
                 self._is_empty.set()
 
-    def _check(self, tenant: str) -> None:
-        rejected: RejectedError | None = None
-        if self._is_closed:
-            rejected = ShuttingDownError()
-        elif self._most_per_tenant is not None and self._by_tenant[tenant] >= self._most_per_tenant:
-            limit = f"this key has {self._most_per_tenant} requests running, as many as it may"
-            rejected = RejectedError(429, _TENANT_FULL, limit)
-        elif self.num_in_flight >= self._most:
-            limit = f"the server has {self._most} requests running or waiting, as many as it takes"
-            rejected = RejectedError(503, _FULL, limit)
-        if rejected is not None:
-            self.num_rejected[rejected.code] += 1
-            raise rejected
+    def take(self, tenant: str, num: int) -> None:
+        """Hold so many places more. Raises `RejectedError` where there is no room."""
+        held = self._held[tenant] + num
+        num_free = self._most - self._held.total() - num
+        of_tenant = f"this key has {held - num} sequences running or waiting"
+        if self._most_per_tenant is not None and held > self._most_per_tenant:
+            limit = f"{of_tenant} and may have {self._most_per_tenant}"
+            self._reject(RejectedError(429, _TENANT_FULL, limit))
+        if num_free < 0:
+            limit = f"the server takes {self._most} sequences, running and waiting ones together"
+            self._reject(RejectedError(503, _FULL, limit))
+        if self._is_shared and held > num_free + 1:
+            limit = f"{of_tenant} and must leave as many of the {self._most} places to others"
+            self._reject(RejectedError(429, _TENANT_FULL, limit))
+        self._held[tenant] = held
+
+    def give_back(self, tenant: str, num: int) -> None:
+        """Hold so many places less."""
+        self._held[tenant] -= num
+        if not self._held[tenant]:
+            del self._held[tenant]
+
+    def _reject(self, error: RejectedError) -> None:
+        self.num_rejected[error.code] += 1
+        raise error
+
+
+class Places:
+    """Those of one request."""
+
+    def __init__(self, admission: Admission, tenant: str) -> None:
+        self._admission = admission
+        self._tenant = tenant
+        self.entered_at = asyncio.get_running_loop().time()
+        """When the request came, in seconds."""
+        self.num_held = 0
+
+    def hold(self, num: int, field: str = "n") -> None:
+        """Have `num` places, for as many sequences.
+
+        Raises `RejectedError` where there is no room, and `InvalidRequestError` naming `field`
+        where there can never be.
+        """
+        most = self._admission.most_of_one
+        if num > max(1, most):
+            limit = f"at most {most} at a time, all prompts and their choices together"
+            raise InvalidRequestError(field, f"{num} sequences", limit)
+        self._admission.take(self._tenant, num - self.num_held)
+        self.num_held = num

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from pagoda.server.door import tenant_of
+from pagoda.server.door import places_of, tenant_of
 from pagoda.server.errors import JSONBody
 from pagoda.server.generation import Echo, Generation, unless_disconnected, usage_of
 from pagoda.server.options import ServerOptions
@@ -66,16 +66,21 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
+    sampling = body.sampling()
+    num_sequences = len(prompts) * sampling.n
+    places = places_of(request.scope)
+    places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")
     tally = tally_of(request.scope)
     tally.is_streamed = bool(body.stream)
     generation = Generation(
         engine=engine,
         request_id=f"{kind.id_prefix}-{uuid.uuid4().hex}",
         prompts=prompts,
-        sampling=body.sampling(),
+        sampling=sampling,
         priority=body.priority or 0,
         tenant=tenant_of(request.scope),
         timeout_s=options.request_timeout or None,
+        arrived_at=places.entered_at,
         echo=echo,
         tools=tools,
         cache_salt=body.cache_salt or "",

@@ -48,8 +48,11 @@ def create_app(
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)
+    keys = keys or KeyRing()
     admission = Admission(
-        engine.max_num_seqs + options.max_num_queued_reqs, options.max_num_reqs_per_key
+        engine.max_num_seqs + options.max_num_queued_reqs,
+        options.max_num_reqs_per_key,
+        is_shared=keys.num_tenants > 1,
     )
     app.state.admission = admission
     traffic = Traffic()
@@ -66,7 +69,7 @@ def create_app(
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
     )
-    app.add_middleware(KeyCheck, keys=keys or KeyRing())
+    app.add_middleware(KeyCheck, keys=keys)
     app.add_middleware(AccessLog, traffic=traffic)
 
     @app.exception_handler(ClientGoneError)

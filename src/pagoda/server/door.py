@@ -3,7 +3,7 @@
 AccessLog     names the request, and tells of it when it has ended (`access_log.py`)
 KeyCheck      401 without a key that opens; finds out whose request it is
 BodyLimit     413 for a body that is too large, 408 for one that does not come
-EntryGate     503 or 429 where the server has enough to do; for routes that generate
+EntryGate     503 or 429 where the server has enough to do; for routes that make work
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import binascii
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pagoda.server.admission import Admission
+from pagoda.server.admission import Admission, Places
 from pagoda.server.errors import RejectedError, rejection
 from pagoda.server.keys import KeyRing
 
-GENERATING = frozenset({"/v1/completions", "/v1/chat/completions"})
-"""Routes that ask something of the engine."""
+GATED = frozenset({"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"})
+"""Routes that make work."""
 _FREE = frozenset({"/health"})
 """Routes that need no key."""
 
@@ -27,6 +27,12 @@ _FREE = frozenset({"/health"})
 def tenant_of(scope: Scope) -> str:
     """Whose request this is, once it has passed `KeyCheck`."""
     return str(scope.get("state", {}).get("tenant", ""))
+
+
+def places_of(scope: Scope) -> Places:
+    """What the request holds in the server's admission, once it has passed `EntryGate`."""
+    places: Places = scope["state"]["places"]
+    return places
 
 
 class KeyCheck:
@@ -51,7 +57,7 @@ class KeyCheck:
 
 
 class BodyLimit:
-    """Bounds the size of a body, and the time that each part of it may take to come."""
+    """Bounds the size of a body, and the time that it may take to come."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, timeout_s: float) -> None:
         self._app = app
@@ -67,13 +73,15 @@ class BodyLimit:
             await rejection(self._too_large())(scope, receive, send)
             return
         num_bytes, is_complete = 0, False
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
 
         async def receive_bounded() -> Message:
             nonlocal num_bytes, is_complete
             if is_complete:  # what is waited for is that the client goes away
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), self._timeout_s)
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
             except TimeoutError:
                 limit = f"the body did not come within {self._timeout_s:g} seconds"
                 raise RejectedError(408, "request_too_slow", limit) from None
@@ -91,18 +99,22 @@ class BodyLimit:
 
 
 class EntryGate:
-    """Holds a place in `admission` for each request to a route that generates, to its very end."""
+    """Holds a place in `admission` for each request to a route that makes work, to its very end.
+
+    The request may take more of them (see `places_of`).
+    """
 
     def __init__(self, app: ASGIApp, admission: Admission) -> None:
         self._app = app
         self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in GENERATING:
+        if scope["type"] != "http" or scope["path"] not in GATED:
             await self._app(scope, receive, send)
             return
         try:
-            with self._admission.entered(tenant_of(scope)):
+            with self._admission.entered(tenant_of(scope)) as places:
+                scope.setdefault("state", {})["places"] = places
                 await self._app(scope, receive, send)
         except RejectedError as error:
             await rejection(error)(scope, receive, send)

@@ -62,7 +62,9 @@ class Generation:
     tenant: str = ""
     cache_salt: str = ""
     timeout_s: float | None = None
-    """From its beginning to its last output."""
+    """From its arrival to its last output."""
+    arrived_at: float | None = None
+    """On the event loop's clock, in seconds."""
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
@@ -95,6 +97,7 @@ class Generation:
             cache_salt=self.cache_salt,
             streams=streams,
             timeout_s=self.timeout_s,
+            arrived_at=self.arrived_at,
         )
         async with aclosing(stream) as outputs:
             async for output in outputs:

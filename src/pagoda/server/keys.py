@@ -44,6 +44,11 @@ class KeyRing:
         """No key is needed."""
         return not self._tenants
 
+    @property
+    def num_tenants(self) -> int:
+        """Those that share the server; none where it is open."""
+        return len({tenant for _, tenant in self._tenants})
+
     def tenant_of(self, key: str | None) -> str | None:
         """The tenant that a key stands for; None for a key that opens nothing."""
         if self.is_open:

@@ -17,9 +17,10 @@ class ServerOptions:
     """Limits that hold by default. Raises `InvalidOptionError` for one out of range."""
 
     max_num_queued_reqs: int = 256
-    """Requests that wait beside those that run; one more is told 503."""
+    """Sequences that wait beside those that run; one more is told 503."""
     max_num_reqs_per_key: int | None = None
-    """Requests of one tenant at a time; one more is told 429. None: no bound of its own."""
+    """Sequences of one tenant at a time; one more is told 429. None: all places, but where there
+    are several tenants, no more than it leaves free."""
     max_body_bytes: int = 8 * 2**20
     """Of a request."""
     max_header_bytes: int = 64 * 2**10
@@ -27,7 +28,7 @@ class ServerOptions:
     request_timeout: float = 600.0
     """Seconds from a request's arrival to its last token."""
     client_timeout: float = 30.0
-    """Seconds that a client may take to send its headers, and for each part of its body."""
+    """Seconds that a client may take for its headers, and for its body."""
     shutdown_timeout: float = 30.0
     """Seconds that running requests have to finish once the server is told to stop."""
     dev_mode: bool = False

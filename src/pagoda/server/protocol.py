@@ -231,6 +231,8 @@ class TokenizeRequest(_ModelBody):
         super().check(served_model)
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("prompt", self.prompt, "or messages: exactly one of the two")
+        for message in self.messages or []:
+            message.refuse_uncovered()
 
     def template_messages(self) -> list[dict[str, Any]]:
         return [message.for_template() for message in self.messages or []]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
-from pagoda.server.errors import REFUSALS
+from pagoda.server.errors import REFUSALS, JSONBody
 from pagoda.server.protocol import DetokenizeRequest, TokenizeRequest
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse
 
@@ -17,21 +18,15 @@ if TYPE_CHECKING:
 def token_routes(engine: AsyncEngine) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/tokenize", responses=REFUSALS)
-    async def tokenize(body: TokenizeRequest) -> TokenizeResponse:
+    @router.post("/tokenize", response_model=TokenizeResponse, responses=REFUSALS)
+    async def tokenize(body: TokenizeRequest) -> Response:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
         body.check(engine.model_name)
         if body.messages is not None:
             tokens = await engine.chat_prompt(body.template_messages(), body.described_tools())
         else:
             tokens = await engine.tokenize(body.prompt or "", body.add_special_tokens)
-        texts = [engine.token_text(each) for each in tokens] if body.return_token_strs else None
-        return TokenizeResponse(
-            count=len(tokens),
-            max_model_len=engine.max_model_len,
-            tokens=tokens,
-            token_strs=texts,
-        )
+        return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs)
 
     @router.post("/detokenize", responses=REFUSALS)
     async def detokenize(body: DetokenizeRequest) -> DetokenizeResponse:
@@ -40,3 +35,14 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
         return DetokenizeResponse(prompt=await engine.detokenize(body.tokens))
 
     return router
+
+
+def _told(engine: AsyncEngine, tokens: list[int], with_texts: bool) -> Response:
+    """Written in a thread of its own: there may be hundreds of thousands of tokens."""
+    told = TokenizeResponse(
+        count=len(tokens),
+        max_model_len=engine.max_model_len,
+        tokens=tokens,
+        token_strs=[engine.token_text(each) for each in tokens] if with_texts else None,
+    )
+    return JSONBody(told.model_dump_json())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from starlette.types import Scope
 
-from pagoda.server.door import GENERATING
+from pagoda.server.door import GATED
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER = "other"
@@ -34,7 +34,7 @@ class Traffic:
 
 
 def _route_of(scope: Scope) -> str:
-    """The route's path as the application writes it; one that generates, though it was not met."""
+    """The route's path as the application writes it; one that has a gate, though it was not met."""
     if "route" in scope:
         return str(getattr(scope["route"], "path", _OTHER))
-    return scope["path"] if scope["path"] in GENERATING else _OTHER
+    return scope["path"] if scope["path"] in GATED else _OTHER
