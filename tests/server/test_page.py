@@ -16,7 +16,7 @@ from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
 
-FOLDER = Path(pagoda.server.page.__file__).parent / "page"
+FOLDER = Path(pagoda.server.page.__file__).parent / "page_files"
 FILES = sorted(FOLDER.iterdir())
 ADDRESSES = {"/": FOLDER / "index.html", **{f"/page/{path.name}": path for path in FILES}}
 MEDIA_TYPES = {

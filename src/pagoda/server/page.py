@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-_FOLDER = Path(__file__).parent / "page"
+_FOLDER = Path(__file__).parent / "page_files"
 _INDEX = "index.html"
 _MEDIA_TYPES = {
     ".css": "text/css",
