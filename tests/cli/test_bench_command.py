@@ -72,6 +72,7 @@ def test_people_get_a_table_first(model: str, capsys: pytest.CaptureFixture[str]
         (["single", "double"], "workload='double': one of"),
         (["--repeat", "0"], "repeat=0: must be a whole number of at least 1"),
         (["--repeat", "few"], "repeat='few': must be a whole number"),
+        (["--max-model-len", "900"], "max_model_len=900: the workload shared needs at least"),
         (["--seed", "-1"], "seed=-1: must be a whole number of at least 0"),
     ],
 )

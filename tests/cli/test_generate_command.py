@@ -47,6 +47,21 @@ def test_json_is_one_object_a_line(engine: FakeEngine, capsys: pytest.CaptureFix
     ]
 
 
+def test_json_may_have_log_probabilities(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["generate", "x", "--json", "--max-tokens", "2", "--logprobs", "1"]) == 0
+    [choice] = json.loads(capsys.readouterr().out)["choices"]
+    assert choice["logprobs"] == {
+        "tokens": ["zero", "one"],
+        "token_logprobs": [-1.0, -1.0],
+        "top_logprobs": [{"zero": -1.0, "é": -0.5}, {"one": -1.0, "é": -0.5}],
+        "text_offset": [0, 4],
+    }
+    assert run(["generate", "x", "--logprobs", "1"]) == 2
+    assert "logprobs=1: is told with --json only" in capsys.readouterr().err
+
+
 def test_sampling_flags_reach_the_engine(engine: FakeEngine) -> None:
     flags = {
         "max_tokens": 4,

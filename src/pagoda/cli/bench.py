@@ -85,12 +85,16 @@ def bench(
     object a line and workload.
     """
     chosen = replace(bench_options, workload=[*bench_options.workload, *(named or [])])
+    workloads = chosen.workload or WORKLOADS
+    for name in workloads:
+        if options.max_model_len is not None:
+            _require_length(name, draw(name, options.seed), options.max_model_len)
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
         started = time.perf_counter()
         model, llm = load_for_bench(_with_kv_cache(options), console)
         bencher = Bench(model, llm, options.seed, started)
-        rows = bencher.run(chosen.workload or WORKLOADS, chosen.repeat, console)
+        rows = bencher.run(workloads, chosen.repeat, console)
     if not as_json:
         out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
         out.print(table(rows))
@@ -130,10 +134,7 @@ class Bench:
 
     def _draw(self, name: str) -> Work:
         work = draw(name, self._seed, self._model.spec.vocab_size)
-        longest = max(len(item.prompt_token_ids) + item.num_output_tokens for item in work)
-        if longest > self._model.max_model_len:
-            limit = f"the workload {name} needs at least {longest}"
-            raise InvalidOptionError("max_model_len", self._model.max_model_len, limit)
+        _require_length(name, work, self._model.max_model_len)
         return work
 
     def _run(self, work: Work) -> RunTimes:
@@ -157,6 +158,14 @@ class Bench:
             floor_s=floor_seconds(self._model.spec, self._model.dtype, work, self.limits),
             limits=self.limits,
         )
+
+
+def _require_length(name: str, work: Work, max_model_len: int) -> None:
+    """Raises `InvalidOptionError` where a request of the workload is longer."""
+    longest = max(len(item.prompt_token_ids) + item.num_output_tokens for item in work)
+    if longest > max_model_len:
+        limit = f"the workload {name} needs at least {longest}"
+        raise InvalidOptionError("max_model_len", max_model_len, limit)
 
 
 def _with_kv_cache(options: EngineOptions) -> EngineOptions:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,13 +22,17 @@ from pagoda.cli.prompts import PromptSource
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
 from pagoda.request import SamplingParams
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
-    from pagoda.engine.outputs import RequestOutput
+    from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
-_FLAGS = SAMPLING_FLAGS.plus(Flag("n", WHOLE, "Answers per prompt.")).with_defaults(max_tokens=256)
+_FLAGS = SAMPLING_FLAGS.plus(
+    Flag("n", WHOLE, "Answers per prompt."),
+    Flag("logprobs", WHOLE, "With --json: tell of each token, and of so many others."),
+).with_defaults(max_tokens=256)
 
 
 @with_flags(ENGINE_FLAGS, _FLAGS)
@@ -50,6 +54,8 @@ def generate(
     ] = False,
 ) -> None:
     """Answer prompts. Answers go to stdout in the prompts' order, everything else to stderr."""
+    if sampling.logprobs is not None and not as_json:
+        raise InvalidOptionError("logprobs", sampling.logprobs, "is told with --json only")
     texts = PromptSource(prompts or [], file, sys.stdin).read()
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
@@ -98,6 +104,7 @@ class JSONWriter:
                     "token_ids": list(choice.token_ids),
                     "finish_reason": choice.finish_reason,
                     "stop_reason": choice.stop_reason,
+                    **_logprobs(choice),
                 }
                 for choice in output.outputs
             ],
@@ -159,6 +166,15 @@ async def _answer(
         async for last in outputs:
             writer.grow(last)
     return last
+
+
+def _logprobs(choice: CompletionOutput) -> dict[str, Any]:
+    if choice.logprobs is None:
+        return {}
+    from pagoda.server.logprobs import completion_logprobs
+
+    shaped = completion_logprobs(choice.token_ids, choice.logprobs, 0)
+    return {"logprobs": shaped.model_dump()}
 
 
 def _write(*parts: str) -> None:
