@@ -20,16 +20,28 @@ SCRIPT = """
 import sys
 sys.path[:0] = [{source!r}, {tests!r}]
 from server.slow_engine import SlowEngine
+from pagoda.errors import EngineError
 from pagoda.server.app import create_app
 from pagoda.server.listener import bind, start_listening, url_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.run import run
 
 options = ServerOptions({options})
+engine = SlowEngine()
+if {dies}:
+    asked = engine.generate
+
+    async def generate(*args, **settings):
+        async for output in asked(*args, **settings):
+            yield output
+            engine.is_alive = False
+            raise EngineError("the engine is shut down")
+
+    engine.generate = generate
 with bind("127.0.0.1", 0) as listener:
     start_listening(listener)
     print(url_of(listener), flush=True)
-    run(create_app(SlowEngine(), options), listener, options)
+    run(create_app(engine, options), listener, options)
 print("done")
 """
 BODY = {"prompt": "x", "max_tokens": 8, "stream": True}
@@ -37,11 +49,15 @@ WHOLE = "zero one two three four five six seven"
 
 
 @contextmanager
-def serving(options: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    options: str = "", *, dies: bool = False, stderr: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server in a process of its own, whose tokens take a while, and its address."""
     source, tests = Path(pagoda.__file__).parent.parent, Path(__file__).parent.parent
-    script = SCRIPT.format(source=str(source), tests=str(tests), options=options)
-    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    script = SCRIPT.format(source=str(source), tests=str(tests), options=options, dies=dies)
+    server = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
     assert server.stdout is not None
     try:
         yield server, server.stdout.readline().strip()
@@ -108,3 +124,14 @@ def test_a_second_signal_ends_the_server_at_once() -> None:
             server.send_signal(signal.SIGTERM)
             server.communicate(timeout=60)
             assert time.monotonic() - started < 2.5
+
+
+def test_a_server_whose_engine_has_died_ends_by_itself(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as stderr, serving(dies=True, stderr=stderr.fileno()) as (server, url):
+        answer = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60)
+        server.communicate(timeout=60)
+    assert answer.status_code == 200
+    assert "server_error" in answer.text
+    assert server.returncode == 1
+    assert "EngineError: the engine has stopped, so the server ends" in log.read_text()

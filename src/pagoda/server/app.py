@@ -35,7 +35,8 @@ def create_app(
 ) -> FastAPI:
     """The application over `engine`, which starts and shuts down with it.
 
-    `app.state.admission` counts the requests in flight, and can be closed.
+    `app.state` has the `engine`, and the `admission`, which counts what is in flight and can be
+    closed.
     """
     options = options or ServerOptions()
 
@@ -55,6 +56,7 @@ def create_app(
         is_shared=keys.num_tenants > 1,
     )
     app.state.admission = admission
+    app.state.engine = engine
     traffic = Traffic()
     install_handlers(app)
     app.include_router(completion_routes(engine, options))

@@ -6,13 +6,19 @@ import asyncio
 import logging
 import socket
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.datastructures import State
 
+from pagoda.errors import EngineError
 from pagoda.server.admission import Admission
 from pagoda.server.connection import patient_for
 from pagoda.server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
 
 logger = logging.getLogger("pagoda")
 
@@ -20,6 +26,7 @@ _KEEP_ALIVE_S = 75
 """Longer than clients keep a connection: who closes first cannot cut off a request on its way."""
 _LAST_WORDS_S = 5
 """For connections to close once no request runs."""
+_LOST = "the engine has stopped, so the server ends"
 
 
 def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
@@ -27,9 +34,14 @@ def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
 
     Then running requests may finish, within `options.shutdown_timeout`, while new ones are told
     503. A second signal ends everything at once.
+
+    Raises `EngineError` once the engine's thread has ended of itself: nothing can be answered any
+    more, and whoever watches the process is to start it again.
     """
-    config = config_of(app, options)
-    _Server(config, app.state.admission, options.shutdown_timeout).run(sockets=[listener])
+    server = _Server(config_of(app, options), app.state, options.shutdown_timeout)
+    server.run(sockets=[listener])
+    if server.has_lost_engine:
+        raise EngineError(_LOST)
 
 
 def config_of(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
@@ -51,9 +63,11 @@ def config_of(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
 class _Server(uvicorn.Server):
     """Uvicorn's server, but it goes on listening while running requests finish."""
 
-    def __init__(self, config: uvicorn.Config, admission: Admission, timeout_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, state: State, timeout_s: float) -> None:
         super().__init__(config)
-        self._admission = admission
+        self._admission: Admission = state.admission
+        self._engine: AsyncEngine = state.engine
+        self.has_lost_engine = False
         self._timeout_s = timeout_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -61,6 +75,15 @@ class _Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; whether the server is to end."""
+        if not self._engine.is_alive:
+            logger.critical("%s", _LOST)
+            self._admission.close()
+            self.has_lost_engine = True
+            return True
+        return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by a signal, between any two instructions of the main thread."""
