@@ -383,6 +383,7 @@ def test_a_step_that_fails_ends_its_streams_and_nothing_after(
         ({"scheduling_policy": ["fcfs"]}, "scheduling_policy"),
         ({"enable_prefix_caching": "no"}, "enable_prefix_caching"),
         ({"model": 5}, "model"),
+        ({"threads": 10**6}, "threads"),
         ({"max_num_seqs": 1.5}, "max_num_seqs"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold"),
     ],

@@ -8,6 +8,7 @@ import os
 import time
 from dataclasses import dataclass
 
+import numba
 import torch
 
 from pagoda.cache import CacheManager
@@ -58,6 +59,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
     weights are loaded wherever that can be told.
     """
+    _check_threads(options)
     files = locate(options.model)
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
@@ -79,7 +81,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
     Raises `CapacityError` if one request of the longest length does not fit into the cache.
     """
     started = time.perf_counter()
-    num_threads = options.threads or num_usable_cores()
+    num_threads = options.threads or min(num_usable_cores(), _most_threads())
     torch.set_num_threads(num_threads)
     spec = model.spec.cache_spec(options.block_size, model.dtype)
     longest_request_bytes = spec.num_blocks(model.max_model_len) * spec.block_bytes
@@ -137,6 +139,18 @@ def num_usable_cores() -> int:
     granted = granted_cores()
     present = len(os.sched_getaffinity(0))
     return present if granted is None else max(1, min(present, math.ceil(granted)))
+
+
+def _check_threads(options: EngineOptions) -> None:
+    most = _most_threads()
+    if options.threads is not None and options.threads > most:
+        limit = f"at most {most}, for which the kernels' threads were started"
+        raise InvalidOptionError("threads", options.threads, limit)
+
+
+def _most_threads() -> int:
+    """The cores, or what the variable NUMBA_NUM_THREADS says."""
+    return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:
