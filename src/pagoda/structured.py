@@ -53,6 +53,12 @@ class StructuredOutputs:
         """Which one of `KINDS` was given."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
+    @property
+    def num_characters(self) -> int:
+        """Of its text."""
+        given = getattr(self, self.kind)
+        return len("".join(given)) if isinstance(given, tuple) else len(str(given))
+
     def named(self, field: str) -> StructuredOutputs:
         """The same, told about as `field` in errors."""
         return replace(self, field=field)

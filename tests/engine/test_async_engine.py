@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.engine.grammar import Matcher, MatchError
+from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
 from pagoda.request import SamplingParams
+from pagoda.structured import StructuredOutputs
 
 pytestmark = pytest.mark.anyio
 
@@ -215,3 +217,59 @@ async def test_seeds_are_drawn_in_the_order_of_the_callers(make_llm) -> None:
         return found
 
     assert await texts() == await texts()
+
+
+async def test_a_request_has_its_time_from_its_arrival(engine: AsyncEngine) -> None:
+    before = asyncio.get_running_loop().time() - 1000
+    long_ago = engine.generate(
+        "late", GREEDY, request_id="late", timeout_s=999.0, arrived_at=before
+    )
+    with pytest.raises(RequestTimeoutError, match="999 seconds"):
+        async for _ in long_ago:
+            pass
+    await until(lambda: engine.stats().num_requests_running == 0)
+    just_now = engine.generate("x", GREEDY, request_id="x", timeout_s=2000.0, arrived_at=before)
+    assert [output.finished async for output in just_now][-1]
+
+
+async def test_a_grammar_that_breaks_is_its_requests_own_fault(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = StructuredOutputs(regex="[a-z]{40}")
+    bound = SamplingParams(max_tokens=40, structured_outputs=wanted)
+    follow = Matcher.follow
+
+    def break_late(self: Matcher, output_token_ids):
+        if len(output_token_ids) == 5:
+            raise MatchError("too complex")
+        return follow(self, output_token_ids)
+
+    monkeypatch.setattr(Matcher, "follow", break_late)
+    beside = asyncio.create_task(answer(engine, "beside", "beside"))
+    num_told = 0
+
+    async def ask() -> None:
+        nonlocal num_told
+        async for output in engine.generate("x", bound, request_id="x"):
+            num_told = len(output.outputs[0].token_ids)
+
+    with pytest.raises(InvalidRequestError, match="too complex") as refused:
+        await ask()
+    assert refused.value.field == "structured_outputs"
+    assert 0 < num_told <= 5
+    assert len(await beside) == 30
+
+
+async def test_an_answer_that_must_fit_is_refused_where_it_cannot(engine: AsyncEngine) -> None:
+    prompt, most = [5] * 10, engine.max_model_len - 10
+    fits = SamplingParams(temperature=0, max_tokens=most, ignore_eos=True)
+    long = SamplingParams(temperature=0, max_tokens=most + 1, ignore_eos=True)
+
+    async def ask(params: SamplingParams, field: str | None) -> int:
+        outputs = engine.generate(prompt, params, request_id="a", max_tokens_field=field)
+        return [len(output.outputs[0].token_ids) async for output in outputs][-1]
+
+    with pytest.raises(InvalidRequestError, match=f"at most {most}, ") as refused:
+        await ask(long, "max_completion_tokens")
+    assert (refused.value.field, refused.value.value) == ("max_completion_tokens", most + 1)
+    assert await ask(fits, "max_tokens") == await ask(long, None) == most

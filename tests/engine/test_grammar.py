@@ -10,9 +10,14 @@ import pytest
 
 from engine.conftest import MakeLLM
 from pagoda import LLM, RequestOutput, SamplingParams, StructuredOutputs
-from pagoda.engine.core import StepFailedError
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.grammar import Matcher, MatchError
+from pagoda.engine.grammar_cache import (
+    MOST_CHARACTERS,
+    MOST_GRAMMARS,
+    GrammarCache,
+    GrammarKey,
+)
 from pagoda.errors import InvalidRequestError
 from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
 
@@ -258,8 +263,9 @@ def test_a_failure_while_matching_ends_that_request_alone(
         return follow(self, output_token_ids)
 
     monkeypatch.setattr(Matcher, "follow", fail)
-    with pytest.raises(StepFailedError):
+    with pytest.raises(InvalidRequestError, match="any further: too complex") as refused:
         list(broken)
+    assert refused.value.field == "structured_outputs"
     assert re.fullmatch("[0-9]{9}", list(other)[-1].outputs[0].text)
 
 
@@ -276,3 +282,29 @@ def test_a_schema_that_refers_to_itself_in_too_many_ways_is_refused_quickly():
     schema = {"$defs": {str(number): wide for number in range(200)}, "$ref": names[0]}
     with pytest.raises(ValueError, match="in so many ways"):
         has_finite_answer(schema)
+
+
+def test_grammars_are_kept_for_whom_they_were_compiled(llm: LLM) -> None:
+    grammars = llm.engine.intake._grammars
+    wanted = StructuredOutputs(regex="[a-c]{3}")
+    kept = grammars.compile(wanted, tenant="a", cache_salt="s")
+    assert grammars.compile(wanted.named("x"), tenant="a", cache_salt="s") is kept
+    assert grammars.compile(wanted, tenant="b", cache_salt="s") is not kept
+    assert grammars.compile(wanted, tenant="a") is not kept
+
+
+def test_kept_grammars_are_bounded_by_number_and_by_size(llm: LLM) -> None:
+    grammar = llm.engine.intake._grammars.compile(StructuredOutputs(regex="a"))
+    small = [GrammarKey("", "", StructuredOutputs(regex="a" * size)) for size in range(1, 99)]
+    large = [
+        GrammarKey("", "", StructuredOutputs(choice=[f"{number}", "x" * 60_000]))
+        for number in range(9)
+    ]
+    for keys, most in ((small, MOST_GRAMMARS), (large, MOST_CHARACTERS // 60_001)):
+        cache = GrammarCache()
+        for key in keys:
+            cache.put(key, grammar)
+            cache.put(key, grammar)
+            assert cache.get(keys[0]) is grammar
+        assert [cache.get(key) is grammar for key in keys].count(True) == most
+        assert cache.get(keys[1]) is None

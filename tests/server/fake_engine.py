@@ -109,6 +109,7 @@ class FakeEngine:
         streams: bool = True,
         timeout_s: float | None = None,
         arrived_at: float | None = None,
+        max_tokens_field: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)
@@ -120,6 +121,7 @@ class FakeEngine:
                 "salt": cache_salt,
                 "tenant": tenant,
                 "arrived_at": arrived_at,
+                "max_tokens_field": max_tokens_field,
             }
         )
         key = (cache_salt, tuple(token_ids))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -175,3 +177,29 @@ async def test_a_failure_in_mid_stream_is_an_event_without_internals(
     assert first["choices"][0]["text"] == words(0, 1)[0]
     assert error["error"]["type"] == "server_error"
     assert "secret" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("url", "extra", "field"),
+    [
+        (URL, {}, None),
+        (URL, {"max_tokens": 4}, "max_tokens"),
+        ("/v1/chat/completions", {}, None),
+        ("/v1/chat/completions", {"max_tokens": 4, "max_completion_tokens": None}, "max_tokens"),
+        (
+            "/v1/chat/completions",
+            {"max_tokens": 4, "max_completion_tokens": 5},
+            "max_completion_tokens",
+        ),
+    ],
+)
+async def test_a_length_that_is_asked_for_must_fit(
+    url: str,
+    extra: dict[str, Any],
+    field: str | None,
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+) -> None:
+    asked = {"prompt": "x"} if url == URL else {"messages": [{"role": "user", "content": "x"}]}
+    assert (await client.post(url, json={**asked, **extra})).status_code == 200
+    assert engine.asked[0]["max_tokens_field"] == field

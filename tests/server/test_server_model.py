@@ -36,6 +36,8 @@ BAD = [
     (COMPLETIONS, {"prompt": "x", "stop_token_ids": [10**6]}, "stop_token_ids"),
     (COMPLETIONS, {"prompt": "x", "logit_bias": {"1000000": 1}}, "logit_bias"),
     (COMPLETIONS, {"prompt": {"a": 1}}, "prompt"),
+    (COMPLETIONS, {"prompt": [1, 2], "max_tokens": MAX_MODEL_LEN - 1}, "max_tokens"),
+    (CHAT, {**PARIS, "max_completion_tokens": MAX_MODEL_LEN}, "max_completion_tokens"),
     (CHAT, {"messages": []}, "messages"),
     (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}, "messages"),
     (CHAT, {**PARIS, "tools": [{"type": "function"}]}, "tools"),

@@ -137,6 +137,21 @@ async def test_bad_input_is_refused_before_the_engine(
     assert engine.asked == []
 
 
+@pytest.mark.parametrize("url", BODIES)
+async def test_a_constraint_that_breaks_late_is_its_requests_fault(
+    url: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    wanted = StructuredOutputs(regex="a+", field="guided_regex")
+    engine.fail = wanted.refuse("cannot be followed any further")
+    body = {**BODIES[url], "guided_regex": "a+", "max_tokens": 4}
+    assert_refused(await post(client, url, body), "guided_regex")
+    stream = await post(client, url, {**body, "stream": True})
+    assert stream.status_code == 200
+    error = events_of(stream.text)[-1]["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", "guided_regex")
+    assert stream.text.endswith("data: [DONE]\n\n")
+
+
 # ---- over the default model ------------------------------------------------------------------
 
 

@@ -134,11 +134,13 @@ class AsyncEngine:
         streams: bool = True,
         timeout_s: float | None = None,
         arrived_at: float | None = None,
+        max_tokens_field: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Outputs as they grow, the last one `finished`. Closing the iterator aborts the request.
 
         With `streams` false the last one is the only one, which spares the engine the others. A
-        caller that is slower than the engine gets fewer outputs, with longer deltas.
+        caller that is slower than the engine gets fewer outputs, with longer deltas. See
+        `Intake.request` for `max_tokens_field`.
         Raises `InvalidRequestError` before the first output, `RequestTimeoutError` `timeout_s`
         after `arrived_at` on the event loop's clock, which is now where it is not given, and
         `EngineError` if the engine fails or is shut down.
@@ -153,6 +155,7 @@ class AsyncEngine:
             priority=priority,
             tenant=tenant,
             cache_salt=cache_salt,
+            max_tokens_field=max_tokens_field,
             seed=self.engine.intake.draw_seed(sampling),  # here, where callers have an order
         )
         stream = _Stream(loop)
@@ -196,7 +199,7 @@ class AsyncEngine:
             with self._closing:
                 self._closed = True
             self._take_orders(wait=False)  # whoever came last is told as well
-            self._fail(tuple(self._streams), "the engine is shut down")
+            self._fail_all("the engine is shut down")
 
     def _take_orders(self, wait: bool) -> None:
         while wait or not self._inbox.empty():
@@ -210,13 +213,13 @@ class AsyncEngine:
     def _step(self) -> None:
         try:
             outputs = self.engine.step()
-        except StepFailedError as error:
-            self._fail(error.request_ids)
+        except StepFailedError as failed:
+            self._fail(failed.errors)
             outputs = []
         except Exception:
             # A bug outside the forward pass: nothing that runs can be trusted, what comes can.
             logger.exception("the engine failed between steps; its requests are ended")
-            self._fail(tuple(self._streams))
+            self._fail_all("the engine failed while computing this request")
             outputs = []
         self._stats = self.engine.stats()  # first, so that who is told of an end can see it here
         self._deliver(outputs)
@@ -250,17 +253,17 @@ class AsyncEngine:
             del self._streams[request_id]
             self.engine.abort(request_id)
 
-    def _fail(
-        self,
-        request_ids: Iterable[str],
-        reason: str = "the engine failed while computing this request",
-    ) -> None:
-        for request_id in request_ids:
+    def _fail(self, errors: Mapping[str, PagodaError]) -> None:
+        """End these requests, and tell each its error."""
+        for request_id, error in errors.items():
             stream = self._streams.pop(request_id, None)
             if stream is not None:
-                _call(stream.loop, partial(stream.put, EngineError(reason)))
-        for request_id in request_ids:
+                _call(stream.loop, partial(stream.put, error))
+        for request_id in errors:
             self.engine.abort(request_id)
+
+    def _fail_all(self, reason: str) -> None:
+        self._fail(dict.fromkeys(self._streams, EngineError(reason)))
 
     def _stop(self) -> None:
         self._stopping = True

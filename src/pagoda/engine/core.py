@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -16,7 +16,7 @@ from pagoda.engine.sampler import SampledToken, sample, token_logprobs
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
-from pagoda.errors import EngineError
+from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
 from pagoda.scheduling import Scheduler, StepPlan
@@ -26,11 +26,12 @@ logger = logging.getLogger("pagoda")
 
 
 class StepFailedError(EngineError):
-    """The requests of one step failed inside the engine and were ended; others go on."""
+    """Some requests of one step were ended; others go on."""
 
-    def __init__(self, request_ids: tuple[str, ...]) -> None:
-        self.request_ids = request_ids
-        super().__init__("the engine failed while computing this request")
+    def __init__(self, errors: Mapping[str, PagodaError]) -> None:
+        self.errors = errors
+        """What each of them, by its id, is told."""
+        super().__init__(f"{len(errors)} requests of a step were ended")
 
 
 class Engine:
@@ -94,7 +95,8 @@ class Engine:
         """Run one forward pass; returns the outputs that are due (see `add`).
 
         Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on. A
-        request whose grammar cannot be followed any more is ended alone, before the pass.
+        request whose grammar cannot be followed any more is ended alone, before the pass, with an
+        `InvalidRequestError`.
         """
         self._follow_grammars()
         plan = self.scheduler.schedule()
@@ -103,7 +105,7 @@ class Engine:
             logits = self._runner.execute(plan)
             sampled = self._sample(plan, logits)
         except Exception as error:
-            raise self._end_failed(plan) from error
+            raise self._end_failed(plan, error) from error
         tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
         return self._collect(self.scheduler.update(plan, tokens), sampled)
 
@@ -155,19 +157,22 @@ class Engine:
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
-        broken: dict[str, None] = {}
+        broken: dict[str, PagodaError] = {}
         for choice in self._constrained.values():
-            if choice.sequence.finish_reason is None:
+            request = choice.sequence.request
+            if choice.sequence.finish_reason is None and request.request_id not in broken:
                 try:
                     choice.follow_grammar()
                 except MatchError as error:
-                    request_id = choice.sequence.request.request_id
-                    logger.warning("request %s is ended: %s", request_id, error)
-                    broken[request_id] = None
+                    wanted = request.sampling.structured_outputs
+                    assert wanted is not None, "a grammar that nobody asked for"
+                    refusal = wanted.refuse(f"cannot be followed any further: {error}")
+                    logger.warning("request %s is ended: %s", request.request_id, error)
+                    broken[request.request_id] = refusal
         if broken:
             for request_id in broken:
                 self.abort(request_id)
-            raise StepFailedError(tuple(broken))
+            raise StepFailedError(broken)
 
     def _note_prompt_logprobs(
         self, sequence: RunningSequence, start: int, logits: torch.Tensor
@@ -211,14 +216,14 @@ class Engine:
             self.timeline.forget(choice.sequence.sequence_id)
             self._constrained.pop(choice.sequence.sequence_id, None)
 
-    def _end_failed(self, plan: StepPlan) -> StepFailedError:
-        request_ids = tuple(
-            dict.fromkeys(
-                self.scheduler.sequence(scheduled.sequence_id).request.request_id
-                for scheduled in plan.sequences
-            )
+    def _end_failed(self, plan: StepPlan, cause: Exception) -> StepFailedError:
+        request_ids = dict.fromkeys(
+            self.scheduler.sequence(scheduled.sequence_id).request.request_id
+            for scheduled in plan.sequences
         )
         logger.exception("a step failed; its %d requests are ended", len(request_ids))
         for request_id in request_ids:
             self.abort(request_id)
-        return StepFailedError(request_ids)
+        failure = EngineError("the engine failed while computing this request")
+        failure.__cause__ = cause
+        return StepFailedError(dict.fromkeys(request_ids, failure))

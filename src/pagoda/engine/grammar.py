@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pagoda.engine.finite import has_finite_answer
+from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
 from pagoda.errors import EngineError
 from pagoda.structured import StructuredOutputs
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from pagoda.models.tokenizer import Tokenizer
 
-_NUM_KEPT = 64
-"""Compiled grammars: clients ask again and again with the same few."""
 _LIMITS = {
     "initial_lexer_fuel": 200_000,
     "step_lexer_fuel": 50_000,
@@ -55,15 +53,22 @@ class Grammars:
         self._vocab_size = vocab_size
         self._vocabulary: llguidance.LLTokenizer | None = None
         self._preparing = threading.Lock()
-        self._compiled = lru_cache(maxsize=_NUM_KEPT)(self._compile)
+        self._kept = GrammarCache()
 
-    def compile(self, wanted: StructuredOutputs) -> Grammar:
-        """The grammar of a constraint.
+    def compile(
+        self, wanted: StructuredOutputs, *, tenant: str = "", cache_salt: str = ""
+    ) -> Grammar:
+        """The grammar of a constraint; one that is kept is shared as cached blocks are.
 
         Raises `InvalidRequestError` naming the constraint's field where it is invalid, too complex
         or can never be fulfilled.
         """
-        return self._compiled(wanted)
+        key = GrammarKey(tenant, cache_salt, wanted)
+        grammar = self._kept.get(key)
+        if grammar is None:
+            grammar = self._compile(wanted)
+            self._kept.put(key, grammar)
+        return grammar
 
     def _compile(self, wanted: StructuredOutputs) -> Grammar:
         if not self._tokenizer.eos_token_ids:

@@ -35,12 +35,17 @@ class Intake:
         tenant: str = "",
         cache_salt: str = "",
         seed: int | None = None,
+        max_tokens_field: str | None = None,
     ) -> Request:
         """`prompt` is text or token ids; `seed` is one that was drawn before.
 
+        Without `max_tokens_field` an answer ends at the model's length, however many tokens it may
+        have; with it `max_tokens` is refused by that name where so many can never come.
         Raises `InvalidRequestError` naming the field.
         """
         token_ids = self._token_ids(prompt)
+        if max_tokens_field is not None:
+            self._check_room(max_tokens_field, sampling.max_tokens, len(token_ids))
         self._check_ids("stop_token_ids", sampling.stop_token_ids)
         self._check_ids("logit_bias", tuple(sampling.logit_bias))
         if isinstance(priority, bool) or not isinstance(priority, int):
@@ -58,7 +63,9 @@ class Intake:
             tenant=tenant,
             cache_salt=cache_salt,
             seed=self.draw_seed(sampling) if seed is None else seed,
-            grammar=None if wanted is None else self._grammars.compile(wanted),
+            grammar=None
+            if wanted is None
+            else self._grammars.compile(wanted, tenant=tenant, cache_salt=cache_salt),
         )
 
     def draw_seed(self, sampling: SamplingParams) -> int:
@@ -118,6 +125,15 @@ class Intake:
                 f"at most {self._max_model_len - 1}, one less than the model's maximum length "
                 f"of {self._max_model_len} tokens",
             )
+
+    def _check_room(self, name: str, max_tokens: int | None, num_prompt_tokens: int) -> None:
+        most = self._max_model_len - num_prompt_tokens
+        if max_tokens is not None and max_tokens > most:
+            limit = (
+                f"at most {most}, what the prompt's {num_prompt_tokens} tokens leave of the "
+                f"model's maximum length of {self._max_model_len} tokens"
+            )
+            raise InvalidRequestError(name, max_tokens, limit)
 
     def _check_text(self, name: str, num_characters: int) -> None:
         """Refuse text that cannot fit before spending time on tokenising it: a token stands for

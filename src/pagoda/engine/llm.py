@@ -19,10 +19,10 @@ from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
-from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.errors import InvalidOptionError, InvalidRequestError, PagodaError
 from pagoda.request import Request, SamplingParams
 
-Sink = deque[RequestOutput | StepFailedError]
+Sink = deque[RequestOutput | PagodaError]
 """Where what comes of some requests waits for whoever asked."""
 
 Message = Mapping[str, str]
@@ -219,7 +219,7 @@ class LLM:
                     arrived = sink.popleft()
                     break
                 self._step()
-        if isinstance(arrived, StepFailedError):
+        if isinstance(arrived, PagodaError):
             raise arrived
         return arrived
 
@@ -228,8 +228,8 @@ class LLM:
         try:
             for output in self.engine.step():
                 self._sinks[output.request_id].append(output)
-        except StepFailedError as error:
-            for request_id in error.request_ids:
+        except StepFailedError as failed:
+            for request_id, error in failed.errors.items():
                 self._sinks[request_id].append(error)
 
 

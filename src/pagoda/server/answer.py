@@ -81,6 +81,7 @@ async def respond(
         tenant=tenant_of(request.scope),
         timeout_s=options.request_timeout or None,
         arrived_at=places.entered_at,
+        max_tokens_field=body.max_tokens_field,
         echo=echo,
         tools=tools,
         cache_salt=body.cache_salt or "",

@@ -65,6 +65,8 @@ class Generation:
     """From its arrival to its last output."""
     arrived_at: float | None = None
     """On the event loop's clock, in seconds."""
+    max_tokens_field: str | None = None
+    """Of the body, if that says how many tokens it wants."""
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
@@ -98,6 +100,7 @@ class Generation:
             streams=streams,
             timeout_s=self.timeout_s,
             arrived_at=self.arrived_at,
+            max_tokens_field=self.max_tokens_field,
         )
         async with aclosing(stream) as outputs:
             async for output in outputs:

@@ -133,6 +133,11 @@ class GenerationRequest(_ModelBody, AnswerFormat):
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @property
+    def max_tokens_field(self) -> str | None:
+        """The field that says how long an answer may be; without one it is as long as it fits."""
+        return None if self.max_tokens is None else "max_tokens"
+
     def check(self, served_model: str) -> None:
         super().check(served_model)
         if self.stream_options is not None and not self.stream:
@@ -346,14 +351,20 @@ class ChatCompletionRequest(GenerationRequest):
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return ToolUse.of(self.tools, self.tool_choice, self.parallel_tool_calls)
 
+    @property
+    def max_tokens_field(self) -> str | None:
+        """OpenAI's newer name goes before its older one."""
+        if self.max_completion_tokens is not None:
+            return "max_completion_tokens"
+        return super().max_tokens_field
+
     def sampling(self) -> SamplingParams:
         """Without a limit the answer may grow up to the model's length.
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        limit = self.max_tokens
-        if self.max_completion_tokens is not None:
-            limit = self.max_completion_tokens
+        field = self.max_tokens_field
+        limit = None if field is None else getattr(self, field)
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
         return self.sampling_with(max_tokens=limit, logprobs=logprobs, **self._chosen_for_tools())
 

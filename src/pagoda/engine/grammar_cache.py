@@ -1,0 +1,51 @@
+"""Compiled grammars that are kept, because clients ask again and again with the same few."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from pagoda.structured import StructuredOutputs
+
+if TYPE_CHECKING:
+    from pagoda.engine.grammar import Grammar
+
+MOST_GRAMMARS = 64
+MOST_CHARACTERS = 256 * 1024
+"""Of the constraints' own texts, which is what their grammars' size in memory follows."""
+
+
+class GrammarKey(NamedTuple):
+    """Whose grammar it is, as for cached blocks: nobody can tell by time what others ask for."""
+
+    tenant: str
+    cache_salt: str
+    wanted: StructuredOutputs
+
+
+class GrammarCache:
+    """Forgets the grammar that was asked for longest ago. Any thread may ask it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[GrammarKey, Grammar] = OrderedDict()
+        self._num_characters = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: GrammarKey) -> Grammar | None:
+        """The grammar, if it is kept."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: GrammarKey, grammar: Grammar) -> None:
+        """Keep it, and forget others where that is too much."""
+        with self._lock:
+            if key not in self._kept:
+                self._num_characters += key.wanted.num_characters
+            self._kept[key] = grammar
+            while len(self._kept) > MOST_GRAMMARS or self._num_characters > MOST_CHARACTERS:
+                forgotten, _ = self._kept.popitem(last=False)
+                self._num_characters -= forgotten.wanted.num_characters
