@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import psutil
@@ -33,7 +33,9 @@ import psutil
 _COMMAND = "from pagoda.cli.main import main; main()"
 _KEYS = {"the-key-of-alice": "alice", "the-key-of-bob": "bob"}
 _ALICE, _BOB = _KEYS
-_OUTPUT_TOKENS = 100
+_OUTPUT_TOKENS = 200
+_STREAM_BYTES = 2**28
+"""Little, so that after a few runs no page of it is used for the first time."""
 _PROBE_TOKENS = 160
 _LOOK_S = 0.02
 
@@ -90,10 +92,10 @@ def prompt_ids(number: int, count: int) -> list[int]:
 
 
 async def streams(args: argparse.Namespace) -> dict[str, Any]:
-    """Time per output token of streaming clients, and of the same batch without a server."""
+    """Time per output token while clients stream, and of the same batch without a server."""
     body = {"temperature": 0, "max_tokens": _OUTPUT_TOKENS, "ignore_eos": True, "stream": True}
     seconds: list[float] = []
-    async with serving("--kv-cache-memory-bytes", "1GiB") as server:
+    async with serving("--kv-cache-memory-bytes", str(_STREAM_BYTES)) as server:
         for run in range(args.repeat):
             bodies = [
                 {**body, "prompt": prompt_ids(1000 * run + client, 64)}
@@ -110,24 +112,33 @@ async def streams(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def time_streams(port: int, bodies: Sequence[dict[str, Any]]) -> float:
-    """Mean seconds per output token after the first, of streams that run at once."""
+    """Seconds per output token from when all streams have begun until the first one ends."""
     streams = [Stream(port, body) for body in bodies]
+    seen: list[tuple[float, int]] = []
+    while all(stream.is_open for stream in streams):
+        time.sleep(_LOOK_S)
+        for stream in streams:
+            stream.look()
+        if all(stream.num_events for stream in streams):
+            seen.append((time.perf_counter(), sum(stream.num_events for stream in streams)))
     while any(stream.is_open for stream in streams):
         time.sleep(_LOOK_S)
         for stream in streams:
             stream.look()
-    return fmean(stream.seconds_per_token for stream in streams)
+    (started, before), (ended, after) = seen[0], seen[-2]
+    return (ended - started) * len(streams) / (after - before)
 
 
 class Stream:
-    """One client's answer, of which only beginning and end are looked at."""
+    """One client's answer, of which the events are counted."""
 
     def __init__(self, port: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.sendall(_head("POST", "/v1/completions", _ALICE, len(content)) + content)
         self._socket.setblocking(False)
-        self._first = self._last = 0.0
+        self._is_answered = False
+        self.num_events = 0
         self.is_open = True
 
     def look(self) -> None:
@@ -137,17 +148,12 @@ class Stream:
                 part = self._socket.recv(1 << 20)
             except BlockingIOError:
                 return
-            self._last = time.perf_counter()
-            if not self._first:
-                assert part.startswith(b"HTTP/1.1 200"), part
-                self._first = self._last
+            assert self._is_answered or part.startswith(b"HTTP/1.1 200"), part
+            self._is_answered = True
+            self.num_events += part.count(b"data: {")
             if not part:
                 self.is_open = False
                 self._socket.close()
-
-    @property
-    def seconds_per_token(self) -> float:
-        return (self._last - self._first) / (_OUTPUT_TOKENS - 1)
 
 
 def _head(method: str, route: str, key: str, num_bytes: int) -> bytes:
@@ -159,19 +165,24 @@ def _head(method: str, route: str, key: str, num_bytes: int) -> bytes:
 
 
 def time_engine(clients: int, repeat: int) -> list[float]:
-    """Seconds per output token of a batch, run after run."""
-    from pagoda import LLM
-    from pagoda.engine.timing import time_run
-    from pagoda.planning import WorkItem
+    """Seconds per output token while all requests of a batch run, batch after batch."""
+    from pagoda.engine.build import build_engine
+    from pagoda.engine.options import EngineOptions
+    from pagoda.request import SamplingParams
 
-    llm = LLM(kv_cache_memory_bytes=2**30)
+    engine = build_engine(EngineOptions(kv_cache_memory_bytes=_STREAM_BYTES))
+    sampling = SamplingParams(temperature=0, max_tokens=_OUTPUT_TOKENS, ignore_eos=True)
     seconds = []
     for run in range(repeat):
-        work = [
-            WorkItem(tuple(prompt_ids(1000 * run + client, 64)), _OUTPUT_TOKENS)
-            for client in range(clients)
-        ]
-        seconds.append(time_run(llm.engine, work).time_per_output_token_s or 0.0)
+        for client in range(clients):
+            ids = prompt_ids(1000 * run + client, 64)
+            engine.add(engine.intake.request(f"{run}-{client}", ids, sampling))
+        times = []
+        while engine.has_unfinished:
+            outputs = engine.step()
+            if len(outputs) == clients and not any(output.finished for output in outputs):
+                times.append(time.perf_counter())
+        seconds.append((times[-1] - times[0]) / (len(times) - 1))
     return seconds
 
 

@@ -72,6 +72,23 @@ def test_a_header_of_megabytes(url: str) -> None:
     assert received == b"" or received.startswith(b"HTTP/1.1 4")
 
 
+def test_requests_sent_at_once_are_answered_in_order(url: str) -> None:
+    health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    last = b"GET /no HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with connected(url) as connection:
+        connection.sendall(HEAD + b"\r\n" + BODY + health + last)
+        received = answer(connection)
+    assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"404"]
+
+
+@pytest.mark.parametrize("wanted", [b"h2c", b"websocket"])
+def test_who_wants_another_protocol_is_answered_in_this_one(wanted: bytes, url: str) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: " + wanted + b"\r\n\r\n"
+    with connected(url) as connection:
+        connection.sendall(HEAD + upgrade + BODY)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTT", HEAD], ids=["nothing", "a line", "head"])
 def test_who_says_nothing_more_is_shown_the_door(sent: bytes, url: str) -> None:
     with connected(url) as connection:

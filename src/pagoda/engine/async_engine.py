@@ -29,11 +29,19 @@ logger = logging.getLogger("pagoda")
 Order = Callable[[], None]
 """Something the engine's thread is to do between steps."""
 
+_TURN_S = 0.002
+"""How long callers' turn lasts at most."""
+
 
 class AsyncEngine:
-    """Runs an `Engine` in a thread. The event loop never waits for a step."""
+    """Runs an `Engine` in a thread. The event loop never waits for a step.
 
-    def __init__(self, engine: Engine) -> None:
+    Where the engine computes on all the cores there are, it `takes_turns` with its callers: before
+    the next step they have a moment to pass on what they got. A thread that has to share its core
+    in the middle of a step holds up all others, which takes longer than the moment.
+    """
+
+    def __init__(self, engine: Engine, *, takes_turns: bool = True) -> None:
         self.engine = engine
         self._inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
@@ -41,6 +49,8 @@ class AsyncEngine:
         self._stopping = False
         self._closed = False
         self._closing = threading.Lock()
+        self._takes_turns = takes_turns
+        self._told = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
 
     @property
@@ -225,7 +235,7 @@ class AsyncEngine:
         self._deliver(outputs)
 
     def _deliver(self, outputs: Iterable[RequestOutput]) -> None:
-        """Hand outputs over, waking each event loop once."""
+        """Hand outputs over, waking each event loop once; wait for them where turns are taken."""
         batches: dict[asyncio.AbstractEventLoop, list[tuple[_Stream, RequestOutput]]]
         batches = defaultdict(list)
         for output in outputs:
@@ -235,7 +245,9 @@ class AsyncEngine:
                 if output.finished:
                     del self._streams[output.request_id]
         for loop, batch in batches.items():
-            _call(loop, partial(_put_all, batch))
+            self._told.clear()
+            if _call(loop, partial(_put_all, batch, self._told)) and self._takes_turns:
+                self._told.wait(_TURN_S)
 
     def _add(self, request: Request, prompt: str | None, stream: _Stream, streams: bool) -> None:
         try:
@@ -275,7 +287,7 @@ class _Stream:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._arrived: RequestOutput | PagodaError | None = None
-        self._event = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, arrived: RequestOutput | PagodaError) -> None:
         """In the loop's thread: wake the caller."""
@@ -285,12 +297,14 @@ class _Stream:
         if isinstance(unseen, RequestOutput) and isinstance(arrived, RequestOutput):
             arrived = arrived.after(unseen)
         self._arrived = arrived
-        self._event.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def next(self) -> RequestOutput:
         """The next output. Raises the error that came in its place."""
-        await self._event.wait()
-        self._event.clear()
+        if self._arrived is None:
+            self._waiter = self.loop.create_future()
+            await self._waiter
         arrived, self._arrived = self._arrived, None
         assert arrived is not None
         if isinstance(arrived, PagodaError):
@@ -298,14 +312,18 @@ class _Stream:
         return arrived
 
 
-def _put_all(batch: Iterable[tuple[_Stream, RequestOutput]]) -> None:
+def _put_all(batch: Iterable[tuple[_Stream, RequestOutput]], told: threading.Event) -> None:
+    """Wake the callers, and set `told` once they have run."""
     for stream, output in batch:
         stream.put(output)
+    asyncio.get_running_loop().call_soon(told.set)  # after those who have just been woken
 
 
-def _call(loop: asyncio.AbstractEventLoop, what: Order) -> None:
-    """Run `what` in the loop's thread; a loop that is closed has nobody left to tell."""
+def _call(loop: asyncio.AbstractEventLoop, what: Order) -> bool:
+    """Run `what` in the loop's thread; a loop that is closed has nobody left to tell: False."""
     try:
         loop.call_soon_threadsafe(what)
     except RuntimeError:
         logger.debug("the caller's event loop is closed")
+        return False
+    return True

@@ -77,17 +77,13 @@ class Generation:
         """OpenAI numbers the choices of all prompts in one row."""
         return prompt_index * self.sampling.n + choice
 
-    async def outputs(self, *, streams: bool = True) -> AsyncGenerator[PromptOutput, None]:
+    def outputs(self, *, streams: bool = True) -> AsyncGenerator[PromptOutput, None]:
         """Outputs of all prompts as they come, or only the last of each where nobody `streams`.
         Closing it aborts what still runs.
 
         Raises what `AsyncEngine.generate` raises, for any of the prompts.
         """
-        one_or_many = self._one if len(self.prompts) == 1 else self._many
-        async with aclosing(one_or_many(streams)) as outputs:
-            async for output in outputs:
-                self.tally.note(output.prompt_index, output.output)
-                yield output
+        return self._one(streams) if len(self.prompts) == 1 else self._many(streams)
 
     async def _one(self, streams: bool, index: int = 0) -> AsyncGenerator[PromptOutput, None]:
         stream = self.engine.generate(
@@ -104,6 +100,7 @@ class Generation:
         )
         async with aclosing(stream) as outputs:
             async for output in outputs:
+                self.tally.note(index, output)
                 yield PromptOutput(index, output)
 
     async def _many(self, streams: bool) -> AsyncGenerator[PromptOutput, None]:
