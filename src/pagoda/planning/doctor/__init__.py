@@ -1,0 +1,22 @@
+"""The doctor: what a running engine's metrics say, and what should change."""
+
+from pagoda.planning.doctor.accelerator import Accelerator, accelerator
+from pagoda.planning.doctor.bandwidth import Machine
+from pagoda.planning.doctor.diagnosis import Advice, Answer, Diagnosis, Evidence, Finding
+from pagoda.planning.doctor.examine import examine
+from pagoda.planning.doctor.scrape import ENGINES, Scrape, read_scrape
+
+__all__ = [
+    "ENGINES",
+    "Accelerator",
+    "Advice",
+    "Answer",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Machine",
+    "Scrape",
+    "accelerator",
+    "examine",
+    "read_scrape",
+]

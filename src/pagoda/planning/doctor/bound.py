@@ -1,0 +1,156 @@
+"""What the engine's time goes into: prompts (prefill) or answers (decode).
+
+A step that computes few tokens takes as long as reading the weights; from B tokens on, B being what
+the machine multiplies while it reads (its arithmetic intensity), time grows with the tokens. So
+
+    prefill's share  =  P / (P + B × D)
+
+with P tokens of prompts computed and D steps that the answers need: tokens generated over requests
+in work. B is 20 on a processor and 300 on an accelerator, or so; where the share is on the same
+side of a half for both, the answer does not depend on it. Also, prefill cannot take more of the
+time than all requests' prefill times added up.
+
+Where the accelerator is known, so is B: what it multiplies for each byte, or half of that, since
+no kernel reaches the catalogue's figure.
+"""
+
+from __future__ import annotations
+
+from pagoda.planning.doctor.diagnosis import Answer, Confidence, Evidence
+from pagoda.planning.doctor.figures import Cache, Traffic
+from pagoda.planning.doctor.wording import count, percent, seconds
+
+_INTENSITIES = (20, 300)
+"""Tokens a step from which computing takes longer than reading: of processors, of accelerators."""
+_HALF = 0.5
+_QUEUED = 0.8
+"""Of scrapes that saw a queue, so that it is one that stands."""
+_POOL_FULL = 0.9
+_STEADY = 0.9
+"""Least running over most, where their number is held by a limit."""
+_FEW_REQUESTS = 3
+
+
+def bound(engine: str, traffic: Traffic, cache: Cache, share: tuple[float, float]) -> Answer:
+    """Whether prefill, decode or a full house bounds the engine, or nothing does.
+
+    `share` is what `prefill_share` says.
+    """
+    if traffic.is_idle:
+        return _idle(engine, traffic)
+    low, high = share
+    evidence = _evidence(engine, traffic, cache)
+    shown = percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
+    load = f"The engine worked {percent(traffic.busy_share)} of the time. "
+    if low > _HALF:
+        summary = f"{load}Prompts took {shown} of that: computing them bounds it."
+        return Answer("bound", "prefill", summary, _sure(low > 0.6), evidence)
+    if high < _HALF:
+        if waits_for_seats(traffic, cache):
+            summary = (
+                f"{load}Answers took most of that, in {count(traffic.running.most)} sequences at "
+                f"once, while {count(traffic.waiting.mean)} requests waited and the cache had room."
+            )
+            return Answer("bound", "queue", summary, "medium", evidence)
+        summary = f"{load}Prompts took {shown} of that: answers bound it, a token at a time."
+        return Answer("bound", "decode", summary, _sure(high < 0.4), evidence)
+    summary = (
+        f"{load}Prompts took {shown} of that, the more the slower the machine computes beside "
+        "reading: on a processor they bound it, on an accelerator (--gpu) answers may."
+    )
+    return Answer("bound", "mixed", summary, "low", evidence)
+
+
+def prefill_share(
+    traffic: Traffic, cache: Cache, intensity: float | None = None
+) -> tuple[float, float]:
+    """The least and the most of its working time that the engine spends on prompts.
+
+    `intensity` is the machine's, in operations a byte, or None where the machine is not known.
+    """
+    intensities = _INTENSITIES if intensity is None else (intensity / 2, intensity)
+    # What is computed again after a preemption is computed as a prompt is.
+    computed = traffic.computed_tokens + (cache.recomputed_tokens or 0.0)
+    steps = traffic.generated_tokens / max(traffic.mean_running, 1.0)
+    if traffic.steps is not None:
+        steps = min(steps, traffic.steps.count)
+    if computed + steps == 0:
+        return 0.0, 0.0
+    high, low = (computed / (computed + tokens * steps) for tokens in intensities)
+    if traffic.num_requests >= max(_FEW_REQUESTS, traffic.num_started / 3) and traffic.busy_s > 0:
+        most = traffic.prefill_s / traffic.busy_s
+        low, high = min(low, most), min(high, most)
+    return low, high
+
+
+def waits_for_seats(traffic: Traffic, cache: Cache) -> bool:
+    """Requests wait although the cache has room: as many run as may."""
+    usage = cache.usage.most if cache.usage is not None else 1.0
+    return (
+        traffic.waiting_share >= _QUEUED
+        and usage < _POOL_FULL
+        and not cache.preemptions
+        and traffic.running.most > 0
+        and traffic.running.least >= _STEADY * traffic.running.most
+    )
+
+
+def _sure(is_clear: bool) -> Confidence:
+    return "high" if is_clear else "medium"
+
+
+def _idle(engine: str, traffic: Traffic) -> Answer:
+    summary = (
+        f"Next to nothing was asked in {seconds(traffic.duration_s)}: watch it while it works."
+    )
+    evidence = (
+        Evidence(
+            f"{engine}:generation_tokens_total",
+            traffic.generated_tokens,
+            "tokens",
+            "generated",
+        ),
+    )
+    return Answer("bound", "idle", summary, "high", evidence)
+
+
+def _evidence(engine: str, traffic: Traffic, cache: Cache) -> tuple[Evidence, ...]:
+    shown = [
+        Evidence(
+            f"{engine}:prompt_tokens_by_source_total",
+            traffic.computed_tokens,
+            "tokens",
+            "of prompts computed",
+        ),
+        Evidence(
+            f"{engine}:generation_tokens_total", traffic.generated_tokens, "tokens", "generated"
+        ),
+        Evidence(
+            f"{engine}:num_requests_running", traffic.mean_running, "requests", "in work at a time"
+        ),
+        Evidence(
+            f"{engine}:num_requests_waiting", traffic.waiting.mean, "requests", "waiting at a time"
+        ),
+        Evidence(
+            f"{engine}:request_prefill_time_seconds_sum",
+            traffic.prefill_s,
+            "s",
+            "from first step to first token, of all requests that ended",
+        ),
+        Evidence(
+            f"{engine}:request_decode_time_seconds_sum",
+            traffic.decode_s,
+            "s",
+            "from first token to last, of the same",
+        ),
+    ]
+    if traffic.steps is not None and traffic.steps.mean is not None:
+        shown.append(
+            Evidence(
+                f"{engine}:iteration_tokens_total",
+                traffic.steps.mean,
+                "tokens",
+                f"a step, in {count(traffic.steps.count)} steps",
+            )
+        )
+    return tuple(shown)
