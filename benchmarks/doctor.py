@@ -4,8 +4,11 @@
     python benchmarks/doctor.py http://127.0.0.1:8000 [--situation NAME ...] [--seconds 20]
 
 The server is Pagoda's or vLLM's, with a cache of some 8,000 tokens: `thrash` needs one that
-answers can outgrow. Clients ask in a closed loop. `stable` is `prefix` mended, and should come out
-healthy. `--record DIR` keeps every scrape. Prints a line for each situation, then one JSON line.
+answers can outgrow, and `queue`, which is staged only when it is named, a server with
+`--max-num-seqs 4`. Clients ask in a closed loop. `stable` is `prefix` mended, and should come out
+healthy. `--record DIR` keeps what was read, each family's values in a row, as the tests have it.
+Prints for each situation what bounds the server, what its cache does and what should change, then
+one JSON line.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ import argparse
 import asyncio
 import json
 import random
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from pagoda.planning.doctor import Diagnosis, Scrape, examine, read_scrape
+from pagoda.planning.doctor.scrape import Series
 
 _SETTLE_S = 4.0
 """Clients ask for so long before the first scrape."""
@@ -87,7 +92,9 @@ SITUATIONS = {
     "stable": Situation(
         4, "/v1/chat/completions", _chat(lambda now, rules: f"{rules} The time is {now}.")
     ),
+    "queue": Situation(16, "/v1/completions", _completion(16, 64, 128)),
 }
+_STAGED = [name for name in SITUATIONS if name != "queue"]
 
 
 async def _client(
@@ -130,34 +137,81 @@ async def _settled(
     return await watch(http)
 
 
-async def _record(http: httpx.AsyncClient, seconds: float, interval: float) -> list[dict[str, Any]]:
+async def _read(http: httpx.AsyncClient, seconds: float, interval: float) -> list[Scrape]:
     scrapes = []
     start = time.monotonic()
     while True:
         text = (await http.get("/metrics")).text
-        scrapes.append({"time_s": time.monotonic() - start, "text": text})
-        if scrapes[-1]["time_s"] >= seconds:
+        scrapes.append(read_scrape(text, time.monotonic() - start, str(http.base_url)))
+        if scrapes[-1].time_s >= seconds:
             return scrapes
         await asyncio.sleep(interval)
+
+
+def _in_rows(scrapes: list[Scrape]) -> dict[str, Any]:
+    """The families that the doctor reads, each series in a row; one value where it never changed."""
+    rows: dict[str, list[float]] = {}
+    for scrape in scrapes:
+        for key, value in scrape.values.items():
+            if key.name.startswith(_READ) and not key.name.endswith(_UNREAD):
+                rows.setdefault(_written(scrape.engine, key), []).append(value)
+    return {
+        "engine": scrapes[0].engine,
+        "times": [round(scrape.time_s, 3) for scrape in scrapes],
+        "series": {name: row if len(set(row)) > 1 else row[0] for name, row in rows.items()},
+    }
+
+
+def _written(engine: str, key: Series) -> str:
+    """A series as Prometheus writes it. The model's name may be a path, which is nobody's business."""
+    kept = {name: value for name, value in key.labels if name in _LABELS}
+    labels = {"engine": key.engine, "model_name": key.model_name.rpartition("/")[2], **kept}
+    inside = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()) if value)
+    return f"{engine}:{key.name}{{{inside}}}"
+
+
+_READ = (
+    *("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info"),
+    *("num_preemptions_total", "prefix_cache_", "generation_tokens_total", "kv_block_"),
+    *("prompt_tokens_by_source_total", "request_success_total", "iteration_tokens_total"),
+    *("request_prompt_tokens", "request_generation_tokens", "time_to_first_token_seconds_count"),
+    *("request_queue_time", "request_prefill_time", "request_decode_time"),
+)
+_UNREAD = ("_created", "_by_reason", "seconds_bucket", "generation_tokens_bucket")
+_LABELS = (
+    *("le", "source", "finished_reason", "block_size", "num_gpu_blocks", "num_gpu_blocks_override"),
+    *("cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
-    parser.add_argument("--situation", nargs="+", default=list(SITUATIONS), choices=SITUATIONS)
+    parser.add_argument("--situation", nargs="+", default=_STAGED, choices=SITUATIONS)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
+    said = {}
     for name in args.situation:
         scrapes = asyncio.run(
-            under(args.url, name, args.seed, lambda http: _record(http, args.seconds, 1.0))
+            under(args.url, name, args.seed, lambda http: _read(http, args.seconds, 1.0))
         )
         if args.record:
             args.record.mkdir(parents=True, exist_ok=True)
-            (args.record / f"{name}.json").write_text(json.dumps(scrapes))
-        print(name, len(scrapes), file=sys.stderr)
-        time.sleep(3)
+            path = args.record / f"{scrapes[0].engine}-{name}.json"
+            path.write_text(json.dumps(_in_rows(scrapes), indent=0) + "\n")
+        said[name] = _told(name, examine(scrapes))
+        time.sleep(3)  # until the server has noticed that its clients went away
+    print(json.dumps({"url": args.url, "said": said}))
+
+
+def _told(name: str, diagnosis: Diagnosis) -> dict[str, Any]:
+    said = {answer.question: answer.verdict for answer in diagnosis.answers}
+    codes = [f.code for f in diagnosis.findings if f.severity == "change"]
+    print(f"{name:8} {said['bound']:8} {said['cache']:10} {' '.join(codes) or 'healthy'}")
+    print(f"         {diagnosis.answer('next').summary}")
+    return {**said, "change": codes}
 
 
 if __name__ == "__main__":

@@ -82,15 +82,17 @@ def _evidence(evidence: Sequence[Evidence]) -> Iterator[RenderableType]:
 
 
 def _figure(evidence: Evidence) -> str:
-    shown = {
-        "share": percent,
-        "s": seconds,
-        "bytes": gigabytes,
-        "bytes/s": lambda value: f"{gigabytes(value)}/s",
-    }.get(evidence.unit)
-    if shown is not None:
-        return shown(evidence.value)
-    return f"{count(evidence.value)} {evidence.unit}".rstrip()
+    match evidence.unit:
+        case "share":
+            return percent(evidence.value)
+        case "s":
+            return seconds(evidence.value)
+        case "bytes":
+            return gigabytes(evidence.value)
+        case "bytes/s":
+            return f"{gigabytes(evidence.value)}/s"
+        case unit:
+            return f"{count(evidence.value)} {unit}".rstrip()
 
 
 def _indented(text: Text) -> RenderableType:

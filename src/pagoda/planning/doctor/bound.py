@@ -11,7 +11,8 @@ side of a half for both, the answer does not depend on it. Also, prefill cannot 
 time than all requests' prefill times added up.
 
 Where the accelerator is known, so is B: what it multiplies for each byte, or half of that, since
-no kernel reaches the catalogue's figure.
+no kernel reaches the catalogue's figure. Where it is not, and the answer depends on it, how long
+steps took beside what they held says more (`step_cost`).
 """
 
 from __future__ import annotations
@@ -40,25 +41,39 @@ def bound(engine: str, traffic: Traffic, cache: Cache, share: tuple[float, float
         return _idle(engine, traffic)
     low, high = share
     evidence = _evidence(engine, traffic, cache)
-    shown = percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
     load = f"The engine worked {percent(traffic.busy_share)} of the time. "
+    took = f"{load}Prompts took {_shown(low, high)} of that"
     if low > _HALF:
-        summary = f"{load}Prompts took {shown} of that: computing them bounds it."
+        summary = f"{took}: computing them bounds it."
         return Answer("bound", "prefill", summary, _sure(low > 0.6), evidence)
+    if high < _HALF and waits_for_seats(traffic, cache):
+        summary = (
+            f"{took}. Answers took the rest, in {count(traffic.running.most)} sequences at "
+            f"once, while {count(traffic.waiting.mean)} requests waited and the cache had room."
+        )
+        return Answer("bound", "queue", summary, "medium", evidence)
     if high < _HALF:
-        if waits_for_seats(traffic, cache):
-            summary = (
-                f"{load}Answers took most of that, in {count(traffic.running.most)} sequences at "
-                f"once, while {count(traffic.waiting.mean)} requests waited and the cache had room."
-            )
-            return Answer("bound", "queue", summary, "medium", evidence)
-        summary = f"{load}Prompts took {shown} of that: answers bound it, a token at a time."
+        summary = f"{took}: answers bound it, a token at a time."
         return Answer("bound", "decode", summary, _sure(high < 0.4), evidence)
+    return _between(took, traffic, evidence)
+
+
+def _between(took: str, traffic: Traffic, evidence: tuple[Evidence, ...]) -> Answer:
+    """Which it is depends on the machine; how long steps took may tell."""
+    fitted = traffic.prompt_time
+    if fitted is not None and abs(fitted.share - _HALF) > fitted.error:
+        verdict, what = ("prefill", "prompts") if fitted.share > _HALF else ("decode", "answers")
+        summary = f"{took}, about {percent(fitted.share)} by how long steps took: {what} bound it."
+        return Answer("bound", verdict, summary, "low", evidence)
     summary = (
-        f"{load}Prompts took {shown} of that, the more the slower the machine computes beside "
-        "reading: on a processor they bound it, on an accelerator (--gpu) answers may."
+        f"{took}, the more the slower the machine computes beside reading: on a processor they "
+        "may bound it, on an accelerator answers may. --gpu tells which it is."
     )
     return Answer("bound", "mixed", summary, "low", evidence)
+
+
+def _shown(low: float, high: float) -> str:
+    return percent(low) if percent(low) == percent(high) else f"{percent(low)} to {percent(high)}"
 
 
 def prefill_share(
@@ -144,6 +159,10 @@ def _evidence(engine: str, traffic: Traffic, cache: Cache) -> tuple[Evidence, ..
             "from first token to last, of the same",
         ),
     ]
+    if traffic.prompt_time is not None:
+        fitted = traffic.prompt_time
+        meaning = f"of the time for prompts, fitted; give or take {percent(fitted.error)}"
+        shown.append(Evidence(f"{engine}:iteration_tokens_total", fitted.share, "share", meaning))
     if traffic.steps is not None and traffic.steps.mean is not None:
         shown.append(
             Evidence(

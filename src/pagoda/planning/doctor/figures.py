@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from pagoda.planning.doctor.distribution import Distribution
+from pagoda.planning.doctor.step_cost import PromptTime, fitted_prompt_time
 from pagoda.planning.doctor.window import Gauge, Window
 
 _FEW = 4
@@ -38,6 +39,8 @@ class Traffic:
     """… from their first step to their first token,"""
     decode_s: float
     """… and from there to their last."""
+    prompt_time: PromptTime | None
+    """What times and tokens of steps say about prompts, fitted."""
     running: Gauge
     waiting: Gauge
     waiting_share: float
@@ -141,6 +144,7 @@ def traffic_of(window: Window) -> Traffic:
         queue_s=window.increase("request_queue_time_seconds_sum") or 0.0,
         prefill_s=window.increase("request_prefill_time_seconds_sum") or 0.0,
         decode_s=window.increase("request_decode_time_seconds_sum") or 0.0,
+        prompt_time=fitted_prompt_time(window),
         running=window.gauge("num_requests_running") or Gauge(0.0, 0.0, 0.0),
         waiting=window.gauge("num_requests_waiting") or Gauge(0.0, 0.0, 0.0),
         waiting_share=window.share_of_time("num_requests_waiting") or 0.0,

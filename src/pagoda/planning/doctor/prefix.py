@@ -25,6 +25,8 @@ _POOR = 0.15
 """Hit rates below are as good as none."""
 _ALIKE, _SAME = 0.25, 1e-4
 """Standard deviation of prompt lengths over their mean."""
+_WHOLE = 0.03
+"""Of a number of blocks, so that it counts as whole."""
 _SOON = 2.0
 """A block that stays this many times longer than the next request takes was not forgotten."""
 _WORTH = 0.2
@@ -42,6 +44,9 @@ class _Case:
     stays_s: float | None
     """A block that nobody holds."""
     spread: float | None
+    lead: int | None
+    """Tokens in whole blocks that every prompt was found to begin with, where all have the same."""
+    block_size: int | None
     shared: float
     """Tokens that prompts could have in common at most: the shortest has no more."""
 
@@ -106,8 +111,19 @@ def _case(traffic: Traffic, cache: Cache) -> _Case | None:
         every_s=traffic.duration_s / traffic.num_requests,
         stays_s=stays_s,
         spread=spread,
+        lead=_lead(traffic, cache, mean_prompt),
+        block_size=cache.block_size,
         shared=min(shortest, mean_prompt),
     )
+
+
+def _lead(traffic: Traffic, cache: Cache, mean_prompt: float) -> int | None:
+    """Found tokens of a lookup, if they come to a whole number of blocks in the mean."""
+    if not cache.block_size or not cache.queries or cache.hits is None:
+        return None
+    blocks = cache.hits / (cache.queries / mean_prompt) / cache.block_size
+    whole = round(blocks)
+    return whole * cache.block_size if abs(blocks - whole) <= _WHOLE * max(whole, 1) else None
 
 
 def _summary(case: _Case) -> str:
@@ -130,6 +146,13 @@ def _summary(case: _Case) -> str:
         )
     else:
         text += "They share nothing, or something that changes stands before it."
+    if case.lead is not None and case.block_size is not None:
+        alike_until = (
+            f" All begin alike for {case.lead} tokens and"
+            if case.lead
+            else " In the latter case they"
+        )
+        text += f"{alike_until} part before token {case.lead + case.block_size}."
     if case.spread is not None and case.spread <= _SAME:
         text += " All are of one length, as load generators make them."
     return text

@@ -59,6 +59,11 @@ class Window:
         return self._scrapes[-1].time_s - self._scrapes[0].time_s
 
     @property
+    def intervals_s(self) -> list[float]:
+        """Seconds from each scrape to the next."""
+        return [after.time_s - before.time_s for before, after in pairwise(self._scrapes)]
+
+    @property
     def engines(self) -> list[str]:
         """The replicas that the server tells of."""
         return sorted({key.engine for key in self._scrapes[-1].values if key.engine})
