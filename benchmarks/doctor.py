@@ -28,6 +28,7 @@ import httpx
 
 from pagoda.planning.doctor import Diagnosis, Scrape, examine, read_scrape
 from pagoda.planning.doctor.scrape import Series
+from pagoda.planning.doctor.window import Window
 
 _SETTLE_S = 4.0
 """Clients ask for so long before the first scrape."""
@@ -148,22 +149,24 @@ async def _read(http: httpx.AsyncClient, seconds: float, interval: float) -> lis
         await asyncio.sleep(interval)
 
 
-def _in_rows(scrapes: list[Scrape]) -> dict[str, Any]:
-    """The families that the doctor reads, each series in a row; one value where it never changed."""
+def _in_rows(scrapes: list[Scrape]) -> str:
+    """JSON of the families that the doctor reads, a series a line; one value if never changed."""
     rows: dict[str, list[float]] = {}
     for scrape in scrapes:
         for key, value in scrape.values.items():
             if key.name.startswith(_READ) and not key.name.endswith(_UNREAD):
-                rows.setdefault(_written(scrape.engine, key), []).append(value)
-    return {
-        "engine": scrapes[0].engine,
-        "times": [round(scrape.time_s, 3) for scrape in scrapes],
-        "series": {name: row if len(set(row)) > 1 else row[0] for name, row in rows.items()},
-    }
+                rows.setdefault(_written(scrape.engine, key), []).append(round(value, 4))
+    whole = {name: row for name, row in rows.items() if len(row) == len(scrapes)}
+    series = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(row if len(set(row)) > 1 else row[0])}"
+        for name, row in whole.items()
+    )
+    times = json.dumps([round(scrape.time_s, 3) for scrape in scrapes])
+    return f'{{"times": {times},\n"series": {{\n{series}\n}}}}\n'
 
 
 def _written(engine: str, key: Series) -> str:
-    """A series as Prometheus writes it. The model's name may be a path, which is nobody's business."""
+    """A series as Prometheus writes it; a model that is called by a path keeps its last part."""
     kept = {name: value for name, value in key.labels if name in _LABELS}
     labels = {"engine": key.engine, "model_name": key.model_name.rpartition("/")[2], **kept}
     inside = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()) if value)
@@ -200,18 +203,27 @@ def main() -> None:
         if args.record:
             args.record.mkdir(parents=True, exist_ok=True)
             path = args.record / f"{scrapes[0].engine}-{name}.json"
-            path.write_text(json.dumps(_in_rows(scrapes), indent=0) + "\n")
-        said[name] = _told(name, examine(scrapes))
+            path.write_text(_in_rows(scrapes))
+        said[name] = _told(name, examine(scrapes), _generated_per_s(scrapes))
         time.sleep(3)  # until the server has noticed that its clients went away
     print(json.dumps({"url": args.url, "said": said}))
 
 
-def _told(name: str, diagnosis: Diagnosis) -> dict[str, Any]:
+def _generated_per_s(scrapes: list[Scrape]) -> float:
+    """Tokens a second, to hold a situation against itself once advice was followed."""
+    window = Window(scrapes)
+    return (window.increase("generation_tokens_total") or 0.0) / window.duration_s
+
+
+def _told(name: str, diagnosis: Diagnosis, per_s: float) -> dict[str, Any]:
     said = {answer.question: answer.verdict for answer in diagnosis.answers}
     codes = [f.code for f in diagnosis.findings if f.severity == "change"]
-    print(f"{name:8} {said['bound']:8} {said['cache']:10} {' '.join(codes) or 'healthy'}")
+    print(
+        f"{name:8} {said['bound']:8} {said['cache']:10} {' '.join(codes) or 'healthy'}; "
+        f"{per_s:.0f} tokens/s"
+    )
     print(f"         {diagnosis.answer('next').summary}")
-    return {**said, "change": codes}
+    return {**said, "change": codes, "generated_per_s": round(per_s, 1)}
 
 
 if __name__ == "__main__":

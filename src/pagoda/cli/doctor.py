@@ -117,7 +117,7 @@ def machine_of(told: Told) -> Machine:
     Raises `RefusedError` for a model or an accelerator that is not known.
     """
     from pagoda.cli.model_bytes import model_bytes
-    from pagoda.planning.doctor import Machine, accelerator
+    from pagoda.planning.doctor import Machine, find_accelerator
 
     weights, kv_token = told.weight_bytes, told.kv_token_bytes
     if told.model is not None:
@@ -125,7 +125,7 @@ def machine_of(told: Told) -> Machine:
         weights, kv_token = weights or sizes.weights, kv_token or sizes.kv_token
     bandwidth = intensity = None
     if told.gpu is not None:
-        limits = accelerator(told.gpu)
+        limits = find_accelerator(told.gpu)
         bandwidth, intensity = limits.bandwidth, limits.intensity
     if told.bandwidth is not None:
         if not 0 < told.bandwidth < 1e6:

@@ -56,6 +56,8 @@ def metrics_url(url: str) -> str:
         raise InvalidOptionError("url", url, limit) from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InvalidOptionError("url", url, limit)
+    if parsed.userinfo:
+        raise InvalidOptionError("url", f"{parsed.host}…", "carries a password: use --api-key")
     path = parsed.path.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
     return str(parsed.copy_with(path=f"{path}/metrics", fragment=None))
 

@@ -1,6 +1,6 @@
 """The doctor: what a running engine's metrics say, and what should change."""
 
-from pagoda.planning.doctor.accelerator import Accelerator, accelerator
+from pagoda.planning.doctor.accelerator import Accelerator, find_accelerator
 from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Answer, Diagnosis, Evidence, Finding
 from pagoda.planning.doctor.examine import examine
@@ -16,7 +16,7 @@ __all__ = [
     "Finding",
     "Machine",
     "Scrape",
-    "accelerator",
     "examine",
+    "find_accelerator",
     "read_scrape",
 ]

@@ -21,7 +21,7 @@ class Accelerator:
     """Operations in bfloat16 for each byte that it reads."""
 
 
-def accelerator(name: str) -> Accelerator:
+def find_accelerator(name: str) -> Accelerator:
     """The accelerator of that name or alias, in whatever case.
 
     Raises `InvalidOptionError` naming the nearest ones.

@@ -28,7 +28,7 @@ _QUEUED = 0.8
 """Of scrapes that saw a queue, so that it is one that stands."""
 _POOL_FULL = 0.9
 _STEADY = 0.9
-"""Least running over most, where their number is held by a limit."""
+"""Mean of those that run over most, where their number is held by a limit."""
 _FEW_REQUESTS = 3
 
 
@@ -48,8 +48,8 @@ def bound(engine: str, traffic: Traffic, cache: Cache, share: tuple[float, float
         return Answer("bound", "prefill", summary, _sure(low > 0.6), evidence)
     if high < _HALF and waits_for_seats(traffic, cache):
         summary = (
-            f"{took}. Answers took the rest, in {count(traffic.running.most)} sequences at "
-            f"once, while {count(traffic.waiting.mean)} requests waited and the cache had room."
+            f"{took}. Answers took the rest, in {count(traffic.running.most)} sequences at once "
+            f"and never more, while {count(traffic.waiting.mean)} requests waited."
         )
         return Answer("bound", "queue", summary, "medium", evidence)
     if high < _HALF:
@@ -106,7 +106,7 @@ def waits_for_seats(traffic: Traffic, cache: Cache) -> bool:
         and usage < _POOL_FULL
         and not cache.preemptions
         and traffic.running.most > 0
-        and traffic.running.least >= _STEADY * traffic.running.most
+        and traffic.running.mean >= _STEADY * traffic.running.most
     )
 
 
