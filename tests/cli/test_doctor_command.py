@@ -204,6 +204,8 @@ FLAGS = {
     "no size": (["--weight-bytes", "much"], "weight_bytes='much': a size"),
     "no model": (["--model", "no/such"], "model='no/such': is no directory"),
     "a key of two lines": (["--api-key", "a\nb"], "api_key='…': must be plain ASCII"),
+    "half an accelerator": (["--tensor-parallel-size", "0.5"], "tensor_parallel_size='0.5': must"),
+    "none": (["--tensor-parallel-size", "0"], "tensor_parallel_size=0: must be at least 1"),
     "no accelerator": (["--gpu", "X-9000"], "gpu='X-9000': not in the table"),
 }
 

@@ -48,7 +48,13 @@ class MadeUpServer:
             'request_success_total{finished_reason="length"}': 0.0,
             f'cache_config_info{{block_size="{block_size}",num_gpu_blocks="{num_blocks}"}}': 1.0,
         }
-        self.scrapes: list[Scrape] = [self._scrape()]
+        self.scrapes: list[Scrape] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Time begins now, with what there is."""
+        self.scrapes.clear()
+        self.scrapes.append(self._scrape())
 
     def second(self, gauges: Mapping[str, float], **counts: float) -> None:
         """One more second, in which gauges take these values and counters rise by those."""
@@ -68,7 +74,7 @@ class MadeUpServer:
                 self.values[name] = 0.0
 
     def _scrape(self) -> Scrape:
-        time_s = float(len(getattr(self, "scrapes", ())))
+        time_s = float(len(self.scrapes))
         return read_scrape(text_of(self.engine, self.values), time_s, URL)
 
 

@@ -123,7 +123,7 @@ def test_prefix_caching_that_is_off_is_named_with_its_flag(engine: str) -> None:
         server.values[info.replace("{", '{enable_prefix_caching="False",')] = server.values.pop(
             info
         )
-        server.scrapes = [server._scrape()]
+        server.begin()
     for _ in range(5):
         counts = requests(4, 600, 16, prefill_s=0.2) | {"prefix_cache_queries_total": 0.0}
         server.second(BUSY, **counts)
@@ -203,6 +203,21 @@ def test_a_known_accelerator_settles_what_would_depend_on_it() -> None:
     assert watched(server).answer("bound").verdict == "mixed"
     assert watched(server, Machine(intensity=20.0)).answer("bound").verdict == "prefill"
     assert watched(server, Machine(intensity=300.0)).answer("bound").verdict == "decode"
+
+
+def test_what_the_engine_estimates_goes_before_what_is_worked_out() -> None:
+    server = MadeUpServer("vllm")
+    server.values["estimated_read_bytes_per_gpu_total"] = 0.0
+    server.begin()
+    for _ in range(10):
+        counts = requests(4, 40, 200) | {"estimated_read_bytes_per_gpu_total": 1e12}
+        server.second(BUSY, **counts)
+    machine = Machine(weight_bytes=1, bandwidth=2e12, num_accelerators=2)
+    answer = watched(server, machine).answer("bandwidth")
+    assert answer.verdict == "between"
+    read, deliverable = answer.evidence
+    assert (read.metric, deliverable.value) == ("vllm:estimated_read_bytes_per_gpu_total", 4e12)
+    assert read.value == pytest.approx(2e12)
 
 
 @pytest.mark.parametrize("field", ["weight_bytes", "kv_token_bytes", "bandwidth", "intensity"])

@@ -111,7 +111,7 @@ def test_decoding_is_held_against_the_memory() -> None:
     read = next(one for one in bandwidth.evidence if one.unit == "bytes/s")
     assert 0.35 * 45e9 < read.value < 45e9
     assert examine(recorded("pagoda-decode")).answer("bandwidth").verdict == "unknown"
-    too_slow = Machine(269_030_400, 23_040, 1e9)
+    too_slow = Machine(269_030_400, 23_040, bandwidth=1e9)
     assert examine(recorded("pagoda-decode"), too_slow).answer("bandwidth").verdict == (
         "contradiction"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pagoda.cli.flags import REAL, SIZE, TEXT, Flag, FlagGroup, with_flags
+from pagoda.cli.flags import REAL, SIZE, TEXT, WHOLE, Flag, FlagGroup, with_flags
 from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Told:
     kv_token_bytes: int | None = None
     gpu: str | None = None
     bandwidth: float | None = None
+    tensor_parallel_size: int = 1
 
 
 WATCH_FLAGS = FlagGroup(
@@ -57,7 +58,8 @@ TOLD_FLAGS = FlagGroup(
         Flag("weight_bytes", SIZE, "Weights that a step reads, in place of the model's."),
         Flag("kv_token_bytes", SIZE, "K and V of a token in all layers, in place of the model's."),
         Flag("gpu", TEXT, "The accelerator, for its bandwidth."),
-        Flag("bandwidth", REAL, "GB/s that the memory delivers, in place of the accelerator's."),
+        Flag("bandwidth", REAL, "GB/s that its memory delivers, in place of the table's."),
+        Flag("tensor_parallel_size", WHOLE, "Accelerators that a replica is spread over."),
     ),
 )
 
@@ -132,4 +134,10 @@ def machine_of(told: Told) -> Machine:
             limit = "must be above 0 and below 1000000 GB/s"
             raise InvalidOptionError("bandwidth", told.bandwidth, limit)
         bandwidth = told.bandwidth * 1e9
-    return Machine(weights, kv_token, bandwidth, intensity)
+    return Machine(
+        weight_bytes=weights,
+        kv_token_bytes=kv_token,
+        bandwidth=bandwidth,
+        num_accelerators=told.tensor_parallel_size,
+        intensity=intensity,
+    )

@@ -39,11 +39,16 @@ class Machine:
     kv_token_bytes: int | None = None
     """K and V of one token in all layers."""
     bandwidth: float | None = None
-    """Bytes a second of the memories of one replica together."""
+    """Bytes a second of the memory of one accelerator, or of the processor."""
+    num_accelerators: int = 1
+    """That a replica is spread over."""
     intensity: float | None = None
     """Operations that it multiplies for each byte that it reads, at its best."""
 
     def __post_init__(self) -> None:
+        if self.num_accelerators < 1:
+            limit = "must be at least 1"
+            raise InvalidOptionError("tensor_parallel_size", self.num_accelerators, limit)
         for name in ("weight_bytes", "kv_token_bytes", "bandwidth", "intensity"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -91,19 +96,20 @@ def bandwidth(
     rate, evidence = _rate(window, traffic, cache, machine)
     if not rate or machine.bandwidth is None:
         return _unknown(rate, machine, evidence)
-    share = rate / machine.bandwidth
-    delivered = "that the memory can deliver"
-    evidence = (*evidence, Evidence("--bandwidth", machine.bandwidth, "bytes/s", delivered))
+    deliverable = machine.bandwidth * machine.num_accelerators
+    share = rate / deliverable
+    meaning = "that the memory can deliver"
+    evidence = (*evidence, Evidence("--bandwidth", deliverable, "bytes/s", meaning))
     if share > _IMPOSSIBLE:
         summary = (
             f"The steps would read {gigabytes(rate)} a second, more than the memory's "
-            f"{gigabytes(machine.bandwidth)}: the model or the bandwidth is not what was named."
+            f"{gigabytes(deliverable)}: the model or the bandwidth is not what was named."
         )
         return Answer("bandwidth", "contradiction", summary, "high", evidence)
     verdict = "near" if share >= _NEAR else "far" if share < _FAR else "between"
     summary = (
         f"Decoding reads at least {gigabytes(rate)} a second, {percent(share)} of the memory's "
-        f"{gigabytes(machine.bandwidth)}: {_MEANINGS[verdict]}."
+        f"{gigabytes(deliverable)}: {_MEANINGS[verdict]}."
     )
     return Answer("bandwidth", verdict, summary, "medium", evidence)
 
@@ -115,9 +121,9 @@ def _rate(
     replicas = max(len(window.engines), 1)
     told = window.increase("estimated_read_bytes_per_gpu_total") or 0.0
     if told > 0 and traffic.busy_s > 0:
-        rate = told / replicas / traffic.busy_s
+        rate = told * machine.num_accelerators / replicas / traffic.busy_s
         name = f"{window.engine}:estimated_read_bytes_per_gpu_total"
-        return rate, (_read(name, rate, "by an accelerator, as the engine estimates"),)
+        return rate, (_read(name, rate, "by a replica, as the engine estimates"),)
     reading = reading_of(traffic, cache, machine, replicas)
     if reading is None:
         return 0.0, ()

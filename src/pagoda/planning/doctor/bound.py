@@ -3,12 +3,12 @@
 A step that computes few tokens takes as long as reading the weights; from B tokens on, B being what
 the machine multiplies while it reads (its arithmetic intensity), time grows with the tokens. So
 
-    prefill's share  =  P / (P + B × D)
+    prefill's share  =  P / (P + D × max(B, R))
 
-with P tokens of prompts computed and D steps that the answers need: tokens generated over requests
-in work. B is 20 on a processor and 300 on an accelerator, or so; where the share is on the same
-side of a half for both, the answer does not depend on it. Also, prefill cannot take more of the
-time than all requests' prefill times added up.
+with P tokens of prompts computed, R requests in work, and D steps that the answers need: tokens
+generated over R. B is 20 on a processor and 300 on an accelerator, or so; where the share is on
+the same side of a half for both, the answer does not depend on it. Also, prefill cannot take more
+of the time than all requests' prefill times added up.
 
 Where the accelerator is known, so is B: what it multiplies for each byte, or half of that, since
 no kernel reaches the catalogue's figure. Where it is not, and the answer depends on it, how long
@@ -86,12 +86,13 @@ def prefill_share(
     intensities = _INTENSITIES if intensity is None else (intensity / 2, intensity)
     # What is computed again after a preemption is computed as a prompt is.
     computed = traffic.computed_tokens + (cache.recomputed_tokens or 0.0)
-    steps = traffic.generated_tokens / max(traffic.mean_running, 1.0)
+    running = max(traffic.mean_running, 1.0)
+    steps = traffic.generated_tokens / running
     if traffic.steps is not None:
         steps = min(steps, traffic.steps.count)
     if computed + steps == 0:
         return 0.0, 0.0
-    high, low = (computed / (computed + tokens * steps) for tokens in intensities)
+    high, low = (computed / (computed + steps * max(tokens, running)) for tokens in intensities)
     if traffic.num_requests >= max(_FEW_REQUESTS, traffic.num_started / 3) and traffic.busy_s > 0:
         most = traffic.prefill_s / traffic.busy_s
         low, high = min(low, most), min(high, most)

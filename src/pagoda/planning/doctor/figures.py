@@ -198,6 +198,8 @@ def _recomputed(window: Window) -> float | None:
     steps = window.increase("iteration_tokens_total_sum")
     if window.engine != "pagoda" or steps is None:
         return None
+    if not window.increase("num_preemptions_total"):
+        return 0.0  # what is left over then are prompts half done when the window begins and ends
     once = _computed(window) + (window.increase("generation_tokens_total") or 0.0)
     return max(steps - once, 0.0)
 
