@@ -183,7 +183,7 @@ _READ = (
 _UNREAD = ("_created", "_by_reason", "seconds_bucket", "generation_tokens_bucket")
 _LABELS = (
     *("le", "source", "finished_reason", "block_size", "num_gpu_blocks", "num_gpu_blocks_override"),
-    *("cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"),
+    *("cache_dtype", "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_size_tokens"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.errors import InvalidOptionError
-from pagoda.planning.doctor import Diagnosis, Machine, examine
+from pagoda.planning.doctor import Diagnosis, Machine, Scrape, examine
 from pagoda.planning.doctor.bound import prefill_share
 from pagoda.planning.doctor.figures import cache_of, traffic_of
 from pagoda.planning.doctor.vocabulary import FLAGS
@@ -107,6 +108,16 @@ def test_prompts_that_find_nothing(name: str) -> None:
     assert diagnosis.is_healthy == ("change" not in said.values())
 
 
+def test_what_a_cache_beyond_the_engine_held_is_found() -> None:
+    server = MadeUpServer("vllm", num_blocks=2000)
+    server.values["external_prefix_cache_hits_total"] = 0.0
+    server.begin()
+    for length in (600, 610, 605, 612, 598):
+        counts = requests(4, length, 16) | {"external_prefix_cache_hits_total": 4 * 512.0}
+        server.second(BUSY, **counts)
+    assert codes(watched(server)) == {}
+
+
 def test_where_prompts_part_is_told_to_a_block() -> None:
     server = MadeUpServer()
     for length in (600, 610, 605, 612, 598):
@@ -182,7 +193,36 @@ def test_a_full_pool_wants_memory() -> None:
     assert diagnosis.answer("bound").verdict == "decode"
     assert diagnosis.answer("cache").verdict == "full"
     [finding] = diagnosis.findings
-    assert (finding.code, finding.advice[0].flag) == ("pool_full", "--kv-cache-memory-bytes")
+    # 14 requests of 1,940 tokens and half a block, in 95 of 100 blocks of 16.
+    advice = finding.advice[0]
+    assert (finding.code, advice.flag) == ("pool_full", "--num-gpu-blocks-override")
+    assert (advice.current, advice.proposed) == ("512", "1795")
+
+
+def test_flags_are_of_one_replica_and_figures_of_all() -> None:
+    def doubled(server: MadeUpServer) -> list[Scrape]:
+        """The same replica twice."""
+        return [
+            replace(
+                scrape,
+                values={
+                    replace(key, engine=engine): value
+                    for key, value in scrape.values.items()
+                    for engine in ("0", "1")
+                },
+            )
+            for scrape in server.scrapes
+        ]
+
+    one, two = (queued(usage=0.1) for _ in range(2))
+    alone, both = examine(one.scrapes), examine(doubled(two))
+    assert both.engines == ("0", "1")
+    assert both.advice[0].proposed == alone.advice[0].proposed == "14"
+    full = queued(usage=0.97, answer=1900)
+    alone, both = examine(full.scrapes), examine(doubled(full))
+    assert both.advice[0].proposed == alone.advice[0].proposed
+    assert "14 requests" in alone.advice[0].effect
+    assert "28 requests" in both.advice[0].effect
 
 
 def test_narrow_k_and_v_where_they_are_most_of_what_is_read() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pagoda.planning.doctor.diagnosis import Answer, Evidence, Finding
-from pagoda.planning.doctor.distribution import Distribution
 from pagoda.planning.doctor.figures import Cache, Traffic
 from pagoda.planning.doctor.wording import count, percent, seconds
 
@@ -71,18 +70,20 @@ def _reuse(cache: Cache) -> Iterator[str]:
 
 
 def _residency(cache: Cache) -> Iterator[str]:
-    for measured, words in _residencies(cache):
-        if measured.mean is not None:
-            yield f"{words} {seconds(measured.mean)} in the mean"
+    for residence in _residences(cache):
+        yield f"{residence.meaning} {seconds(residence.value)} in the mean"
 
 
-def _residencies(cache: Cache) -> Iterator[tuple[Distribution, str]]:
-    pairs = (
-        (cache.lifetime, "a block lived"),
-        (cache.idle_before_evict, "was idle before it was evicted"),
-        (cache.reuse_gap, "was used again after"),
+def _residences(cache: Cache, engine: str = "") -> Iterator[Evidence]:
+    """Means of how long blocks live, where the engine samples it."""
+    measured = (
+        ("kv_block_lifetime_seconds", cache.lifetime, "a block lived"),
+        ("kv_block_idle_before_evict_seconds", cache.idle_before_evict, "evicted after an idle"),
+        ("kv_block_reuse_gap_seconds", cache.reuse_gap, "used again after"),
     )
-    return ((measured, words) for measured, words in pairs if measured is not None)
+    for name, distribution, meaning in measured:
+        if distribution is not None and distribution.mean is not None:
+            yield Evidence(f"{engine}:{name}", distribution.mean, "s", meaning)
 
 
 def _evidence(engine: str, traffic: Traffic, cache: Cache) -> Iterator[Evidence]:
@@ -101,10 +102,4 @@ def _evidence(engine: str, traffic: Traffic, cache: Cache) -> Iterator[Evidence]
         yield Evidence(f"{engine}:prefix_cache_hits_total", cache.hits, "tokens", "found")
     if cache.preemptions is not None:
         yield Evidence(f"{engine}:num_preemptions_total", cache.preemptions, "", "preemptions")
-    for measured, words in _residencies(cache):
-        if measured.mean is not None:
-            name = {
-                "a block lived": "kv_block_lifetime_seconds",
-                "was used again after": "kv_block_reuse_gap_seconds",
-            }.get(words, "kv_block_idle_before_evict_seconds")
-            yield Evidence(f"{engine}:{name}", measured.mean, "s", words)
+    yield from _residences(cache, engine)

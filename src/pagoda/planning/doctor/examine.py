@@ -75,7 +75,7 @@ def _findings(
     if not traffic.is_idle:
         found += [
             preemption(window.engine, traffic, cache, machine),
-            queueing(window.engine, traffic, cache, verdict),
+            queueing(window.engine, traffic, cache, machine, verdict),
             prefix(window.engine, traffic, cache, share),
         ]
     findings = [finding for finding in found if finding is not None]

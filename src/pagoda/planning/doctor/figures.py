@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -91,7 +92,10 @@ class Cache:
 
     block_size: int | None
     num_blocks: int | None
-    """Of all engines together."""
+    """Of all replicas together."""
+    num_tokens: int | None
+    """What fits, in all of them."""
+    num_replicas: int
     dtype: str | None
     """As the engine calls it; `auto` is that of the weights."""
     overridden: bool
@@ -104,7 +108,7 @@ class Cache:
     queries: float | None
     """Tokens of prompts that were looked up."""
     hits: float | None
-    """Of those, found."""
+    """Of those, found, here or in a cache beyond the engine's own."""
     preemptions: float | None
     recomputed_tokens: float | None
     """Computed a second time, where steps tell."""
@@ -113,13 +117,6 @@ class Cache:
     idle_before_evict: Distribution | None
     reuse_gap: Distribution | None
     """Seconds from one use of a block to the next."""
-
-    @property
-    def num_tokens(self) -> int | None:
-        """What fits."""
-        if self.block_size is None or self.num_blocks is None:
-            return None
-        return self.block_size * self.num_blocks
 
     @property
     def hit_rate(self) -> float | None:
@@ -157,24 +154,46 @@ def cache_of(window: Window) -> Cache:
     """What the engine's cache is and did."""
     facts = window.info("cache_config_info")
     first = dict(facts[0]) if facts else {}
-    sizes = [int(f["num_gpu_blocks"]) for f in facts if f.get("num_gpu_blocks", "").isdigit()]
+    block_size, num_blocks = _whole(first, "block_size"), _together(facts, "num_gpu_blocks")
+    # Where layers differ, blocks do not tell how many tokens fit, and the engine says so itself.
+    num_tokens = _together(facts, "kv_cache_size_tokens")
+    if num_tokens is None and block_size is not None and num_blocks is not None:
+        num_tokens = block_size * num_blocks
     on = first.get("enable_prefix_caching")
     return Cache(
-        block_size=int(first["block_size"]) if first.get("block_size", "").isdigit() else None,
-        num_blocks=sum(sizes) or None,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        num_tokens=num_tokens,
+        num_replicas=max(len(window.engines), 1),
         dtype=first.get("cache_dtype"),
         overridden=first.get("num_gpu_blocks_override", "None") != "None",
         utilization=_number(first.get("gpu_memory_utilization")),
         prefix_caching=None if on is None else on == "True",
         usage=window.gauge("kv_cache_usage_perc", averaged=True),
         queries=window.increase("prefix_cache_queries_total"),
-        hits=window.increase("prefix_cache_hits_total"),
+        hits=_hits(window),
         preemptions=window.increase("num_preemptions_total"),
         recomputed_tokens=_recomputed(window),
         lifetime=window.distribution("kv_block_lifetime_seconds"),
         idle_before_evict=window.distribution("kv_block_idle_before_evict_seconds"),
         reuse_gap=window.distribution("kv_block_reuse_gap_seconds"),
     )
+
+
+def _whole(facts: Mapping[str, str], name: str) -> int | None:
+    text = facts.get(name, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _together(facts: Sequence[Mapping[str, str]], name: str) -> int | None:
+    each = [_whole(one, name) for one in facts]
+    return sum(number for number in each if number is not None) or None
+
+
+def _hits(window: Window) -> float | None:
+    own = window.increase("prefix_cache_hits_total")
+    beyond = window.increase("external_prefix_cache_hits_total")
+    return None if own is None else own + (beyond or 0.0)
 
 
 def _number(text: str | None) -> float | None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.planning.doctor.figures import Cache, Traffic
-from pagoda.planning.doctor.vocabulary import FLAGS, Flags
+from pagoda.planning.doctor.room import fewer_at_once, more_room, narrower
 from pagoda.planning.doctor.wording import count, percent
 
 _SOME, _SHARE = 3, 0.05
 """Preemptions, in all and for each request, from which something should change."""
-_FILLED = 0.95
-"""How much of the cache is planned with."""
 _GENEROUS = 0.9
 """Share of the accelerator's memory from which on there is little more to give."""
 
@@ -56,76 +52,12 @@ def recomputed(traffic: Traffic, cache: Cache) -> float | None:
 
 
 def _advice(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> tuple[Advice, ...]:
-    flags = FLAGS[engine]
-    final = traffic.final_tokens
-    if final is None or cache.num_tokens is None or cache.block_size is None:
-        return (_more_room_unmeasured(flags),)
-    wanted = traffic.running.mean + traffic.waiting.mean
-    each = final + cache.block_size / 2
-    room = [_more_room(flags, cache, machine, wanted, each)]
-    fewer = _fewer_at_once(flags, traffic, cache, each)
-    halved = flags.kv_dtype and cache.dtype in ("auto", "bfloat16", "float16", None)
-    narrow = [_narrower(flags.kv_dtype, cache)] if flags.kv_dtype and halved else []
+    room = [more_room(engine, traffic, cache, machine)]
+    fewer = fewer_at_once(engine, traffic, cache)
+    narrow = narrower(engine, cache)
     if cache.utilization is not None and cache.utilization >= _GENEROUS and not cache.overridden:
         return (*fewer, *narrow, *room)
     return (*room, *fewer, *narrow)
-
-
-def _more_room(flags: Flags, cache: Cache, machine: Machine, wanted: float, each: float) -> Advice:
-    assert cache.num_tokens is not None
-    assert cache.block_size is not None
-    num_tokens = wanted * each / _FILLED
-    num_blocks = math.ceil(num_tokens / cache.block_size)
-    times = num_tokens / cache.num_tokens
-    effect = (
-        f"The {count(wanted)} requests that were there at once, of {count(each)} tokens in the "
-        f"end, then fit together. It costs {count(times)} times the memory of today's cache."
-    )
-    flag, current, proposed = flags.num_blocks, str(cache.num_blocks), str(num_blocks)
-    if machine.kv_token_bytes is not None and not cache.overridden:
-        flag = flags.memory
-        current = str(cache.num_tokens * machine.kv_token_bytes)
-        proposed = str(num_blocks * cache.block_size * machine.kv_token_bytes)
-    action = f"Give the cache room for {count(num_tokens)} tokens: {flag} {proposed}"
-    action += f" in place of {current}."
-    return Advice("flag", action, effect, flag, current, proposed)
-
-
-def _more_room_unmeasured(flags: Flags) -> Advice:
-    return Advice(
-        "flag",
-        f"Give the cache more memory ({flags.memory}), or let fewer run at once ({flags.seats}).",
-        "How much cannot be told: no request ended, or the engine does not tell its cache's size.",
-        flags.memory,
-    )
-
-
-def _fewer_at_once(flags: Flags, traffic: Traffic, cache: Cache, each: float) -> list[Advice]:
-    assert cache.num_tokens is not None
-    fitting = int(_FILLED * cache.num_tokens / each)
-    if not 1 <= fitting < traffic.running.most:
-        return []
-    return [
-        Advice(
-            "flag",
-            f"Let no more run at once than fit to their ends: {flags.seats} {fitting}.",
-            "Costs no memory. Nothing is computed twice any more; who does not fit waits instead.",
-            flags.seats,
-            f"at least {count(traffic.running.most)}",
-            str(fitting),
-        )
-    ]
-
-
-def _narrower(flag: str, cache: Cache) -> Advice:
-    return Advice(
-        "flag",
-        f"Store K and V in half the bytes: {flag} fp8.",
-        "The same memory holds twice the tokens. Answers may change a little: compare them first.",
-        flag,
-        cache.dtype,
-        "fp8",
-    )
 
 
 def _evidence(
