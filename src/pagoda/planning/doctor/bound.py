@@ -83,9 +83,28 @@ def prefill_share(
 
     `intensity` is the machine's, in operations a byte, or None where the machine is not known.
     """
-    intensities = _INTENSITIES if intensity is None else (intensity / 2, intensity)
     # What is computed again after a preemption is computed as a prompt is.
     computed = traffic.computed_tokens + (cache.recomputed_tokens or 0.0)
+    low, high = _shares(traffic, computed, intensity)
+    if traffic.num_requests >= max(_FEW_REQUESTS, traffic.num_started / 3) and traffic.busy_s > 0:
+        most = traffic.prefill_s / traffic.busy_s
+        low, high = min(low, most), min(high, most)
+    return low, high
+
+
+def recompute_share(
+    traffic: Traffic, recomputed: float, intensity: float | None = None
+) -> tuple[float, float]:
+    """The least and the most of its working time that went into computing so many tokens again."""
+    once = traffic.computed_tokens
+    low, high = _shares(traffic, once + recomputed, intensity)
+    part = recomputed / (once + recomputed) if recomputed > 0 else 0.0
+    return low * part, high * part
+
+
+def _shares(traffic: Traffic, computed: float, intensity: float | None) -> tuple[float, float]:
+    """The formula above, for a machine that is not known or one that is."""
+    intensities = _INTENSITIES if intensity is None else (intensity / 2, intensity)
     running = max(traffic.mean_running, 1.0)
     steps = traffic.generated_tokens / running
     if traffic.steps is not None:
@@ -93,9 +112,6 @@ def prefill_share(
     if computed + steps == 0:
         return 0.0, 0.0
     high, low = (computed / (computed + steps * max(tokens, running)) for tokens in intensities)
-    if traffic.num_requests >= max(_FEW_REQUESTS, traffic.num_started / 3) and traffic.busy_s > 0:
-        most = traffic.prefill_s / traffic.busy_s
-        low, high = min(low, most), min(high, most)
     return low, high
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagoda.planning.doctor.bandwidth import Machine
+from pagoda.planning.doctor.bound import recompute_share
 from pagoda.planning.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.planning.doctor.figures import Cache, Traffic
 from pagoda.planning.doctor.room import fewer_at_once, more_room, narrower
@@ -23,9 +24,11 @@ def preemption(engine: str, traffic: Traffic, cache: Cache, machine: Machine) ->
     again = ""
     if twice is not None:
         total = twice + traffic.computed_tokens + traffic.generated_tokens
+        _, most = recompute_share(traffic, twice, machine.intensity)
         again = (
-            f" About {count(twice)} tokens were computed a second time, "
-            f"{percent(twice / total)} of all, less what the prefix cache still had."
+            f" About {count(twice)} tokens were computed a second time, {percent(twice / total)} "
+            f"of all and up to {percent(most)} of the working time, less what the prefix cache "
+            "still had."
         )
     summary = (
         f"The cache is too small for what runs at once: {count(cache.preemptions)} preemptions in "

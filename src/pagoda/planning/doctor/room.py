@@ -65,7 +65,8 @@ def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> 
         "flag",
         f"Give the cache room for {count(num_tokens)} tokens: {flag} {then} in place of {now}.",
         f"The {count(wanted)} requests that were there at once, of {count(each)} tokens in the "
-        f"end, then fit together. It costs {times:.1f} times the memory of today's cache.",
+        f"end, then fit together: none waits for another's end, and nothing is computed twice. It "
+        f"costs {times:.1f} times the memory of today's cache.",
         flag,
         str(now),
         str(then),
