@@ -181,10 +181,10 @@ def test_seats_are_missing_where_the_cache_has_room() -> None:
 
 
 def test_more_seats_are_never_more_than_fit() -> None:
-    # 8,192 tokens of room; 7 sequences of 1,040 tokens fit to their ends.
+    # 10 × (40 + 1,000 / 2 + 8) + 2 × 1,000 / √12 × √10 is below 95% of 8,192, for 11 it is not.
     [finding] = watched(queued(usage=0.5, answer=1000)).findings
-    assert (finding.code, finding.advice[0].proposed) == ("too_few_seats", "7")
-    [finding] = watched(queued(usage=0.8, running=7.0, answer=1000)).findings
+    assert (finding.code, finding.advice[0].proposed) == ("too_few_seats", "10")
+    [finding] = watched(queued(usage=0.8, running=10.0, answer=1000)).findings
     assert finding.code == "pool_full"
 
 
@@ -193,10 +193,10 @@ def test_a_full_pool_wants_memory() -> None:
     assert diagnosis.answer("bound").verdict == "decode"
     assert diagnosis.answer("cache").verdict == "full"
     [finding] = diagnosis.findings
-    # 14 requests of 1,940 tokens and half a block, in 95 of 100 blocks of 16.
+    # 97% of 512 blocks for 14 requests in place of 4, and 5% spare.
     advice = finding.advice[0]
     assert (finding.code, advice.flag) == ("pool_full", "--num-gpu-blocks-override")
-    assert (advice.current, advice.proposed) == ("512", "1795")
+    assert (advice.current, advice.proposed) == ("512", "1830")
 
 
 def test_flags_are_of_one_replica_and_figures_of_all() -> None:

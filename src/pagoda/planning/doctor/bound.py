@@ -19,16 +19,12 @@ from __future__ import annotations
 
 from pagoda.planning.doctor.diagnosis import Answer, Confidence, Evidence
 from pagoda.planning.doctor.figures import Cache, Traffic
+from pagoda.planning.doctor.room import has_room, is_held_back
 from pagoda.planning.doctor.wording import count, percent, seconds
 
 _INTENSITIES = (20, 300)
 """Tokens a step from which computing takes longer than reading: of processors, of accelerators."""
 _HALF = 0.5
-_QUEUED = 0.8
-"""Of scrapes that saw a queue, so that it is one that stands."""
-_POOL_FULL = 0.9
-_STEADY = 0.9
-"""Mean of those that run over most, where their number is held by a limit."""
 _FEW_REQUESTS = 3
 
 
@@ -46,7 +42,7 @@ def bound(engine: str, traffic: Traffic, cache: Cache, share: tuple[float, float
     if low > _HALF:
         summary = f"{took}: computing them bounds it."
         return Answer("bound", "prefill", summary, _sure(low > 0.6), evidence)
-    if high < _HALF and waits_for_seats(traffic, cache):
+    if high < _HALF and is_held_back(traffic, cache) and has_room(traffic, cache):
         summary = (
             f"{took}. Answers took the rest, in {count(traffic.running.most)} sequences at once "
             f"and never more, while {count(traffic.waiting.mean)} requests waited."
@@ -113,18 +109,6 @@ def _shares(traffic: Traffic, computed: float, intensity: float | None) -> tuple
         return 0.0, 0.0
     high, low = (computed / (computed + steps * max(tokens, running)) for tokens in intensities)
     return low, high
-
-
-def waits_for_seats(traffic: Traffic, cache: Cache) -> bool:
-    """Requests wait although the cache has room: as many run as may."""
-    usage = cache.usage.most if cache.usage is not None else 1.0
-    return (
-        traffic.waiting_share >= _QUEUED
-        and usage < _POOL_FULL
-        and not cache.preemptions
-        and traffic.running.most > 0
-        and traffic.running.mean >= _STEADY * traffic.running.most
-    )
 
 
 def _sure(is_clear: bool) -> Confidence:

@@ -74,13 +74,6 @@ class Traffic:
         return (self.prefill_s + self.decode_s) / self.duration_s if self.duration_s else 0.0
 
     @property
-    def final_tokens(self) -> float | None:
-        """Prompt and answer of a mean request together."""
-        parts = (self.prompts, self.answers)
-        means = [part.mean for part in parts if part is not None and part.mean is not None]
-        return sum(means) if len(means) == len(parts) else None
-
-    @property
     def is_idle(self) -> bool:
         """Nothing was done, or next to nothing of what could have been."""
         return self.computed_tokens + self.generated_tokens == 0 or self.busy_share < 0.02

@@ -7,11 +7,15 @@ import math
 from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.planning.doctor.figures import Cache, Traffic
-from pagoda.planning.doctor.room import more_room, narrower, num_fitting
+from pagoda.planning.doctor.room import (
+    has_room,
+    is_held_back,
+    more_room,
+    narrower,
+    num_fitting,
+)
 from pagoda.planning.doctor.vocabulary import FLAGS
 from pagoda.planning.doctor.wording import count, percent
-
-_QUEUED, _FULL = 0.8, 0.9
 
 
 def queueing(
@@ -21,22 +25,18 @@ def queueing(
 
     `verdict` is the answer to what bounds the engine: where prompts do, a queue is theirs.
     """
-    if traffic.waiting_share < _QUEUED or cache.preemptions:
+    if verdict in ("idle", "prefill") or not is_held_back(traffic, cache):
         return None
-    fitting = num_fitting(traffic, cache)
-    has_room = fitting is None or fitting > traffic.running.most
-    is_full = cache.usage is not None and cache.usage.mean >= _FULL
-    if verdict == "queue" and has_room:
-        return _seats(engine, traffic, cache, fitting)
-    if verdict == "queue" or is_full:  # more at once would only preempt one another
-        return _full(engine, traffic, cache, machine)
-    return None
+    if has_room(traffic, cache):
+        return _seats(engine, traffic, cache)
+    return _full(engine, traffic, cache, machine)  # more at once would only preempt one another
 
 
-def _seats(engine: str, traffic: Traffic, cache: Cache, fitting: int | None) -> Finding:
+def _seats(engine: str, traffic: Traffic, cache: Cache) -> Finding:
     flag = FLAGS[engine].seats
     now = traffic.running.most
     wanted = math.ceil(now + traffic.waiting.most)
+    fitting = num_fitting(traffic, cache)
     then = wanted if fitting is None else min(wanted, fitting)
     proposed = then // cache.num_replicas
     usage = cache.usage.most if cache.usage is not None else 0.0
@@ -66,7 +66,7 @@ def _full(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> Find
     advice = (more_room(engine, traffic, cache, machine), *narrower(engine, cache))
     summary = (
         f"{count(traffic.waiting.mean)} requests wait, and the cache has no room for more of them "
-        f"to their ends ({percent(usage)} held in the mean)."
+        f"at most times ({percent(usage)} held in the mean)."
     )
     return Finding(
         "pool_full", "change", summary, "high", advice, _evidence(engine, traffic, cache)

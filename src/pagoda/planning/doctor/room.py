@@ -1,4 +1,4 @@
-"""How much room requests want to their ends, and the flags that give it.
+"""How much room requests want, and the flags that give it.
 
 Flags are of one replica, figures of all together.
 """
@@ -15,6 +15,12 @@ from pagoda.planning.doctor.wording import count
 
 _FILLED = 0.95
 """How much of the cache is planned with."""
+_DEVIATIONS = 2.0
+_FULL = 0.9
+_QUEUED = 0.8
+"""Of scrapes that saw a queue, so that it is one that stands."""
+_STEADY = 0.9
+"""Mean of those that run over most, where their number is held by a limit."""
 _WIDE = ("auto", "bfloat16", "float16", None)
 """Dtypes of K and V that half the bytes would do for; `auto` is nearly always one."""
 
@@ -24,26 +30,62 @@ def num_wanted(traffic: Traffic) -> float:
     return traffic.running.mean + traffic.waiting.mean
 
 
-def tokens_each(traffic: Traffic, cache: Cache) -> float | None:
-    """What a mean request takes in the end; half of its last block is empty."""
-    if traffic.final_tokens is None or cache.block_size is None:
+def tokens_held(traffic: Traffic, cache: Cache, num_requests: float) -> float | None:
+    """What so many requests hold at nearly all times; None where their lengths are not known.
+
+    Each is somewhere in its answer, whoever else is where: a prompt, half the answer and half a
+    block in the mean. Two standard deviations of all together go on top, never more than all ends.
+    """
+    prompt = traffic.prompts.mean if traffic.prompts is not None else None
+    answer = traffic.answers.mean if traffic.answers is not None else None
+    if prompt is None or answer is None or cache.block_size is None:
         return None
-    return traffic.final_tokens + cache.block_size / 2
+    base = prompt + cache.block_size / 2
+    deviation = answer / math.sqrt(12) * math.sqrt(num_requests)
+    return min(
+        num_requests * (base + answer / 2) + _DEVIATIONS * deviation,
+        num_requests * (base + answer),
+    )
 
 
 def num_fitting(traffic: Traffic, cache: Cache) -> int | None:
-    """Requests that fit to their ends; None where that cannot be told."""
-    each = tokens_each(traffic, cache)
-    if each is None or cache.num_tokens is None:
+    """Requests that fit at nearly all times; None where that cannot be told."""
+    one = tokens_held(traffic, cache, 1)
+    if one is None or cache.num_tokens is None:
         return None
-    return int(_FILLED * cache.num_tokens / each)
+    room = _FILLED * cache.num_tokens
+    fits, too_many = 0, 1 + int(2 * room / one)
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        held = tokens_held(traffic, cache, middle)
+        fits, too_many = (middle, too_many) if held is not None and held <= room else (fits, middle)
+    return fits
+
+
+def has_room(traffic: Traffic, cache: Cache) -> bool:
+    """More requests than run would fit."""
+    if cache.usage is None or cache.usage.mean >= _FULL:
+        return False
+    fitting = num_fitting(traffic, cache)
+    return cache.usage.most < _FULL if fitting is None else fitting > traffic.running.most
+
+
+def is_held_back(traffic: Traffic, cache: Cache) -> bool:
+    """A queue stands while as many run as ever do, and none of them is preempted."""
+    return (
+        traffic.waiting_share >= _QUEUED
+        and not cache.preemptions
+        and traffic.running.most > 0
+        and traffic.running.mean >= _STEADY * traffic.running.most
+    )
 
 
 def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> Advice:
-    """A cache in which all requests that were there would fit to their ends."""
+    """A cache in which all requests that were there would fit."""
     flags = FLAGS[engine]
-    each = tokens_each(traffic, cache)
-    if each is None or cache.num_tokens is None or cache.num_blocks is None:
+    wanted = num_wanted(traffic)
+    held = tokens_held(traffic, cache, wanted)
+    if held is None or cache.num_tokens is None or cache.num_blocks is None:
         return Advice(
             "flag",
             f"Give the cache more memory ({flags.memory}), or let fewer run at once "
@@ -51,8 +93,10 @@ def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> 
             "How much cannot be told: no request ended, or the engine does not tell the size.",
             flags.memory,
         )
-    wanted = num_wanted(traffic)
-    num_tokens = wanted * each / _FILLED
+    if cache.usage is not None:  # what runs may hold more than the mean of what has ended
+        now_held = cache.usage.mean * cache.num_tokens
+        held = max(held, now_held * wanted / max(traffic.running.mean, 1.0))
+    num_tokens = held / _FILLED
     times = num_tokens / cache.num_tokens
     if machine.kv_token_bytes is not None and not cache.overridden:
         flag = flags.memory
@@ -64,9 +108,9 @@ def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> 
     return Advice(
         "flag",
         f"Give the cache room for {count(num_tokens)} tokens: {flag} {then} in place of {now}.",
-        f"The {count(wanted)} requests that were there at once, of {count(each)} tokens in the "
-        f"end, then fit together: none waits for another's end, and nothing is computed twice. It "
-        f"costs {times:.1f} times the memory of today's cache.",
+        f"The {count(wanted)} requests that were there then fit at nearly all times: none waits "
+        "for another's end, and next to nothing is computed twice. It costs "
+        f"{times:.1f} times the memory of today's cache.",
         flag,
         str(now),
         str(then),
@@ -83,8 +127,9 @@ def fewer_at_once(engine: str, traffic: Traffic, cache: Cache) -> list[Advice]:
     return [
         Advice(
             "flag",
-            f"Let no more run at once than fit to their ends: {flag} {seats}.",
-            "Costs no memory. Nothing is computed twice any more; who does not fit waits instead.",
+            f"Let no more run at once than fit at nearly all times: {flag} {seats}.",
+            "Costs no memory. Next to nothing is computed twice; who does not fit waits instead, "
+            "and with fewer in a step, tokens a second may be fewer too.",
             flag,
             f"at least {math.ceil(traffic.running.most / cache.num_replicas)}",
             str(seats),
