@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -144,6 +145,22 @@ def test_whatever_a_release_does_not_tell_is_missing_and_not_guessed(
         assert diagnosis.missing
     if "num_preemptions_total" in gone:
         assert "preemptions" not in {finding.code for finding in diagnosis.findings}
+
+
+SENSELESS = st.one_of(
+    st.floats(), st.integers(-(10**6), 10**6), st.sampled_from([0.0, 1e17, 1e300, -1.0])
+)
+
+
+@given(st.sampled_from(sorted(SITUATIONS)), st.data())
+def test_metrics_that_make_no_sense_are_survived(name: str, data: st.DataObject) -> None:
+    scrapes = recorded(name)[:6]
+    keys = sorted(scrapes[0].values, key=repr)
+    for index in data.draw(st.sets(st.integers(0, len(scrapes) - 1), max_size=4)):
+        changed = data.draw(st.dictionaries(st.sampled_from(keys), SENSELESS, max_size=6))
+        scrapes[index] = replace(scrapes[index], values={**scrapes[index].values, **changed})
+    diagnosis = examine(scrapes, SMOLLM2)
+    json.loads(json.dumps(diagnosis.as_dict(), allow_nan=False))
 
 
 def without(scrape: Scrape, gone: set[str]) -> Scrape:

@@ -10,6 +10,8 @@ from pagoda.planning.doctor.distribution import Distribution
 from pagoda.planning.doctor.step_cost import PromptTime, fitted_prompt_time
 from pagoda.planning.doctor.window import Gauge, Window
 
+_IDLE = 0.02
+_MOST_DIGITS = 12
 _FEW = 4
 """Intervals with finished requests that a spread of prompt lengths needs."""
 
@@ -76,7 +78,8 @@ class Traffic:
     @property
     def is_idle(self) -> bool:
         """Nothing was done, or next to nothing of what could have been."""
-        return self.computed_tokens + self.generated_tokens == 0 or self.busy_share < 0.02
+        did_nothing = self.computed_tokens + self.generated_tokens == 0
+        return did_nothing or self.duration_s <= 0 or self.busy_share < _IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,8 @@ def cache_of(window: Window) -> Cache:
 
 def _whole(facts: Mapping[str, str], name: str) -> int | None:
     text = facts.get(name, "")
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    is_number = text.isdecimal() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number and int(text) > 0 else None
 
 
 def _together(facts: Sequence[Mapping[str, str]], name: str) -> int | None:

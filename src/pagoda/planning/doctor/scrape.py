@@ -27,6 +27,7 @@ _OLDER_NAMES = {
 }
 """What vLLM called a few of them before, and calls them now."""
 _CUMULATIVE = ("_total", "_bucket", "_sum", "_count")
+_MOST = 1e18
 _NEEDED = "num_requests_running"
 """The one gauge that every release of both engines has."""
 
@@ -52,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The values of one engine's metrics at one time, some of which may be no number."""
+    """The values of one engine's metrics at one time, some of which may make no sense."""
 
     time_s: float
     """Of a clock that only goes forward."""
@@ -66,6 +67,11 @@ class Scrape:
     def model_names(self) -> list[str]:
         """Models that the engine's own gauges are of, sorted."""
         return sorted({key.model_name for key in self.values if key.name == _NEEDED})
+
+
+def makes_sense(value: float) -> bool:
+    """It is a number that an engine could come to; none of its metrics is ever below 0."""
+    return 0 <= value < _MOST
 
 
 def read_scrape(text: str, time_s: float, source: str) -> Scrape:

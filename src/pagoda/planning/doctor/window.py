@@ -3,8 +3,8 @@
     scrape ──── scrape ──┊ restart ┊── scrape ──── scrape
        |── rise ──>|── what it has counted ──>|── rise ──>|
 
-A counter that falls says that its server began anew, and then everything it shows is new. What is
-no number, or is missing from a scrape, is as it was before.
+A counter that falls says that its server began anew, and then everything it shows is new. What
+makes no sense, or is missing from a scrape, is as it was before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.doctor.distribution import Distribution
-from pagoda.planning.doctor.scrape import Scrape, Series
+from pagoda.planning.doctor.scrape import Scrape, Series, makes_sense
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Window:
         self.model_name = _chosen_model(scrapes[-1], model_name)
         self._scrapes = [_only(scrape, self.model_name) for scrape in scrapes]
         self.num_restarts = 0
-        known = _finite(self._scrapes[0])
+        known = _sensible(self._scrapes[0])
         self._steps = [self._rises(known, *pair) for pair in pairwise(self._scrapes)]
         self._names = {key.name for scrape in self._scrapes for key in scrape.values}
 
@@ -90,8 +90,8 @@ class Window:
         below: dict[float, float] = {}
         for step in self._steps:
             for key, rise in step.items():
-                if key.name == f"{name}_bucket":
-                    bound = float(key.label("le") or "inf")
+                bound = _bound(key) if key.name == f"{name}_bucket" else None
+                if bound is not None:
                     below[bound] = below.get(bound, 0.0) + rise
         return Distribution.of(count, self.increase(f"{name}_sum") or 0.0, below)
 
@@ -117,7 +117,7 @@ class Window:
     @staticmethod
     def _values(scrape: Scrape, name: str) -> list[float]:
         values = scrape.values.items()
-        return [value for key, value in values if key.name == name and math.isfinite(value)]
+        return [value for key, value in values if key.name == name and makes_sense(value)]
 
     @staticmethod
     def _rise(step: Mapping[Series, float], name: str, labels: Mapping[str, str]) -> float:
@@ -128,13 +128,13 @@ class Window:
         self, known: dict[Series, float], before: Scrape, after: Scrape
     ) -> dict[Series, float]:
         """By how much every cumulative series rose since it was known; `known` is brought up."""
-        now = _finite(after)
+        now = _sensible(after)
         begins = (before.started_s, after.started_s)
         anew = None not in begins and begins[0] != begins[1]
         fallen = {key.engine for key, value in now.items() if value < known.get(key, value)}
         self.num_restarts += anew or bool(fallen)
-        # One that was no number at first would seem to have counted all it has since then.
-        unread = {key for key, value in before.values.items() if not math.isfinite(value)}
+        # One that made no sense at first would seem to have counted all it has since then.
+        unread = {key for key, value in before.values.items() if not makes_sense(value)}
         rises = {
             key: value - known.get(key, value if key in unread else 0.0)
             if not (anew or key.engine in fallen)
@@ -145,10 +145,19 @@ class Window:
         return rises
 
 
-def _finite(scrape: Scrape) -> dict[Series, float]:
-    """Cumulative values that are numbers."""
+def _bound(key: Series) -> float | None:
+    """A bucket's upper end; None for one that cannot be."""
+    try:
+        bound = float(key.label("le") or "")
+    except ValueError:
+        return None
+    return None if math.isnan(bound) or bound < 0 else bound
+
+
+def _sensible(scrape: Scrape) -> dict[Series, float]:
+    """Cumulative values that make sense."""
     values = scrape.values.items()
-    return {key: value for key, value in values if key.is_cumulative and math.isfinite(value)}
+    return {key: value for key, value in values if key.is_cumulative and makes_sense(value)}
 
 
 def _chosen_model(scrape: Scrape, wanted: str | None) -> str:
