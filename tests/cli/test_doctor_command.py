@@ -15,7 +15,8 @@ import pytest
 from checkpoints import CASES, write_checkpoint
 from pagoda.cli.doctor import Told, machine_of
 from pagoda.cli.main import run
-from pagoda.cli.metrics_watch import Clock, WatchOptions, client_for, metrics_url, watch
+from pagoda.cli.metrics_watch import Clock, client_for, metrics_url, watch
+from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 from planning.doctor_metrics import READINGS, texts_of
 
@@ -230,6 +231,13 @@ def test_a_flag_that_cannot_be_is_refused_before_anything_is_asked(
 )
 def test_an_address_may_be_written_in_several_ways(url: str, asked: str) -> None:
     assert metrics_url(url) == asked
+
+
+def test_several_models_are_told_before_anybody_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = "".join(f'vllm:num_requests_running{{model_name="{name}"}} 1\n' for name in "ab")
+    with answering(lambda asked, key: (200 if asked == 0 else 500, metrics)) as url:
+        assert run(["doctor", url]) == 2
+    assert "served_model_name=None: tell which of a, b" in one_line(capsys)
 
 
 def test_a_server_that_restarts_is_watched_on() -> None:

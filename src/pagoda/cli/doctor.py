@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.flags import REAL, SIZE, TEXT, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 _KEY_VARIABLE = "PAGODA_API_KEY"
 _CHANGE = 1
 """Exit code where something should change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """As `WatchOptions`, which needs packages that other commands do not."""
-
-    watch: float = 30.0
-    interval: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +37,7 @@ class Told:
 
 WATCH_FLAGS = FlagGroup(
     "watching",
-    Watching,
+    WatchOptions,
     (
         Flag("watch", REAL, "Seconds to watch."),
         Flag("interval", REAL, "Seconds between two readings."),
@@ -67,7 +60,7 @@ TOLD_FLAGS = FlagGroup(
 @with_flags(WATCH_FLAGS, TOLD_FLAGS)
 def doctor(
     url: Annotated[str, typer.Argument(metavar="URL", help="The server, Pagoda's or vLLM's.")],
-    watching: Watching,
+    watching: WatchOptions,
     told: Told,
     api_key: Annotated[
         str | None,
@@ -98,18 +91,23 @@ def doctor(
 
 
 def _examine(
-    url: str, watching: Watching, told: Told, api_key: str | None, served_model_name: str | None
+    url: str, watching: WatchOptions, told: Told, api_key: str | None, served_model_name: str | None
 ) -> Diagnosis:
-    from pagoda.cli.metrics_watch import WatchOptions, client_for, metrics_url, watch
+    from pagoda.cli.metrics_watch import client_for, metrics_url, watch
     from pagoda.cli.terminal import watch_progress
-    from pagoda.planning.doctor import examine
+    from pagoda.planning.doctor import chosen_model, examine
 
-    options = WatchOptions(watching.watch, watching.interval)
     machine = machine_of(told)
     address = metrics_url(url)
     key = api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
     with client_for(key) as client, watch_progress(Console(stderr=True), url) as on_scrape:
-        scrapes = watch(client, address, options, on_scrape)
+        scrapes = watch(
+            client,
+            address,
+            watching,
+            on_scrape,
+            lambda first: chosen_model(first, served_model_name),
+        )
     return examine(scrapes, machine, served_model_name)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.doctor import Scrape, read_scrape
 
@@ -15,23 +16,6 @@ _MOST_BYTES = 64 * 2**20
 _GIVEN_UP = 3
 """Scrapes in a row that failed at the end: the server is gone, not restarting."""
 _TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
-    """How long to look and how often. Raises `InvalidOptionError` for what is out of range."""
-
-    watch: float = 30.0
-    """Seconds."""
-    interval: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0.05 <= self.interval <= 3600:
-            limit = "must be between 0.05 and 3600 seconds"
-            raise InvalidOptionError("interval", self.interval, limit)
-        if not self.interval <= self.watch <= 86400:
-            limit = f"must be between the interval ({self.interval}) and 86400 seconds"
-            raise InvalidOptionError("watch", self.watch, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +61,19 @@ def watch(
     url: str,
     options: WatchOptions,
     on_scrape: Callable[[float], None] = lambda done: None,
+    check: Callable[[Scrape], object] = lambda scrape: None,
     clock: Clock | None = None,
 ) -> list[Scrape]:
     """Scrape `url` for as long as `options` say.
 
-    `on_scrape` hears which share of the time has gone. A scrape that fails is left out, except the
+    `on_scrape` hears which share of the time has gone; `check` sees the first scrape, and may
+    refuse it before anybody waits. A scrape that fails is left out, except the
     first and the last ones. An interrupt ends the watch early where there are two scrapes. Raises
     `InvalidOptionError` for a server that cannot be reached, or is no engine.
     """
     clock = clock or Clock()
     scrapes = [_scrape(client, url, clock)]
+    check(scrapes[0])
     start = scrapes[0].time_s
     failures: list[InvalidOptionError] = []
     try:

@@ -5,6 +5,7 @@ from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Answer, Diagnosis, Evidence, Finding
 from pagoda.planning.doctor.examine import examine
 from pagoda.planning.doctor.scrape import ENGINES, Scrape, read_scrape
+from pagoda.planning.doctor.window import chosen_model
 
 __all__ = [
     "ENGINES",
@@ -16,6 +17,7 @@ __all__ = [
     "Finding",
     "Machine",
     "Scrape",
+    "chosen_model",
     "examine",
     "find_accelerator",
     "read_scrape",

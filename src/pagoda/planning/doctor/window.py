@@ -43,7 +43,7 @@ class Window:
             limit = "became another engine's while it was watched"
             raise InvalidOptionError("url", scrapes[-1].engine, limit)
         self.engine = scrapes[-1].engine
-        self.model_name = _chosen_model(scrapes[-1], model_name)
+        self.model_name = chosen_model(scrapes[-1], model_name)
         self._scrapes = [_only(scrape, self.model_name) for scrape in scrapes]
         self.num_restarts = 0
         known = _sensible(self._scrapes[0])
@@ -160,7 +160,11 @@ def _sensible(scrape: Scrape) -> dict[Series, float]:
     return {key: value for key, value in values if key.is_cumulative and makes_sense(value)}
 
 
-def _chosen_model(scrape: Scrape, wanted: str | None) -> str:
+def chosen_model(scrape: Scrape, wanted: str | None) -> str:
+    """The model that is named, or the only one there is.
+
+    Raises `InvalidOptionError` where it is not there, or one has to be named.
+    """
     names = scrape.model_names
     if wanted is not None:
         if wanted not in names:
