@@ -157,6 +157,32 @@ def test_few_preemptions_are_a_note(num_preemptions: int, severity: str) -> None
     assert diagnosis.answer("cache").verdict == ("thrashing" if severity == "change" else "fine")
 
 
+@pytest.mark.parametrize(
+    ("num_blocks", "wanted", "seats"),
+    [
+        (512, (48 * 248 + 1550, 48 * 248 + 1650), "26"),  # 2 × 400 / √12 × √48 on top
+        (902, (48 * 440, 48 * 450), "30"),
+    ],
+)
+def test_requests_that_go_in_step_want_room_for_their_ends(
+    num_blocks: int, wanted: tuple[int, int], seats: str
+) -> None:
+    server = MadeUpServer(num_blocks=num_blocks)
+    running = 27.0 if num_blocks == 512 else 48.0
+    gauges = {
+        "num_requests_running": running,
+        "num_requests_waiting": 48 - running,
+        "kv_cache_usage_perc": 0.85,
+    }
+    for _ in range(10):
+        server.second(gauges, **requests(4, 40, 400), num_preemptions_total=3)
+    del server.scrapes[0]
+    advice = {one.flag: one.proposed for one in watched(server).advice}
+    num_tokens = 16 * int(advice["--num-gpu-blocks-override"] or 0)
+    assert wanted[0] < 0.95 * num_tokens < wanted[1]
+    assert advice["--max-num-seqs"] == seats
+
+
 def queued(usage: float, running: float = 4.0, answer: int = 200) -> MadeUpServer:
     server = MadeUpServer()
     gauges = {

@@ -16,6 +16,8 @@ from pagoda.planning.doctor.wording import count
 _FILLED = 0.95
 """How much of the cache is planned with."""
 _DEVIATIONS = 2.0
+_SLIGHTLY = 1.15
+"""More than this times what there is must be wanted, or there is another reason."""
 _FULL = 0.9
 _QUEUED = 0.8
 """Of scrapes that saw a queue, so that it is one that stands."""
@@ -30,17 +32,22 @@ def num_wanted(traffic: Traffic) -> float:
     return traffic.running.mean + traffic.waiting.mean
 
 
-def tokens_held(traffic: Traffic, cache: Cache, num_requests: float) -> float | None:
+def tokens_held(
+    traffic: Traffic, cache: Cache, num_requests: float, *, in_step: bool = False
+) -> float | None:
     """What so many requests hold at nearly all times; None where their lengths are not known.
 
     Each is somewhere in its answer, whoever else is where: a prompt, half the answer and half a
     block in the mean. Two standard deviations of all together go on top, never more than all ends.
+    Those that go `in_step` come to their ends together.
     """
     prompt = traffic.prompts.mean if traffic.prompts is not None else None
     answer = traffic.answers.mean if traffic.answers is not None else None
     if prompt is None or answer is None or cache.block_size is None:
         return None
     base = prompt + cache.block_size / 2
+    if in_step:
+        return num_requests * (base + answer)
     deviation = answer / math.sqrt(12) * math.sqrt(num_requests)
     return min(
         num_requests * (base + answer / 2) + _DEVIATIONS * deviation,
@@ -48,16 +55,16 @@ def tokens_held(traffic: Traffic, cache: Cache, num_requests: float) -> float | 
     )
 
 
-def num_fitting(traffic: Traffic, cache: Cache) -> int | None:
+def num_fitting(traffic: Traffic, cache: Cache, *, in_step: bool = False) -> int | None:
     """Requests that fit at nearly all times; None where that cannot be told."""
-    one = tokens_held(traffic, cache, 1)
+    one = tokens_held(traffic, cache, 1, in_step=in_step)
     if one is None or cache.num_tokens is None:
         return None
     room = _FILLED * cache.num_tokens
     fits, too_many = 0, 1 + int(2 * room / one)
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        held = tokens_held(traffic, cache, middle)
+        held = tokens_held(traffic, cache, middle, in_step=in_step)
         fits, too_many = (middle, too_many) if held is not None and held <= room else (fits, middle)
     return fits
 
@@ -96,6 +103,8 @@ def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> 
     if cache.usage is not None:  # what runs may hold more than the mean of what has ended
         now_held = cache.usage.mean * cache.num_tokens
         held = max(held, now_held * wanted / max(traffic.running.mean, 1.0))
+    if cache.preemptions and held < _SLIGHTLY * cache.num_tokens:  # which were enough, were it so
+        held = tokens_held(traffic, cache, wanted, in_step=True) or held
     num_tokens = held / _FILLED
     times = num_tokens / cache.num_tokens
     if machine.kv_token_bytes is not None and not cache.overridden:
@@ -120,6 +129,8 @@ def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> 
 def fewer_at_once(engine: str, traffic: Traffic, cache: Cache) -> list[Advice]:
     """No more sequences than fit; none where that is what runs."""
     fitting = num_fitting(traffic, cache)
+    if fitting is not None and _SLIGHTLY * fitting >= num_wanted(traffic):
+        fitting = num_fitting(traffic, cache, in_step=True)
     if fitting is None or not cache.num_replicas <= fitting < traffic.running.most:
         return []
     seats = fitting // cache.num_replicas
