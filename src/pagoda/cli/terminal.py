@@ -101,3 +101,22 @@ def run_progress(console: Console, num_runs: int) -> Iterator[Callable[[str], No
             progress.update(task, description=name, advance=1, refresh=True)
 
         yield on_run
+
+
+@contextmanager
+def watch_progress(console: Console, name: str) -> Iterator[Callable[[float], None]]:
+    """A bar for a time of watching; yields the callback that hears which share of it has gone."""
+    columns = (
+        TextColumn("Watching {task.description}", markup=False),
+        BarColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(name, total=1.0)
+
+        def on_scrape(share: float) -> None:
+            progress.update(task, completed=share)
+
+        yield on_scrape

@@ -1,0 +1,141 @@
+"""`pagoda doctor`: what a running server's metrics say, and what to change."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from pagoda.cli.flags import REAL, SIZE, TEXT, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.watch_options import WatchOptions
+from pagoda.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from pagoda.planning.doctor import Diagnosis, Machine
+
+_KEY_VARIABLE = "PAGODA_API_KEY"
+_CHANGE = 1
+"""Exit code where something should change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is known of the model and the machine."""
+
+    model: str | None = None
+    weight_bytes: int | None = None
+    kv_token_bytes: int | None = None
+    gpu: str | None = None
+    bandwidth: float | None = None
+    tensor_parallel_size: int = 1
+
+
+WATCH_FLAGS = FlagGroup(
+    "watching",
+    WatchOptions,
+    (
+        Flag("watch", REAL, "Seconds to watch."),
+        Flag("interval", REAL, "Seconds between two readings."),
+    ),
+)
+TOLD_FLAGS = FlagGroup(
+    "told",
+    Told,
+    (
+        Flag("model", TEXT, "Directory or .gguf file of the model, for its size."),
+        Flag("weight_bytes", SIZE, "Weights that a step reads, in place of the model's."),
+        Flag("kv_token_bytes", SIZE, "K and V of a token in all layers, in place of the model's."),
+        Flag("gpu", TEXT, "The accelerator, for its bandwidth."),
+        Flag("bandwidth", REAL, "GB/s that its memory delivers, in place of the table's."),
+        Flag("tensor_parallel_size", WHOLE, "Accelerators that a replica is spread over."),
+    ),
+)
+
+
+@with_flags(WATCH_FLAGS, TOLD_FLAGS)
+def doctor(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server, Pagoda's or vLLM's.")],
+    watching: WatchOptions,
+    told: Told,
+    api_key: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help=f"The server's key; without it ${_KEY_VARIABLE}."),
+    ] = None,
+    served_model_name: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Which model, where the metrics tell of several."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Watch a running server's metrics and say what bounds it and what to change.
+
+    Exit code 0: healthy, or nothing to judge by; 1: something should change; 2: refused, or no
+    engine there.
+    """
+    diagnosis = _examine(url, watching, told, api_key, served_model_name)
+    if as_json:
+        shown = {"schema": 1, "url": url, **diagnosis.as_dict()}
+        sys.stdout.write(json.dumps(shown, ensure_ascii=False) + "\n")
+    else:
+        from pagoda.cli.doctor_report import report
+
+        width = None if sys.stdout.isatty() else 100
+        Console(file=sys.stdout, width=width).print(report(url, diagnosis))
+    if not diagnosis.is_healthy:
+        raise typer.Exit(_CHANGE)
+
+
+def _examine(
+    url: str, watching: WatchOptions, told: Told, api_key: str | None, served_model_name: str | None
+) -> Diagnosis:
+    from pagoda.cli.metrics_watch import client_for, metrics_url, watch
+    from pagoda.cli.terminal import watch_progress
+    from pagoda.planning.doctor import chosen_model, examine
+
+    machine = machine_of(told)
+    address = metrics_url(url)
+    key = api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
+    with client_for(key) as client, watch_progress(Console(stderr=True), url) as on_scrape:
+        scrapes = watch(
+            client,
+            address,
+            watching,
+            on_scrape,
+            lambda first: chosen_model(first, served_model_name),
+        )
+    return examine(scrapes, machine, served_model_name)
+
+
+def machine_of(told: Told) -> Machine:
+    """What is known, with the model's and the accelerator's figures where none is given.
+
+    Raises `RefusedError` for a model or an accelerator that is not known.
+    """
+    from pagoda.cli.model_bytes import model_bytes
+    from pagoda.planning.doctor import Machine, find_accelerator
+
+    weights, kv_token = told.weight_bytes, told.kv_token_bytes
+    if told.model is not None:
+        sizes = model_bytes(told.model)
+        weights, kv_token = weights or sizes.weights, kv_token or sizes.kv_token
+    bandwidth = intensity = None
+    if told.gpu is not None:
+        limits = find_accelerator(told.gpu)
+        bandwidth, intensity = limits.bandwidth, limits.intensity
+    if told.bandwidth is not None:
+        if not 0 < told.bandwidth < 1e6:
+            limit = "must be above 0 and below 1000000 GB/s"
+            raise InvalidOptionError("bandwidth", told.bandwidth, limit)
+        bandwidth = told.bandwidth * 1e9
+    return Machine(
+        weight_bytes=weights,
+        kv_token_bytes=kv_token,
+        bandwidth=bandwidth,
+        num_accelerators=told.tensor_parallel_size,
+        intensity=intensity,
+    )

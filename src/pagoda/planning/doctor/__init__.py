@@ -1,0 +1,24 @@
+"""The doctor: what a running engine's metrics say, and what should change."""
+
+from pagoda.planning.doctor.accelerator import Accelerator, find_accelerator
+from pagoda.planning.doctor.bandwidth import Machine
+from pagoda.planning.doctor.diagnosis import Advice, Answer, Diagnosis, Evidence, Finding
+from pagoda.planning.doctor.examine import examine
+from pagoda.planning.doctor.scrape import ENGINES, Scrape, read_scrape
+from pagoda.planning.doctor.window import chosen_model
+
+__all__ = [
+    "ENGINES",
+    "Accelerator",
+    "Advice",
+    "Answer",
+    "Diagnosis",
+    "Evidence",
+    "Finding",
+    "Machine",
+    "Scrape",
+    "chosen_model",
+    "examine",
+    "find_accelerator",
+    "read_scrape",
+]

@@ -1,0 +1,67 @@
+"""How values were spread in some time, as far as a histogram's buckets tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Values in (lower, upper]."""
+
+    lower: float
+    upper: float
+    count: float
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Values observed in some time."""
+
+    count: float
+    total: float
+    """All values added up."""
+    buckets: tuple[Bucket, ...]
+    """Rising; the last one's upper end may be infinite."""
+
+    @classmethod
+    def of(cls, count: float, total: float, below: Mapping[float, float]) -> Distribution:
+        """From how many values are at most each bound, as Prometheus counts."""
+        bounds = sorted(below)
+        ends = pairwise([(0.0, 0.0), *((bound, below[bound]) for bound in bounds)])
+        return cls(
+            count,
+            total,
+            tuple(
+                # Buckets are read one after the other, so one may lag behind the one before it.
+                Bucket(lower, upper, max(high - low, 0.0))
+                for (lower, low), (upper, high) in ends
+            ),
+        )
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count > 0 else None
+
+    @property
+    def least(self) -> float | None:
+        """No value was smaller than this."""
+        filled = [bucket.lower for bucket in self.buckets if bucket.count > 0]
+        return filled[0] if filled else None
+
+    def quantile(self, share: float) -> float | None:
+        """The value that `share` of all are not above, taken as evenly spread in its bucket."""
+        num_values = sum(bucket.count for bucket in self.buckets)
+        if num_values <= 0:
+            return None
+        wanted = share * num_values
+        for bucket in self.buckets:
+            if bucket.count > 0 and wanted <= bucket.count:
+                if math.isinf(bucket.upper):
+                    return bucket.lower
+                return bucket.lower + (bucket.upper - bucket.lower) * wanted / bucket.count
+            wanted -= bucket.count
+        return self.buckets[-1].lower

@@ -1,0 +1,29 @@
+"""What each engine calls the things that advice is about; None for what it has not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """An engine's flags."""
+
+    memory: str = "--kv-cache-memory-bytes"
+    share_of_memory: str = "--gpu-memory-utilization"
+    num_blocks: str = "--num-gpu-blocks-override"
+    seats: str = "--max-num-seqs"
+    prefix_caching: str = "--enable-prefix-caching"
+    kv_dtype: str | None = None
+    quantization: str | None = None
+    speculation: str | None = None
+
+
+FLAGS = {
+    "pagoda": Flags(),
+    "vllm": Flags(
+        kv_dtype="--kv-cache-dtype",
+        quantization="--quantization",
+        speculation="--speculative-config",
+    ),
+}
