@@ -1,0 +1,237 @@
+"""Predictions of start-ups that were observed, held against what was printed.
+
+Everything the post states is used as it stands. What it does not say takes vLLM's default, and
+where the default depends on something unsaid too (the release, whether states are shared, the
+tokens of a batch), each possibility is computed and the one that fits is named. A hit needs one
+number of blocks, from the memory that was printed, that gives all printed figures at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pagoda.cache.layers import LatentLayerSpec
+from pagoda.errors import RefusedError
+from pagoda.planning.architecture import Architecture
+from pagoda.planning.capacity import GIB
+from pagoda.planning.groups import GroupedPool
+from pagoda.planning.observed import Observation, Span
+from pagoda.planning.pool import LATENT_BLOCK_SIZE, PoolOptions, build_pool
+from pagoda.planning.releases import DISTINCT, Release, read_version, release_of
+from pagoda.planning.shapes import read_shape
+
+_BATCHES = (8192, 2048, 16_384)
+"""Defaults of max_num_batched_tokens: large devices, others, and offline use on large ones."""
+_HOST_POOL_BYTES = 4 * GIB
+_WINDOWED = ("sliding window", "chunked attention")
+_EXPLAINED_BY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("kv_cache_dtype fp8", {"kv_cache_dtype": "fp8"}),
+    ("kv_cache_dtype auto", {"kv_cache_dtype": "auto"}),
+    ("all layers on one stage", {"pipeline_parallel_size": 1, "pipeline_split": None}),
+    ("a cache of 16-bit numbers", {"kv_cache_dtype": "bfloat16"}),
+    ("a cache of 32-bit numbers", {"kv_cache_dtype": "float32"}),
+    ("tensor_parallel_size 1", {"tensor_parallel_size": 1}),
+    ("tensor_parallel_size 2", {"tensor_parallel_size": 2}),
+    ("tensor_parallel_size 4", {"tensor_parallel_size": 4}),
+    ("tensor_parallel_size 8", {"tensor_parallel_size": 8}),
+)
+Figures = dict[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one observation."""
+
+    id: str
+    basis: str
+    """What the prediction started from: memory, device, blocks, or figures alone."""
+    predicted: Figures
+    observed: Figures
+    reason: str
+    """Empty for a hit."""
+    unstated: str = ""
+    """Which of several possibilities fits, where the post does not say."""
+
+    @property
+    def is_hit(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One possibility: rules, options and what of it was not stated."""
+
+    release: Release
+    options: PoolOptions
+    unstated: tuple[str, ...]
+
+
+def validate(
+    observations: list[Observation], shapes: Mapping[str, Mapping[str, Any]]
+) -> list[Verdict]:
+    """A verdict for each observation."""
+    return [_judge(seen, shapes) for seen in observations]
+
+
+def _judge(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Verdict:
+    key = seen.config_key
+    if key is None:
+        return _judge_figures(seen)
+    if key not in shapes:
+        return Verdict(seen.id, "memory", {}, seen.figures, f"no shape is given for {key!r}")
+    try:
+        return _judge_pool(seen, read_shape(shapes[key], key))
+    except RefusedError as error:
+        return Verdict(seen.id, "memory", {}, seen.figures, str(error))
+
+
+def _judge_pool(seen: Observation, model: Architecture) -> Verdict:
+    if not seen.figures and seen.num_host_blocks is None:
+        return Verdict(seen.id, "memory", {}, {}, "nothing was printed that could be compared")
+    basis, available = _memory(seen)
+    first: Figures | None = None
+    for setting in _settings(seen, model):
+        predicted, fits = _predict(seen, model, setting, available)
+        if fits:
+            return Verdict(
+                seen.id,
+                basis,
+                predicted,
+                _observed(seen, predicted),
+                "",
+                ", ".join(setting.unstated),
+            )
+        first = first if first is not None else predicted
+    assert first is not None
+    reason = _explain(seen, model, available)
+    return Verdict(seen.id, basis, first, _observed(seen, first), reason)
+
+
+def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
+    """Every possibility that the post leaves open, the most likely first."""
+    version = read_version(seen.version) if seen.version else None
+    releases = DISTINCT if version is None else (release_of(version),)
+    kinds = {layer.kind for layer in model.cached_layers}
+    windowed, has_encoder = bool(kinds.intersection(_WINDOWED)), "cross attention" in kinds
+    blocks: tuple[int | None, ...] = (seen.block_size,)
+    if seen.block_size is None and "latent attention" in kinds:
+        blocks = (LATENT_BLOCK_SIZE, 128, 16)
+    batches = (seen.max_num_batched_tokens,) if seen.max_num_batched_tokens else _BATCHES
+    possibilities = itertools.product(
+        releases,
+        (False, True) if model.has_states else (False,),
+        _stored_forms(seen, model),
+        blocks,
+        [n * times for n in batches for times in (1, 2)] if windowed else [batches[0]],
+        (None, *batches) if has_encoder else (None,),
+    )
+    for release, shares, stored, block, flying, encoder in possibilities:
+        said: dict[str, bool] = {
+            f"release {release.name}": version is not None,
+            f"states {'are' if shares else 'not'} shared": not model.has_states,
+            f"stored as {stored}": stored == seen.kv_cache_dtype,
+            f"blocks of {block} tokens": block == seen.block_size,
+            f"{flying} tokens in flight": not windowed,
+            f"{encoder} tokens of the encoder": encoder is None,
+        }
+        options = PoolOptions(
+            kv_cache_dtype=stored,
+            dtype=seen.dtype,
+            block_size=block,
+            tensor_parallel_size=seen.tensor_parallel_size,
+            pipeline_parallel_size=seen.pipeline_parallel_size,
+            pipeline_split=seen.pipeline_split,
+            context_parallel_size=seen.context_parallel_size,
+            in_flight_tokens=flying,
+            shares_states=shares,
+            encoder_tokens=encoder,
+        )
+        yield Setting(release, options, tuple(words for words, known in said.items() if not known))
+
+
+def _stored_forms(seen: Observation, model: Architecture) -> tuple[str, ...]:
+    """Sparse latent attention has a packed form of fp8, which some releases take by themselves."""
+    layers = model.cached_layers
+    if any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers):
+        if seen.kv_cache_dtype.startswith("fp8") or seen.kv_cache_dtype == "auto":
+            return ("fp8_ds_mla", seen.kv_cache_dtype)
+    return (seen.kv_cache_dtype,)
+
+
+def _predict(
+    seen: Observation, model: Architecture, setting: Setting, available: Span | None
+) -> tuple[Figures, bool]:
+    """What would have been printed, and whether it was."""
+    pool = build_pool(model, setting.options, setting.release)
+    if available is None:
+        num_blocks = Span(seen.num_blocks or 0, seen.num_blocks or 0)
+    else:
+        num_blocks = Span(pool.num_blocks_in(available.low), pool.num_blocks_in(available.high))
+    host = seen.num_host_blocks if available is None else None
+    wanted = {**seen.figures, **({} if host is None else {"num_cpu_blocks": host})}
+    for count in range(num_blocks.low, num_blocks.high + 1):
+        figures = _figures(seen, pool, setting.release, count)
+        found = {name: figures.get(name) for name in wanted}
+        if found == wanted:
+            return {name: figures[name] for name in wanted}, True
+    middle = _figures(seen, pool, setting.release, (num_blocks.low + num_blocks.high) // 2)
+    return {name: middle[name] for name in wanted if name in middle}, False
+
+
+def _figures(seen: Observation, pool: GroupedPool, release: Release, num_blocks: int) -> Figures:
+    figures: Figures = {
+        "num_gpu_blocks": num_blocks,
+        "num_cpu_blocks": pool.num_blocks_in(_HOST_POOL_BYTES),
+    }
+    length = seen.max_model_len
+    if length is not None:
+        needed = pool.num_blocks(length)
+        figures["max_concurrency"] = f"{num_blocks / needed:.2f}"
+        figures["needed_gib"] = round(needed * pool.block_bytes / GIB, 2)
+    figures["kv_cache_tokens"] = release.print_tokens(pool, num_blocks, length or pool.block_size)
+    return figures
+
+
+def _observed(seen: Observation, predicted: Figures) -> Figures:
+    host = {} if seen.num_host_blocks is None else {"num_cpu_blocks": seen.num_host_blocks}
+    return {**seen.figures, **{name: n for name, n in host.items() if name in predicted}}
+
+
+def _memory(seen: Observation) -> tuple[str, Span | None]:
+    if seen.available is not None:
+        return "memory", seen.available
+    return "blocks", None
+
+
+def _judge_figures(seen: Observation) -> Verdict:
+    """Without a shape one printed figure still gives the other."""
+    if seen.num_tokens is None or seen.max_model_len is None or seen.concurrency is None:
+        return Verdict(seen.id, "figures", {}, seen.figures, "neither a shape nor two figures")
+    concurrency = f"{seen.num_tokens / seen.max_model_len:.2f}"
+    reason = (
+        ""
+        if concurrency == seen.concurrency
+        else ("the model's shape is not given, and the figures are not those of equal layers")
+    )
+    return Verdict(
+        seen.id, "figures", {"max_concurrency": concurrency}, {"max_concurrency": seen.concurrency},
+        reason, "the model's shape: only the concurrency follows from the tokens",
+    )  # fmt: skip
+
+
+def _explain(seen: Observation, model: Architecture, available: Span | None) -> str:
+    """Which single change would have made it a hit."""
+    for words, change in _EXPLAINED_BY:
+        for setting in _settings(seen, model):
+            try:
+                options = replace(setting.options, **change)
+                changed = replace(setting, options=options)
+                fits = options != setting.options and _predict(seen, model, changed, available)[1]
+            except RefusedError:
+                continue
+            if fits:
+                return f"the figures are those of {words}, which the record does not say"
+    return "no number of blocks in the printed memory gives these figures"
