@@ -35,6 +35,11 @@ class CachedLayer(LayerSpec, Protocol):
         ...
 
     @property
+    def vectors(self) -> AttentionLayerSpec | None:
+        """The keys and values that it keeps; None where it keeps something else."""
+        ...
+
+    @property
     def shares_blocks_with(self) -> tuple[object, ...]:
         """Layers where this is equal need as many blocks as one another for any request."""
         ...
@@ -82,6 +87,10 @@ class SlidingWindowLayerSpec:
             raise InvalidOptionError("sliding_window", self.window, "must be at least 1")
 
     @property
+    def vectors(self) -> AttentionLayerSpec:
+        return self.attention
+
+    @property
     def shares_blocks_with(self) -> tuple[object, ...]:
         return ("sliding", self.window)
 
@@ -125,6 +134,10 @@ class ChunkedLayerSpec:
             raise InvalidOptionError("attention_chunk_size", self.chunk, "must be at least 1")
 
     @property
+    def vectors(self) -> AttentionLayerSpec:
+        return self.attention
+
+    @property
     def shares_blocks_with(self) -> tuple[object, ...]:
         return ("chunked", self.chunk)
 
@@ -161,6 +174,10 @@ class CrossAttentionLayerSpec:
 
     attention: AttentionLayerSpec
     encoder_tokens: int
+
+    @property
+    def vectors(self) -> AttentionLayerSpec:
+        return self.attention
 
     @property
     def shares_blocks_with(self) -> tuple[object, ...]:
@@ -228,6 +245,10 @@ class LatentLayerSpec:
         return -(-(self.rank + self.rope_size) * PLAIN_BITS[self.dtype] // 8) + index_bytes
 
     @property
+    def vectors(self) -> None:
+        return None
+
+    @property
     def shares_blocks_with(self) -> tuple[object, ...]:
         return ("full",)
 
@@ -285,6 +306,10 @@ class StateLayerSpec:
         conv = self.conv_length * (self.conv_width + self.group_width * self.groups)
         conv_bytes = conv * PLAIN_BITS[self.conv_dtype] // 8
         return conv_bytes + self.state_values * PLAIN_BITS[self.state_dtype] // 8
+
+    @property
+    def vectors(self) -> None:
+        return None
 
     @property
     def shares_blocks_with(self) -> tuple[object, ...]:

@@ -84,6 +84,11 @@ class AttentionLayerSpec:
         return -(-block_size * self.num_kv_heads * bits // 8)
 
     @property
+    def vectors(self) -> AttentionLayerSpec:
+        """The keys and values that it keeps: itself."""
+        return self
+
+    @property
     def shares_blocks_with(self) -> tuple[object, ...]:
         """Layers where this is equal need as many blocks as one another for any request."""
         return ("full",)

@@ -24,6 +24,7 @@ from pagoda.errors import InvalidOptionError, UnsupportedModelError
 
 _MERGE_BELOW = 1.5
 _STATE = "recurrent state"
+_EVERY_TOKEN = ("full",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,12 @@ class GroupedPool:
     @property
     def block_bytes(self) -> int:
         """Bytes of a block on the stage where it takes most."""
-        return max(max(group.bytes_on(stage) for group in self.groups) for stage in self.stages)
+        return max(self.stage_block_bytes)
+
+    @property
+    def stage_block_bytes(self) -> tuple[int, ...]:
+        """Bytes of a block on each stage: as much as its widest group takes there."""
+        return tuple(max(group.bytes_on(stage) for group in self.groups) for stage in self.stages)
 
     @property
     def block_size(self) -> int:
@@ -79,17 +85,38 @@ class GroupedPool:
         own = -(-num_tokens // self.context_parallel_size)
         return sum(group.num_blocks(own, self.in_flight_tokens) for group in self.groups)
 
+    def shared_blocks(self, num_tokens: int) -> int:
+        """Blocks of a common beginning of `num_tokens` that all requests can refer to.
+
+        Full blocks of layers that keep every token: a window's or a state's are private.
+        """
+        own = num_tokens // self.context_parallel_size
+        every = [g for g in self.groups if g.layer.shares_blocks_with == _EVERY_TOKEN]
+        return sum(own // group.block_size for group in every)
+
+    def num_users(self, num_blocks: int, context: int, shared_prefix: int = 0) -> int:
+        """Requests of `context` tokens that `num_blocks` blocks hold at once."""
+        shared = self.shared_blocks(shared_prefix)
+        own = self.num_blocks(context) - shared
+        usable = num_blocks - self.reserved_blocks - shared
+        if usable < own:
+            return 0
+        return usable // own if own else usable
+
     def num_blocks_in(self, memory_bytes: int) -> int:
         """Whole blocks that fit into `memory_bytes`."""
         return max(0, memory_bytes) // self.block_bytes
 
     def longest_request(self, num_blocks: int) -> int:
         """Tokens of the longest sequence that `num_blocks` blocks hold."""
-        usable = num_blocks - self.reserved_blocks
+        return self.longest_context(num_blocks, users=1)
+
+    def longest_context(self, num_blocks: int, users: int, shared_prefix: int = 0) -> int:
+        """Tokens of the longest requests of which `users` fit at once; 0: not even short ones."""
         low, high = 0, self.longest
         while low < high:
             middle = (low + high + 1) // 2
-            if self.num_blocks(middle) <= usable:
+            if self.num_users(num_blocks, middle, min(shared_prefix, middle)) >= users:
                 low = middle
             else:
                 high = middle - 1

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.groups import GroupedPool
 
-Version = tuple[int, int]
-
 _VERSION = re.compile(r"[~v]*\s*(\d+)\.(\d+)(?:\.(\d+))?")
 _FIRST_ENGINE = re.compile(r"\bV0\b", re.IGNORECASE)
+_LAST_PATCH = 99
 NEWEST = (0, 32, 0)
 
 
@@ -41,6 +40,10 @@ class Release:
     reserved_blocks: int = 1
     tells_one_line: bool = True
     """Tokens and concurrency stand on one line."""
+    runs_ahead: bool = True
+    """The next step is scheduled before the last one is settled: two batches are in flight."""
+    shares_states: bool = True
+    """Prefixes of models with states are shared where nothing else is said."""
 
 
 def tokens_of_blocks(pool: GroupedPool, num_blocks: int, max_model_len: int) -> int:
@@ -55,8 +58,8 @@ def tokens_of_groups(pool: GroupedPool, num_blocks: int, max_model_len: int) -> 
 
 
 def tokens_of_requests(pool: GroupedPool, num_blocks: int, max_model_len: int) -> int:
-    """int(concurrency × max_model_len)"""
-    return num_blocks * max_model_len // pool.num_blocks(max_model_len)
+    """int(concurrency × max_model_len), the concurrency as a floating-point number"""
+    return int(num_blocks / pool.num_blocks(max_model_len) * max_model_len)
 
 
 _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
@@ -67,15 +70,21 @@ _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
     ((0, 20, 0), Release("0.20", tokens_of_requests, True, 0.9, (1.0, 4.0), False)),
     (
         (0, 17, 0),
-        Release("0.17 to 0.19", tokens_of_groups, True, 0.9, (1.0, 4.0), False, 1, False),
+        Release(
+            "0.17 to 0.19", tokens_of_groups, True, 0.9, (1.0, 4.0), False, 1, False, False, False
+        ),
     ),
     (
         (0, 9, 2),
-        Release("0.9.2 to 0.16", tokens_of_groups, True, 0.9, (1.0, 9.0), False, 1, False),
+        Release(
+            "0.9.2 to 0.16", tokens_of_groups, True, 0.9, (1.0, 9.0), False, 1, False, False, False
+        ),
     ),
     (
         (0, 0, 0),
-        Release("before 0.9.2", tokens_of_blocks, False, 0.9, (1.0, 9.0), False, 0, False),
+        Release(
+            "before 0.9.2", tokens_of_blocks, False, 0.9, (1.0, 9.0), False, 0, False, False, False
+        ),
     ),
 )
 
@@ -90,7 +99,8 @@ def read_version(text: str) -> tuple[int, int, int] | None:
     found = _VERSION.search(text)
     if found is None:
         return None
-    return int(found[1]), int(found[2]), int(found[3] or _last_patch(text))
+    # `0.9.x` is taken for the last of its line, as people run it.
+    return int(found[1]), int(found[2]), int(found[3] or _LAST_PATCH)
 
 
 def release_of(version: tuple[int, int, int]) -> Release:
@@ -109,11 +119,6 @@ def parse_release(text: str | None) -> tuple[str, Release]:
     if version is None:
         raise InvalidOptionError("engine", f"vllm@{text}", "a version such as vllm@0.19.1")
     return text, release_of(version)
-
-
-def _last_patch(text: str) -> int:
-    """`0.9.x` is taken for the last of its line, as people run it."""
-    return 99
 
 
 @dataclass(frozen=True, slots=True)

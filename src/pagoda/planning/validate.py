@@ -155,9 +155,9 @@ def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
 def _stored_forms(seen: Observation, model: Architecture) -> tuple[str, ...]:
     """Sparse latent attention has a packed form of fp8, which some releases take by themselves."""
     layers = model.cached_layers
-    if any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers):
-        if seen.kv_cache_dtype.startswith("fp8") or seen.kv_cache_dtype == "auto":
-            return ("fp8_ds_mla", seen.kv_cache_dtype)
+    is_sparse = any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
+    if is_sparse and seen.kv_cache_dtype.startswith(("fp8", "auto")):
+        return ("fp8_ds_mla", seen.kv_cache_dtype)
     return (seen.kv_cache_dtype,)
 
 
