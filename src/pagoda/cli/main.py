@@ -16,6 +16,7 @@ from pagoda import __version__
 from pagoda.cli.bench import bench
 from pagoda.cli.chat import chat
 from pagoda.cli.generate import generate
+from pagoda.cli.plan import plan
 from pagoda.cli.serve import serve
 from pagoda.errors import PagodaError, RefusedError
 
@@ -32,6 +33,7 @@ app.command()(serve)
 app.command()(chat)
 app.command()(generate)
 app.command()(bench)
+app.command()(plan)
 
 
 @app.callback(invoke_without_command=True)

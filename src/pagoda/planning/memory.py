@@ -54,8 +54,7 @@ class StageMemory:
             model,
             f"does not fit on {devices}: {needed / GIB:.2f} GiB are needed on each ({parts}) and "
             f"{self.requested_bytes / GIB:.2f} GiB may be used, so {-self.cache_high / GIB:.2f} "
-            "GiB are missing before there is any cache. More tensor or pipeline parallelism, or "
-            "fewer bits a weight, would help",
+            "GiB are missing before there is any cache",
         )
 
 

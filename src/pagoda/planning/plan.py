@@ -338,8 +338,8 @@ class Planner:
         cache = (low.size_bytes, high.size_bytes) if low and high else (0, 0)
         return (
             *stage.parts,
-            MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}"),
             MemoryPart("KV cache", *cache, "whole blocks"),
+            MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}"),
         )
 
     def _speed(self, high: PoolFigures | None) -> SpeedFloor | None:

@@ -41,6 +41,22 @@ class PoolFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """What one change would give; figures are None where it cannot be."""
+
+    name: str
+    flags: str
+    users_low: int | None
+    users_high: int | None
+    tokens_low: int | None
+    tokens_high: int | None
+    gain: float | None
+    """Users at the upper end, over those of the plan."""
+    note: str = ""
+    """Why it cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The answers."""
 
@@ -76,7 +92,7 @@ class Plan:
     sequence_bytes: int
     """Blocks of one request of max_model_len, on one rank."""
     memory: tuple[MemoryPart, ...]
-    """Of one device: what there is beside the cache, the cache last."""
+    """Uses of one device's memory: the cache last but for what utilization leaves alone."""
     device_bytes: int | None
     low: PoolFigures | None
     """Where everything else takes most; None: no memory was named."""
@@ -89,6 +105,7 @@ class Plan:
     cost_per_million_tokens: float | None
     """Of output, at the decode floor: no engine is cheaper on this machine."""
     warnings: tuple[str, ...]
+    alternatives: tuple[Alternative, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, texts and lists; sizes in bytes, times in seconds."""

@@ -9,7 +9,8 @@ number of blocks, from the memory that was printed, that gives all printed figur
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,16 +28,23 @@ _BATCHES = (8192, 2048, 16_384)
 """Defaults of max_num_batched_tokens: large devices, others, and offline use on large ones."""
 _HOST_POOL_BYTES = 4 * GIB
 _WINDOWED = ("sliding window", "chunked attention")
+_KV_DTYPE, _TP = "kv_cache_dtype", "tensor_parallel_size"
 _EXPLAINED_BY: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("kv_cache_dtype fp8", {"kv_cache_dtype": "fp8"}),
-    ("kv_cache_dtype auto", {"kv_cache_dtype": "auto"}),
-    ("all layers on one stage", {"pipeline_parallel_size": 1, "pipeline_split": None}),
-    ("a cache of 16-bit numbers", {"kv_cache_dtype": "bfloat16"}),
-    ("a cache of 32-bit numbers", {"kv_cache_dtype": "float32"}),
-    ("tensor_parallel_size 1", {"tensor_parallel_size": 1}),
-    ("tensor_parallel_size 2", {"tensor_parallel_size": 2}),
-    ("tensor_parallel_size 4", {"tensor_parallel_size": 4}),
-    ("tensor_parallel_size 8", {"tensor_parallel_size": 8}),
+    (
+        "what was printed is the need of all layers, not of the stage's own",
+        {"pipeline_parallel_size": 1, "pipeline_split": None},
+    ),
+    *(
+        (f"the figures fit a cache in {name}, which the record does not say", {_KV_DTYPE: name})
+        for name in ("fp8", "bfloat16", "float32", "int8_per_token_head", "int4_per_token_head")
+    ),
+    *(
+        (
+            f"the figures fit {size} tensor-parallel ranks, which the record does not say",
+            {_TP: size},
+        )
+        for size in (1, 2, 4, 8)
+    ),
 )
 Figures = dict[str, int | float | str]
 
@@ -74,6 +82,30 @@ def validate(
 ) -> list[Verdict]:
     """A verdict for each observation."""
     return [_judge(seen, shapes) for seen in observations]
+
+
+def report(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The verdicts as plain values: how many, what was missed and why, what was not stated."""
+    return {
+        "cases": len(verdicts),
+        "hits": sum(verdict.is_hit for verdict in verdicts),
+        "misses": [
+            {
+                "id": verdict.id,
+                "predicted": verdict.predicted,
+                "observed": verdict.observed,
+                "reason": verdict.reason,
+            }
+            for verdict in verdicts
+            if not verdict.is_hit
+        ],
+        "by_basis": dict(Counter(verdict.basis for verdict in verdicts)),
+        "not_stated": {
+            verdict.id: verdict.unstated
+            for verdict in verdicts
+            if verdict.is_hit and verdict.unstated
+        },
+    }
 
 
 def _judge(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Verdict:
@@ -233,5 +265,5 @@ def _explain(seen: Observation, model: Architecture, available: Span | None) -> 
             except RefusedError:
                 continue
             if fits:
-                return f"the figures are those of {words}, which the record does not say"
+                return words
     return "no number of blocks in the printed memory gives these figures"
