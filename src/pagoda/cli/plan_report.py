@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -119,11 +120,9 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in plan.layer_kinds.items())
     yield "layers", kinds
     if len(plan.groups) > 1:
-        groups = ", ".join(
-            f"{group.num_layers} × {group.kind}, blocks of {group.block_size}"
-            for group in plan.groups
-        )
-        yield "groups", groups
+        alike = Counter((g.kind, g.num_layers, g.block_size) for g in plan.groups)
+        for (kind, num_layers, block_size), count in alike.items():
+            yield "groups", f"{count} of {num_layers} × {kind}, blocks of {block_size} tokens"
     yield "a block", f"{plan.block_size} tokens, {plan.block_bytes:,} bytes on a rank"
     if plan.token_bytes:
         yield "a token", f"{plan.token_bytes:,.0f} bytes on a rank once windows are full"

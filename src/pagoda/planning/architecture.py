@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import (
     CachedLayer,
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
-    LatentLayerSpec,
     SlidingWindowLayerSpec,
 )
 from pagoda.cache.spec import AttentionLayerSpec
@@ -187,6 +187,7 @@ class _Builder:
             config.integer("qk_rope_head_dim"),
             self.dtype,
             config.optional_integer("index_head_dim") or 0,
+            config.optional_integer("index_topk"),
         )
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagoda.cache.layers import CachedLayer, StateLayerSpec
+from pagoda.cache.layers import CachedLayer
+from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import text_config, with_defaults

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.formats import FORMATS, LATENT_BYTES, canonical
-from pagoda.cache.layers import CachedLayer, LatentLayerSpec, StateLayerSpec
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layers import CachedLayer
+from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.groups import GroupedPool, aligned_block_size, form_groups, stages_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 
 from pagoda.cache.formats import PLAIN_BITS, canonical
-from pagoda.cache.layers import StateLayerSpec
+from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 
 StateReader = Callable[[ModelConfig, str], StateLayerSpec]

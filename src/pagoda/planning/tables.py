@@ -86,6 +86,21 @@ def find_accelerator(name: str) -> Accelerator:
     raise InvalidOptionError("gpu", name, f"is not in the table: {advice}; or give --memory")
 
 
+def accelerator_in(text: str) -> Accelerator | None:
+    """The accelerator that a text names, as in "2x H100 (2 nodes)"; the longest name counts."""
+    words = _plain(text)
+    found = [
+        (len(_plain(alias)), known, row)
+        for known, row in _table("accelerators").items()
+        for alias in (known, *row.get("aliases", ()))
+        if _plain(alias) in words
+    ]
+    if not found:
+        return None
+    _, known, row = max(found, key=lambda item: item[0])
+    return _accelerator(known, row)
+
+
 def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
     fp8 = row.get("fp8_tflops")
     return Accelerator(

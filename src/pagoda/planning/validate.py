@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pagoda.cache.layers import LatentLayerSpec
+from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import RefusedError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.capacity import GIB
+from pagoda.planning.device_memory import memory_of_device
 from pagoda.planning.groups import GroupedPool
 from pagoda.planning.observed import Observation, Span
 from pagoda.planning.pool import LATENT_BLOCK_SIZE, PoolOptions, build_pool
@@ -123,23 +124,17 @@ def _judge(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Verdic
 def _judge_pool(seen: Observation, model: Architecture) -> Verdict:
     if not seen.figures and seen.num_host_blocks is None:
         return Verdict(seen.id, "memory", {}, {}, "nothing was printed that could be compared")
-    basis, available = _memory(seen)
-    first: Figures | None = None
+    first: Verdict | None = None
     for setting in _settings(seen, model):
+        basis, available = _memory(seen, setting)
         predicted, fits = _predict(seen, model, setting, available)
-        if fits:
-            return Verdict(
-                seen.id,
-                basis,
-                predicted,
-                _observed(seen, predicted),
-                "",
-                ", ".join(setting.unstated),
-            )
-        first = first if first is not None else predicted
+        observed = _observed(seen, predicted)
+        if fits and predicted:
+            said = ", ".join(setting.unstated)
+            return Verdict(seen.id, basis, predicted, observed, "", said)
+        first = first or Verdict(seen.id, basis, predicted, observed, "to be explained")
     assert first is not None
-    reason = _explain(seen, model, available)
-    return Verdict(seen.id, basis, first, _observed(seen, first), reason)
+    return replace(first, reason=_explain(seen, model))
 
 
 def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
@@ -232,10 +227,14 @@ def _observed(seen: Observation, predicted: Figures) -> Figures:
     return {**seen.figures, **{name: n for name, n in host.items() if name in predicted}}
 
 
-def _memory(seen: Observation) -> tuple[str, Span | None]:
+def _memory(seen: Observation, setting: Setting) -> tuple[str, Span | None]:
+    """What the prediction starts from: the memory printed, or the blocks, or the device."""
     if seen.available is not None:
         return "memory", seen.available
-    return "blocks", None
+    if seen.num_blocks is not None:
+        return "blocks", None
+    span = memory_of_device(seen, setting.options, setting.release)
+    return "device", span or Span(0, 0)
 
 
 def _judge_figures(seen: Observation) -> Verdict:
@@ -254,13 +253,19 @@ def _judge_figures(seen: Observation) -> Verdict:
     )  # fmt: skip
 
 
-def _explain(seen: Observation, model: Architecture, available: Span | None) -> str:
-    """Which single change would have made it a hit."""
+def _explain(seen: Observation, model: Architecture) -> str:
+    """Which single change would have made it a hit; of a wide range none says anything."""
+    if seen.available is None and seen.num_blocks is None:
+        return (
+            f"neither memory nor blocks were printed, and from the device {seen.gpu!r} and what "
+            "was printed about weights and activations these figures do not follow"
+        )
     for words, change in _EXPLAINED_BY:
         for setting in _settings(seen, model):
             try:
                 options = replace(setting.options, **change)
                 changed = replace(setting, options=options)
+                available = _memory(seen, changed)[1]
                 fits = options != setting.options and _predict(seen, model, changed, available)[1]
             except RefusedError:
                 continue
