@@ -19,7 +19,14 @@ from pagoda.cache.layers import (
 )
 from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.models.config import ModelConfig
-from pagoda.planning.fields import dtype_of, model_type_of, per_layer, text_config, with_defaults
+from pagoda.planning.fields import (
+    dtype_of,
+    longest_of,
+    model_type_of,
+    per_layer,
+    text_config,
+    with_defaults,
+)
 from pagoda.planning.patterns import (
     CROSS,
     FAMILIES,
@@ -50,6 +57,8 @@ class Architecture:
     """Of queries: what tensor parallelism has to divide. 0: no attention."""
     max_model_len: int | None
     """Positions it was made for."""
+    extended_max_model_len: int | None
+    """The same by engines that take YaRN's factor as not yet applied."""
     assumed: tuple[str, ...] = ()
     """What had to be assumed, in words."""
 
@@ -92,7 +101,8 @@ def read_architecture(config: ModelConfig) -> Architecture:
             for layer, word in enumerate(words)
         ),
         num_heads=text.optional_integer("num_attention_heads", minimum=0) or 0,
-        max_model_len=text.optional_integer("max_position_embeddings"),
+        max_model_len=longest_of(text, extends_yarn=False),
+        extended_max_model_len=longest_of(text, extends_yarn=True),
         assumed=assumed,
     )
 

@@ -67,6 +67,25 @@ def dtype_of(config: ModelConfig) -> str:
     return name
 
 
+def longest_of(config: ModelConfig, *, extends_yarn: bool) -> int | None:
+    """Positions that a config is for, with what its rotary scaling adds; None: it does not say.
+
+    `linear` and `dynamic` multiply; the others' configs give the length after scaling already.
+    `yarn` is read in both ways: original × factor where `extends_yarn`.
+    """
+    longest = config.optional_integer("max_position_embeddings")
+    scaling = config.section("rope_scaling") or config.section("rope_parameters")
+    if longest is None or scaling is None or str(config.values["model_type"]).startswith("gemma3"):
+        return longest
+    kind = scaling.values.get("rope_type", scaling.values.get("type"))
+    factor = scaling.optional_number("factor") or 1.0
+    if kind in ("linear", "dynamic"):
+        return int(longest * factor)
+    if kind == "yarn" and extends_yarn:
+        return int(scaling.integer("original_max_position_embeddings", default=longest) * factor)
+    return longest
+
+
 def model_type_of(config: ModelConfig) -> str:
     """What the family calls itself, or the name of its class."""
     name = config.values.get("model_type")

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.planning.architecture import Architecture, read_architecture
-from pagoda.planning.capacity import Capacity, format_gib, plan_capacity, share_of_free
+from pagoda.planning.capacity import format_gib, share_of_free
+from pagoda.planning.checks import max_model_len_of, require_divisible
 from pagoda.planning.fields import text_config
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of, tightest
@@ -28,8 +29,15 @@ from pagoda.planning.overhead import (
     runtime_range,
 )
 from pagoda.planning.parameters import count_parameters
-from pagoda.planning.pool import DEFAULT_BLOCK_SIZE, PoolOptions, build_pool, rank_layers
+from pagoda.planning.pool import (
+    CPU_BLOCK_SIZE,
+    DEFAULT_BLOCK_SIZE,
+    PoolOptions,
+    build_pool,
+    rank_layers,
+)
 from pagoda.planning.quantization import scheme_named, scheme_of
+from pagoda.planning.question import PoolQuestion
 from pagoda.planning.releases import parse_release
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import GroupFigures, Plan, PoolFigures
@@ -59,18 +67,23 @@ class Planner:
         self.engine = "pagoda" if self.is_pagoda else f"vllm {version}"
         self.model = read_architecture(facts.config)
         self.device = None if request.gpu is None else find_accelerator(request.gpu)
+        self.on_cpu = self.device is not None and self.device.is_cpu and not self.is_pagoda
         self.warnings = list(self.model.assumed)
-        self.max_model_len = _max_model_len(request, self.model)
+        extends = self.is_pagoda or self.release.extends_yarn
+        own = self.model.extended_max_model_len if extends else self.model.max_model_len
+        self.made_for = own
+        self.max_model_len = max_model_len_of(request, own)
         self.context = request.context or self.max_model_len
         if self.context > self.max_model_len:
             limit = f"at most max_model_len, {self.max_model_len}"
             raise InvalidOptionError("context", self.context, limit)
         self.dtype = self._dtype()
         self.batch = self._batch()
-        _require_divisible(request, self.model)
+        require_divisible(request, self.model)
         self.options = self._pool_options()
         self.weights = self._weights(facts, self.model)
         self.pool = self._pool()
+        self.question = self._question()
 
     def plan(self) -> Plan:
         """All answers."""
@@ -132,7 +145,8 @@ class Planner:
 
     def _batch(self) -> tuple[int, int]:
         memory = self.request.memory or (self.device.memory_bytes if self.device else 0)
-        tokens, sequences = default_batch(memory, self.device.name if self.device else "")
+        name = self.device.name if self.device else ""
+        tokens, sequences = default_batch(0 if self.on_cpu else memory, name)
         return (
             self.request.max_num_batched_tokens or tokens,
             self.request.max_num_seqs or sequences,
@@ -146,13 +160,22 @@ class Planner:
         return PoolOptions(
             kv_cache_dtype=request.kv_cache_dtype,
             dtype=self.dtype,
-            block_size=request.block_size,
+            block_size=request.block_size or (CPU_BLOCK_SIZE if self.on_cpu else None),
             tensor_parallel_size=request.tensor_parallel_size,
             pipeline_parallel_size=request.pipeline_parallel_size,
-            in_flight_tokens=self.batch[0] * (2 if release.runs_ahead else 1),
+            in_flight_tokens=self.batch[0] * self._batches_in_flight(),
             shares_states=release.shares_states,
             encoder_tokens=max(self.batch[0], 1500) if self._has_encoder() else None,
         )
+
+    def _batches_in_flight(self) -> int:
+        """A batch for each stage; on one stage of a GPU the next is scheduled ahead."""
+        if not self.release.runs_ahead:
+            return 1
+        if self.device is None and "sliding window" in kinds_of(self.model.cached_layers):
+            self.warnings.append("no device is named: taken for a GPU, with two batches in flight")
+        num_stages = self.request.pipeline_parallel_size
+        return num_stages if num_stages > 1 or self.on_cpu else 2
 
     def _has_encoder(self) -> bool:
         return "cross attention" in kinds_of(self.model.cached_layers)
@@ -162,7 +185,7 @@ class Planner:
         if self.draft_facts is not None:
             draft = read_architecture(self.draft_facts.config)
             self.warnings += draft.assumed
-            _require_divisible(self.request, draft)
+            require_divisible(self.request, draft)
             model = replace(model, layers=(*model.layers, *draft.layers))
         if not self.is_pagoda:
             return build_pool(model, self.options, self.release)
@@ -173,6 +196,19 @@ class Planner:
             kinds = ", ".join(kinds_of(model.cached_layers))
             raise UnsupportedModelError("model", self.facts.name, f"Pagoda does not run {kinds}")
         return _pagoda_pool(model, self.options)
+
+    def _question(self) -> PoolQuestion:
+        return PoolQuestion(
+            pool=self.pool,
+            release=None if self.is_pagoda else self.release,
+            device="CPU" if self.is_pagoda or self.on_cpu else "GPU",
+            max_model_len=self.max_model_len,
+            context=self.context,
+            users=self.request.users or 1,
+            shared_prefix=self.request.shared_prefix,
+            made_for=self.made_for,
+            tells_memory=self.is_pagoda or self.request.kv_cache_memory_bytes is None,
+        )
 
     def _weights(self, facts: ModelFacts, model: Architecture) -> Weights:
         asked = scheme_named(self.request.quantization)
@@ -228,7 +264,7 @@ class Planner:
         return (
             part_of("activations", activation_range(run, self.release)),
             part_of("runtime", runtime_range(self.request.num_devices)),
-            part_of("CUDA graphs", graphs_range(self.release)),
+            *(() if self.on_cpu else (part_of("CUDA graphs", graphs_range(self.release)),)),
         )
 
     def _pools(
@@ -236,20 +272,19 @@ class Planner:
     ) -> tuple[PoolFigures | None, PoolFigures | None]:
         request = self.request
         override = request.num_gpu_blocks_override
+        stated = request.kv_cache_memory_bytes
         if override is not None:
-            exact = self._figures(override * self.pool.block_bytes, must_fit=True)
-            self._require_device(stages, exact.size_bytes)
-            return exact, exact
-        if request.kv_cache_memory_bytes is not None:
-            exact = self._figures(request.kv_cache_memory_bytes, must_fit=True)
+            stated = override * self.pool.block_bytes
+        if stated is not None:
+            exact = self.question.answer(stated, must_fit=True)
             self._require_device(stages, exact.size_bytes)
             return exact, exact
         if not stages:
             return None, None
         for stage in stages:
             stage.require_room(self.facts.name, self._devices())
-        high = self._figures(self._cache_bytes(stages, "high"), must_fit=True)
-        low = self._figures(max(0, self._cache_bytes(stages, "low")), must_fit=False)
+        high = self.question.answer(self._cache_bytes(stages, "high"), must_fit=True)
+        low = self.question.answer(max(0, self._cache_bytes(stages, "low")), must_fit=False)
         if low.concurrency < 1:
             self.warnings.append(
                 f"one request of {self.max_model_len:,} tokens fits only if activations and "
@@ -285,51 +320,6 @@ class Planner:
     def _devices(self) -> str:
         name = self.device.name if self.device else "a device of the memory given"
         return f"{self.request.num_devices} × {name}"
-
-    def _figures(self, available: int, *, must_fit: bool) -> PoolFigures:
-        pool, request = self.pool, self.request
-        if must_fit:
-            capacity = plan_capacity(
-                pool, available_bytes=available, max_model_len=self.max_model_len
-            )
-        else:
-            num_blocks = pool.num_blocks_in(available)
-            capacity = Capacity(pool, num_blocks, self.max_model_len, available)
-        count = capacity.num_blocks
-        wanted = request.users or 1
-        longest = pool.longest_context(count, wanted, request.shared_prefix)
-        return PoolFigures(
-            available_bytes=available,
-            num_blocks=count,
-            size_bytes=capacity.size_bytes,
-            num_tokens=self._printed_tokens(capacity),
-            concurrency=capacity.max_concurrency,
-            users=pool.num_users(count, self.context, request.shared_prefix),
-            longest_context=min(longest, self.model.max_model_len or longest),
-            lines=self._lines(capacity),
-        )
-
-    def _printed_tokens(self, capacity: Capacity[GroupedPool]) -> int:
-        if self.is_pagoda:
-            return capacity.num_tokens
-        return self.release.print_tokens(self.pool, capacity.num_blocks, self.max_model_len)
-
-    def _lines(self, capacity: Capacity[GroupedPool]) -> tuple[str, ...]:
-        on_cpu = self.is_pagoda or (self.device is not None and self.device.is_cpu)
-        memory, summary = capacity.log_lines("CPU" if on_cpu else "GPU")
-        if self.is_pagoda or self.release.tells_one_line:
-            lines: tuple[str, ...] = (memory, summary)
-        else:
-            tokens = self._printed_tokens(capacity)
-            lines = (
-                memory,
-                f"GPU KV cache size: {tokens:,} tokens",
-                f"Maximum concurrency for {self.max_model_len:,} tokens per request: "
-                f"{capacity.max_concurrency:.2f}x",
-            )
-        # vLLM does not profile, nor tell what is available, where the memory was said.
-        told = self.request.kv_cache_memory_bytes is None or self.is_pagoda
-        return lines if told else lines[1:]
 
     def _memory_parts(
         self, stage: StageMemory, low: PoolFigures | None, high: PoolFigures | None
@@ -375,31 +365,6 @@ class Planner:
             return None
         hourly = self.request.price * self.request.num_devices
         return hourly / (speed.total_tokens_per_s * 3600) * 1e6
-
-
-def _max_model_len(request: PlanRequest, model: Architecture) -> int:
-    made_for = model.max_model_len
-    if request.max_model_len is None:
-        if made_for is None:
-            limit = "the config does not say for how many positions it is: give --max-model-len"
-            raise InvalidOptionError("max_model_len", None, limit)
-        return made_for
-    if made_for is not None and request.max_model_len > made_for:
-        limit = f"at most {made_for}, the positions the model was made for"
-        raise InvalidOptionError("max_model_len", request.max_model_len, limit)
-    return request.max_model_len
-
-
-def _require_divisible(request: PlanRequest, model: Architecture) -> None:
-    size = request.tensor_parallel_size
-    if model.num_heads % size:
-        limit = f"must divide the model's {model.num_heads} attention heads"
-        raise InvalidOptionError("tensor_parallel_size", size, limit)
-    for layer in model.cached_layers:
-        kept = layer.vectors
-        if kept is not None and kept.num_kv_heads % size and size % kept.num_kv_heads:
-            limit = f"must divide the {kept.num_kv_heads} KV heads, or be a multiple of them"
-            raise InvalidOptionError("tensor_parallel_size", size, limit)
 
 
 def _weight_part(stored: int) -> MemoryPart:

@@ -16,6 +16,7 @@ from pagoda.planning.releases import Release
 
 DEFAULT_BLOCK_SIZE = 16
 LATENT_BLOCK_SIZE = 64
+CPU_BLOCK_SIZE = 128
 STATE_ALIGNMENT = 16
 _GUARDED = "turboquant_"
 _GUARDED_LAYERS = 2

@@ -42,6 +42,8 @@ class Release:
     """Tokens and concurrency stand on one line."""
     runs_ahead: bool = True
     """The next step is scheduled before the last one is settled: two batches are in flight."""
+    extends_yarn: bool = False
+    """max_model_len is original × factor with YaRN, whatever the config gives."""
     shares_states: bool = True
     """Prefixes of models with states are shared where nothing else is said."""
 
@@ -71,19 +73,49 @@ _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
     (
         (0, 17, 0),
         Release(
-            "0.17 to 0.19", tokens_of_groups, True, 0.9, (1.0, 4.0), False, 1, False, False, False
+            "0.17 to 0.19",
+            tokens_of_groups,
+            True,
+            0.9,
+            (1.0, 4.0),
+            False,
+            1,
+            False,
+            False,
+            True,
+            False,
         ),
     ),
     (
         (0, 9, 2),
         Release(
-            "0.9.2 to 0.16", tokens_of_groups, True, 0.9, (1.0, 9.0), False, 1, False, False, False
+            "0.9.2 to 0.16",
+            tokens_of_groups,
+            True,
+            0.9,
+            (1.0, 9.0),
+            False,
+            1,
+            False,
+            False,
+            True,
+            False,
         ),
     ),
     (
         (0, 0, 0),
         Release(
-            "before 0.9.2", tokens_of_blocks, False, 0.9, (1.0, 9.0), False, 0, False, False, False
+            "before 0.9.2",
+            tokens_of_blocks,
+            False,
+            0.9,
+            (1.0, 9.0),
+            False,
+            0,
+            False,
+            False,
+            True,
+            False,
         ),
     ),
 )

@@ -15,7 +15,7 @@ from pagoda.cache.layers import CachedLayer
 from pagoda.errors import ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture, read_architecture
-from pagoda.planning.patterns import STATE, WORDS
+from pagoda.planning.patterns import NOTHING, STATE, WORDS
 
 _LINEAR = {
     "n_k": "linear_num_key_heads",
@@ -41,6 +41,9 @@ def read_shape(record: Mapping[str, Any], name: str) -> Architecture:
     encoder = shape.section("encoder")
     num_layers = shape.integer("layers")
     kv_heads = shape.integer("kv_heads", default=1)
+    if shape.optional_integer("kv_lora_rank") is None and _has_attention(shape):
+        shape.integer("kv_heads")
+        shape.integer("head_dim")
     values: dict[str, Any] = {
         "model_type": _model_type(shape, encoder is not None),
         "num_hidden_layers": num_layers,
@@ -80,6 +83,11 @@ def _model_type(shape: ModelConfig, has_encoder: bool) -> str:
         return "mamba2"
     # A state whose size is not given: a printed block size tells how large a page was made for it.
     return "mistral" if _num_states(shape) == 0 else "unsized_state"
+
+
+def _has_attention(shape: ModelConfig) -> bool:
+    pattern = shape.values.get("layer_pattern")
+    return not pattern or any(WORDS.get(word) not in (STATE, NOTHING) for word in pattern)
 
 
 def _num_states(shape: ModelConfig) -> int:

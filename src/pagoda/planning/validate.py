@@ -128,7 +128,7 @@ def _judge_pool(seen: Observation, model: Architecture) -> Verdict:
     for setting in _settings(seen, model):
         basis, available = _memory(seen, setting)
         predicted, fits = _predict(seen, model, setting, available)
-        observed = _observed(seen, predicted)
+        observed = _wanted(seen, starts_from_blocks=available is None)
         if fits and predicted:
             said = ", ".join(setting.unstated)
             return Verdict(seen.id, basis, predicted, observed, "", said)
@@ -197,8 +197,7 @@ def _predict(
         num_blocks = Span(seen.num_blocks or 0, seen.num_blocks or 0)
     else:
         num_blocks = Span(pool.num_blocks_in(available.low), pool.num_blocks_in(available.high))
-    host = seen.num_host_blocks if available is None else None
-    wanted = {**seen.figures, **({} if host is None else {"num_cpu_blocks": host})}
+    wanted = _wanted(seen, starts_from_blocks=available is None)
     for count in range(num_blocks.low, num_blocks.high + 1):
         figures = _figures(seen, pool, setting.release, count)
         found = {name: figures.get(name) for name in wanted}
@@ -222,9 +221,14 @@ def _figures(seen: Observation, pool: GroupedPool, release: Release, num_blocks:
     return figures
 
 
-def _observed(seen: Observation, predicted: Figures) -> Figures:
-    host = {} if seen.num_host_blocks is None else {"num_cpu_blocks": seen.num_host_blocks}
-    return {**seen.figures, **{name: n for name, n in host.items() if name in predicted}}
+def _wanted(seen: Observation, *, starts_from_blocks: bool) -> Figures:
+    """The printed figures that are to be predicted: not those that the prediction starts from."""
+    if not starts_from_blocks:
+        return seen.figures
+    figures = {name: figure for name, figure in seen.figures.items() if name != "num_gpu_blocks"}
+    if seen.num_host_blocks is not None:
+        figures["num_cpu_blocks"] = seen.num_host_blocks
+    return figures
 
 
 def _memory(seen: Observation, setting: Setting) -> tuple[str, Span | None]:
