@@ -95,4 +95,4 @@ def test_every_model_of_the_table_is_known_and_keeps_something(model: str) -> No
     shape = architecture(model)
     assert shape.assumed == ()
     assert shape.cached_layers
-    assert shape.max_model_len is not None
+    assert shape.max_model_len is not None or shape.model_type == "mamba2"  # no end to it

@@ -20,7 +20,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.planning.groups import GroupedPool
 
 _VERSION = re.compile(r"[~v]*\s*(\d+)\.(\d+)(?:\.(\d+))?")
-_FIRST_ENGINE = re.compile(r"\bV0\b", re.IGNORECASE)
+_FIRST_ENGINE = re.compile(r"\bV0\b(?!\.)", re.IGNORECASE)
 _LAST_PATCH = 99
 NEWEST = (0, 32, 0)
 
