@@ -16,6 +16,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.planning.request import PlanRequest
 
 _VALIDATE = "validate"
+_WIDTH = 100
 
 PLAN_FLAGS = FlagGroup(
     "request",
@@ -63,6 +64,8 @@ def plan(
 ) -> None:
     """Say what fits: the cache to the byte, users, context, speed and cost."""
     console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH  # a pipe has none of its own, and flags should not be broken
     if model == _VALIDATE and files:
         _validate(files, as_json, console)
         return

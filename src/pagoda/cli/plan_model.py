@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from collections import Counter
 from pathlib import Path
 
 from pagoda.errors import ModelError
@@ -12,6 +15,7 @@ from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_TIMEOUT_S = 10
 _INDEX = "model.safetensors.index.json"
 
 
@@ -68,30 +72,39 @@ def _of_gguf(path: Path) -> ModelFacts:
     values = config_of_gguf(
         file.metadata, embedding.shape[0], is_tied="output.weight" not in file.tensors
     )
-    numbers, stored = 0, 0
-    for tensor in file.tensors.values():
-        rows = 1
-        for length in tensor.shape[:-1]:
-            rows *= length
-        numbers += rows * tensor.shape[-1]
-        stored += rows * tensor.row_bytes
-    return ModelFacts(path.stem, str(path), ModelConfig(values), numbers, stored)
+    tensors = file.tensors.values()
+    numbers = sum(math.prod(tensor.shape) for tensor in tensors)
+    stored = sum(math.prod(tensor.shape[:-1]) * tensor.row_bytes for tensor in tensors)
+    commonest, _ = Counter(
+        tensor.type.name for tensor in tensors if len(tensor.shape) > 1
+    ).most_common(1)[0]
+    return ModelFacts(path.stem, str(path), ModelConfig(values), numbers, stored, commonest)
 
 
 def _of_hub(hub_id: str) -> ModelFacts:
-    from huggingface_hub import hf_hub_download  # takes long, and only a hub id needs it
+    # Both take long to import, and only a hub id needs them.
+    from urllib.request import Request, urlopen
 
-    try:
-        path = Path(hf_hub_download(hub_id, CONFIG_FILE))
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.utils import build_hf_headers
+
+    cached = try_to_load_from_cache(hub_id, CONFIG_FILE)
+    if isinstance(cached, str):
+        return ModelFacts(hub_id, cached, ModelConfig(read_json(Path(cached))))
+    url = hf_hub_url(hub_id, CONFIG_FILE)
+    try:  # once: somebody waits, and a name that is misspelt does not get better by asking again
+        with urlopen(Request(url, headers=build_hf_headers()), timeout=_TIMEOUT_S) as answer:
+            values = json.load(answer)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "model",
             hub_id,
             f"is not in the table{_near(hub_id)}, and its config could not be fetched from the "
-            f"hub: {reason}",
+            f"hub (HF_TOKEN for a gated model): {error}",
         ) from error
-    return ModelFacts(hub_id, f"huggingface.co/{hub_id}", ModelConfig(read_json(path)))
+    if type(values) is not dict:
+        raise ModelError(CONFIG_FILE, values, "must be an object with named fields")
+    return ModelFacts(hub_id, url, ModelConfig(values))
 
 
 def _near(model: str) -> str:

@@ -125,7 +125,8 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
             yield "groups", f"{count} of {num_layers} × {kind}, blocks of {block_size} tokens"
     yield "a block", f"{plan.block_size} tokens, {plan.block_bytes:,} bytes on a rank"
     if plan.token_bytes:
-        yield "a token", f"{plan.token_bytes:,.0f} bytes on a rank once windows are full"
+        bounded = " once windows are full" if len(plan.groups) > 1 else ""
+        yield "a token", f"{plan.token_bytes:,.0f} bytes on a rank{bounded}"
     yield (
         "a sequence",
         f"{gib(plan.sequence_bytes)} GiB for {plan.max_model_len:,} tokens on a rank",

@@ -121,10 +121,11 @@ def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         if name in found:
             continue
         try:
-            make_plan(facts, replace(request, **change), draft)
+            other = make_plan(facts, replace(request, **change), draft)
         except RefusedError:
             continue
-        found[name] = f"--{name.replace('_', '-')} {value}"
+        if other.low is not None and other.low.concurrency >= 1:
+            found[name] = f"--{name.replace('_', '-')} {value}"
     if not found:
         return "No single flag among parallelism, quantization and length makes it fit"
     return f"It would fit with {' or '.join(found.values())}"

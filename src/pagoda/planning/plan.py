@@ -216,7 +216,8 @@ class Planner:
         plain_again = self.request.quantization == "none"
         scheme = None if plain_again or self.is_pagoda else asked or own
         same = asked is None or (own is not None and asked.name == own.name)
-        same = same and (scheme is not None or self.dtype == model.dtype)
+        keeps = scheme is not None or facts.stored_as is not None or self.dtype == model.dtype
+        same = same and keeps
         files = facts.files_bytes if same and not plain_again and not self.is_pagoda else None
         parameters = count_parameters(facts.config, model, facts.parameters)
         return store_weights(parameters, self.dtype, scheme, files)
@@ -226,7 +227,9 @@ class Planner:
         asked = scheme_named(self.request.quantization)
         if self.request.quantization == "none" or self.is_pagoda:
             return None
-        return asked.name if asked else own.name if own else None
+        if asked is not None:
+            return asked.name
+        return self.facts.stored_as if own is None else own.name
 
     def _stages(self) -> tuple[StageMemory, ...]:
         """What every stage has left for its cache; nothing where no memory was named."""

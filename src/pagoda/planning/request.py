@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
@@ -25,6 +25,8 @@ class ModelFacts:
     """All of them where that is known; None: counted from the config."""
     files_bytes: int | None = None
     """Of the checkpoint, where it is known and does not follow from the dtype."""
+    stored_as: str | None = None
+    """What the file calls its numbers, where the config does not say: Q4_K_M."""
 
     @classmethod
     def of_row(cls, hub_id: str, row: Mapping[str, Any]) -> ModelFacts:
@@ -135,6 +137,3 @@ class PlanRequest:
         for contradicts, name, value, limit in pairs:
             if contradicts:
                 raise InvalidOptionError(name, value, limit)
-
-
-Basis = Literal["memory", "kv_cache_memory_bytes", "num_gpu_blocks_override", "none"]

@@ -66,7 +66,8 @@ def find_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
 
 def nearest_models(name: str) -> list[str]:
     """Names in the table that are spelled much like this one."""
-    return _nearest(name, model_rows())
+    short = {hub_id.partition("/")[2]: hub_id for hub_id in model_rows()}
+    return [short[found] for found in _nearest(name.rpartition("/")[2], short)]
 
 
 def accelerators() -> list[Accelerator]:
