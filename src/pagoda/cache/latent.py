@@ -88,7 +88,7 @@ class LatentLayerSpec:
     def keeping_all(self) -> LatentLayerSpec:
         return self
 
-    def computed_in(self, dtype: str) -> LatentLayerSpec:
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> LatentLayerSpec:
         return self.stored_as(dtype)
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> LatentLayerSpec:

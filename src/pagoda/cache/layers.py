@@ -60,7 +60,7 @@ class CachedLayer(LayerSpec, Protocol):
         """The layer in an engine that frees no blocks of a running request."""
         ...
 
-    def computed_in(self, dtype: str) -> CachedLayer:
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> CachedLayer:
         """The layer of a model that is run in another dtype."""
         ...
 
@@ -109,7 +109,7 @@ class SlidingWindowLayerSpec:
     def keeping_all(self) -> AttentionLayerSpec:
         return self.attention
 
-    def computed_in(self, dtype: str) -> SlidingWindowLayerSpec:
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> SlidingWindowLayerSpec:
         return self.stored_as(dtype)
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> SlidingWindowLayerSpec:
@@ -155,7 +155,7 @@ class ChunkedLayerSpec:
     def keeping_all(self) -> AttentionLayerSpec:
         return self.attention
 
-    def computed_in(self, dtype: str) -> ChunkedLayerSpec:
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> ChunkedLayerSpec:
         return self.stored_as(dtype)
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> ChunkedLayerSpec:
@@ -197,7 +197,7 @@ class CrossAttentionLayerSpec:
     def keeping_all(self) -> CrossAttentionLayerSpec:
         return self
 
-    def computed_in(self, dtype: str) -> CrossAttentionLayerSpec:
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> CrossAttentionLayerSpec:
         return self.stored_as(dtype)
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> CrossAttentionLayerSpec:

@@ -113,7 +113,7 @@ class AttentionLayerSpec:
         """The layer in an engine that frees no blocks of a running request: itself."""
         return self
 
-    def computed_in(self, dtype: str) -> AttentionLayerSpec:
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> AttentionLayerSpec:
         """The layer of a model that is run in another dtype, and stored in it."""
         return self.stored_as(dtype)
 

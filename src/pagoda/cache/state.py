@@ -71,10 +71,13 @@ class StateLayerSpec:
     def keeping_all(self) -> StateLayerSpec:
         return self
 
-    def computed_in(self, dtype: str) -> StateLayerSpec:
-        """The convolution's inputs follow the model; so does a state that is no float32."""
-        state = self.state_dtype if self.state_dtype == "float32" else dtype
-        return replace(self, conv_dtype=dtype, state_dtype=state)
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> StateLayerSpec:
+        """The convolution's inputs follow the model; so does a state that is no float32.
+
+        `state_dtype` is `--mamba-ssm-cache-dtype`, which goes first.
+        """
+        own = self.state_dtype if self.state_dtype == "float32" else dtype
+        return replace(self, conv_dtype=dtype, state_dtype=state_dtype or own)
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> StateLayerSpec:
         return replace(self, num_states=num_states)

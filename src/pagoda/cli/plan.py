@@ -30,6 +30,7 @@ PLAN_FLAGS = FlagGroup(
         Flag("dtype", TEXT, "Of weights that are not quantised: auto, bfloat16, float16, float32."),
         Flag("quantization", TEXT, "Of weights: fp8, awq, gptq, nvfp4, mxfp4, …; none undoes it."),
         Flag("kv_cache_dtype", TEXT, "Of the cache: auto, fp8, int4_per_token_head, nvfp4, …"),
+        Flag("mamba_ssm_cache_dtype", TEXT, "Of recurrent states: float32, bfloat16 …"),
         Flag("max_model_len", WHOLE, "Longest request; by default what the model was made for."),
         Flag("block_size", WHOLE, "Tokens of a block; by default the engine's."),
         Flag("gpu_memory_utilization", REAL, "Share that the engine may have of the memory."),

@@ -165,6 +165,7 @@ class Planner:
             pipeline_parallel_size=request.pipeline_parallel_size,
             in_flight_tokens=self.batch[0] * self._batches_in_flight(),
             shares_states=release.shares_states,
+            state_dtype=request.mamba_ssm_cache_dtype,
             encoder_tokens=max(self.batch[0], 1500) if self._has_encoder() else None,
         )
 

@@ -17,6 +17,7 @@ from pagoda.planning.releases import Release
 DEFAULT_BLOCK_SIZE = 16
 LATENT_BLOCK_SIZE = 64
 CPU_BLOCK_SIZE = 128
+STATE_DTYPES = ("float32", "float16", "bfloat16")
 STATE_ALIGNMENT = 16
 _GUARDED = "turboquant_"
 _GUARDED_LAYERS = 2
@@ -38,6 +39,8 @@ class PoolOptions:
     shares_states: bool = False
     """States are kept for prefix sharing: a request then holds two."""
     encoder_tokens: int | None = None
+    state_dtype: str | None = None
+    """Of recurrent states; None: the model's, float32 where its config says so."""
 
     def __post_init__(self) -> None:
         names = (
@@ -48,6 +51,9 @@ class PoolOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
+        if self.state_dtype not in (None, *STATE_DTYPES):
+            limit = f"one of {', '.join(STATE_DTYPES)}"
+            raise InvalidOptionError("mamba_ssm_cache_dtype", self.state_dtype, limit)
 
 
 def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLayer]]:
@@ -86,8 +92,7 @@ def build_pool(model: Architecture, options: PoolOptions, release: Release) -> G
 
 def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> CachedLayer:
     own = layer.sharded(options.tensor_parallel_size)
-    if options.dtype is not None:
-        own = own.computed_in(options.dtype)
+    own = own.computed_in(options.dtype or model.dtype, options.state_dtype)
     return own.for_requests(2 if options.shares_states else 1, options.encoder_tokens)
 
 

@@ -51,6 +51,7 @@ class PlanRequest:
     dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str | None = None
     max_model_len: int | None = None
     block_size: int | None = None
     gpu_memory_utilization: float | None = None

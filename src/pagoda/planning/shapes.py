@@ -25,13 +25,35 @@ _LINEAR = {
     "ssm_dtype": "mamba_ssm_dtype",
 }
 _MAMBA2 = {
-    "mamba_n_heads": ("n_heads", "num_heads", "heads", "nheads"),
-    "mamba_d_head": ("head_dim", "d_head", "headdim", "dim"),
-    "mamba_d_state": ("d_state", "state_size", "ssm_state_size", "state", "n_state"),
-    "mamba_n_groups": ("n_groups", "ngroups", "groups", "num_groups"),
-    "mamba_ssm_dtype": ("ssm_dtype", "state_dtype"),
+    "mamba_n_heads": (
+        "n_heads",
+        "num_heads",
+        "heads",
+        "nheads",
+        "mamba_n_heads",
+        "mamba_num_heads",
+    ),
+    "mamba_d_head": (
+        "head_dim",
+        "d_head",
+        "headdim",
+        "head_size",
+        "mamba_d_head",
+        "mamba_head_dim",
+    ),
+    "mamba_d_state": (
+        "d_state",
+        "state_size",
+        "ssm_state_size",
+        "state",
+        "n_state",
+        "mamba_d_state",
+    ),
+    "mamba_n_groups": ("n_groups", "ngroups", "groups", "num_groups", "mamba_n_groups"),
+    "mamba_ssm_dtype": ("ssm_dtype", "state_dtype", "mamba_ssm_dtype"),
 }
-_CONVOLUTION = ("conv", "d_conv", "conv_kernel", "conv_kernel_size")
+_MAMBA2_NEEDED = ("mamba_n_heads", "mamba_d_head", "mamba_d_state")
+_CONVOLUTION = ("conv", "d_conv", "conv_kernel", "conv_kernel_size", "mamba_d_conv")
 
 
 def read_shape(record: Mapping[str, Any], name: str) -> Architecture:
@@ -79,7 +101,8 @@ def _model_type(shape: ModelConfig, has_encoder: bool) -> str:
         return "whisper"
     if shape.section("linear") is not None:
         return "qwen3_next"
-    if shape.section("mamba2") is not None:
+    sizes = _mamba2(shape)
+    if all(sizes.get(name) is not None for name in _MAMBA2_NEEDED):
         return "mamba2"
     # A state whose size is not given: a printed block size tells how large a page was made for it.
     return "mistral" if _num_states(shape) == 0 else "unsized_state"

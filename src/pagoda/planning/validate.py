@@ -9,6 +9,7 @@ number of blocks, from the memory that was printed, that gives all printed figur
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ from pagoda.planning.shapes import read_shape
 
 _BATCHES = (8192, 2048, 16_384)
 """Defaults of max_num_batched_tokens: large devices, others, and offline use on large ones."""
+_LATENT_BLOCKS = (LATENT_BLOCK_SIZE, 128, 32, 16)
+_OTHER_DEVICE = re.compile(r"\b(cpu|npu|ascend|hpu|gaudi|xpu|tpu)\b", re.IGNORECASE)
+"""Devices whose blocks have 128 tokens where nothing is said."""
 _HOST_POOL_BYTES = 4 * GIB
 _WINDOWED = ("sliding window", "chunked attention")
 _KV_DTYPE, _TP = "kv_cache_dtype", "tensor_parallel_size"
@@ -143,25 +147,27 @@ def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
     releases = DISTINCT if version is None else (release_of(version),)
     kinds = {layer.kind for layer in model.cached_layers}
     windowed, has_encoder = bool(kinds.intersection(_WINDOWED)), "cross attention" in kinds
-    blocks: tuple[int | None, ...] = (seen.block_size,)
-    if seen.block_size is None and "latent attention" in kinds:
-        blocks = (LATENT_BLOCK_SIZE, 128, 16)
     batches = (seen.max_num_batched_tokens,) if seen.max_num_batched_tokens else _BATCHES
+    states = (False, True) if model.has_states else (False,)
     possibilities = itertools.product(
         releases,
-        (False, True) if model.has_states else (False,),
+        (False, True) if windowed else (False,),
+        states,
+        (None, "float32") if model.has_states else (None,),
         _stored_forms(seen, model),
-        blocks,
+        _block_sizes(seen, kinds),
         [n * times for n in batches for times in (1, 2)] if windowed else [batches[0]],
         (None, *batches) if has_encoder else (None,),
     )
-    for release, shares, stored, block, flying, encoder in possibilities:
+    for release, whole, shares, state, stored, block, flying, encoder in possibilities:
         said: dict[str, bool] = {
             f"release {release.name}": version is not None,
+            "windows kept whole": not whole,
             f"states {'are' if shares else 'not'} shared": not model.has_states,
+            f"states in {state}": state is None,
             f"stored as {stored}": stored == seen.kv_cache_dtype,
             f"blocks of {block} tokens": block == seen.block_size,
-            f"{flying} tokens in flight": not windowed,
+            f"{flying} tokens in flight": not windowed or whole,
             f"{encoder} tokens of the encoder": encoder is None,
         }
         options = PoolOptions(
@@ -174,9 +180,22 @@ def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
             context_parallel_size=seen.context_parallel_size,
             in_flight_tokens=flying,
             shares_states=shares,
+            state_dtype=state,
             encoder_tokens=encoder,
         )
-        yield Setting(release, options, tuple(words for words, known in said.items() if not known))
+        rules = replace(release, forms_groups=False) if whole else release
+        yield Setting(rules, options, tuple(words for words, known in said.items() if not known))
+
+
+def _block_sizes(seen: Observation, kinds: set[str]) -> tuple[int | None, ...]:
+    """The size that was stated, or those that kernels ask for: None is the default of 16."""
+    if seen.block_size is not None:
+        return (seen.block_size,)
+    if "latent attention" in kinds:
+        return _LATENT_BLOCKS
+    if "recurrent state" in kinds:
+        return (None, 32, 64)
+    return (128, None) if _OTHER_DEVICE.search(seen.gpu or "") else (None,)
 
 
 def _stored_forms(seen: Observation, model: Architecture) -> tuple[str, ...]:
