@@ -291,6 +291,21 @@ def test_a_price_is_spread_over_users() -> None:
     )
 
 
+def test_users_that_do_not_fit_are_told_with_what_is_missing() -> None:
+    """60 requests of 1 GiB in 40 GiB, one block of 2 MiB reserved."""
+    told = plan(
+        LLAMA_3_8B, kv_cache_memory_bytes=40 * GIB, max_model_len=8192, context=8192, users=60
+    )
+    assert told.warnings == (
+        "60 users of 8,192 tokens do not fit: 20.00 GiB are missing on each device",
+    )
+    unsure = plan(LLAMA_3_8B, gpu="H100", max_model_len=8192, users=55)
+    assert unsure.low is not None
+    assert unsure.high is not None
+    assert unsure.low.users < 55 <= unsure.high.users
+    assert "55 users of 8,192 tokens may not fit: up to " in unsure.warnings[0]
+
+
 def test_a_draft_model_takes_memory_and_cache() -> None:
     alone = plan(LLAMA_3_8B, gpu="H100")
     request = PlanRequest(gpu="H100")
@@ -334,6 +349,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": ({"engine": "pagoda", "tensor_parallel_size": 2}, "Pagoda runs on one device"),
     "price": ({"price": float("nan")}, "must be a number of at least 0"),
     "users": ({"users": 0}, "must be at least 1"),
+    "staged draft": ({"pipeline_parallel_size": 0}, "must be at least 1"),
+    "state": ({"mamba_ssm_cache_dtype": "int4"}, "mamba_ssm_cache_dtype='int4': one of"),
     "too much": ({"gpu": "L4", "kv_cache_memory_bytes": 20 * GIB}, "GiB too much"),
     "weights": ({"gpu": "T4"}, "does not fit on 1 × T4"),
     "cache alone": ({"kv_cache_memory_bytes": GIB}, "16.0 GiB KV cache is needed"),

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from pagoda.cache.formats import canonical
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.request import PlanRequest
+
+_DTYPES = ("float32", "float16", "bfloat16")
+_PAGODA_DTYPES = ("float32", "bfloat16")
+
+
+def dtype_of_run(request: PlanRequest, own: str) -> str:
+    """The dtype of weights that are not quantised, `own` being the checkpoint's.
+
+    Where nothing is said vLLM halves float32, and Pagoda runs float16 as bfloat16, as CPUs do.
+    """
+    is_pagoda = request.engine_name == "pagoda"
+    known = _PAGODA_DTYPES if is_pagoda else _DTYPES
+    if request.dtype == "auto":
+        replaced = {"float16": "bfloat16"} if is_pagoda else {"float32": "float16"}
+        return replaced.get(own, own)
+    dtype = canonical(request.dtype)
+    if dtype not in known:
+        raise InvalidOptionError("dtype", request.dtype, f"one of auto, {', '.join(known)}")
+    return dtype
 
 
 def max_model_len_of(request: PlanRequest, made_for: int | None) -> int:

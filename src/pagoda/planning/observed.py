@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pagoda.cache.formats import canonical
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.capacity import GIB
@@ -128,14 +129,14 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
     return Observation(
         id=fields.string("id", default="unnamed"),
         model=fields.string("model", default="unnamed"),
-        config_key=row.get("config_key"),
-        version=row.get("version"),
-        gpu=row.get("gpu"),
+        config_key=_word(row, "config_key"),
+        version=_word(row, "version"),
+        gpu=_word(row, "gpu"),
         tensor_parallel_size=fields.integer("tp", default=1),
         pipeline_parallel_size=fields.integer("pp", default=1),
         pipeline_split=tuple(map(int, stages[1].split("+"))) if stages else None,
         context_parallel_size=decode_groups,
-        dtype=row.get("dtype"),
+        dtype=_dtype(row),
         kv_cache_dtype=fields.string("kv_dtype", default="auto"),
         utilization=fields.optional_number("gpu_memory_utilization"),
         max_model_len=fields.optional_integer("max_model_len"),
@@ -154,6 +155,17 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
         needed_gib=float(needed[1]) if needed else None,
         note=str(row.get("note") or ""),
     )
+
+
+def _word(row: Mapping[str, Any], name: str) -> str | None:
+    value = row.get(name)
+    return None if value is None else str(value)
+
+
+def _dtype(row: Mapping[str, Any]) -> str | None:
+    """Of the cache where nothing else is said; None for auto and for quantised weights."""
+    name = canonical((_word(row, "dtype") or "auto").removeprefix("torch."))
+    return name if name in ("float32", "float16", "bfloat16") else None
 
 
 def _read(path: Path) -> str:
