@@ -8,7 +8,8 @@ import pytest
 
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.observed import read_observation, read_observations
-from pagoda.planning.validate import Verdict, report, validate
+from pagoda.planning.validate import validate
+from pagoda.planning.verdict import Verdict, report
 from planning.start_ups import SHAPES, START_UPS, record, start_up
 
 

@@ -11,7 +11,6 @@ from pagoda.errors import InvalidOptionError
 
 _LATENT_WIDTH = 512 + 64
 _INDEX_SCALE_BYTES = 4
-_PACKED_FP8 = "fp8_ds_mla"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,7 @@ class LatentLayerSpec:
         return attended * self._latent_bytes + num_tokens * self._index_bytes
 
     def stored_as(self, dtype: str) -> LatentLayerSpec:
-        """The latent in another format; a sparse one has its own packed form of fp8."""
-        is_packed = self.index_size and dtype.startswith("fp8")
-        return replace(self, dtype=_PACKED_FP8 if is_packed else dtype)
+        return replace(self, dtype=dtype)
 
     def sharded(self, tensor_parallel_size: int) -> LatentLayerSpec:
         return self

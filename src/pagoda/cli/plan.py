@@ -89,7 +89,8 @@ def _validate(files: list[Path], as_json: bool, console: Console) -> None:
         raise InvalidOptionError("files", [str(file) for file in files], limit)
 
     from pagoda.planning.observed import read_observations, read_shapes
-    from pagoda.planning.validate import report, validate
+    from pagoda.planning.validate import validate
+    from pagoda.planning.verdict import report
 
     verdicts = validate(read_observations(files[0]), read_shapes(files[1]))
     if as_json:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
-from pagoda.planning.validate import Verdict
+from pagoda.planning.verdict import Verdict
 
 _GIB = 2**30
 _BAR_WIDTH = 76

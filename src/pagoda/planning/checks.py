@@ -14,12 +14,12 @@ _PAGODA_DTYPES = ("float32", "bfloat16")
 def dtype_of_run(request: PlanRequest, own: str) -> str:
     """The dtype of weights that are not quantised, `own` being the checkpoint's.
 
-    Where nothing is said vLLM halves float32, and Pagoda runs float16 as bfloat16, as CPUs do.
+    Where nothing is said vLLM takes bfloat16 in place of float32, Pagoda in place of float16.
     """
     is_pagoda = request.engine_name == "pagoda"
     known = _PAGODA_DTYPES if is_pagoda else _DTYPES
     if request.dtype == "auto":
-        replaced = {"float16": "bfloat16"} if is_pagoda else {"float32": "float16"}
+        replaced = {"float16": "bfloat16"} if is_pagoda else {"float32": "bfloat16"}
         return replaced.get(own, own)
     dtype = canonical(request.dtype)
     if dtype not in known:

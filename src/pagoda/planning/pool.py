@@ -17,6 +17,7 @@ from pagoda.planning.releases import Release
 DEFAULT_BLOCK_SIZE = 16
 LATENT_BLOCK_SIZE = 64
 CPU_BLOCK_SIZE = 128
+PACKED_FP8 = "fp8_ds_mla"
 STATE_DTYPES = ("float32", "float16", "bfloat16")
 STATE_ALIGNMENT = 16
 _GUARDED = "turboquant_"
@@ -39,6 +40,8 @@ class PoolOptions:
     shares_states: bool = False
     """States are kept for prefix sharing: a request then holds two."""
     encoder_tokens: int | None = None
+    packs_sparse_latents: bool = True
+    """fp8 of sparse latents is the packed form that kernels of Hopper read."""
     state_dtype: str | None = None
     """Of recurrent states; None: the model's, float32 where its config says so."""
 
@@ -67,6 +70,8 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, f"one of {', '.join(known)}")
     if kv_dtype in LATENT_BYTES and not _has_latents(model):
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, "is for latent attention (MLA) alone")
+    if kv_dtype.startswith("fp8") and options.packs_sparse_latents and _is_sparse(model):
+        kv_dtype = PACKED_FP8
     guarded = _guarded_layers(model) if kv_dtype.startswith(_GUARDED) else set()
     return [
         [layer if index in guarded else layer.stored_as(kv_dtype) for layer in layers]
@@ -98,6 +103,11 @@ def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> C
 
 def _has_latents(model: Architecture) -> bool:
     return any(layer.kind == LatentLayerSpec.kind for layer in model.cached_layers)
+
+
+def _is_sparse(model: Architecture) -> bool:
+    layers = model.cached_layers
+    return any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
 
 
 def _guarded_layers(model: Architecture) -> set[int]:

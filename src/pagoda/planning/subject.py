@@ -26,6 +26,8 @@ from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
 
 _ENCODER_TOKENS = 1500
+_PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
+"""Devices whose kernels read sparse latents as plain fp8 numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ def _pool_options(
         pipeline_parallel_size=request.pipeline_parallel_size,
         in_flight_tokens=max_num_batched_tokens * batches,
         shares_states=release.shares_states,
+        packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
         state_dtype=request.mamba_ssm_cache_dtype,
         encoder_tokens=max(max_num_batched_tokens, _ENCODER_TOKENS) if has_encoder else None,
     )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +21,10 @@ from pagoda.planning.capacity import GIB
 from pagoda.planning.device_memory import memory_of_device
 from pagoda.planning.groups import GroupedPool
 from pagoda.planning.observed import Observation, Span
-from pagoda.planning.pool import LATENT_BLOCK_SIZE, PoolOptions, build_pool
+from pagoda.planning.pool import LATENT_BLOCK_SIZE, PACKED_FP8, PoolOptions, build_pool
 from pagoda.planning.releases import DISTINCT, Release, read_version, release_of
 from pagoda.planning.shapes import read_shape
+from pagoda.planning.verdict import Figures, Verdict
 
 _BATCHES = (8192, 2048, 16_384)
 """Defaults of max_num_batched_tokens: large devices, others, and offline use on large ones."""
@@ -51,26 +51,6 @@ _EXPLAINED_BY: tuple[tuple[str, dict[str, Any]], ...] = (
         for size in (1, 2, 4, 8)
     ),
 )
-Figures = dict[str, int | float | str]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one observation."""
-
-    id: str
-    basis: str
-    """What the prediction started from: memory, device, blocks, or figures alone."""
-    predicted: Figures
-    observed: Figures
-    reason: str
-    """Empty for a hit."""
-    unstated: str = ""
-    """Which of several possibilities fits, where the post does not say."""
-
-    @property
-    def is_hit(self) -> bool:
-        return not self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +67,6 @@ def validate(
 ) -> list[Verdict]:
     """A verdict for each observation."""
     return [_judge(seen, shapes) for seen in observations]
-
-
-def report(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The verdicts as plain values: how many, what was missed and why, what was not stated."""
-    return {
-        "cases": len(verdicts),
-        "hits": sum(verdict.is_hit for verdict in verdicts),
-        "misses": [
-            {
-                "id": verdict.id,
-                "predicted": verdict.predicted,
-                "observed": verdict.observed,
-                "reason": verdict.reason,
-            }
-            for verdict in verdicts
-            if not verdict.is_hit
-        ],
-        "by_basis": dict(Counter(verdict.basis for verdict in verdicts)),
-        "not_stated": {
-            verdict.id: verdict.unstated
-            for verdict in verdicts
-            if verdict.is_hit and verdict.unstated
-        },
-    }
 
 
 def _judge(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Verdict:
@@ -159,7 +115,11 @@ def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
         [n * times for n in batches for times in (1, 2)] if windowed else [batches[0]],
         (None, *batches) if has_encoder else (None,),
     )
-    for release, whole, shares, state, stored, block, flying, encoder in possibilities:
+    usual = _block_sizes(seen, kinds)[0]
+    likeliest_first = sorted(  # by how much is out of the ordinary
+        possibilities, key=lambda p: (p[1] is True) + (p[3] is not None) + (p[5] != usual)
+    )
+    for release, whole, shares, state, stored, block, flying, encoder in likeliest_first:
         said: dict[str, bool] = {
             f"release {release.name}": version is not None,
             "windows kept whole": not whole,
@@ -180,6 +140,7 @@ def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
             context_parallel_size=seen.context_parallel_size,
             in_flight_tokens=flying,
             shares_states=shares,
+            packs_sparse_latents=False,
             state_dtype=state,
             encoder_tokens=encoder,
         )
@@ -199,11 +160,11 @@ def _block_sizes(seen: Observation, kinds: set[str]) -> tuple[int | None, ...]:
 
 
 def _stored_forms(seen: Observation, model: Architecture) -> tuple[str, ...]:
-    """Sparse latent attention has a packed form of fp8, which some releases take by themselves."""
+    """Sparse latents have a packed form of fp8, which some releases and devices take."""
     layers = model.cached_layers
     is_sparse = any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
     if is_sparse and seen.kv_cache_dtype.startswith(("fp8", "auto")):
-        return ("fp8_ds_mla", seen.kv_cache_dtype)
+        return (PACKED_FP8, seen.kv_cache_dtype)
     return (seen.kv_cache_dtype,)
 
 
