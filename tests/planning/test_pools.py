@@ -90,6 +90,56 @@ def test_kinds_of_layers(model: str) -> None:
     assert {kind: found.count(kind) for kind in found} == LAYERS[model]
 
 
+def layer_of(**config: Any) -> Any:
+    sizes = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8}
+    return read_architecture(ModelConfig(sizes | config)).cached_layers
+
+
+def test_configs_as_they_are_on_the_hub() -> None:
+    """Families leave out what is their default, or put it elsewhere."""
+    [falcon, *_] = layer_of(model_type="falcon", multi_query=True, num_kv_heads=8)
+    assert falcon.num_kv_heads == 1
+    gemma3 = read_architecture(
+        ModelConfig(
+            {
+                "model_type": "gemma3",
+                "torch_dtype": "float16",
+                "text_config": {
+                    "model_type": "gemma3_text",
+                    "num_hidden_layers": 34,
+                    "hidden_size": 2560,
+                    "sliding_window": 1024,
+                },
+            }
+        )
+    )
+    assert (gemma3.dtype, gemma3.num_heads, gemma3.max_model_len) == ("float16", 8, 131_072)
+    assert gemma3.cached_layers[0].attention.num_kv_heads == 4  # type: ignore[attr-defined]
+    qwen = layer_of(model_type="qwen2", sliding_window=32, use_sliding_window=False)
+    assert {layer.kind for layer in qwen} == {"full attention"}
+    nemotron = layer_of(
+        model_type="nemotron_h", hybrid_override_pattern="M-*E", mamba_num_heads=2,
+        mamba_head_dim=8, ssm_state_size=16,
+    )  # fmt: skip
+    assert [layer.kind for layer in nemotron] == ["recurrent state", "full attention"]
+    listed = layer_of(model_type="openelm", num_key_value_heads=[1, 2, 4, 8])
+    assert [layer.num_kv_heads for layer in listed] == [1, 2, 4, 8]
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 100}
+    shape = read_architecture(
+        ModelConfig(
+            {
+                "model_type": "qwen2",
+                "num_hidden_layers": 1,
+                "hidden_size": 64,
+                "num_attention_heads": 8,
+                "max_position_embeddings": 100,
+                "rope_scaling": yarn,
+            }
+        )
+    )
+    assert (shape.max_model_len, shape.extended_max_model_len) == (100, 400)
+
+
 @pytest.mark.parametrize("model", sorted(model_rows()))
 def test_every_model_of_the_table_is_known_and_keeps_something(model: str) -> None:
     shape = architecture(model)

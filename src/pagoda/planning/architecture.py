@@ -167,9 +167,10 @@ class _Builder:
         one_for_all = config.boolean("multi_query", default=False) and not config.boolean(
             "new_decoder_architecture", default=False
         )
-        kv_heads = per_layer(
-            config, "num_key_value_heads", self.num_layers, 1 if one_for_all else heads
-        )[layer]
+        # Falcon 7B's config names 71 KV heads all the same.
+        kv_heads = 1
+        if not one_for_all:
+            kv_heads = per_layer(config, "num_key_value_heads", self.num_layers, heads)[layer]
         if kv_heads > heads or heads % kv_heads:
             raise config.error(
                 "num_key_value_heads", kv_heads, f"must divide the {heads} attention heads"

@@ -4,8 +4,8 @@
     runtime       the driver's context, libraries, and buffers of collectives
     CUDA graphs   set aside since 0.21
 
-None of it can be known before it runs. The bounds hold in 24 start-ups that tell these figures
-(vLLM 0.6 to 0.28; tests/planning/test_overhead.py).
+None of it can be known before it runs. The bounds hold in the 17 start-ups that tell these figures
+(from the V0 engine to 0.28; tests/planning/test_overhead.py).
 """
 
 from __future__ import annotations
