@@ -66,6 +66,16 @@ def test_a_stated_release_decides_which_tokens_are_printed() -> None:
     assert not judge({**mixed, "release": "V0 engine"}).is_hit
 
 
+def test_an_old_engine_counted_tokens_where_new_ones_count_blocks() -> None:
+    """100 blocks of 16 for requests of 100 tokens, which take 7 blocks: 16x once, 14.29x now."""
+    shape = start_up("o114")["shape"]
+    fact = {"name": "x", "shape": shape, "length": 100, "block": 16, "cache_bytes": 100 << 23}
+    for release, concurrency in (("0.8.5", 16.0), ("0.10.0", 14.29)):
+        printed = {**fact, "release": release, "blocks": 100, "concurrency": concurrency}
+        assert judge(printed).is_hit
+        assert not judge({**printed, "concurrency": 30.29 - concurrency}).is_hit
+
+
 def test_a_start_up_without_memory_is_predicted_from_its_device() -> None:
     printed = start_up("o061")
     without = {name: value for name, value in printed.items() if name != "cache_gib"}

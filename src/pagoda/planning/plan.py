@@ -11,6 +11,7 @@ Every figure that depends on a range is given at both ends; where the memory of 
 
 from __future__ import annotations
 
+from pagoda.errors import CapacityError
 from pagoda.planning.budget import cache_bytes, require_room, stage_memories
 from pagoda.planning.capacity import GIB
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
@@ -99,7 +100,11 @@ def _pools(
         return None, None
     for stage in stages:
         stage.require_room(subject.facts.name, subject.devices)
-    high = question.answer(cache_bytes(subject, stages, least=False), must_fit=True)
+    try:
+        high = question.answer(cache_bytes(subject, stages, least=False), must_fit=True)
+    except CapacityError as error:
+        limit = f"Even where all else takes least: {error.limit}"
+        raise CapacityError(error.field, error.value, limit) from None
     low = question.answer(cache_bytes(subject, stages, least=True), must_fit=False)
     return low, high
 

@@ -47,7 +47,7 @@ class PoolQuestion:
             num_blocks=count,
             size_bytes=capacity.size_bytes,
             num_tokens=self._tokens(capacity),
-            concurrency=capacity.max_concurrency,
+            concurrency=self._concurrency(capacity),
             users=pool.num_users(count, self.context, self.shared_prefix),
             longest_context=min(longest, self.made_for or longest),
             lines=self._lines(capacity),
@@ -58,13 +58,18 @@ class PoolQuestion:
             return capacity.num_tokens
         return self.release.print_tokens(self.pool, capacity.num_blocks, self.max_model_len)
 
+    def _concurrency(self, capacity: Capacity[GroupedPool]) -> float:
+        if self.release is None:
+            return capacity.max_concurrency
+        return self.release.concurrency(self.pool, capacity.num_blocks, self.max_model_len)
+
     def _lines(self, capacity: Capacity[GroupedPool]) -> tuple[str, ...]:
         lines = capacity.log_lines(self.device)
         if self.release is not None:
             size = f"{self.device} KV cache size: {self._tokens(capacity):,} tokens"
             concurrency = (
                 f"Maximum concurrency for {self.max_model_len:,} tokens per request: "
-                f"{capacity.max_concurrency:.2f}x"
+                f"{self._concurrency(capacity):.2f}x"
             )
             told = (
                 [f"{size}, {concurrency}"] if self.release.tells_one_line else [size, concurrency]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.groups import GroupedPool
@@ -46,6 +46,14 @@ class Release:
     """max_model_len is original × factor with YaRN, whatever the config gives."""
     shares_states: bool = True
     """Prefixes of models with states are shared where nothing else is said."""
+    counts_blocks: bool = True
+    """Concurrency is blocks over the blocks of a request, not tokens over its length."""
+
+    def concurrency(self, pool: GroupedPool, num_blocks: int, max_model_len: int) -> float:
+        """Requests of that length at once, as it is printed."""
+        if self.counts_blocks:
+            return num_blocks / pool.num_blocks(max_model_len)
+        return self.print_tokens(pool, num_blocks, max_model_len) / max_model_len
 
 
 def tokens_of_blocks(pool: GroupedPool, num_blocks: int, max_model_len: int) -> int:
@@ -64,60 +72,39 @@ def tokens_of_requests(pool: GroupedPool, num_blocks: int, max_model_len: int) -
     return int(num_blocks / pool.num_blocks(max_model_len) * max_model_len)
 
 
+_SINCE_0_21 = Release(
+    name="0.21 and later",
+    print_tokens=tokens_of_requests,
+    forms_groups=True,
+    utilization=0.92,
+    logits_copies=(1.0, 4.0),
+    estimates_graphs=True,
+)
+_SINCE_0_20 = replace(_SINCE_0_21, name="0.20", utilization=0.9, estimates_graphs=False)
+_SINCE_0_17 = replace(
+    _SINCE_0_20,
+    name="0.17 to 0.19",
+    print_tokens=tokens_of_groups,
+    tells_one_line=False,
+    runs_ahead=False,
+    extends_yarn=True,
+    shares_states=False,
+)
+_SINCE_0_9_2 = replace(_SINCE_0_17, name="0.9.2 to 0.16", logits_copies=(1.0, 9.0))
+_FIRST = replace(
+    _SINCE_0_9_2,
+    name="before 0.9.2",
+    print_tokens=tokens_of_blocks,
+    forms_groups=False,
+    reserved_blocks=0,
+    counts_blocks=False,
+)
 _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
-    (
-        (0, 21, 0),
-        Release("0.21 and later", tokens_of_requests, True, 0.92, (1.0, 4.0), True),
-    ),
-    ((0, 20, 0), Release("0.20", tokens_of_requests, True, 0.9, (1.0, 4.0), False)),
-    (
-        (0, 17, 0),
-        Release(
-            "0.17 to 0.19",
-            tokens_of_groups,
-            True,
-            0.9,
-            (1.0, 4.0),
-            False,
-            1,
-            False,
-            False,
-            True,
-            False,
-        ),
-    ),
-    (
-        (0, 9, 2),
-        Release(
-            "0.9.2 to 0.16",
-            tokens_of_groups,
-            True,
-            0.9,
-            (1.0, 9.0),
-            False,
-            1,
-            False,
-            False,
-            True,
-            False,
-        ),
-    ),
-    (
-        (0, 0, 0),
-        Release(
-            "before 0.9.2",
-            tokens_of_blocks,
-            False,
-            0.9,
-            (1.0, 9.0),
-            False,
-            0,
-            False,
-            False,
-            True,
-            False,
-        ),
-    ),
+    ((0, 21, 0), _SINCE_0_21),
+    ((0, 20, 0), _SINCE_0_20),
+    ((0, 17, 0), _SINCE_0_17),
+    ((0, 9, 2), _SINCE_0_9_2),
+    ((0, 0, 0), _FIRST),
 )
 
 DISTINCT = tuple(release for _, release in _RELEASES)

@@ -195,7 +195,7 @@ def _figures(seen: Observation, pool: GroupedPool, release: Release, num_blocks:
     length = seen.max_model_len
     if length is not None:
         needed = pool.num_blocks(length)
-        figures["max_concurrency"] = f"{num_blocks / needed:.2f}"
+        figures["max_concurrency"] = f"{release.concurrency(pool, num_blocks, length):.2f}"
         figures["needed_gib"] = round(needed * pool.block_bytes / GIB, 2)
     figures["kv_cache_tokens"] = release.print_tokens(pool, num_blocks, length or pool.block_size)
     return figures
