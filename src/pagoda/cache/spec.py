@@ -5,27 +5,43 @@ A block holds `block_size` tokens of all layers. One attention layer stores, for
 
     bytes per token and layer = num_kv_heads × (head_size + head_size_v) × bits / 8
 
-Multi-head, grouped-query and multi-query attention differ in `num_kv_heads` alone. Another kind
-of layer joins by having the method of `LayerSpec`.
+with what a format keeps beside the numbers on top (`pagoda.cache.formats`). Multi-head,
+grouped-query and multi-query attention differ in `num_kv_heads` alone. Another kind of layer joins
+by having the method of `LayerSpec`; those that keep something else than every token, windows,
+latents, states, are in `pagoda.cache.layers`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 from pagoda.cache.block import num_blocks_for
+from pagoda.cache.formats import PLAIN_BITS, vector_format
 from pagoda.errors import InvalidOptionError
 
-DTYPE_BITS = {
-    "float32": 32,
-    "float16": 16,
-    "bfloat16": 16,
-    "fp8_e4m3": 8,
-    "fp8_e5m2": 8,
-    "int8": 8,
-    "int4": 4,
-}
+DTYPE_BITS = PLAIN_BITS
+
+
+class PoolShape(Protocol):
+    """What the size of a pool follows from: `CacheSpec`, or the groups of a mixed model."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block of the pool."""
+        ...
+
+    def num_blocks(self, num_tokens: int) -> int:
+        """Blocks that a sequence of `num_tokens` occupies."""
+        ...
+
+    def num_blocks_in(self, memory_bytes: int) -> int:
+        """Whole blocks that fit into `memory_bytes`."""
+        ...
+
+    def longest_request(self, num_blocks: int) -> int:
+        """Tokens of the longest sequence that `num_blocks` blocks hold."""
+        ...
 
 
 class LayerSpec(Protocol):
@@ -38,7 +54,9 @@ class LayerSpec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayerSpec:
-    """Keys and values of one attention layer, stored as plain numbers of one dtype."""
+    """Keys and values of all tokens of one attention layer, in one format."""
+
+    kind: ClassVar[str] = "full attention"
 
     num_kv_heads: int
     head_size: int
@@ -47,8 +65,7 @@ class AttentionLayerSpec:
     """Width of a value vector where it differs from that of a key."""
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPE_BITS:
-            raise InvalidOptionError("dtype", self.dtype, f"one of {', '.join(DTYPE_BITS)}")
+        vector_format(self.dtype)
         for name in ("num_kv_heads", "head_size", "head_size_v"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -61,8 +78,48 @@ class AttentionLayerSpec:
         return self.num_kv_heads * width
 
     def block_bytes(self, block_size: int) -> int:
-        """Bytes of `block_size` tokens; a block is padded to whole bytes, never a token."""
-        return -(-block_size * self.values_per_token * DTYPE_BITS[self.dtype] // 8)
+        """Bytes of `block_size` tokens; a block of plain numbers is padded, never a token."""
+        head_size_v = self.head_size_v or self.head_size
+        bits = vector_format(self.dtype).bits(self.head_size, head_size_v)
+        return -(-block_size * self.num_kv_heads * bits // 8)
+
+    @property
+    def vectors(self) -> AttentionLayerSpec:
+        """The keys and values that it keeps: itself."""
+        return self
+
+    @property
+    def shares_blocks_with(self) -> tuple[object, ...]:
+        """Layers where this is equal need as many blocks as one another for any request."""
+        return ("full",)
+
+    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+        """Blocks of `block_size` tokens that a request of `num_tokens` keeps."""
+        return num_blocks_for(num_tokens, block_size)
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """Bytes read to attend from one token to the `num_tokens` before it."""
+        return self.block_bytes(num_tokens)
+
+    def stored_as(self, dtype: str) -> AttentionLayerSpec:
+        """The same layer with its vectors in another format."""
+        return replace(self, dtype=dtype)
+
+    def sharded(self, tensor_parallel_size: int) -> AttentionLayerSpec:
+        """One rank's share: heads are split, and replicated once there are too few of them."""
+        return replace(self, num_kv_heads=max(1, self.num_kv_heads // tensor_parallel_size))
+
+    def keeping_all(self) -> AttentionLayerSpec:
+        """The layer in an engine that frees no blocks of a running request: itself."""
+        return self
+
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> AttentionLayerSpec:
+        """The layer of a model that is run in another dtype, and stored in it."""
+        return self.stored_as(dtype)
+
+    def for_requests(self, num_states: int, encoder_tokens: int | None) -> AttentionLayerSpec:
+        """The layer keeps neither states nor an encoder's output: itself."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +166,7 @@ class CacheSpec:
     def num_blocks_in(self, memory_bytes: int) -> int:
         """Whole blocks that fit into `memory_bytes`."""
         return memory_bytes // self.block_bytes
+
+    def longest_request(self, num_blocks: int) -> int:
+        """Tokens of the longest sequence that `num_blocks` blocks hold."""
+        return num_blocks * self.block_size

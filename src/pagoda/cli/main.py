@@ -17,6 +17,7 @@ from pagoda.cli.bench import bench
 from pagoda.cli.chat import chat
 from pagoda.cli.doctor import doctor
 from pagoda.cli.generate import generate
+from pagoda.cli.plan import plan
 from pagoda.cli.serve import serve
 from pagoda.errors import PagodaError, RefusedError
 
@@ -33,6 +34,7 @@ app.command()(serve)
 app.command()(chat)
 app.command()(generate)
 app.command()(bench)
+app.command()(plan)
 app.command()(doctor)
 
 

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import psutil
 
+from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
-from pagoda.planning.capacity import GIB, Capacity, format_gib
-
-DEFAULT_SHARE = 0.5
-DEFAULT_CAP_BYTES = 4 * GIB
-"""A CPU's memory is shared with everything else on the machine: nobody expects half a server's
-memory to go to a model that was merely tried out."""
+from pagoda.planning.capacity import Capacity, format_gib, share_of_free
 
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
@@ -26,13 +22,10 @@ def kv_cache_bytes(options: EngineOptions, longest_request_bytes: int) -> int:
     """
     if options.kv_cache_memory_bytes is not None:
         return options.kv_cache_memory_bytes
-    free = free_memory_bytes()
-    if options.gpu_memory_utilization is not None:
-        return int(free * options.gpu_memory_utilization)
-    return min(int(free * DEFAULT_SHARE), max(DEFAULT_CAP_BYTES, longest_request_bytes))
+    return share_of_free(free_memory_bytes(), options.gpu_memory_utilization, longest_request_bytes)
 
 
-def require_memory(capacity: Capacity) -> None:
+def require_memory(capacity: Capacity[CacheSpec]) -> None:
     """Raises `CapacityError` if the machine does not have the memory that the cache takes."""
     total = int(psutil.virtual_memory().total)
     if capacity.size_bytes > total:

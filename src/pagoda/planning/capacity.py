@@ -10,18 +10,25 @@ The formulas and the printed lines are vLLM's, so that figures can be held side 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from pagoda.cache.spec import CacheSpec
+from pagoda.cache.spec import PoolShape
 from pagoda.errors import CapacityError
 
 GIB = 2**30
+DEFAULT_SHARE = 0.5
+DEFAULT_CAP_BYTES = 4 * GIB
+"""A CPU's memory is shared with everything else on the machine: nobody expects half a server's
+memory to go to a model that was merely tried out."""
+
+Shape = TypeVar("Shape", bound=PoolShape)
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(Generic[Shape]):
     """What a KV cache holds."""
 
-    spec: CacheSpec
+    spec: Shape
     num_blocks: int
     max_model_len: int
     available_bytes: int
@@ -42,8 +49,8 @@ class Capacity:
         """Tokens that fit, in requests of `max_model_len`."""
         return self.num_blocks * self.max_model_len // self.spec.num_blocks(self.max_model_len)
 
-    def log_lines(self, device: str) -> tuple[str, str]:
-        """The two lines an engine prints at its start; `device` is CPU or GPU."""
+    def log_lines(self, device: str) -> tuple[str, ...]:
+        """The lines an engine prints at its start; `device` is CPU or GPU."""
         return (
             f"Available KV cache memory: {format_gib(self.available_bytes)} GiB",
             f"{device} KV cache size: {self.num_tokens:,} tokens, Maximum concurrency for "
@@ -52,12 +59,12 @@ class Capacity:
 
 
 def plan_capacity(
-    spec: CacheSpec,
+    spec: Shape,
     *,
     available_bytes: int,
     max_model_len: int,
     num_blocks_override: int | None = None,
-) -> Capacity:
+) -> Capacity[Shape]:
     """The cache that fits into `available_bytes`, or of exactly `num_blocks_override` blocks.
 
     Raises `CapacityError` if one request of `max_model_len` tokens does not fit.
@@ -76,10 +83,21 @@ def plan_capacity(
             f"({format_gib(needed_bytes)} GiB KV cache is needed, which is larger than the "
             f"available KV cache memory ({format_gib(available_bytes)} GiB). Based on the "
             f"available memory, the estimated maximum model length is "
-            f"{num_blocks * spec.block_size}. Try increasing `gpu_memory_utilization` or "
+            f"{spec.longest_request(num_blocks)}. Try increasing `gpu_memory_utilization` or "
             "`kv_cache_memory_bytes`, or decreasing `max_model_len`",
         )
     return Capacity(spec, num_blocks, max_model_len, available_bytes)
+
+
+def share_of_free(free_bytes: int, share: float | None, longest_request_bytes: int) -> int:
+    """What Pagoda takes of the memory that is free once the weights are loaded.
+
+    `share` is `--gpu-memory-utilization`; None takes half, but no more than 4 GiB or one request of
+    the longest length, whichever is more.
+    """
+    if share is not None:
+        return int(free_bytes * share)
+    return min(int(free_bytes * DEFAULT_SHARE), max(DEFAULT_CAP_BYTES, longest_request_bytes))
 
 
 def format_gib(size_bytes: int) -> str:

@@ -1,0 +1,104 @@
+"""How a key and a value vector are stored: bits per number, and what comes on top.
+
+    bits of one head and token = head_size × key_bits + key_extra
+                               + head_size_v × value_bits + value_extra,   rounded up to `align`
+
+Sources: the formats of vLLM's `--kv-cache-dtype` under its names (per tensor fp8 keeps no scales;
+per-token-head modes keep one float32 scale for K and one for V; nvfp4 keeps an fp8 scale for each
+16 numbers; TurboQuant keeps a norm beside K, a scale and an offset beside V), and plain numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from pagoda.errors import InvalidOptionError
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFormat:
+    """The stored form of one head's key and value vector of one token."""
+
+    key_bits: Fraction
+    value_bits: Fraction
+    key_extra: int = 0
+    """Bits beside a key vector, whatever its width."""
+    value_extra: int = 0
+    align: int = 1
+    """Bits that key and value together are padded to a multiple of."""
+
+    def bits(self, head_size: int, head_size_v: int) -> int:
+        """Bits of one key vector and one value vector, padding included."""
+        key = -(-head_size * self.key_bits // 1) + self.key_extra
+        value = -(-head_size_v * self.value_bits // 1) + self.value_extra
+        return -(-(int(key) + int(value)) // self.align) * self.align
+
+
+def _plain(bits: int) -> VectorFormat:
+    return VectorFormat(Fraction(bits), Fraction(bits))
+
+
+def _scaled(bits: int) -> VectorFormat:
+    return VectorFormat(Fraction(bits), Fraction(bits), key_extra=32, value_extra=32, align=8)
+
+
+def _turboquant(key_bits: int, value_bits: int, key_extra: int = 16) -> VectorFormat:
+    return VectorFormat(Fraction(key_bits), Fraction(value_bits), key_extra, 32, align=16)
+
+
+PLAIN_BITS = MappingProxyType(
+    {
+        "float32": 32,
+        "float16": 16,
+        "bfloat16": 16,
+        "fp8_e4m3": 8,
+        "fp8_e5m2": 8,
+        "int8": 8,
+        "int4": 4,
+    }
+)
+"""Formats that are nothing but numbers of one width."""
+
+FORMATS = MappingProxyType(
+    {name: _plain(bits) for name, bits in PLAIN_BITS.items()}
+    | {
+        "int8_per_token_head": _scaled(8),
+        "fp8_per_token_head": _scaled(8),
+        "int4_per_token_head": _scaled(4),
+        "nvfp4": VectorFormat(Fraction(9, 2), Fraction(9, 2), align=8),
+        "turboquant_k8v4": _turboquant(8, 4, key_extra=0),
+        "turboquant_4bit_nc": _turboquant(4, 4),
+        "turboquant_k3v4_nc": _turboquant(3, 4),
+        "turboquant_3bit_nc": _turboquant(3, 3),
+    }
+)
+
+LATENT_BYTES = MappingProxyType({"fp8_ds_mla": 656, "nvfp4_ds_mla": 352})
+"""Bytes of one token of a latent of 512 + 64 numbers, in the packed forms that exist for it alone:
+fp8_ds_mla is 512 fp8 numbers, 4 float32 scales and 64 bfloat16 numbers."""
+
+ALIASES = MappingProxyType(
+    {
+        "fp8": "fp8_e4m3",
+        "fp16": "float16",
+        "half": "float16",
+        "bf16": "bfloat16",
+        "fp32": "float32",
+        "float": "float32",
+        "fp8_inc": "fp8_e4m3",
+    }
+)
+
+
+def canonical(name: str) -> str:
+    """The name of a format or dtype without its aliases."""
+    return ALIASES.get(name, name)
+
+
+def vector_format(name: str) -> VectorFormat:
+    """The format of that name, or `InvalidOptionError`."""
+    if name not in FORMATS:
+        raise InvalidOptionError("dtype", name, f"one of {', '.join(FORMATS)}")
+    return FORMATS[name]

@@ -1,0 +1,92 @@
+"""Layers that keep one compressed vector a token: multi-head latent attention (DeepSeek-V2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from pagoda.cache.block import num_blocks_for
+from pagoda.cache.formats import LATENT_BYTES, PLAIN_BITS
+from pagoda.errors import InvalidOptionError
+
+_LATENT_WIDTH = 512 + 64
+_INDEX_SCALE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LatentLayerSpec:
+    """Multi-head latent attention: one vector of `rank` + `rope_size` numbers a token.
+
+    It serves all heads and as K and V at once, so ranks cannot split it: each keeps all of it. With
+    a sparse indexer (DeepSeek-V3.2) a key of `index_size` fp8 numbers and a float32 scale is added.
+    """
+
+    kind: ClassVar[str] = "latent attention"
+
+    rank: int
+    rope_size: int
+    dtype: str
+    index_size: int = 0
+    index_top: int | None = None
+    """Tokens that the indexer picks to attend to; None: all."""
+
+    def __post_init__(self) -> None:
+        width = self.rank + self.rope_size
+        known = (*PLAIN_BITS, *LATENT_BYTES)
+        if self.dtype not in known:
+            raise InvalidOptionError(
+                "kv_cache_dtype", self.dtype, f"latent attention is stored as {', '.join(known)}"
+            )
+        if self.dtype in LATENT_BYTES and width != _LATENT_WIDTH:
+            raise InvalidOptionError(
+                "kv_cache_dtype", self.dtype, f"is for a latent of 512 + 64 numbers, not of {width}"
+            )
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token."""
+        return self._latent_bytes + self._index_bytes
+
+    @property
+    def _latent_bytes(self) -> int:
+        packed = LATENT_BYTES.get(self.dtype)
+        if packed is not None:
+            return packed
+        return -(-(self.rank + self.rope_size) * PLAIN_BITS[self.dtype] // 8)
+
+    @property
+    def _index_bytes(self) -> int:
+        return self.index_size + _INDEX_SCALE_BYTES if self.index_size else 0
+
+    @property
+    def vectors(self) -> None:
+        return None
+
+    @property
+    def shares_blocks_with(self) -> tuple[object, ...]:
+        return ("full",)
+
+    def block_bytes(self, block_size: int) -> int:
+        return block_size * self.token_bytes
+
+    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+        return num_blocks_for(num_tokens, block_size)
+
+    def read_bytes(self, num_tokens: int) -> int:
+        attended = num_tokens if self.index_top is None else min(num_tokens, self.index_top)
+        return attended * self._latent_bytes + num_tokens * self._index_bytes
+
+    def stored_as(self, dtype: str) -> LatentLayerSpec:
+        return replace(self, dtype=dtype)
+
+    def sharded(self, tensor_parallel_size: int) -> LatentLayerSpec:
+        return self
+
+    def keeping_all(self) -> LatentLayerSpec:
+        return self
+
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> LatentLayerSpec:
+        return self.stored_as(dtype)
+
+    def for_requests(self, num_states: int, encoder_tokens: int | None) -> LatentLayerSpec:
+        return self

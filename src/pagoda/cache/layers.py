@@ -1,0 +1,204 @@
+"""Layers that keep something else than K and V of every token.
+
+| layer | keeps | blocks of a request |
+|---|---|---|
+| sliding window | the last `window` tokens | of window - 1 + tokens in flight, and one more |
+| chunked | the tokens of the current chunk | of chunk + tokens in flight |
+| latent (MLA) | one compressed vector a token, for all heads | all tokens |
+| cross attention | K and V of the encoder's output | of the encoder's tokens |
+| state (Mamba, linear attention) | one state of fixed size | 1, or 2 where states are shared |
+
+A window's blocks are freed only once the tokens that were in flight are settled, and a window need
+not begin with a block: hence the tokens in flight and the one more. Formulas: vLLM 0.32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from pagoda.cache.block import num_blocks_for
+from pagoda.cache.spec import AttentionLayerSpec, LayerSpec
+from pagoda.errors import InvalidOptionError
+
+
+class CachedLayer(LayerSpec, Protocol):
+    """What the planner asks of a layer; `AttentionLayerSpec` is one too."""
+
+    @property
+    def kind(self) -> str:
+        """What the layer is called in reports."""
+        ...
+
+    @property
+    def vectors(self) -> AttentionLayerSpec | None:
+        """The keys and values that it keeps; None where it keeps something else."""
+        ...
+
+    @property
+    def shares_blocks_with(self) -> tuple[object, ...]:
+        """Layers where this is equal need as many blocks as one another for any request."""
+        ...
+
+    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+        """Blocks of `block_size` tokens that a request of `num_tokens` keeps."""
+        ...
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """Bytes read to compute the token after `num_tokens` others."""
+        ...
+
+    def stored_as(self, dtype: str) -> CachedLayer:
+        """The same layer with its vectors in another format, where it has vectors."""
+        ...
+
+    def sharded(self, tensor_parallel_size: int) -> CachedLayer:
+        """What one of that many ranks keeps."""
+        ...
+
+    def keeping_all(self) -> CachedLayer:
+        """The layer in an engine that frees no blocks of a running request."""
+        ...
+
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> CachedLayer:
+        """The layer of a model that is run in another dtype."""
+        ...
+
+    def for_requests(self, num_states: int, encoder_tokens: int | None) -> CachedLayer:
+        """The layer where a request holds that many states and its encoder's output is so long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindowLayerSpec:
+    """Attention to the last `window` tokens, the present one included."""
+
+    kind: ClassVar[str] = "sliding window"
+
+    attention: AttentionLayerSpec
+    window: int
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise InvalidOptionError("sliding_window", self.window, "must be at least 1")
+
+    @property
+    def vectors(self) -> AttentionLayerSpec:
+        return self.attention
+
+    @property
+    def shares_blocks_with(self) -> tuple[object, ...]:
+        return ("sliding", self.window)
+
+    def block_bytes(self, block_size: int) -> int:
+        return self.attention.block_bytes(block_size)
+
+    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+        kept = min(self.window - 1 + in_flight_tokens, num_tokens)
+        return num_blocks_for(kept, block_size) + 1
+
+    def read_bytes(self, num_tokens: int) -> int:
+        return self.attention.block_bytes(min(num_tokens, self.window))
+
+    def stored_as(self, dtype: str) -> SlidingWindowLayerSpec:
+        return replace(self, attention=self.attention.stored_as(dtype))
+
+    def sharded(self, tensor_parallel_size: int) -> SlidingWindowLayerSpec:
+        return replace(self, attention=self.attention.sharded(tensor_parallel_size))
+
+    def keeping_all(self) -> AttentionLayerSpec:
+        return self.attention
+
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> SlidingWindowLayerSpec:
+        return self.stored_as(dtype)
+
+    def for_requests(self, num_states: int, encoder_tokens: int | None) -> SlidingWindowLayerSpec:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedLayerSpec:
+    """Attention within chunks of `chunk` tokens, as in Llama 4."""
+
+    kind: ClassVar[str] = "chunked attention"
+
+    attention: AttentionLayerSpec
+    chunk: int
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1:
+            raise InvalidOptionError("attention_chunk_size", self.chunk, "must be at least 1")
+
+    @property
+    def vectors(self) -> AttentionLayerSpec:
+        return self.attention
+
+    @property
+    def shares_blocks_with(self) -> tuple[object, ...]:
+        return ("chunked", self.chunk)
+
+    def block_bytes(self, block_size: int) -> int:
+        return self.attention.block_bytes(block_size)
+
+    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+        return num_blocks_for(min(self.chunk + in_flight_tokens, num_tokens), block_size)
+
+    def read_bytes(self, num_tokens: int) -> int:
+        return self.attention.block_bytes(min(num_tokens, self.chunk))
+
+    def stored_as(self, dtype: str) -> ChunkedLayerSpec:
+        return replace(self, attention=self.attention.stored_as(dtype))
+
+    def sharded(self, tensor_parallel_size: int) -> ChunkedLayerSpec:
+        return replace(self, attention=self.attention.sharded(tensor_parallel_size))
+
+    def keeping_all(self) -> AttentionLayerSpec:
+        return self.attention
+
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> ChunkedLayerSpec:
+        return self.stored_as(dtype)
+
+    def for_requests(self, num_states: int, encoder_tokens: int | None) -> ChunkedLayerSpec:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class CrossAttentionLayerSpec:
+    """K and V of an encoder's output, for up to `encoder_tokens` of it."""
+
+    kind: ClassVar[str] = "cross attention"
+
+    attention: AttentionLayerSpec
+    encoder_tokens: int
+
+    @property
+    def vectors(self) -> AttentionLayerSpec:
+        return self.attention
+
+    @property
+    def shares_blocks_with(self) -> tuple[object, ...]:
+        return ("cross", self.encoder_tokens)
+
+    def block_bytes(self, block_size: int) -> int:
+        return self.attention.block_bytes(block_size)
+
+    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+        return num_blocks_for(self.encoder_tokens, block_size)
+
+    def read_bytes(self, num_tokens: int) -> int:
+        return self.attention.block_bytes(self.encoder_tokens)
+
+    def stored_as(self, dtype: str) -> CrossAttentionLayerSpec:
+        return replace(self, attention=self.attention.stored_as(dtype))
+
+    def sharded(self, tensor_parallel_size: int) -> CrossAttentionLayerSpec:
+        return replace(self, attention=self.attention.sharded(tensor_parallel_size))
+
+    def keeping_all(self) -> CrossAttentionLayerSpec:
+        return self
+
+    def computed_in(self, dtype: str, state_dtype: str | None = None) -> CrossAttentionLayerSpec:
+        return self.stored_as(dtype)
+
+    def for_requests(self, num_states: int, encoder_tokens: int | None) -> CrossAttentionLayerSpec:
+        return self if encoder_tokens is None else replace(self, encoder_tokens=encoder_tokens)

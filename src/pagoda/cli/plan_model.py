@@ -1,0 +1,112 @@
+"""Which model a plan is for: a directory, a config.json, a GGUF file, a table's name, a hub id."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+from pagoda.errors import ModelError
+from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config, read_json
+from pagoda.planning.gguf_fields import config_of_gguf
+from pagoda.planning.request import ModelFacts
+from pagoda.planning.tables import find_model, nearest_models
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_TIMEOUT_S = 10
+_INDEX = "model.safetensors.index.json"
+
+
+def find_facts(model: str) -> ModelFacts:
+    """The facts of the model; `ModelError` with the nearest names where there is none."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return _of_directory(path)
+    if path.is_file():
+        return _of_gguf(path) if path.suffix == ".gguf" else _of_config(path)
+    found = find_model(model)
+    if found is not None:
+        return ModelFacts.of_row(*found)
+    if model == "smollm2":
+        from pagoda.models.locate import locate
+
+        return _of_gguf(locate(None).path)
+    if _HUB_ID.fullmatch(model) and path.suffix not in (".json", ".gguf"):
+        return _of_hub(model)
+    raise ModelError(
+        "model", model, f"there is no such file, nor a model of that name{_near(model)}"
+    )
+
+
+def _of_directory(path: Path) -> ModelFacts:
+    config = read_directory_config(path)
+    return ModelFacts(
+        path.resolve().name, str(path / CONFIG_FILE), config, files_bytes=_files_bytes(path)
+    )
+
+
+def _of_config(path: Path) -> ModelFacts:
+    return ModelFacts(path.resolve().parent.name, str(path), ModelConfig(read_json(path)))
+
+
+def _files_bytes(path: Path) -> int | None:
+    """Bytes of the tensors, by the index or by the files themselves."""
+    index = path / _INDEX
+    if index.is_file():
+        metadata = ModelConfig(read_json(index)).section("metadata")
+        total = None if metadata is None else metadata.optional_number("total_size")
+        if total is not None:
+            return int(total)
+    return sum(file.stat().st_size for file in path.glob("*.safetensors")) or None
+
+
+def _of_gguf(path: Path) -> ModelFacts:
+    from pagoda.models.gguf import GGUFFile  # reads the table of tensors, and needs numpy
+
+    file = GGUFFile(path)
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ModelError("token_embd.weight", None, "the file lacks this tensor")
+    values = config_of_gguf(
+        file.metadata, embedding.shape[0], is_tied="output.weight" not in file.tensors
+    )
+    tensors = file.tensors.values()
+    numbers = sum(math.prod(tensor.shape) for tensor in tensors)
+    stored = sum(math.prod(tensor.shape[:-1]) * tensor.row_bytes for tensor in tensors)
+    commonest, _ = Counter(
+        tensor.type.name for tensor in tensors if len(tensor.shape) > 1
+    ).most_common(1)[0]
+    return ModelFacts(path.stem, str(path), ModelConfig(values), numbers, stored, commonest)
+
+
+def _of_hub(hub_id: str) -> ModelFacts:
+    # Both take long to import, and only a hub id needs them.
+    from urllib.request import Request, urlopen
+
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.utils import build_hf_headers
+
+    cached = try_to_load_from_cache(hub_id, CONFIG_FILE)
+    if isinstance(cached, str):
+        return ModelFacts(hub_id, cached, ModelConfig(read_json(Path(cached))))
+    url = hf_hub_url(hub_id, CONFIG_FILE)
+    try:  # once: somebody waits, and a name that is misspelt does not get better by asking again
+        with urlopen(Request(url, headers=build_hf_headers()), timeout=_TIMEOUT_S) as answer:
+            values = json.load(answer)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            "model",
+            hub_id,
+            f"is not in the table{_near(hub_id)}, and its config could not be fetched from the "
+            f"hub (HF_TOKEN for a gated model): {error}",
+        ) from error
+    if type(values) is not dict:
+        raise ModelError(CONFIG_FILE, values, "must be an object with named fields")
+    return ModelFacts(hub_id, url, ModelConfig(values))
+
+
+def _near(model: str) -> str:
+    near = nearest_models(model)
+    return f" (the nearest are {', '.join(near)})" if near else ""

@@ -1,0 +1,131 @@
+"""What one change would buy: the plan again with a flag more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pagoda.errors import CapacityError, RefusedError
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.result import Alternative, Plan
+
+_LARGEST_GROUP = 64
+
+
+def plan_with_alternatives(
+    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None
+) -> Plan:
+    """The plan, and beside it what other flags would give.
+
+    Raises as `make_plan`; where the model does not fit the error also says what would make it.
+    """
+    try:
+        plan = make_plan(facts, request, draft)
+    except CapacityError as error:
+        ways = _ways_to_fit(facts, request, draft)
+        raise CapacityError(error.field, error.value, f"{error.limit}. {ways}") from None
+    if plan.high is None:
+        return plan
+    tried = (
+        _try(words, change, plan, facts, request, draft)
+        for words, change in _changes(request, plan).items()
+    )
+    return replace(plan, alternatives=tuple(found for found in tried if found is not None))
+
+
+def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
+    """Flags to try, by what they are called."""
+    changes: dict[str, dict[str, Any]] = {}
+    if plan.engine != "pagoda":
+        if request.kv_cache_dtype == "auto":
+            packed = "latent attention" not in plan.layer_kinds
+            changes["fp8 cache"] = {"kv_cache_dtype": "fp8"}
+            if packed:
+                changes["int4 cache"] = {"kv_cache_dtype": "int4_per_token_head"}
+        if plan.quantization is None:
+            changes["fp8 weights"] = {"quantization": "fp8"}
+            changes["int4 weights"] = {"quantization": "awq"}
+        changes["more devices"] = {"tensor_parallel_size": request.tensor_parallel_size}
+    if plan.context > 1:
+        half = plan.context // 2
+        if request.shared_prefix == 0:
+            changes["half of it the same"] = {"shared_prefix": half}
+        changes["half the context"] = {
+            "context": half,
+            "shared_prefix": min(request.shared_prefix, half),
+        }
+    return changes
+
+
+def _try(
+    words: str,
+    change: dict[str, Any],
+    plan: Plan,
+    facts: ModelFacts,
+    request: PlanRequest,
+    draft: ModelFacts | None,
+) -> Alternative | None:
+    if words == "more devices":
+        return _more_devices(plan, facts, request, draft)
+    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in change.items())
+    if change.get("shared_prefix") == 0:
+        flags = f"--context {change['context']}"
+    try:
+        other = make_plan(facts, replace(request, **change), draft)
+    except RefusedError as error:
+        return Alternative(words, flags, None, None, None, None, None, note=str(error))
+    return _compared(words, flags, plan, other)
+
+
+def _more_devices(
+    plan: Plan, facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None
+) -> Alternative | None:
+    """The next number of ranks that divides the heads."""
+    size = request.tensor_parallel_size
+    for larger in range(size + 1, min(2 * size, _LARGEST_GROUP) + 1):
+        try:
+            other = make_plan(facts, replace(request, tensor_parallel_size=larger), draft)
+        except RefusedError:
+            continue
+        flags = f"--tensor-parallel-size {larger}"
+        more = other.num_devices - plan.num_devices
+        return _compared(f"{more} more device{'s' if more > 1 else ''}", flags, plan, other)
+    return None
+
+
+def _compared(words: str, flags: str, plan: Plan, other: Plan) -> Alternative | None:
+    if other.low is None or other.high is None or plan.high is None:
+        return None
+    gain = None
+    if plan.high.users:
+        gain = other.high.users / plan.high.users
+    return Alternative(
+        words, flags, other.low.users, other.high.users, other.low.num_tokens,
+        other.high.num_tokens, gain,
+    )  # fmt: skip
+
+
+def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> str:
+    """Single changes with which it would fit, in words."""
+    tried: list[dict[str, Any]] = []
+    if request.engine_name != "pagoda":
+        sizes = (request.tensor_parallel_size * 2**n for n in range(1, 5))
+        tried += [{"tensor_parallel_size": size} for size in sizes]
+        tried += [{"quantization": name} for name in ("fp8", "awq")]
+    if request.context is None or request.max_model_len is None:
+        tried += [{"max_model_len": length} for length in (32_768, 8192, 2048)]
+    found: dict[str, str] = {}
+    for change in tried:
+        [(name, value)] = change.items()
+        if name in found:
+            continue
+        try:
+            other = make_plan(facts, replace(request, **change), draft)
+        except RefusedError:
+            continue
+        if other.low is not None and other.low.concurrency >= 1:
+            found[name] = f"--{name.replace('_', '-')} {value}"
+    if not found:
+        return "No single flag among parallelism, quantization and length makes it fit"
+    return f"It would fit with {' or '.join(found.values())}"

@@ -1,0 +1,213 @@
+"""What a model keeps in the cache, layer by layer, from its config alone.
+
+The rule of the family says which kind each layer is (`pagoda.planning.patterns`); a builder for
+each kind turns the fields into what it keeps. Families differ in rows of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layers import (
+    CachedLayer,
+    ChunkedLayerSpec,
+    CrossAttentionLayerSpec,
+    SlidingWindowLayerSpec,
+)
+from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.models.config import ModelConfig
+from pagoda.planning.fields import (
+    dtype_of,
+    longest_of,
+    model_type_of,
+    per_layer,
+    text_config,
+    with_defaults,
+)
+from pagoda.planning.patterns import (
+    CROSS,
+    FAMILIES,
+    FULL,
+    Family,
+    layer_types,
+    window_everywhere,
+)
+from pagoda.planning.states import STATES
+
+_WHISPER_ENCODER_TOKENS = 1500
+_ASSUMED_FAMILY = Family(window_everywhere)
+_TYPE_FIELDS = ("layer_types", "layers_block_type")
+_MULTI_HEAD_LATENTS = ("minicpm3",)
+"""Families with `kv_lora_rank` whose engines expand the latent and cache all heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """A model's shape, as far as its cache goes."""
+
+    model_type: str
+    dtype: str
+    """Of weights and activations where nothing else is said."""
+    layers: tuple[tuple[CachedLayer, ...], ...]
+    """For each layer of the model what it keeps: mostly one thing, or nothing, or two."""
+    num_heads: int
+    """Of queries: what tensor parallelism has to divide. 0: no attention."""
+    max_model_len: int | None
+    """Positions it was made for."""
+    extended_max_model_len: int | None
+    """The same by engines that take YaRN's factor as not yet applied."""
+    assumed: tuple[str, ...] = ()
+    """What had to be assumed, in words."""
+
+    @property
+    def cached_layers(self) -> tuple[CachedLayer, ...]:
+        return tuple(layer for kept in self.layers for layer in kept)
+
+    @property
+    def has_states(self) -> bool:
+        return any(layer.kind == "recurrent state" for layer in self.cached_layers)
+
+
+def read_architecture(config: ModelConfig) -> Architecture:
+    """The shape that a config describes.
+
+    A `model_type` that is not known is read by the fields that most models share, and said so in
+    `assumed`. Raises `ModelError` for a field that is missing or makes no sense.
+    """
+    outer_type = model_type_of(config)
+    text = text_config(config)
+    model_type = model_type_of(text)
+    family = FAMILIES.get(model_type) or FAMILIES.get(outer_type)
+    assumed: tuple[str, ...] = ()
+    if family is None:
+        family = _ASSUMED_FAMILY
+        assumed = (
+            f"model type {model_type!r} is not known: read as a decoder that keeps "
+            "num_key_value_heads × head_dim keys and values in every layer",
+        )
+    text = with_defaults(text, family.defaults)
+    dtype = dtype_of(text)
+    num_layers = text.integer("num_hidden_layers")
+    words = _words(text, num_layers, family)
+    builder = _Builder(text, dtype, num_layers, family)
+    return Architecture(
+        model_type=model_type,
+        dtype=dtype,
+        layers=tuple(
+            tuple(builder.build(part, layer) for part in word.split("+") if part in _BUILDERS)
+            for layer, word in enumerate(words)
+        ),
+        num_heads=text.optional_integer("num_attention_heads", minimum=0) or 0,
+        max_model_len=longest_of(text, extends_yarn=False),
+        extended_max_model_len=longest_of(text, extends_yarn=True),
+        assumed=assumed,
+    )
+
+
+def _words(config: ModelConfig, num_layers: int, family: Family) -> list[str]:
+    found = (layer_types(config, num_layers, name) for name in _TYPE_FIELDS)
+    words = next((words for words in found if words), None) or family.rule(config, num_layers)
+    num_shared = config.integer("num_kv_shared_layers", default=0, minimum=0)
+    if num_shared > num_layers:
+        raise config.error("num_kv_shared_layers", num_shared, f"at most {num_layers}")
+    return [*words[: num_layers - num_shared], *["nothing"] * num_shared]
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    config: ModelConfig
+    dtype: str
+    num_layers: int
+    family: Family
+
+    def build(self, kind: str, layer: int) -> CachedLayer:
+        return _BUILDERS[kind](self, layer)
+
+    def full(self, layer: int) -> CachedLayer:
+        if self.config.optional_integer("kv_lora_rank") is not None:
+            return self._latent()
+        heads = self.config.optional_integer("num_global_key_value_heads")
+        size = self.config.optional_integer("global_head_dim")
+        own = self._attention(layer)
+        return AttentionLayerSpec(
+            heads or own.num_kv_heads, size or own.head_size, self.dtype, own.head_size_v
+        )
+
+    def sliding(self, layer: int) -> CachedLayer:
+        own = self._attention(layer)
+        heads = self.config.optional_integer("swa_num_key_value_heads")
+        size = self.config.optional_integer("swa_head_dim")
+        size_v = self.config.optional_integer("swa_v_head_dim")
+        attention = AttentionLayerSpec(
+            heads or own.num_kv_heads, size or own.head_size, self.dtype, size_v or own.head_size_v
+        )
+        return SlidingWindowLayerSpec(attention, self.config.integer("sliding_window"))
+
+    def chunked(self, layer: int) -> CachedLayer:
+        chunk = self.config.integer("attention_chunk_size")
+        return ChunkedLayerSpec(self._attention(layer), chunk)
+
+    def cross(self, layer: int) -> CachedLayer:
+        tokens = self.config.integer("max_source_positions", default=_WHISPER_ENCODER_TOKENS)
+        return CrossAttentionLayerSpec(self._attention(layer), tokens)
+
+    def state(self, layer: int) -> CachedLayer:
+        if self.family.state is None:
+            raise self.config.error(
+                "layer_types", "a recurrent layer", "is not known for this model type"
+            )
+        return STATES[self.family.state](self.config, self.dtype)
+
+    def _attention(self, layer: int) -> AttentionLayerSpec:
+        config = self.config
+        heads = config.integer("num_attention_heads")
+        one_for_all = config.boolean("multi_query", default=False) and not config.boolean(
+            "new_decoder_architecture", default=False
+        )
+        # Falcon 7B's config names 71 KV heads all the same.
+        kv_heads = 1
+        if not one_for_all:
+            kv_heads = per_layer(config, "num_key_value_heads", self.num_layers, heads)[layer]
+        if kv_heads > heads or heads % kv_heads:
+            raise config.error(
+                "num_key_value_heads", kv_heads, f"must divide the {heads} attention heads"
+            )
+        size = config.optional_integer("head_dim")
+        if config.values.get("model_type") in _MULTI_HEAD_LATENTS:
+            kv_heads = heads
+            size = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
+        if size is None:
+            hidden = config.integer("hidden_size")
+            if hidden % heads:
+                raise config.error("head_dim", None, f"{hidden} / {heads} heads is no whole number")
+            size = hidden // heads
+        size_v = config.optional_integer("v_head_dim")
+        if config.values.get("model_type") in _MULTI_HEAD_LATENTS:
+            size_v = size  # padded
+        return AttentionLayerSpec(kv_heads, size, self.dtype, None if size_v == size else size_v)
+
+    def _latent(self) -> CachedLayer:
+        config = self.config
+        if config.values.get("model_type") in _MULTI_HEAD_LATENTS:
+            return self._attention(0)
+        return LatentLayerSpec(
+            config.integer("kv_lora_rank"),
+            config.integer("qk_rope_head_dim"),
+            self.dtype,
+            config.optional_integer("index_head_dim") or 0,
+            config.optional_integer("index_topk"),
+        )
+
+
+_BUILDERS: MappingProxyType[str, Callable[[_Builder, int], CachedLayer]] = MappingProxyType(
+    {
+        FULL: _Builder.full,
+        "sliding": _Builder.sliding,
+        "chunked": _Builder.chunked,
+        CROSS: _Builder.cross,
+        "state": _Builder.state,
+    }
+)

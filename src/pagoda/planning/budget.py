@@ -1,0 +1,82 @@
+"""What the devices have left for the cache."""
+
+from __future__ import annotations
+
+from pagoda.errors import InvalidOptionError
+from pagoda.planning.capacity import format_gib, share_of_free
+from pagoda.planning.fields import text_config
+from pagoda.planning.memory import MemoryPart, StageMemory, part_of
+from pagoda.planning.overhead import TrialRun, activation_range, graphs_range, runtime_range
+from pagoda.planning.subject import Subject
+from pagoda.planning.weights import loaded_bytes
+
+_PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
+
+
+def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
+    """One rank of each stage; nothing where no memory was named."""
+    total = subject.device_bytes
+    if total is None:
+        return ()
+    share = subject.request.gpu_memory_utilization or subject.release.utilization
+    if subject.is_pagoda:
+        share = 1.0  # its share is one of what is free: `share_of_free`
+    stored = list(subject.weights.rank_bytes(subject.options))
+    if subject.draft_weights is not None:
+        size = subject.options.tensor_parallel_size
+        stored[-1] += subject.draft_weights.total_bytes // size
+    others = _overheads(subject)
+    return tuple(StageMemory(total, share, (_weights(own), *others)) for own in stored)
+
+
+def cache_bytes(subject: Subject, stages: tuple[StageMemory, ...], *, least: bool) -> int:
+    """Bytes for the cache on the stage that holds fewest blocks: stages differ in their layers."""
+    pool = subject.pool
+    left = [stage.cache_low if least else stage.cache_high for stage in stages]
+    if subject.is_pagoda:
+        longest = pool.num_blocks(subject.max_model_len) * pool.block_bytes
+        return share_of_free(max(0, left[0]), subject.request.gpu_memory_utilization, longest)
+    if len(stages) == 1:
+        return max(0, left[0])
+    per_block = pool.stage_block_bytes
+    fewest = min(own // size for own, size in zip(left, per_block, strict=True))
+    return max(0, fewest * pool.block_bytes)
+
+
+def require_room(subject: Subject, stages: tuple[StageMemory, ...], cache: int) -> None:
+    """Raises `InvalidOptionError` for a cache that was named and no device can hold."""
+    for stage in stages:
+        room = stage.total_bytes - sum(part.low for part in stage.parts)
+        if cache > room:
+            limit = (
+                f"{format_gib(max(0, room))} GiB are left on {subject.devices} beside the "
+                f"weights: {format_gib(cache - room)} GiB too much"
+            )
+            raise InvalidOptionError("kv_cache_memory_bytes", cache, limit)
+
+
+def _weights(stored: int) -> MemoryPart:
+    return MemoryPart("weights", stored, loaded_bytes(stored), "numbers × bits; 1% for the loader")
+
+
+def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
+    if subject.is_pagoda:
+        return (_PROCESS,)
+    text = text_config(subject.facts.config)
+    hidden = text.integer("hidden_size")
+    width = text.values.get("intermediate_size")
+    run = TrialRun(
+        max_num_batched_tokens=subject.batch[0],
+        max_num_seqs=subject.batch[1],
+        vocab_size=text.integer("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=width if type(width) is int else 4 * hidden,
+        tensor_parallel_size=subject.options.tensor_parallel_size,
+        dtype_bytes=4 if subject.dtype == "float32" else 2,
+    )
+    parts = (
+        part_of("activations", activation_range(run, subject.release)),
+        part_of("runtime", runtime_range(subject.request.num_devices)),
+    )
+    graphs = part_of("CUDA graphs", graphs_range(subject.release))
+    return parts if subject.on_cpu else (*parts, graphs)

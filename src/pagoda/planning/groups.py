@@ -1,0 +1,209 @@
+"""Layers of a model that share blocks: groups, and what a block of the pool then takes.
+
+A pool has blocks of one size, so layers that keep different things are put into groups that take
+equally many bytes a block:
+
+    layers   F F F F  S S S S S S S S S S            F full attention, S sliding window
+    groups   [F F F F] [S S S S] [S S S S] [S S . .]  4 layers each, the last padded
+
+Size of a group: the layers of the rarer kind; those of the commoner one where these are fewer than
+1.5 times as many. Pages are made equal first: a smaller one that divides the largest grows its
+block, another is padded. A group's layers are taken in turn, so that stages of a pipeline get their
+share of each. Where all layers need the same blocks they are one group, whatever their pages.
+Rules: vLLM 0.32; those before 0.9.2 made one group of everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.cache.layers import CachedLayer
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
+
+_MERGE_BELOW = 1.5
+_STATE = "recurrent state"
+_EVERY_TOKEN = ("full",)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheGroup:
+    """Layers with one block table."""
+
+    layer: CachedLayer
+    """Any of them: they need equally many blocks."""
+    layer_ids: tuple[int, ...]
+    block_size: int
+    """Tokens of one of its blocks."""
+    page_bytes: tuple[int, ...]
+    """Of each layer in `layer_ids`: its part of a block, padding included."""
+
+    def bytes_on(self, layer_ids: range) -> int:
+        """Bytes of a block for those of its layers that are in `layer_ids`."""
+        pages = zip(self.layer_ids, self.page_bytes, strict=True)
+        return sum(page for layer_id, page in pages if layer_id in layer_ids)
+
+    def num_blocks(self, num_tokens: int, in_flight_tokens: int) -> int:
+        """Blocks that a request of `num_tokens` keeps."""
+        return self.layer.num_blocks(num_tokens, self.block_size, in_flight_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedPool:
+    """One rank's pool for a model's groups: a `PoolShape`."""
+
+    groups: tuple[CacheGroup, ...]
+    stages: tuple[range, ...]
+    """Ids of the layers of each stage of the pipeline."""
+    in_flight_tokens: int = 0
+    """Tokens scheduled but not settled: windows keep their blocks that long."""
+    context_parallel_size: int = 1
+    """Ranks that a sequence's tokens are dealt out to."""
+    reserved_blocks: int = 0
+    """Blocks that no request gets."""
+    longest: int = 2**40
+    """No sequence is longer, whatever fits."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block on the stage where it takes most."""
+        return max(self.stage_block_bytes)
+
+    @property
+    def stage_block_bytes(self) -> tuple[int, ...]:
+        """Bytes of a block on each stage: as much as its widest group takes there."""
+        return tuple(max(group.bytes_on(stage) for group in self.groups) for stage in self.stages)
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of the smallest block."""
+        return min(group.block_size for group in self.groups)
+
+    def num_blocks(self, num_tokens: int) -> int:
+        """Blocks that a sequence of `num_tokens` occupies, over all groups."""
+        own = -(-num_tokens // self.context_parallel_size)
+        return sum(group.num_blocks(own, self.in_flight_tokens) for group in self.groups)
+
+    def shared_blocks(self, num_tokens: int) -> int:
+        """Blocks of a common beginning of `num_tokens` that all requests can refer to.
+
+        Full blocks of layers that keep every token: a window's or a state's are private.
+        """
+        own = num_tokens // self.context_parallel_size
+        every = [g for g in self.groups if g.layer.shares_blocks_with == _EVERY_TOKEN]
+        return sum(own // group.block_size for group in every)
+
+    def num_users(self, num_blocks: int, context: int, shared_prefix: int = 0) -> int:
+        """Requests of `context` tokens that `num_blocks` blocks hold at once."""
+        shared = self.shared_blocks(shared_prefix)
+        own = self.num_blocks(context) - shared
+        usable = num_blocks - self.reserved_blocks - shared
+        if usable < own:
+            return 0
+        return usable // own if own else usable
+
+    def num_blocks_in(self, memory_bytes: int) -> int:
+        """Whole blocks that fit into `memory_bytes`."""
+        return max(0, memory_bytes) // self.block_bytes
+
+    def longest_request(self, num_blocks: int) -> int:
+        """Tokens of the longest sequence that `num_blocks` blocks hold."""
+        return self.longest_context(num_blocks, users=1)
+
+    def longest_context(self, num_blocks: int, users: int, shared_prefix: int = 0) -> int:
+        """Tokens of the longest requests of which `users` fit at once; 0: not even short ones."""
+        low, high = 0, self.longest
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.num_users(num_blocks, middle, min(shared_prefix, middle)) >= users:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def form_groups(
+    layers: Sequence[CachedLayer], block_size: int, *, mixed: bool = True
+) -> tuple[CacheGroup, ...]:
+    """The groups of a rank's layers; `mixed` False makes one group that keeps every token.
+
+    Raises `UnsupportedModelError` where pages cannot be made equal.
+    """
+    if not layers:
+        return ()
+    if not mixed:
+        layers = [layer.keeping_all() for layer in layers]
+    if len({layer.shares_blocks_with for layer in layers}) == 1:
+        pages = tuple(layer.block_bytes(block_size) for layer in layers)
+        return (CacheGroup(layers[0], tuple(range(len(layers))), block_size, pages),)
+    page = max(layer.block_bytes(block_size) for layer in layers)
+    sizes = [_grown_block_size(layer, block_size, page) for layer in layers]
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for layer_id, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
+        key = (*layer.shares_blocks_with, layer.block_bytes(block_size), size)
+        alike.setdefault(key, []).append(layer_id)
+    size = _group_size([len(ids) for ids in alike.values()])
+    groups = []
+    for ids in alike.values():
+        num_groups = -(-len(ids) // size)
+        for first_id in range(num_groups):
+            own = tuple(ids[first_id::num_groups])
+            groups.append(CacheGroup(layers[own[0]], own, sizes[own[0]], (page,) * len(own)))
+    return tuple(groups)
+
+
+def aligned_block_size(layers: Sequence[CachedLayer], block_size: int, alignment: int) -> int:
+    """Tokens of a block once an attention page is at least as large as the largest state.
+
+    block = alignment × ceil(state / (alignment × attention bytes of a token))
+    """
+    states = [layer.block_bytes(1) for layer in layers if layer.kind == _STATE]
+    others = [layer.block_bytes(1) for layer in layers if layer.kind != _STATE]
+    if not states or not others:
+        return block_size
+    alignment = max(alignment, block_size)
+    return max(block_size, alignment * -(-max(states) // (alignment * max(others))))
+
+
+def stages_of(
+    num_layers: int, num_stages: int, split: Sequence[int] | None = None
+) -> tuple[range, ...]:
+    """Layers of each stage of a pipeline: evenly, what is left over going to the middle.
+
+    Raises `InvalidOptionError` for a split that does not add up, or more stages than layers.
+    """
+    if split is None:
+        if num_stages > num_layers:
+            raise InvalidOptionError(
+                "pipeline_parallel_size", num_stages, f"the model has {num_layers} layers"
+            )
+        counts = [num_layers // num_stages] * num_stages
+        for step in range(num_layers % num_stages):
+            counts[-2 - step] += 1
+    else:
+        counts = list(split)
+        if len(counts) != num_stages or sum(counts) != num_layers:
+            limit = f"{num_stages} stages of {num_layers} layers in all"
+            raise InvalidOptionError("pipeline_split", counts, limit)
+    starts = [sum(counts[:stage]) for stage in range(num_stages)]
+    return tuple(range(start, start + n) for start, n in zip(starts, counts, strict=True))
+
+
+def _grown_block_size(layer: CachedLayer, block_size: int, page_bytes: int) -> int:
+    own = layer.block_bytes(block_size)
+    if own > page_bytes:
+        raise UnsupportedModelError("page", own, f"larger than the pool's page of {page_bytes}")
+    if layer.kind == _STATE or page_bytes % own:
+        return block_size
+    return block_size * (page_bytes // own)
+
+
+def _group_size(counts: Sequence[int]) -> int:
+    fewest, most = min(counts), max(counts)
+    return most if most < fewest * _MERGE_BELOW else fewest
+
+
+def kinds_of(layers: Sequence[CachedLayer]) -> Counter[str]:
+    """How many layers there are of each kind."""
+    return Counter(layer.kind for layer in layers)

@@ -1,0 +1,202 @@
+"""The plan: from a model, a machine and flags to what fits, what is printed and how fast it can be.
+
+    memory of a device × utilization
+      - weights - activations - runtime - CUDA graphs        ranges, keyed by release
+      = memory for the cache, // bytes of a block            exact: `pagoda.planning.pool`
+      = blocks -> tokens, concurrency, users, longest context
+
+Every figure that depends on a range is given at both ends; where the memory of the cache was said
+(`--kv-cache-memory-bytes`) both are the same.
+"""
+
+from __future__ import annotations
+
+from pagoda.errors import CapacityError
+from pagoda.planning.budget import cache_bytes, require_room, stage_memories
+from pagoda.planning.capacity import GIB
+from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
+from pagoda.planning.memory import MemoryPart, StageMemory, tightest
+from pagoda.planning.pool import rank_layers
+from pagoda.planning.question import PoolQuestion
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.result import GroupFigures, Plan, PoolFigures
+from pagoda.planning.speed import SpeedFloor, speed_floor
+from pagoda.planning.subject import Subject, read_subject
+
+
+def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None) -> Plan:
+    """The plan of a model on a machine; `draft` is a speculative model beside it.
+
+    Raises `InvalidOptionError` for flags that cannot be, `ModelError` for a config that cannot be
+    read, `CapacityError` saying how much is missing where it does not fit.
+    """
+    subject = read_subject(facts, request, draft)
+    pool = subject.pool
+    stages = stage_memories(subject)
+    low, high = _pools(subject, stages)
+    speed = _speed(subject, high)
+    return Plan(
+        model=facts.name,
+        source=facts.source,
+        model_type=subject.model.model_type,
+        engine=subject.engine,
+        release="pagoda" if subject.is_pagoda else subject.release.name,
+        gpu=None if subject.device is None else subject.device.name,
+        num_devices=request.num_devices,
+        tensor_parallel_size=request.tensor_parallel_size,
+        pipeline_parallel_size=request.pipeline_parallel_size,
+        dtype=subject.dtype,
+        quantization=subject.quantization,
+        kv_cache_dtype=request.kv_cache_dtype,
+        block_size=pool.block_size,
+        max_model_len=subject.max_model_len,
+        context=subject.context,
+        users_wanted=request.users,
+        shared_prefix=request.shared_prefix,
+        parameters=subject.weights.parameters.total,
+        active_parameters=subject.weights.parameters.active,
+        weights_bytes=subject.weights.total_bytes,
+        layer_kinds=dict(kinds_of(subject.model.cached_layers)),
+        groups=tuple(_group(group, subject) for group in pool.groups),
+        block_bytes=pool.block_bytes,
+        token_bytes=_token_bytes(pool),
+        sequence_bytes=pool.num_blocks(subject.max_model_len) * pool.block_bytes,
+        memory=_memory(stages, low, high),
+        device_bytes=subject.device_bytes,
+        low=low,
+        high=high,
+        is_exact=low is not None and low == high,
+        speed=speed,
+        cost_per_user=_cost_per_user(request, low, high),
+        cost_per_million_tokens=_token_cost(request, speed),
+        warnings=(*subject.warnings, *_shortages(subject, low, high)),
+    )
+
+
+def _pools(
+    subject: Subject, stages: tuple[StageMemory, ...]
+) -> tuple[PoolFigures | None, PoolFigures | None]:
+    """What fits where everything else takes most, and where it takes least."""
+    request = subject.request
+    question = PoolQuestion(
+        pool=subject.pool,
+        release=None if subject.is_pagoda else subject.release,
+        device="CPU" if subject.on_cpu else "GPU",
+        max_model_len=subject.max_model_len,
+        context=subject.context,
+        users=request.users or 1,
+        shared_prefix=request.shared_prefix,
+        made_for=subject.made_for,
+        tells_memory=subject.is_pagoda or request.kv_cache_memory_bytes is None,
+    )
+    stated = request.kv_cache_memory_bytes
+    if request.num_gpu_blocks_override is not None:
+        stated = request.num_gpu_blocks_override * subject.pool.block_bytes
+    if stated is not None:
+        exact = question.answer(stated, must_fit=True)
+        require_room(subject, stages, exact.size_bytes)
+        return exact, exact
+    if not stages:
+        return None, None
+    for stage in stages:
+        stage.require_room(subject.facts.name, subject.devices)
+    try:
+        high = question.answer(cache_bytes(subject, stages, least=False), must_fit=True)
+    except CapacityError as error:
+        limit = f"Even where all else takes least: {error.limit}"
+        raise CapacityError(error.field, error.value, limit) from None
+    low = question.answer(cache_bytes(subject, stages, least=True), must_fit=False)
+    return low, high
+
+
+def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | None) -> list[str]:
+    """What does not fit, or may not, and by how much."""
+    if low is None or high is None:
+        return []
+    short: list[str] = []
+    pool, request = subject.pool, subject.request
+    if low.concurrency < 1:
+        short.append(
+            f"one request of {subject.max_model_len:,} tokens fits only if activations and runtime "
+            "stay near their lower bounds"
+        )
+    wanted = request.users
+    if wanted is not None and wanted > low.users:
+        shared = pool.shared_blocks(request.shared_prefix)
+        own = pool.num_blocks(subject.context) - shared
+        blocks = shared + own * wanted + pool.reserved_blocks
+        least, most = ((blocks - end.num_blocks) * pool.block_bytes / GIB for end in (high, low))
+        missing = f"{least:,.2f}" if low == high else f"{least:,.2f} – {most:,.2f}"
+        never = wanted > high.users
+        short.append(
+            f"{wanted:,} users of {subject.context:,} tokens {'do' if never else 'may'} not fit: "
+            f"{missing if never else f'up to {most:,.2f}'} GiB are missing on each device"
+        )
+    return short
+
+
+def _memory(
+    stages: tuple[StageMemory, ...], low: PoolFigures | None, high: PoolFigures | None
+) -> tuple[MemoryPart, ...]:
+    """Of a device of the stage that has least left."""
+    if not stages:
+        return ()
+    stage = tightest(stages)
+    kept = stage.total_bytes - stage.requested_bytes
+    cache = (low.size_bytes, high.size_bytes) if low and high else (0, 0)
+    return (
+        *stage.parts,
+        MemoryPart("KV cache", *cache, "whole blocks"),
+        MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}"),
+    )
+
+
+def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
+    if subject.device is None:
+        return None
+    users = subject.request.users or (high.users if high else 1)
+    ranks = rank_layers(subject.model, subject.options)
+    return speed_floor(
+        subject.weights,
+        [layer for kept in ranks for layer in kept],
+        subject.options,
+        subject.device,
+        num_heads=subject.model.num_heads,
+        users=max(1, users),
+        context=subject.context,
+        computes_in_fp8=subject.quantization == "fp8",
+    )
+
+
+def _cost_per_user(
+    request: PlanRequest, low: PoolFigures | None, high: PoolFigures | None
+) -> tuple[float, float] | None:
+    if request.price is None or low is None or high is None or not low.users:
+        return None
+    hourly = request.price * request.num_devices
+    if request.users is not None and request.users <= low.users:
+        return hourly / request.users, hourly / request.users
+    return hourly / low.users, hourly / high.users
+
+
+def _token_cost(request: PlanRequest, speed: SpeedFloor | None) -> float | None:
+    if request.price is None or speed is None:
+        return None
+    return request.price * request.num_devices / (speed.total_tokens_per_s * 3600) * 1e6
+
+
+def _group(group: CacheGroup, subject: Subject) -> GroupFigures:
+    in_flight = subject.pool.in_flight_tokens
+    return GroupFigures(
+        kind=group.layer.kind,
+        num_layers=len(group.layer_ids),
+        block_size=group.block_size,
+        page_bytes=max(group.page_bytes),
+        blocks_per_request=group.num_blocks(subject.max_model_len, in_flight),
+    )
+
+
+def _token_bytes(pool: GroupedPool) -> float:
+    """block bytes × the blocks that one more token adds where no window bounds them."""
+    growing = [group for group in pool.groups if group.layer.shares_blocks_with == ("full",)]
+    return sum(pool.block_bytes / group.block_size for group in growing)

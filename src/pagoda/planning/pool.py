@@ -1,0 +1,137 @@
+"""The pool of one rank: an architecture, how it is spread over devices, and how it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.cache.formats import FORMATS, LATENT_BYTES, canonical
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layers import CachedLayer
+from pagoda.cache.state import StateLayerSpec
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.planning.architecture import Architecture
+from pagoda.planning.groups import GroupedPool, aligned_block_size, form_groups, stages_of
+from pagoda.planning.releases import Release
+
+DEFAULT_BLOCK_SIZE = 16
+LATENT_BLOCK_SIZE = 64
+CPU_BLOCK_SIZE = 128
+PACKED_FP8 = "fp8_ds_mla"
+STATE_DTYPES = ("float32", "float16", "bfloat16")
+STATE_ALIGNMENT = 16
+_GUARDED = "turboquant_"
+_GUARDED_LAYERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """What decides the pool beside the model."""
+
+    kv_cache_dtype: str = "auto"
+    dtype: str | None = None
+    """Of weights, and of the cache where `kv_cache_dtype` is auto; None: the model's."""
+    block_size: int | None = None
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    pipeline_split: tuple[int, ...] | None = None
+    context_parallel_size: int = 1
+    in_flight_tokens: int = 2048
+    shares_states: bool = False
+    """States are kept for prefix sharing: a request then holds two."""
+    encoder_tokens: int | None = None
+    packs_sparse_latents: bool = True
+    """fp8 of sparse latents is the packed form that kernels of Hopper read."""
+    state_dtype: str | None = None
+    """Of recurrent states; None: the model's, float32 where its config says so."""
+
+    def __post_init__(self) -> None:
+        names = (
+            "block_size", "tensor_parallel_size", "pipeline_parallel_size",
+            "context_parallel_size", "in_flight_tokens",
+        )  # fmt: skip
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidOptionError(name, value, "must be at least 1")
+        if self.state_dtype not in (None, *STATE_DTYPES):
+            limit = f"one of {', '.join(STATE_DTYPES)}"
+            raise InvalidOptionError("mamba_ssm_cache_dtype", self.state_dtype, limit)
+
+
+def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLayer]]:
+    """For each layer of the model, what one rank keeps of it."""
+    kept = [[_adapted(layer, model, options) for layer in layers] for layers in model.layers]
+    kv_dtype = canonical(options.kv_cache_dtype)
+    if kv_dtype == "auto":
+        return kept
+    if kv_dtype not in FORMATS and kv_dtype not in LATENT_BYTES:
+        known = ("auto", *FORMATS, *LATENT_BYTES)
+        raise InvalidOptionError("kv_cache_dtype", kv_dtype, f"one of {', '.join(known)}")
+    if kv_dtype in LATENT_BYTES and not _has_latents(model):
+        raise InvalidOptionError("kv_cache_dtype", kv_dtype, "is for latent attention (MLA) alone")
+    if kv_dtype.startswith("fp8") and options.packs_sparse_latents and _is_sparse(model):
+        kv_dtype = PACKED_FP8
+    guarded = _guarded_layers(model) if kv_dtype.startswith(_GUARDED) else set()
+    return [
+        [layer if index in guarded else layer.stored_as(kv_dtype) for layer in layers]
+        for index, layers in enumerate(kept)
+    ]
+
+
+def build_pool(model: Architecture, options: PoolOptions, release: Release) -> GroupedPool:
+    """The pool of the rank that can hold fewest blocks."""
+    per_layer = rank_layers(model, options)
+    layers = [layer for kept in per_layer for layer in kept]
+    if not layers:
+        raise UnsupportedModelError("model", model.model_type, "keeps nothing in a cache")
+    block_size = _block_size(model, options, layers)
+    return GroupedPool(
+        groups=form_groups(layers, block_size, mixed=release.forms_groups),
+        stages=_cached_stages(per_layer, options),
+        in_flight_tokens=options.in_flight_tokens,
+        context_parallel_size=options.context_parallel_size,
+        reserved_blocks=release.reserved_blocks,
+    )
+
+
+def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> CachedLayer:
+    own = layer.sharded(options.tensor_parallel_size)
+    own = own.computed_in(options.dtype or model.dtype, options.state_dtype)
+    return own.for_requests(2 if options.shares_states else 1, options.encoder_tokens)
+
+
+def _has_latents(model: Architecture) -> bool:
+    return any(layer.kind == LatentLayerSpec.kind for layer in model.cached_layers)
+
+
+def _is_sparse(model: Architecture) -> bool:
+    layers = model.cached_layers
+    return any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
+
+
+def _guarded_layers(model: Architecture) -> set[int]:
+    """TurboQuant leaves the outermost attention layers as they are, except in hybrids."""
+    if model.has_states:
+        return set()
+    last = len(model.layers)
+    count = min(_GUARDED_LAYERS, last // 2)
+    return {*range(count), *range(last - count, last)}
+
+
+def _block_size(model: Architecture, options: PoolOptions, layers: Sequence[CachedLayer]) -> int:
+    if all(layer.kind == StateLayerSpec.kind for layer in layers):
+        return options.block_size or model.max_model_len or DEFAULT_BLOCK_SIZE
+    default = LATENT_BLOCK_SIZE if _has_latents(model) else DEFAULT_BLOCK_SIZE
+    return aligned_block_size(layers, options.block_size or default, STATE_ALIGNMENT)
+
+
+def _cached_stages(
+    per_layer: Sequence[Sequence[CachedLayer]], options: PoolOptions
+) -> tuple[range, ...]:
+    """The stages' layers, counted as cached layers: a layer may keep nothing, or two things."""
+    starts = [0]
+    for kept in per_layer:
+        starts.append(starts[-1] + len(kept))
+    stages = stages_of(len(per_layer), options.pipeline_parallel_size, options.pipeline_split)
+    return tuple(range(starts[stage.start], starts[stage.stop]) for stage in stages)

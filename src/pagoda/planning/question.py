@@ -1,0 +1,78 @@
+"""What is asked of a pool, and the answer for an amount of memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pagoda.planning.capacity import Capacity, plan_capacity
+from pagoda.planning.groups import GroupedPool
+from pagoda.planning.releases import Release
+from pagoda.planning.result import PoolFigures
+
+
+@dataclass(frozen=True, slots=True)
+class PoolQuestion:
+    """A pool's shape and what is to be known about it."""
+
+    pool: GroupedPool
+    release: Release | None
+    """vLLM's; None: Pagoda."""
+    device: str
+    """CPU or GPU, as the engine says."""
+    max_model_len: int
+    context: int
+    users: int
+    shared_prefix: int
+    made_for: int | None
+    """Positions of the model."""
+    tells_memory: bool
+    """vLLM does not say what is available where it was told how much to take."""
+
+    def answer(self, available_bytes: int, *, must_fit: bool) -> PoolFigures:
+        """The figures for that much memory.
+
+        Raises `CapacityError`, in the engine's own words, if one request of max_model_len tokens
+        `must_fit` and does not.
+        """
+        pool, length = self.pool, self.max_model_len
+        capacity = (
+            plan_capacity(pool, available_bytes=available_bytes, max_model_len=length)
+            if must_fit
+            else Capacity(pool, pool.num_blocks_in(available_bytes), length, available_bytes)
+        )
+        count = capacity.num_blocks
+        longest = pool.longest_context(count, self.users, self.shared_prefix)
+        return PoolFigures(
+            available_bytes=available_bytes,
+            num_blocks=count,
+            size_bytes=capacity.size_bytes,
+            num_tokens=self._tokens(capacity),
+            concurrency=self._concurrency(capacity),
+            users=pool.num_users(count, self.context, self.shared_prefix),
+            longest_context=min(longest, self.made_for or longest),
+            lines=self._lines(capacity),
+        )
+
+    def _tokens(self, capacity: Capacity[GroupedPool]) -> int:
+        if self.release is None:
+            return capacity.num_tokens
+        return self.release.print_tokens(self.pool, capacity.num_blocks, self.max_model_len)
+
+    def _concurrency(self, capacity: Capacity[GroupedPool]) -> float:
+        if self.release is None:
+            return capacity.max_concurrency
+        return self.release.concurrency(self.pool, capacity.num_blocks, self.max_model_len)
+
+    def _lines(self, capacity: Capacity[GroupedPool]) -> tuple[str, ...]:
+        lines = capacity.log_lines(self.device)
+        if self.release is not None:
+            size = f"{self.device} KV cache size: {self._tokens(capacity):,} tokens"
+            concurrency = (
+                f"Maximum concurrency for {self.max_model_len:,} tokens per request: "
+                f"{self._concurrency(capacity):.2f}x"
+            )
+            told = (
+                [f"{size}, {concurrency}"] if self.release.tells_one_line else [size, concurrency]
+            )
+            lines = (lines[0], *told)
+        return lines if self.tells_memory else lines[1:]

@@ -1,0 +1,140 @@
+"""What a plan is asked for, checked at the door."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pagoda.errors import InvalidOptionError
+from pagoda.models.config import ModelConfig
+
+ENGINES = ("vllm", "pagoda")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model as the planner gets to see it."""
+
+    name: str
+    source: str
+    """Where its shape was read."""
+    config: ModelConfig
+    parameters: int | None = None
+    """All of them where that is known; None: counted from the config."""
+    files_bytes: int | None = None
+    """Of the checkpoint, where it is known and does not follow from the dtype."""
+    stored_as: str | None = None
+    """What the file calls its numbers, where the config does not say: Q4_K_M."""
+
+    @classmethod
+    def of_row(cls, hub_id: str, row: Mapping[str, Any]) -> ModelFacts:
+        """The facts of a row of the built-in table."""
+        return cls(
+            hub_id, row["source"], ModelConfig(row["config"]), row["parameters"],
+            row.get("weights_bytes"),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Options of a plan; None means that nothing was said."""
+
+    engine: str = "vllm"
+    """vllm, vllm@0.19.1 or pagoda."""
+    gpu: str | None = None
+    memory: int | None = None
+    """Bytes of one device, in place of a GPU's."""
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    dtype: str = "auto"
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    mamba_ssm_cache_dtype: str | None = None
+    max_model_len: int | None = None
+    block_size: int | None = None
+    gpu_memory_utilization: float | None = None
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    context: int | None = None
+    """Tokens that a user's request really has; None: max_model_len."""
+    users: int | None = None
+    """Requests at once that are to fit."""
+    shared_prefix: int = 0
+    """Tokens at the beginning of every request that are the same."""
+    price: float | None = None
+    """Of one device for an hour, in whatever currency."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "memory", "tensor_parallel_size", "pipeline_parallel_size", "max_model_len",
+            "block_size", "kv_cache_memory_bytes", "num_gpu_blocks_override",
+            "max_num_batched_tokens", "max_num_seqs", "context", "users",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidOptionError(name, value, "must be at least 1")
+        if self.shared_prefix < 0:
+            raise InvalidOptionError("shared_prefix", self.shared_prefix, "must be at least 0")
+        share = self.gpu_memory_utilization
+        if share is not None and not 0 < share <= 1:
+            limit = "must be a number above 0 and at most 1"
+            raise InvalidOptionError("gpu_memory_utilization", share, limit)
+        if self.price is not None and not (math.isfinite(self.price) and self.price >= 0):
+            raise InvalidOptionError("price", self.price, "must be a number of at least 0")
+        if self.engine_name not in ENGINES:
+            raise InvalidOptionError("engine", self.engine, "vllm, vllm@VERSION or pagoda")
+        self._refuse_contradictions()
+
+    @property
+    def engine_name(self) -> str:
+        return self.engine.partition("@")[0]
+
+    @property
+    def engine_version(self) -> str | None:
+        return self.engine.partition("@")[2] or None
+
+    @property
+    def num_devices(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    def _refuse_contradictions(self) -> None:
+        pairs: tuple[tuple[bool, str, object, str], ...] = (
+            (
+                self.gpu is not None and self.memory is not None,
+                "memory", self.memory, f"the GPU {self.gpu} is named as well: give one of the two",
+            ),
+            (
+                self.kv_cache_memory_bytes is not None and self.num_gpu_blocks_override is not None,
+                "num_gpu_blocks_override", self.num_gpu_blocks_override,
+                "kv_cache_memory_bytes says how much to take as well: give one of the two",
+            ),
+            (
+                self.context is not None
+                and self.max_model_len is not None
+                and self.context > self.max_model_len,
+                "context", self.context, f"at most max_model_len, {self.max_model_len}",
+            ),
+            (
+                self.context is not None and self.shared_prefix > self.context,
+                "shared_prefix", self.shared_prefix, f"at most the context, {self.context}",
+            ),
+            (
+                self.engine_name == "pagoda" and self.num_devices > 1,
+                "tensor_parallel_size", self.num_devices, "Pagoda runs on one device",
+            ),
+            (
+                self.engine_name == "pagoda" and self.quantization is not None,
+                "quantization", self.quantization, "Pagoda stores weights as plain numbers",
+            ),
+            (
+                self.engine_name == "pagoda" and self.engine_version is not None,
+                "engine", self.engine, "a version can be named for vllm alone",
+            ),
+        )  # fmt: skip
+        for contradicts, name, value, limit in pairs:
+            if contradicts:
+                raise InvalidOptionError(name, value, limit)

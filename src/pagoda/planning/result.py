@@ -1,0 +1,112 @@
+"""What a plan answers: plain figures that text, JSON and HTML are made from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pagoda.planning.memory import MemoryPart
+from pagoda.planning.speed import SpeedFloor
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """One group of layers."""
+
+    kind: str
+    num_layers: int
+    block_size: int
+    page_bytes: int
+    """A layer's part of a block."""
+    blocks_per_request: int
+    """Of a request of max_model_len."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFigures:
+    """What a pool holds, for one amount of memory."""
+
+    available_bytes: int
+    num_blocks: int
+    size_bytes: int
+    num_tokens: int
+    """As the engine prints it."""
+    concurrency: float
+    users: int
+    """Requests of `context` tokens at once."""
+    longest_context: int
+    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one."""
+    lines: tuple[str, ...]
+    """What the engine prints for this amount of memory, word for word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What one change would give; figures are None where it cannot be."""
+
+    name: str
+    flags: str
+    users_low: int | None
+    users_high: int | None
+    tokens_low: int | None
+    tokens_high: int | None
+    gain: float | None
+    """Users at the upper end, over those of the plan."""
+    note: str = ""
+    """Why it cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answers."""
+
+    model: str
+    source: str
+    model_type: str
+    engine: str
+    release: str
+    """Whose rules were used."""
+    gpu: str | None
+    num_devices: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    dtype: str
+    quantization: str | None
+    kv_cache_dtype: str
+    block_size: int
+    max_model_len: int
+    context: int
+    users_wanted: int | None
+    shared_prefix: int
+    parameters: int
+    active_parameters: int
+    weights_bytes: int
+    """Of the whole model, as stored."""
+    layer_kinds: dict[str, int]
+    """How many layers there are of each kind, over the whole model."""
+    groups: tuple[GroupFigures, ...]
+    block_bytes: int
+    """Of the pool of the rank that holds fewest."""
+    token_bytes: float
+    """Added by a token to a long sequence, on one rank."""
+    sequence_bytes: int
+    """Blocks of one request of max_model_len, on one rank."""
+    memory: tuple[MemoryPart, ...]
+    """Uses of one device's memory: the cache last but for what utilization leaves alone."""
+    device_bytes: int | None
+    low: PoolFigures | None
+    """Where everything else takes most; None: no memory was named."""
+    high: PoolFigures | None
+    is_exact: bool
+    """Low and high are the same, and the lines are what will be printed."""
+    speed: SpeedFloor | None
+    cost_per_user: tuple[float, float] | None
+    """An hour, at most and at least: with as few users as `low` holds, and as many as `high`."""
+    cost_per_million_tokens: float | None
+    """Of output, at the decode floor: no engine is cheaper on this machine."""
+    warnings: tuple[str, ...]
+    alternatives: tuple[Alternative, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, texts and lists; sizes in bytes, times in seconds."""
+        return asdict(self)

@@ -1,0 +1,90 @@
+"""How fast a machine could be at best: bytes over bandwidth, operations over their rate.
+
+    decode    seconds a token = (weights + cache of the users in a stage) / bandwidth, over stages
+    prefill   seconds = operations / rate,  2 × active numbers × tokens + 4 × heads × size × pairs
+
+Nothing an engine does can beat these; real ones reach 50 to 90% of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.cache.layers import CachedLayer
+from pagoda.planning.pool import PoolOptions
+from pagoda.planning.tables import Accelerator
+from pagoda.planning.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedFloor:
+    """The least time of a step, and what follows; at `users` requests of `context` tokens."""
+
+    users: int
+    context: int
+    weight_read_bytes: int
+    """Of one decode step, over all ranks."""
+    cache_read_bytes: int
+    """Of one decode step for all users, over all ranks."""
+    step_s: float
+    """From one token of a user to the next, at least."""
+    tokens_per_s: float
+    """Of one user, at most."""
+    total_tokens_per_s: float
+    """Of all users, at most."""
+    prefill_s: float
+    """To compute a prompt of `context` tokens, at least."""
+    prefill_tokens_per_s: float
+
+
+def speed_floor(
+    weights: Weights,
+    layers: Sequence[CachedLayer],
+    options: PoolOptions,
+    device: Accelerator,
+    *,
+    num_heads: int,
+    users: int,
+    context: int,
+    computes_in_fp8: bool = False,
+) -> SpeedFloor:
+    """The floor on `device`s for as many users of that context.
+
+    `layers` is what one rank of the whole model keeps. Stages of a pipeline take turns: each has a
+    part of the users, and a token passes all of them.
+    """
+    num_stages, size = options.pipeline_parallel_size, options.tensor_parallel_size
+    in_stage = -(-users // num_stages)
+    rank_cache = sum(layer.read_bytes(context) for layer in layers)
+    read = weights.read_bytes(in_stage)
+    step_s = (read / size + in_stage * rank_cache) / device.bandwidth
+    rate = device.fp8_rate if computes_in_fp8 and device.fp8_rate else device.bf16_rate
+    operations = 2 * weights.parameters.active * context + _attention_operations(
+        layers, num_heads, context
+    )
+    prefill_s = operations / (rate * size * num_stages)
+    return SpeedFloor(
+        users=users,
+        context=context,
+        weight_read_bytes=read,
+        cache_read_bytes=users * rank_cache * size,
+        step_s=step_s,
+        tokens_per_s=1 / step_s,
+        total_tokens_per_s=users / step_s,
+        prefill_s=prefill_s,
+        prefill_tokens_per_s=context / prefill_s,
+    )
+
+
+def _attention_operations(layers: Sequence[CachedLayer], num_heads: int, context: int) -> int:
+    """Of scores and weighted values; of latents, which can be computed in two ways, none."""
+    total = 0
+    for layer in layers:
+        kept = layer.vectors
+        if kept is not None:
+            seen = min(context, layer.read_bytes(context) // layer.block_bytes(1))
+            pairs = seen * context - seen * seen // 2
+            widths = kept.head_size + (kept.head_size_v or kept.head_size)
+            total += 2 * num_heads * widths * pairs
+    return total

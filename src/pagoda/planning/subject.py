@@ -1,0 +1,247 @@
+"""What is planned: model, draft, flags and machine, read once and held against one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pagoda.cache.spec import CacheSpec
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.planning.architecture import Architecture, read_architecture
+from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
+from pagoda.planning.fields import text_config
+from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
+from pagoda.planning.overhead import default_batch
+from pagoda.planning.parameters import count_parameters
+from pagoda.planning.pool import (
+    CPU_BLOCK_SIZE,
+    DEFAULT_BLOCK_SIZE,
+    PoolOptions,
+    build_pool,
+    rank_layers,
+)
+from pagoda.planning.quantization import Scheme, scheme_named, scheme_of
+from pagoda.planning.releases import Release, parse_release
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.tables import Accelerator, find_accelerator
+from pagoda.planning.weights import Weights, store_weights
+
+_ENCODER_TOKENS = 1500
+_PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
+"""Devices whose kernels read sparse latents as plain fp8 numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A request with all that follows from it before any memory is looked at."""
+
+    facts: ModelFacts
+    request: PlanRequest
+    model: Architecture
+    release: Release
+    engine: str
+    """As it is called in answers: vllm 0.32."""
+    device: Accelerator | None
+    dtype: str
+    made_for: int | None
+    """Positions of the model, as the engine reads them."""
+    max_model_len: int
+    context: int
+    batch: tuple[int, int]
+    """max_num_batched_tokens and max_num_seqs."""
+    options: PoolOptions
+    weights: Weights
+    draft_weights: Weights | None
+    pool: GroupedPool
+    warnings: tuple[str, ...]
+
+    @property
+    def is_pagoda(self) -> bool:
+        return self.request.engine_name == "pagoda"
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.is_pagoda or (self.device is not None and self.device.is_cpu)
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Memory of one device; None where none was named."""
+        if self.request.memory is not None:
+            return self.request.memory
+        return None if self.device is None else self.device.memory_bytes
+
+    @property
+    def devices(self) -> str:
+        """What it is planned for, in words."""
+        name = self.device.name if self.device else "a device of the memory given"
+        return f"{self.request.num_devices} × {name}"
+
+    @property
+    def quantization(self) -> str | None:
+        """How weights are stored, where they are no plain numbers."""
+        if self.is_pagoda or self.request.quantization == "none":
+            return None
+        scheme = _scheme(self.facts, self.request.quantization)
+        return self.facts.stored_as if scheme is None else scheme.name
+
+
+def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
+    """Read everything. Raises `RefusedError` for what cannot be read or does not go together."""
+    is_pagoda = request.engine_name == "pagoda"
+    version, release = parse_release(request.engine_version)
+    model = read_architecture(facts.config)
+    device = None if request.gpu is None else find_accelerator(request.gpu)
+    extends_yarn = is_pagoda or release.extends_yarn
+    made_for = model.extended_max_model_len if extends_yarn else model.max_model_len
+    max_model_len = max_model_len_of(request, made_for)
+    dtype = dtype_of_run(request, model.dtype)
+    require_divisible(request, model)
+    batch = _batch(request, device)
+    options = _pool_options(request, release, model, device, dtype, batch[0])
+    whole, draft_weights = model, None
+    if draft is not None:
+        drafting = _read_draft(draft, request)
+        whole = replace(model, layers=(*model.layers, *drafting.layers))
+        draft_weights = _weights(draft, drafting, dtype, None, is_pagoda=is_pagoda)
+    return Subject(
+        facts=facts,
+        request=request,
+        model=model,
+        release=release,
+        engine="pagoda" if is_pagoda else f"vllm {version}",
+        device=device,
+        dtype=dtype,
+        made_for=made_for,
+        max_model_len=max_model_len,
+        context=_context(request, max_model_len),
+        batch=batch,
+        options=options,
+        weights=_weights(facts, model, dtype, request.quantization, is_pagoda=is_pagoda),
+        draft_weights=draft_weights,
+        pool=_pagoda_pool(whole, options) if is_pagoda else build_pool(whole, options, release),
+        warnings=(*whole.assumed, *_doubts(request, model, release, device)),
+    )
+
+
+def _read_draft(draft: ModelFacts, request: PlanRequest) -> Architecture:
+    model = read_architecture(draft.config)
+    require_divisible(request, model)
+    if request.pipeline_parallel_size > 1:
+        limit = "a draft model beside a pipeline is not planned for"
+        raise InvalidOptionError("speculative_model", draft.name, limit)
+    return model
+
+
+def _context(request: PlanRequest, max_model_len: int) -> int:
+    context = request.context or max_model_len
+    if context > max_model_len:
+        raise InvalidOptionError("context", context, f"at most max_model_len, {max_model_len}")
+    if request.shared_prefix > context:
+        limit = f"at most the context, {context}"
+        raise InvalidOptionError("shared_prefix", request.shared_prefix, limit)
+    return context
+
+
+def _batch(request: PlanRequest, device: Accelerator | None) -> tuple[int, int]:
+    memory = request.memory or (device.memory_bytes if device else 0)
+    if device is not None and device.is_cpu:
+        memory = 0  # however much a CPU has, its steps are small
+    tokens, sequences = default_batch(memory, device.name if device else "")
+    return request.max_num_batched_tokens or tokens, request.max_num_seqs or sequences
+
+
+def _pool_options(
+    request: PlanRequest,
+    release: Release,
+    model: Architecture,
+    device: Accelerator | None,
+    dtype: str,
+    max_num_batched_tokens: int,
+) -> PoolOptions:
+    is_pagoda = request.engine_name == "pagoda"
+    if is_pagoda and request.kv_cache_dtype not in ("auto", dtype):
+        limit = f"Pagoda's cache has the dtype of its model: auto or {dtype}"
+        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
+    on_cpu = device is not None and device.is_cpu
+    has_encoder = "cross attention" in kinds_of(model.cached_layers)
+    batches = _batches_in_flight(request, release, on_cpu=on_cpu)
+    return PoolOptions(
+        kv_cache_dtype=request.kv_cache_dtype,
+        dtype=dtype,
+        block_size=request.block_size or (CPU_BLOCK_SIZE if on_cpu and not is_pagoda else None),
+        tensor_parallel_size=request.tensor_parallel_size,
+        pipeline_parallel_size=request.pipeline_parallel_size,
+        in_flight_tokens=max_num_batched_tokens * batches,
+        shares_states=release.shares_states,
+        packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
+        state_dtype=request.mamba_ssm_cache_dtype,
+        encoder_tokens=max(max_num_batched_tokens, _ENCODER_TOKENS) if has_encoder else None,
+    )
+
+
+def _batches_in_flight(request: PlanRequest, release: Release, *, on_cpu: bool) -> int:
+    """A batch for each stage; on one stage of a GPU the next is scheduled ahead."""
+    if not release.runs_ahead:
+        return 1
+    num_stages = request.pipeline_parallel_size
+    return num_stages if num_stages > 1 or on_cpu else 2
+
+
+def _doubts(
+    request: PlanRequest, model: Architecture, release: Release, device: Accelerator | None
+) -> list[str]:
+    """What was taken for granted, in words."""
+    kinds = kinds_of(model.cached_layers)
+    is_pagoda = request.engine_name == "pagoda"
+    doubts = {
+        "no device is named: taken for a GPU, which schedules a second batch ahead": (
+            device is None and not is_pagoda and "sliding window" in kinds and release.runs_ahead
+        ),
+        "releases before 0.20 may keep chunks whole, and hold fewer requests": (
+            "chunked attention" in kinds and not release.runs_ahead and release.forms_groups
+        ),
+        "Pagoda runs on CPUs: the memory is taken for a machine's": (
+            is_pagoda and device is not None and not device.is_cpu
+        ),
+        "the device's memory follows from its catalogue and was not read on one": (
+            device is not None and device.is_derived
+        ),
+    }
+    return [words for words, holds in doubts.items() if holds]
+
+
+def _scheme(facts: ModelFacts, asked: str | None) -> Scheme | None:
+    if asked == "none":
+        return None
+    own = scheme_of(facts.config) or scheme_of(text_config(facts.config))
+    return scheme_named(asked) or own
+
+
+def _weights(
+    facts: ModelFacts, model: Architecture, dtype: str, asked: str | None, *, is_pagoda: bool
+) -> Weights:
+    """The weights as the engine holds them: Pagoda as plain numbers, whatever the file has."""
+    parameters = count_parameters(facts.config, model, facts.parameters)
+    if is_pagoda:
+        return store_weights(parameters, dtype, None)
+    scheme, own = _scheme(facts, asked), _scheme(facts, None)
+    is_own = scheme == own and asked != "none"
+    is_kept = scheme is not None or facts.stored_as is not None or dtype == model.dtype
+    files = facts.files_bytes if is_own and is_kept else None
+    return store_weights(parameters, dtype, scheme, files)
+
+
+def _pagoda_pool(model: Architecture, options: PoolOptions) -> GroupedPool:
+    """Pagoda keeps every token of every layer: the same `CacheSpec` that its engine allocates."""
+    kinds = kinds_of(model.cached_layers)
+    uncovered = set(kinds) - {"full attention", "sliding window"}
+    if uncovered:
+        listed = ", ".join(sorted(uncovered))
+        raise UnsupportedModelError("model", model.model_type, f"Pagoda does not run {listed}")
+    layers = tuple(layer.keeping_all() for kept in rank_layers(model, options) for layer in kept)
+    spec = CacheSpec(layers, options.block_size or DEFAULT_BLOCK_SIZE)
+    pages = tuple(layer.block_bytes(spec.block_size) for layer in layers)
+    ids = tuple(range(len(layers)))
+    return GroupedPool(
+        groups=(CacheGroup(layers[0], ids, spec.block_size, pages),),
+        stages=(range(len(layers)),),
+    )

@@ -1,0 +1,126 @@
+"""The tables of facts: well-known models and accelerators."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from pagoda.errors import InvalidOptionError
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """A device that a model may run on, or a CPU with its memory."""
+
+    name: str
+    vendor: str
+    memory_bytes: int
+    """What the driver shows to a program, not the catalogue."""
+    bandwidth: float
+    """Bytes a second."""
+    bf16_rate: float
+    """Operations a second, dense."""
+    fp8_rate: float | None
+    is_derived: bool
+    """The memory was derived from the catalogue, not read on such a device."""
+    source: str
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.vendor in ("cpu", "apple")
+
+
+@lru_cache(maxsize=2)
+def _table(name: str) -> Mapping[str, Any]:
+    text = resources.files("pagoda.planning").joinpath("tables", f"{name}.json").read_text("utf-8")
+    table: Mapping[str, Any] = json.loads(text)
+    return table
+
+
+def model_rows() -> Mapping[str, Any]:
+    """The built-in models by hub id, as they stand in the table."""
+    return _table("models")
+
+
+def find_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
+    """The row of a hub id, of an alias, or of a name without its owner; None where there is none.
+
+    Case does not matter.
+    """
+    wanted = name.casefold()
+    rows = model_rows()
+    for hub_id, row in rows.items():
+        names = (hub_id, *row.get("aliases", ()))
+        if wanted in {text.casefold() for text in names}:
+            return hub_id, row
+    short = [hub_id for hub_id in rows if hub_id.partition("/")[2].casefold() == wanted]
+    return (short[0], rows[short[0]]) if len(short) == 1 else None
+
+
+def nearest_models(name: str) -> list[str]:
+    """Names in the table that are spelled much like this one."""
+    short = {hub_id.partition("/")[2]: hub_id for hub_id in model_rows()}
+    return [short[found] for found in _nearest(name.rpartition("/")[2], short)]
+
+
+def accelerators() -> list[Accelerator]:
+    """The built-in accelerators."""
+    return [_accelerator(name, row) for name, row in _table("accelerators").items()]
+
+
+def find_accelerator(name: str) -> Accelerator:
+    """The accelerator of that name or alias; `InvalidOptionError` naming the nearest ones."""
+    wanted = _plain(name)
+    rows = _table("accelerators")
+    for known, row in rows.items():
+        if wanted in {_plain(text) for text in (known, *row.get("aliases", ()))}:
+            return _accelerator(known, row)
+    near = _nearest(name, rows)
+    advice = f"the nearest are {', '.join(near)}" if near else f"known are {', '.join(rows)}"
+    raise InvalidOptionError("gpu", name, f"is not in the table: {advice}; or give --memory")
+
+
+def accelerator_in(text: str) -> Accelerator | None:
+    """The accelerator that a text names, as in "2x H100 (2 nodes)"; the longest name counts."""
+    words = _plain(text)
+    found = [
+        (len(_plain(alias)), known, row)
+        for known, row in _table("accelerators").items()
+        for alias in (known, *row.get("aliases", ()))
+        if _plain(alias) in words
+    ]
+    if not found:
+        return None
+    _, known, row = max(found, key=lambda item: item[0])
+    return _accelerator(known, row)
+
+
+def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
+    fp8 = row.get("fp8_tflops")
+    return Accelerator(
+        name=name,
+        vendor=row["vendor"],
+        memory_bytes=round(row["memory_gib"] * _GIB),
+        bandwidth=row["bandwidth_gb_s"] * 1e9,
+        bf16_rate=row["bf16_tflops"] * 1e12,
+        fp8_rate=None if fp8 is None else fp8 * 1e12,
+        is_derived=row.get("memory_confidence") != "read",
+        source=row["source"],
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    spelled = {_plain(text): text for text in known}
+    close = difflib.get_close_matches(_plain(name), spelled, n=3, cutoff=0.5)
+    return [spelled[text] for text in close]
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())

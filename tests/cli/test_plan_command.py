@@ -1,0 +1,182 @@
+"""`pagoda plan` as people type it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pagoda
+from checkpoints import CASES, build_model, write_checkpoint
+from gguf_files import write_gguf
+from pagoda.cli.main import run
+from planning.start_ups import START_UPS, write_files
+
+Output = pytest.CaptureFixture[str]
+
+
+def answer(capsys: Output, *arguments: str) -> dict[str, Any]:
+    assert run(["plan", *arguments, "--json"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+def text(capsys: Output, *arguments: str) -> str:
+    assert run(["plan", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> None:
+    told = text(capsys, "Llama-3.1-8B-Instruct", "--gpu", "H100", "--price", "2.5")
+    assert told.startswith("meta-llama/Llama-3.1-8B-Instruct on 1 × H100, vllm 0.32: 8.03 B")
+    [bar] = [line for line in told.splitlines() if line.startswith("[W")]
+    assert len(bar) == 78
+    assert bar.count("K") > bar.count("W") > bar.count("R")
+    for words in (
+        "W weights", "14.96", "K KV cache", "32 full attention", "131,072 bytes", "16.00 GiB",
+        "something between", "GPU KV cache size:", "tokens/s a user", "a user and hour",
+        "fp8 cache", "--kv-cache-dtype fp8", "--tensor-parallel-size",
+    ):  # fmt: skip
+        assert words in told
+    assert all(len(line) <= 100 for line in told.splitlines() if not line.startswith("  "))
+
+
+def test_the_cache_s_memory_makes_it_exact(capsys: Output) -> None:
+    told = text(capsys, "Llama-3.1-8B-Instruct", "--kv-cache-memory-bytes", "20GiB")
+    assert "vllm will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
+    assert "something between" not in told
+
+
+def test_without_a_machine_bytes_are_told(capsys: Output) -> None:
+    told = text(capsys, "google/gemma-3-27b-it")
+    assert "Name --gpu, --memory or --kv-cache-memory-bytes" in told
+    assert "once windows are full" in told
+    assert "6 of" not in told  # groups of 9 and of 8
+    assert "4 of 9 × sliding window, blocks of 16 tokens" in told
+
+
+def test_json_holds_everything(capsys: Output) -> None:
+    told = answer(capsys, "Qwen3-30B-A3B", "--gpu", "L40S", "--tensor-parallel-size", "2")
+    assert told["model"] == "Qwen/Qwen3-30B-A3B"
+    assert told["low"]["num_blocks"] < told["high"]["num_blocks"]
+    assert told["num_devices"] == 2
+    assert told["speed"]["total_tokens_per_s"] > told["speed"]["tokens_per_s"]
+    assert {"name", "flags", "users_low", "gain"} <= set(told["alternatives"][0])
+
+
+@pytest.mark.parametrize("kind", ["directory", "config", "gguf"])
+def test_a_model_of_one_s_own(tmp_path: Path, capsys: Output, kind: str) -> None:
+    case = CASES["qwen3"]
+    directory = write_checkpoint(tmp_path / "model", case, tokenizer=False)
+    paths = {"directory": directory, "config": directory / "config.json"}
+    if kind == "gguf":
+        paths["gguf"] = tmp_path / "model.gguf"
+        write_gguf(paths["gguf"], build_model(case))
+    flags = ["--engine", "pagoda", "--kv-cache-memory-bytes", "1MB", "--dtype", "float32"]
+    told = answer(capsys, str(paths[kind]), *flags)
+    assert told["block_bytes"] == 16 * 4 * 2 * (32 + 32) * 4
+    assert told["high"]["num_blocks"] == 1_000_000 // told["block_bytes"]
+    counted = sum(weight.numel() for weight in build_model(case).parameters())
+    assert told["parameters"] == pytest.approx(counted, rel=0.01)
+
+
+def test_validate_counts(tmp_path: Path, capsys: Output) -> None:
+    files = write_files(tmp_path, START_UPS)
+    told = answer(capsys, "validate", *files)
+    assert (told["cases"], told["hits"]) == (78, 76)
+    assert [miss["id"] for miss in told["misses"]] == ["o094", "o136"]
+    shown = text(capsys, "validate", *files)
+    assert "76 of 78 start-ups predicted within the log's rounding" in shown
+    assert shown.count("MISS") == 2
+    assert "o094: the figures fit a cache in fp8, which the record does not say" in shown
+
+
+REFUSED: dict[str, tuple[list[str], str]] = {
+    "no such model": (["nothing"], "model='nothing': there is no such file"),
+    "nearly a name": (["Llama-3.1-8B-Instruckt"], "(the nearest are meta-llama/Llama-3.1-8B"),
+    "no such gpu": (["Qwen3-8B", "--gpu", "H100X"], "gpu='H100X': is not in the table"),
+    "a word": (["Qwen3-8B", "--users", "many"], "users='many': must be a whole number"),
+    "not a size": (["Qwen3-8B", "--memory", "80XB"], "memory='80XB': a size like"),
+    "does not fit": (["Llama-3.1-70B-Instruct", "--gpu", "T4"], "model='meta-llama/Llama-3.1-70B"),
+    "heads": (["Qwen3-8B", "--tensor-parallel-size", "5"], "tensor_parallel_size=5: must divide"),
+    "two models": (["Qwen3-8B", "Qwen3-4B"], "files=['Qwen3-4B']: name one model alone"),
+    "one file": (["validate", "observed.jsonl"], "files=['observed.jsonl']: two files"),
+    "no files": (["validate", "a.jsonl", "b.json"], "file='a.jsonl': No such file"),
+    "a draft": (["Qwen3-8B", "--speculative-model", "none"], "model='none': there is no such file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_is_one_line_and_never_a_number(name: str, capsys: Output) -> None:
+    arguments, words = REFUSED[name]
+    assert run(["plan", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    assert line.startswith(f"pagoda: error: {words}") or words in line
+
+
+def test_a_hub_id_that_cannot_be_fetched_is_one_line(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    assert run(["plan", "nobody/Llama-3.1-8B"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "is not in the table (the nearest are meta-llama/" in line
+    assert line.endswith("no network")
+
+
+def test_a_hub_s_answer_is_read(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    asked: list[str] = []
+    config = {
+        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4,
+        "hidden_size": 64, "vocab_size": 100, "intermediate_size": 10,
+        "max_position_embeddings": 64,
+    }  # fmt: skip
+
+    def reply(request: Any, timeout: float) -> io.BytesIO:
+        asked.append(request.full_url)
+        return io.BytesIO(json.dumps(config).encode())
+
+    monkeypatch.setattr("urllib.request.urlopen", reply)
+    assert answer(capsys, "nobody/tiny-llama")["token_bytes"] == 2 * 4 * 32 * 2
+    assert asked == ["https://huggingface.co/nobody/tiny-llama/resolve/main/config.json"]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda text: "{", lambda text: "[]", lambda text: text.replace("hidden_size", "x")]
+)
+def test_a_broken_config_is_one_line(
+    tmp_path: Path, capsys: Output, change: Callable[[str], str]
+) -> None:
+    path = tmp_path / "config.json"
+    fields = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4}
+    path.write_text(change(json.dumps(fields | {"hidden_size": 64, "vocab_size": 9})))
+    assert run(["plan", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_a_plan_loads_nothing_heavy() -> None:
+    source = str(Path(pagoda.__file__).parent.parent)
+    script = (
+        f"import sys; sys.path.insert(0, {source!r})\n"
+        "from pagoda.cli.main import run\n"
+        "assert run(['plan', 'Qwen3-8B', '--gpu', 'H100']) == 0\n"
+        "heavy = {'torch', 'numba', 'transformers', 'huggingface_hub', 'fastapi', 'gguf'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, timeout=120,
+                            check=False)  # fmt: skip
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,422 @@
+"""The plan as a whole: figures that the field passes around, monotony, and refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pagoda.errors import CapacityError, InvalidOptionError, ModelError, RefusedError
+from pagoda.models.config import ModelConfig
+from pagoda.planning.alternatives import plan_with_alternatives
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.result import Plan
+from pagoda.planning.tables import accelerators, find_accelerator, find_model
+
+GIB = 2**30
+LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"
+LLAMA_2_70B = "meta-llama/Llama-2-70b-hf"
+LLAMA_3_8B = "meta-llama/Llama-3.1-8B-Instruct"
+LLAMA_3_70B = "meta-llama/Llama-3.1-70B-Instruct"
+
+
+def facts(name: str) -> ModelFacts:
+    found = find_model(name)
+    assert found is not None
+    return ModelFacts.of_row(*found)
+
+
+def plan(name: str, **options: Any) -> Plan:
+    return make_plan(facts(name), PlanRequest(**options))
+
+
+# What people copy from one another
+
+
+def test_llama_2_7b_keeps_one_gib_for_2048_tokens() -> None:
+    """A widely copied table says 0.5: it forgets that K and V are two."""
+    assert plan(LLAMA_2_7B, max_model_len=2048, dtype="float16").sequence_bytes == GIB
+
+
+def test_70b_with_grouped_queries_needs_less_a_token_than_7b_without() -> None:
+    assert plan(LLAMA_2_70B).token_bytes == 327_680
+    assert plan(LLAMA_2_7B).token_bytes == 524_288
+
+
+def test_llama_3_70b_at_128k_is_about_40_gb() -> None:
+    sequence = plan(LLAMA_3_70B, max_model_len=131_072).sequence_bytes
+    assert sequence == 40 * GIB
+
+
+def test_643_232_tokens_at_40_960_are_15_70() -> None:
+    told = plan("Qwen/Qwen3-14B", num_gpu_blocks_override=643_232 // 16, max_model_len=40_960)
+    assert told.high is not None
+    assert told.high.lines[-1] == (
+        "GPU KV cache size: 643,232 tokens, Maximum concurrency for 40,960 tokens per request: "
+        "15.70x"
+    )
+
+
+def test_an_80_gb_card_with_14_gb_of_weights_and_6_of_activations_holds_60_sequences() -> None:
+    """80 - 14 - 6 GB over 1 GiB a sequence of Llama-2-7B at 2,048 tokens: 55, in GiB 60."""
+    told = plan(
+        LLAMA_2_7B, kv_cache_memory_bytes=(80 - 14 - 6) * GIB, max_model_len=2048, dtype="float16"
+    )
+    assert told.is_exact
+    assert told.high is not None
+    assert told.high.concurrency == 60
+    assert told.high.users == 59  # one block is never handed out
+
+
+def test_a_known_start_up_lies_between_the_ends() -> None:
+    """Llama-3.1-8B on an H100 at 0.95 under vLLM 0.19: 58.11 GiB and 476,016 tokens."""
+    told = plan(
+        LLAMA_3_8B, gpu="H100", engine="vllm@0.19.0", gpu_memory_utilization=0.95,
+        max_model_len=8192,
+    )  # fmt: skip
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low.num_tokens < 476_016 < told.high.num_tokens
+    assert told.low.available_bytes < 58.11 * GIB < told.high.available_bytes
+    assert told.low.lines[1].endswith(" tokens")  # tokens and concurrency on lines of their own
+    assert len(told.low.lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("engine", "blocks", "tokens"),
+    [
+        ("vllm", 21_110, int(21_110 / (512 + 513) * 8192)),  # requests × their length
+        ("vllm@0.19.0", 21_110, 21_110 // 2 * 16),  # the posted 168,880
+        ("vllm@0.8.5", 10_555, 10_555 * 16),  # windows freed nothing: all 42 layers in a block
+    ],
+)
+def test_a_mixed_model_prints_other_tokens_in_other_releases(
+    engine: str, blocks: int, tokens: int
+) -> None:
+    """Gemma 2 9B, half of its 42 layers with windows, in the same memory."""
+    told = plan(
+        "google/gemma-2-9b-it", engine=engine, gpu="H100", max_model_len=8192,
+        kv_cache_memory_bytes=21_110 * 21 * 16 * 8192,
+    )  # fmt: skip
+    assert told.high is not None
+    assert (told.high.num_blocks, told.high.num_tokens) == (blocks, tokens)
+
+
+# Starts of vLLM 0.32 on a CPU, made for this: what it printed
+
+
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+STARTS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"kv_cache_memory_bytes": GIB, "block_size": 32, "max_model_len": 4096},
+        "CPU KV cache size: 46,592 tokens, Maximum concurrency for 4,096 tokens per request: "
+        "11.38x",
+    ),
+    (
+        {
+            "kv_cache_memory_bytes": 3 * GIB // 2, "block_size": 64, "max_model_len": 2000,
+            "dtype": "float32",
+        },
+        "CPU KV cache size: 34,125 tokens, Maximum concurrency for 2,000 tokens per request: "
+        "17.06x",
+    ),
+    (
+        {"kv_cache_memory_bytes": 2 * GIB, "max_model_len": 8192},
+        "CPU KV cache size: 93,184 tokens, Maximum concurrency for 8,192 tokens per request: "
+        "11.38x",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "line"), STARTS)
+def test_the_line_is_what_vllm_printed_on_a_cpu(options: dict[str, Any], line: str) -> None:
+    told = plan(SMOLLM2, gpu="CPU", **options)
+    assert told.is_exact
+    assert told.high is not None
+    assert told.high.lines == (line,)
+
+
+def test_the_line_is_what_vllm_printed_for_windows_on_a_cpu() -> None:
+    """Gemma 3's layers, 13 of them and small, random weights: 2 full, 11 with a window of 512."""
+    config = {
+        "model_type": "gemma3_text", "hidden_size": 256, "intermediate_size": 512,
+        "num_hidden_layers": 13, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 64, "sliding_window": 512, "sliding_window_pattern": 6, "vocab_size": 49_152,
+        "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    request = PlanRequest(
+        gpu="CPU", kv_cache_memory_bytes=GIB // 2, block_size=32, max_model_len=4096,
+        max_num_batched_tokens=1024,
+    )  # fmt: skip
+    told = make_plan(ModelFacts("small", "here", ModelConfig(config)), request)
+    assert told.high is not None
+    assert told.high.lines == (
+        "CPU KV cache size: 159,025 tokens, Maximum concurrency for 4,096 tokens per request: "
+        "38.82x",
+    )
+
+
+# What must hold whatever is asked
+
+
+MODELS = [
+    LLAMA_3_8B, "google/gemma-3-27b-it", "openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V2-Lite-Chat",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct", "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(MODELS), st.integers(20, 400), st.integers(1, 200), st.sampled_from([1, 2, 4])
+)
+def test_more_memory_never_gives_less(name: str, memory: int, more: int, size: int) -> None:
+    options = {"max_model_len": 4096, "tensor_parallel_size": size}
+    try:
+        small = plan(name, memory=memory * GIB, **options)
+    except CapacityError:
+        return
+    large = plan(name, memory=(memory + more) * GIB, **options)
+    for one, other in ((small.low, large.low), (small.high, large.high)):
+        assert one is not None
+        assert other is not None
+        assert one.num_tokens <= other.num_tokens
+        assert one.users <= other.users
+        assert one.longest_context <= other.longest_context
+        assert one.size_bytes <= one.available_bytes
+    assert small.low is not None
+    assert small.high is not None
+    assert small.low.num_blocks <= small.high.num_blocks
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(MODELS), st.integers(1, 100), st.integers(16, 4096))
+def test_fewer_bits_never_give_less(name: str, gibs: int, context: int) -> None:
+    options = {"kv_cache_memory_bytes": gibs * GIB, "max_model_len": 4096, "context": context}
+    try:
+        plain = plan(name, **options)
+    except CapacityError:
+        return
+    packed = plan(name, kv_cache_dtype="fp8", **options)
+    assert plain.high is not None
+    assert packed.high is not None
+    assert plain.high.num_tokens <= packed.high.num_tokens
+    assert plain.high.users <= packed.high.users
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("users", [1, 3, 17])
+def test_the_longest_context_is_the_longest(name: str, users: int) -> None:
+    told = plan(name, kv_cache_memory_bytes=6 * GIB, max_model_len=8192, users=users)
+    assert told.high is not None
+    longest = told.high.longest_context
+    made_for = plan(name).max_model_len
+    if longest < made_for:
+        inside = plan(name, kv_cache_memory_bytes=6 * GIB, context=min(longest, 8192),
+                      max_model_len=8192)  # fmt: skip
+        assert inside.high is not None
+        assert inside.high.users >= users
+
+
+def test_the_parts_of_the_memory_add_up() -> None:
+    told = plan(LLAMA_3_8B, gpu="H100")
+    low_cache = next(part for part in told.memory if part.name == "KV cache").low
+    others = sum(part.high for part in told.memory if part.name != "KV cache")
+    assert told.device_bytes is not None
+    assert 0 <= told.device_bytes - others - low_cache < told.block_bytes
+
+
+def test_a_plan_is_json() -> None:
+    told = plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="H100", price=2.0))
+    again = json.loads(json.dumps(told.as_json()))
+    assert again["high"]["num_tokens"] == told.high.num_tokens  # type: ignore[union-attr]
+    assert {"weights", "KV cache"} <= {part["name"] for part in again["memory"]}
+    assert len(again["alternatives"]) >= 6
+
+
+def test_what_a_change_would_buy() -> None:
+    told = plan_with_alternatives(
+        facts(LLAMA_3_8B), PlanRequest(gpu="H100", kv_cache_memory_bytes=16 * GIB, context=8192)
+    )
+    gains = {other.name: other.gain for other in told.alternatives}
+    assert gains["fp8 cache"] == pytest.approx(2, rel=0.1)
+    assert gains["int4 cache"] == pytest.approx(4 * 128 / (128 + 8), rel=0.1)
+    assert gains["half the context"] == pytest.approx(2, rel=0.1)
+    assert gains["half of it the same"] > 1.7  # type: ignore[operator]
+    assert gains["1 more device"] == pytest.approx(2, rel=0.1)
+    assert gains["fp8 weights"] == 1  # the cache's memory was said
+
+
+def test_latents_are_not_split_over_ranks() -> None:
+    one = plan("deepseek-ai/DeepSeek-V3", tensor_parallel_size=1)
+    eight = plan("deepseek-ai/DeepSeek-V3", tensor_parallel_size=8)
+    assert one.token_bytes == eight.token_bytes == 61 * 1152
+    heads = [plan("Qwen/Qwen3-235B-A22B", tensor_parallel_size=n).token_bytes for n in (1, 4, 8)]
+    assert heads[0] == 4 * heads[1] == 4 * heads[2]  # 4 KV heads: replicated beyond 4 ranks
+
+
+def test_stages_take_the_layers_apart() -> None:
+    whole = plan(LLAMA_3_70B, gpu="H100", tensor_parallel_size=4, max_model_len=8192)
+    staged = plan(
+        LLAMA_3_70B, gpu="H100", tensor_parallel_size=2, pipeline_parallel_size=2,
+        max_model_len=8192,
+    )  # fmt: skip
+    assert staged.block_bytes == whole.block_bytes  # half the layers, twice the heads
+    assert staged.num_devices == whole.num_devices == 4
+
+
+def test_the_speed_is_bound_by_what_is_read() -> None:
+    """Llama-3.1-8B on an H100, one user, no context to speak of: 15.0 GB over 3.35 TB/s."""
+    told = plan(LLAMA_3_8B, gpu="H100", users=1, context=16)
+    assert told.speed is not None
+    assert told.speed.weight_read_bytes == 2 * 7_504_920_576
+    assert told.speed.tokens_per_s == pytest.approx(3352e9 / (2 * 7_504_920_576), rel=0.001)
+    experts = plan("Qwen/Qwen3-30B-A3B", gpu="H100", users=1, context=16).speed
+    many = plan("Qwen/Qwen3-30B-A3B", gpu="H100", users=64, context=16).speed
+    assert experts is not None
+    assert many is not None
+    assert experts.weight_read_bytes < 8e9 < 50e9 < many.weight_read_bytes < 61e9
+
+
+def test_a_price_is_spread_over_users() -> None:
+    told = plan(LLAMA_3_8B, gpu="H100", price=3.0, context=8192, users=10)
+    assert told.cost_per_user == (pytest.approx(0.3), pytest.approx(0.3))
+    assert told.speed is not None
+    assert told.cost_per_million_tokens == pytest.approx(
+        3.0 / 3600 / told.speed.total_tokens_per_s * 1e6
+    )
+
+
+def test_users_that_do_not_fit_are_told_with_what_is_missing() -> None:
+    """60 requests of 1 GiB in 40 GiB, one block of 2 MiB reserved."""
+    told = plan(
+        LLAMA_3_8B, kv_cache_memory_bytes=40 * GIB, max_model_len=8192, context=8192, users=60
+    )
+    assert told.warnings == (
+        "60 users of 8,192 tokens do not fit: 20.00 GiB are missing on each device",
+    )
+    unsure = plan(LLAMA_3_8B, gpu="H100", max_model_len=8192, users=55)
+    assert unsure.low is not None
+    assert unsure.high is not None
+    assert unsure.low.users < 55 <= unsure.high.users
+    assert "55 users of 8,192 tokens may not fit: up to " in unsure.warnings[0]
+
+
+def test_a_draft_model_takes_memory_and_cache() -> None:
+    alone = plan(LLAMA_3_8B, gpu="H100")
+    request = PlanRequest(gpu="H100")
+    beside = make_plan(facts(LLAMA_3_8B), request, facts("meta-llama/Llama-3.2-1B-Instruct"))
+    assert beside.token_bytes == alone.token_bytes + 16 * 8 * 128 * 2
+    assert beside.memory[0].low - alone.memory[0].low == 2 * 1_235_814_400
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "gib"),
+    [
+        (LLAMA_3_70B, None, 131.42),
+        (LLAMA_3_70B, "fp8", 67.7),
+        (LLAMA_3_70B, "awq", 37.1),  # 39.8 GB on the hub
+        ("openai/gpt-oss-20b", None, 12.8),  # 13.8 GB on the hub
+    ],
+)
+def test_weights_under_a_scheme(name: str, scheme: str | None, gib: float) -> None:
+    assert plan(name, quantization=scheme).weights_bytes / GIB == pytest.approx(gib, rel=0.02)
+
+
+# What cannot be
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "heads": ({"tensor_parallel_size": 3}, "must divide the model's 32 attention heads"),
+    "gpu": ({"gpu": "H1000"}, "the nearest are"),
+    "both": ({"gpu": "H100", "memory": GIB}, "the GPU H100 is named as well"),
+    "length": ({"max_model_len": 200_000}, "at most 131072, the positions"),
+    "context": ({"max_model_len": 100, "context": 200}, "at most max_model_len, 100"),
+    "context too": ({"context": 200_000}, "at most max_model_len, 131072"),
+    "prefix": ({"context": 100, "shared_prefix": 200}, "at most the context, 100"),
+    "share": ({"gpu_memory_utilization": 1.5}, "above 0 and at most 1"),
+    "stages": ({"pipeline_parallel_size": 64}, "the model has 32 layers"),
+    "dtype": ({"dtype": "int3"}, "one of auto"),
+    "cache": ({"kv_cache_dtype": "fp9"}, "one of auto"),
+    "latent": ({"kv_cache_dtype": "fp8_ds_mla"}, "is for latent attention"),
+    "scheme": ({"quantization": "zip"}, "one of none, fp8"),
+    "engine": ({"engine": "sglang"}, "vllm, vllm@VERSION or pagoda"),
+    "version": ({"engine": "vllm@new"}, "a version such as vllm@0.19.1"),
+    "ranks": ({"engine": "pagoda", "tensor_parallel_size": 2}, "Pagoda runs on one device"),
+    "price": ({"price": float("nan")}, "must be a number of at least 0"),
+    "users": ({"users": 0}, "must be at least 1"),
+    "staged draft": ({"pipeline_parallel_size": 0}, "must be at least 1"),
+    "state": ({"mamba_ssm_cache_dtype": "int4"}, "mamba_ssm_cache_dtype='int4': one of"),
+    "too much": ({"gpu": "L4", "kv_cache_memory_bytes": 20 * GIB}, "GiB too much"),
+    "weights": ({"gpu": "T4"}, "does not fit on 1 × T4"),
+    "cache alone": ({"kv_cache_memory_bytes": GIB}, "16.0 GiB KV cache is needed"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused(name: str) -> None:
+    options, words = REFUSED[name]
+    with pytest.raises(RefusedError) as caught:
+        plan(LLAMA_3_8B, **options)
+    assert words in str(caught.value)
+
+
+def test_a_model_that_does_not_fit_says_by_how_much_and_what_would_help() -> None:
+    with pytest.raises(CapacityError) as caught:
+        plan_with_alternatives(facts(LLAMA_3_70B), PlanRequest(gpu="H100"))
+    told = str(caught.value)
+    assert "132" in told  # GiB of weights and the least beside them
+    assert "72.85 GiB may be used, so 59.54 GiB are missing" in told
+    assert told.endswith("It would fit with --tensor-parallel-size 4")
+    with pytest.raises(CapacityError, match="-size 4 or --quantization awq"):
+        plan_with_alternatives(facts(LLAMA_3_70B), PlanRequest(gpu="H100", max_model_len=8192))
+
+
+@pytest.mark.parametrize("field", ["num_hidden_layers", "num_attention_heads", "vocab_size"])
+def test_a_config_without_a_needed_field_is_refused_by_its_name(field: str) -> None:
+    own = facts(LLAMA_3_8B)
+    config = {name: value for name, value in own.config.values.items() if name != field}
+    with pytest.raises(ModelError) as caught:
+        make_plan(replace(own, config=ModelConfig(config)), PlanRequest())
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_key_value_heads": 5}, "must divide the 32 attention heads"),
+        ({"num_hidden_layers": "32"}, "must be a whole number"),
+        ({"layer_types": ["full_attention"]}, "must have at least 32 items"),
+        ({"layer_types": ["odd_attention"] * 32}, "known are"),
+        ({"layer_types": ["mamba"] * 32}, "is not known for this model type"),
+        ({"torch_dtype": "int4"}, "one of float32"),
+        ({"head_dim": 0}, "must be a whole number of at least 1"),
+        ({"quantization_config": {"quant_method": "odd"}}, "known are"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(change: dict[str, Any], words: str) -> None:
+    own = facts(LLAMA_3_8B)
+    config = ModelConfig({**own.config.values, **change})
+    with pytest.raises(ModelError, match=words):
+        make_plan(replace(own, config=config), PlanRequest())
+
+
+def test_an_unknown_model_type_is_named_with_what_is_assumed() -> None:
+    own = facts(LLAMA_3_8B)
+    config = ModelConfig({**own.config.values, "model_type": "brandnew"})
+    told = make_plan(replace(own, config=config), PlanRequest())
+    assert len(told.warnings) == 1
+    assert "'brandnew' is not known" in told.warnings[0]
+    assert told.token_bytes == plan(LLAMA_3_8B).token_bytes
+
+
+def test_accelerators_are_found_by_any_of_their_names() -> None:
+    assert len(accelerators()) >= 25
+    assert find_accelerator("h100").name == find_accelerator("NVIDIA H100 80GB HBM3").name
+    assert find_accelerator("rtx 4090").name == find_accelerator("RTX-4090").name
+    with pytest.raises(InvalidOptionError, match=r"the nearest are .*RTX-4090"):
+        find_accelerator("RTX 4091")

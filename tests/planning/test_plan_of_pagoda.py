@@ -1,0 +1,72 @@
+"""What Pagoda allocates and says at its start is what its plan said, to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import CASES, write_checkpoint
+from pagoda.cli.plan_model import find_facts
+from pagoda.engine.build import connect, load_model
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import CapacityError
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import PlanRequest
+
+SETTINGS: list[tuple[str, dict[str, Any]]] = [
+    ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000}),
+    ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "block_size": 1}),
+    ("llama-gqa", {"kv_cache_memory_bytes": 7_654_321, "block_size": 48}),
+    ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "max_model_len": 100}),
+    ("llama-gqa", {"kv_cache_memory_bytes": 10_000_000, "dtype": "bfloat16"}),
+    ("llama-gqa", {"num_gpu_blocks_override": 77, "block_size": 8}),
+    ("llama-mha", {"kv_cache_memory_bytes": 12_345_678}),
+    ("llama-mqa", {"kv_cache_memory_bytes": 12_345_678, "block_size": 32}),
+    ("qwen3", {"kv_cache_memory_bytes": 9_999_999, "max_model_len": 255}),
+    ("mistral-window", {"kv_cache_memory_bytes": 9_999_999}),
+    ("qwen2-window", {"kv_cache_memory_bytes": 9_999_999, "block_size": 4}),
+    ("llama-linear", {"kv_cache_memory_bytes": 9_999_999}),
+    ("llama-dynamic", {"kv_cache_memory_bytes": 20_000_000, "block_size": 64}),
+    ("llama-yarn", {"kv_cache_memory_bytes": 9_999_999, "dtype": "bfloat16"}),
+]
+
+
+@pytest.fixture(scope="session")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    names = sorted({name for name, _ in SETTINGS})
+    folder = tmp_path_factory.mktemp("planned")
+    return {name: write_checkpoint(folder / name, CASES[name]) for name in names}
+
+
+@pytest.mark.parametrize(("name", "options"), SETTINGS)
+def test_the_engine_takes_and_says_what_was_planned(
+    directories: dict[str, Path],
+    name: str,
+    options: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    directory = str(directories[name])
+    plan = make_plan(find_facts(directory), PlanRequest(engine="pagoda", **options))
+    given = EngineOptions(model=directory, **options)
+    with caplog.at_level("INFO", logger="pagoda"):
+        engine = connect(load_model(given), given)
+    storage = engine._runner._executor.storage
+    assert plan.is_exact
+    assert plan.high is not None
+    assert plan.high.size_bytes == sum(layer.content.nbytes for layer in storage.layers)
+    assert plan.high.num_blocks == storage.num_blocks
+    assert list(plan.high.lines) == caplog.messages[:2]
+
+
+def test_the_refusal_is_the_engines_own(directories: dict[str, Path]) -> None:
+    directory = str(directories["llama-gqa"])
+    options: dict[str, Any] = {"kv_cache_memory_bytes": 100_000}
+    given = EngineOptions(model=directory, **options)
+    model = load_model(given)
+    with pytest.raises(CapacityError) as by_engine:
+        connect(model, given)
+    with pytest.raises(CapacityError) as by_plan:
+        make_plan(find_facts(directory), PlanRequest(engine="pagoda", **options))
+    assert str(by_plan.value) == str(by_engine.value)
