@@ -47,10 +47,10 @@ TOLD_FLAGS = FlagGroup(
     "told",
     Told,
     (
-        Flag("model", TEXT, "Directory or .gguf file of the model, for its size."),
+        Flag("model", TEXT, "The model, as for `pagoda plan`, for its size."),
         Flag("weight_bytes", SIZE, "Weights that a step reads, in place of the model's."),
         Flag("kv_token_bytes", SIZE, "K and V of a token in all layers, in place of the model's."),
-        Flag("gpu", TEXT, "The accelerator, for its bandwidth."),
+        Flag("gpu", TEXT, "The accelerator, as for `pagoda plan`, for its bandwidth."),
         Flag("bandwidth", REAL, "GB/s that its memory delivers, in place of the table's."),
         Flag("tensor_parallel_size", WHOLE, "Accelerators that a replica is spread over."),
     ),
@@ -96,8 +96,9 @@ def _examine(
     from pagoda.cli.metrics_watch import client_for, metrics_url, watch
     from pagoda.cli.terminal import watch_progress
     from pagoda.planning.doctor import chosen_model, examine
+    from pagoda.planning.doctor.window import Window
 
-    machine = machine_of(told)
+    machine_of(told)  # what cannot be is refused before anybody waits
     address = metrics_url(url)
     key = api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
     with client_for(key) as client, watch_progress(Console(stderr=True), url) as on_scrape:
@@ -108,25 +109,30 @@ def _examine(
             on_scrape,
             lambda first: chosen_model(first, served_model_name),
         )
+    running = Window(scrapes, served_model_name).gauge("num_requests_running")
+    num_sequences = 1 if running is None else max(round(running.mean), 1)
+    machine = machine_of(told, scrapes[-1].engine, num_sequences)
     return examine(scrapes, machine, served_model_name)
 
 
-def machine_of(told: Told) -> Machine:
+def machine_of(told: Told, engine: str = "vllm", num_sequences: int = 1) -> Machine:
     """What is known, with the model's and the accelerator's figures where none is given.
 
-    Raises `RefusedError` for a model or an accelerator that is not known.
+    `num_sequences` run at a time: the more, the more experts a step reads. Raises `RefusedError`
+    for a model or an accelerator that is not known.
     """
     from pagoda.cli.model_bytes import model_bytes
-    from pagoda.planning.doctor import Machine, find_accelerator
+    from pagoda.planning.doctor import Machine
+    from pagoda.planning.tables import find_accelerator
 
     weights, kv_token = told.weight_bytes, told.kv_token_bytes
     if told.model is not None:
-        sizes = model_bytes(told.model)
+        sizes = model_bytes(told.model, engine, num_sequences)
         weights, kv_token = weights or sizes.weights, kv_token or sizes.kv_token
     bandwidth = intensity = None
     if told.gpu is not None:
-        limits = find_accelerator(told.gpu)
-        bandwidth, intensity = limits.bandwidth, limits.intensity
+        device = find_accelerator(told.gpu)
+        bandwidth, intensity = device.bandwidth, device.bf16_rate / device.bandwidth
     if told.bandwidth is not None:
         if not 0 < told.bandwidth < 1e6:
             limit = "must be above 0 and below 1000000 GB/s"

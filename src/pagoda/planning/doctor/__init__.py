@@ -1,6 +1,5 @@
 """The doctor: what a running engine's metrics say, and what should change."""
 
-from pagoda.planning.doctor.accelerator import Accelerator, find_accelerator
 from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Answer, Diagnosis, Evidence, Finding
 from pagoda.planning.doctor.examine import examine
@@ -9,7 +8,6 @@ from pagoda.planning.doctor.window import chosen_model
 
 __all__ = [
     "ENGINES",
-    "Accelerator",
     "Advice",
     "Answer",
     "Diagnosis",
@@ -19,6 +17,5 @@ __all__ = [
     "Scrape",
     "chosen_model",
     "examine",
-    "find_accelerator",
     "read_scrape",
 ]
