@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -273,3 +274,24 @@ async def test_an_answer_that_must_fit_is_refused_where_it_cannot(engine: AsyncE
         await ask(long, "max_completion_tokens")
     assert (refused.value.field, refused.value.value) == ("max_completion_tokens", most + 1)
     assert await ask(fits, "max_tokens") == await ask(long, None) == most
+
+
+async def test_chores_are_done_while_nothing_runs_and_requests_go_before(make_llm) -> None:
+    running: list[bool] = []
+    inner = make_llm().engine
+
+    def chores() -> Iterator[None]:
+        for _ in range(50):
+            running.append(inner.has_unfinished)
+            time.sleep(0.002)
+            yield
+
+    inner.chores = chores()
+    engine = AsyncEngine(inner)
+    engine.start()
+    await answer(engine, "in between", "a")
+    assert len(running) < 50
+    await until(lambda: len(running) == 50)
+    await answer(engine, "afterwards", "b")
+    await engine.shutdown()
+    assert not any(running)

@@ -134,3 +134,22 @@ def test_a_block_of_odd_size_cannot_hold_pairs():
         KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "bfloat16"),), 15), 1)
     assert refusal.value.field == "block_size"
     assert KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems commit on use alone"
+)
+def test_commit_takes_all_memory_and_leaves_what_is_stored():
+    spec = CacheSpec.uniform(
+        num_layers=3, num_kv_heads=2, head_size=64, dtype="bfloat16", block_size=16
+    )
+    storage = KVStorage(spec, 5000)  # 40 MB a layer
+    fill_first = storage.layers[1].content[7]
+    fill_first[:] = 5
+    before = psutil.Process().memory_info().rss
+    turns = sum(1 for _ in storage.commit())
+    grown = psutil.Process().memory_info().rss - before
+    assert turns == 3 * -(-5000 * 16 * 2 * 2 * 64 * 2 // 2**21)
+    assert grown > 0.9 * storage.size_bytes
+    assert (storage.layers[1].content[7] == 5).all()
+    assert not storage.layers[2].content.any()

@@ -14,6 +14,7 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from pagoda.engine.core import Engine, StepFailedError
@@ -198,7 +199,8 @@ class AsyncEngine:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._take_orders(wait=not self.engine.has_unfinished)
+                is_idle = not self.engine.has_unfinished
+                self._take_orders(wait=is_idle and not self._do_chore())
                 if self.engine.has_unfinished:
                     self._step()
                 else:
@@ -210,6 +212,10 @@ class AsyncEngine:
                 self._closed = True
             self._take_orders(wait=False)  # whoever came last is told as well
             self._fail_all("the engine is shut down")
+
+    def _do_chore(self) -> bool:
+        """Do one of the engine's chores; False if none is left."""
+        return any(True for _ in islice(self.engine.chores, 1))
 
     def _take_orders(self, wait: bool) -> None:
         while wait or not self._inbox.empty():

@@ -129,6 +129,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         intake=intake,
         scheduler=scheduler,
         runner=Runner(executor),
+        chores=storage.commit(),
     )
 
 

@@ -49,6 +49,7 @@ class Engine:
         intake: Intake,
         scheduler: Scheduler,
         runner: Runner,
+        chores: Iterator[None] | None = None,
     ) -> None:
         self.model_name = model_name
         self.max_model_len = max_model_len
@@ -56,6 +57,8 @@ class Engine:
         self.intake = intake
         self.scheduler = scheduler
         self.timeline = Timeline()
+        self.chores = chores or iter(())
+        """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
         self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
