@@ -136,9 +136,6 @@ def test_a_block_of_odd_size_cannot_hold_pairs():
     assert KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="other systems commit on use alone"
-)
 def test_commit_takes_all_memory_and_leaves_what_is_stored():
     spec = CacheSpec.uniform(
         num_layers=3, num_kv_heads=2, head_size=64, dtype="bfloat16", block_size=16
