@@ -130,6 +130,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         scheduler=scheduler,
         runner=Runner(executor),
         chores=storage.commit(),
+        takes_all_cores=num_threads >= num_usable_cores(),
     )
 
 

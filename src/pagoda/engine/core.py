@@ -50,6 +50,7 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         chores: Iterator[None] | None = None,
+        takes_all_cores: bool = False,
     ) -> None:
         self.model_name = model_name
         self.max_model_len = max_model_len
@@ -57,6 +58,8 @@ class Engine:
         self.intake = intake
         self.scheduler = scheduler
         self.timeline = Timeline()
+        self.takes_all_cores = takes_all_cores
+        """Its steps compute on all the cores that this process may use."""
         self.chores = chores or iter(())
         """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
@@ -227,6 +230,11 @@ class Engine:
         logger.exception("a step failed; its %d requests are ended", len(request_ids))
         for request_id in request_ids:
             self.abort(request_id)
-        failure = EngineError("the engine failed while computing this request")
-        failure.__cause__ = cause
-        return StepFailedError(dict.fromkeys(request_ids, failure))
+        # An error each: whoever raises one adds to it where it was raised.
+        return StepFailedError({request_id: _failure(cause) for request_id in request_ids})
+
+
+def _failure(cause: Exception) -> EngineError:
+    failure = EngineError("the engine failed while computing this request")
+    failure.__cause__ = cause
+    return failure
