@@ -21,7 +21,7 @@ from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
-from pagoda.errors import EngineError, PagodaError, RequestTimeoutError
+from pagoda.errors import EngineError, PagodaError, RequestTimeoutError, ShutDownError
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import Request, SamplingParams
 
@@ -152,8 +152,8 @@ class AsyncEngine:
         `Intake.request` for `max_tokens_field`.
         Raises `InvalidRequestError` before the first output, or later where a grammar turns out
         too complex to follow; `RequestTimeoutError` `timeout_s` after `arrived_at` on the event
-        loop's clock, which is now where it is not given, and `EngineError` if the engine fails or
-        is shut down.
+        loop's clock, which is now where it is not given; `ShutDownError` if the engine is shut
+        down and `EngineError` if it fails.
         """
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if arrived_at is None else arrived_at
@@ -192,7 +192,7 @@ class AsyncEngine:
     def _submit(self, order: Order) -> None:
         with self._closing:
             if self._closed:
-                raise EngineError("the engine is shut down")
+                raise self._closing_error()
             self._inbox.put(order)
 
     # ---- in the engine's thread --------------------------------------------------------------
@@ -212,7 +212,7 @@ class AsyncEngine:
             with self._closing:
                 self._closed = True
             self._take_orders(wait=False)  # whoever came last is told as well
-            self._fail_all("the engine is shut down")
+            self._fail_all(self._closing_error)
 
     def _do_chore(self) -> bool:
         """Do one of the engine's chores; False if none is left."""
@@ -236,7 +236,7 @@ class AsyncEngine:
         except Exception:
             # A bug outside the forward pass: nothing that runs can be trusted, what comes can.
             logger.exception("the engine failed between steps; its requests are ended")
-            self._fail_all("the engine failed while computing this request")
+            self._fail_all(partial(EngineError, "the engine failed while computing this request"))
             outputs = []
         self._stats = self.engine.stats()  # first, so that who is told of an end can see it here
         self._deliver(outputs)
@@ -281,8 +281,13 @@ class AsyncEngine:
         for request_id in errors:
             self.engine.abort(request_id)
 
-    def _fail_all(self, reason: str) -> None:
-        self._fail({request_id: EngineError(reason) for request_id in self._streams})
+    def _fail_all(self, error: Callable[[], EngineError]) -> None:
+        """End all requests; each is told an error of its own."""
+        self._fail({request_id: error() for request_id in self._streams})
+
+    def _closing_error(self) -> EngineError:
+        """Why nothing is answered any more."""
+        return ShutDownError() if self._stopping else EngineError("the engine has stopped")
 
     def _stop(self) -> None:
         self._stopping = True
