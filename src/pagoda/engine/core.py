@@ -129,6 +129,7 @@ class Engine:
             kv_cache_usage=cache.usage,
             num_blocks=cache.num_blocks,
             block_size=self.scheduler.cache.block_size,
+            enable_prefix_caching=self.scheduler.cache.enable_prefix_caching,
             prefix_cache_queries=cache.prefix_queries,
             prefix_cache_hits=cache.prefix_hits,
             num_evicted_blocks=cache.evictions,
