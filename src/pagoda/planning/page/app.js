@@ -1,0 +1,341 @@
+// The page: what is chosen goes to the planner, and what it answers onto the page.
+
+import { linesOf, refusalOf, tilesOf, verdictOf } from "./answer.js";
+import { FORMATS, SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
+import { contextsUpTo, drawCliff } from "./cliff.js";
+import { $, drawBar, drawChanges, drawParts, drawTiles, make } from "./draw.js";
+import { Refusal } from "./layers.js";
+import { fixed, rough, short, whole } from "./numbers.js";
+import { Picker } from "./picker.js";
+import { allowedFormats, allowedRanks, makePlan, usersAt } from "./plan.js";
+import { alternatives, waysToFit } from "./ways.js";
+
+const MOST_RANKS = 64;
+const MOST_USERS = 4096;
+const LONGEST = 2 ** 20;
+const STEPS = [1, 1.25, 1.5, 1.75];
+
+const tables = JSON.parse($("data").textContent);
+const opening = JSON.parse($("opening").textContent);
+const state = { choice: null, given: null };
+
+// Planning
+
+/** The plan of a choice, or why there is none, with what is known all the same. */
+function planOf(choice) {
+  const request = requestOf(choice);
+  try {
+    const plan = makePlan(tables, request);
+    return { plan, verdict: verdictOf(plan), changes: alternatives(tables, request, plan) };
+  } catch (refused) {
+    if (!(refused instanceof Refusal)) throw refused;
+    const ways = refused.partial ? waysToFit(tables, request) : [];
+    return { plan: refused.partial, verdict: refusalOf(refused), ways };
+  }
+}
+
+function choose(change) {
+  state.given = null;
+  state.choice = settled({ ...state.choice, ...change });
+  history.replaceState(null, "", writeChoice(state.choice));
+  show();
+}
+
+/** What the new model or device does not allow goes back to what it does. */
+function settled(choice) {
+  const model = tables.models[choice.model];
+  const isPagoda = tables.engines[choice.engine].pagoda;
+  const sizes = isPagoda ? [1] : allowedRanks(model, MOST_RANKS);
+  const ranks = sizes.filter((size) => size <= choice.tensor_parallel_size).at(-1) ?? 1;
+  const longest = longestOf(choice);
+  const most = Math.min(choice.max_model_len ?? longest, longest);
+  const context = Math.max(1, Math.min(choice.context ?? longest, most));
+  const fitting = {
+    ...choice,
+    tensor_parallel_size: ranks,
+    context,
+    users: choice.users === null ? null : Math.max(1, choice.users),
+    max_model_len: choice.max_model_len === null ? null : most,
+    shared_prefix: Math.min(choice.shared_prefix ?? 0, context),
+    quantization: isPagoda ? null : choice.quantization,
+  };
+  const [format] = allowedFormats(tables, requestOf(fitting), [fitting.kv_cache_dtype, "auto"]);
+  return { ...fitting, kv_cache_dtype: format };
+}
+
+function longestOf({ model, engine }) {
+  const { longest, extended } = tables.models[model];
+  const rules = tables.engines[engine];
+  return (rules.pagoda || rules.extends_yarn ? extended : longest) ?? LONGEST;
+}
+
+// Showing
+
+function show() {
+  const { plan, verdict, changes, ways } = state.given ?? planOf(state.choice);
+  document.body.dataset.state = verdict.state;
+  $("verdict").textContent = verdict.headline;
+  $("because").textContent = verdict.reason;
+  showControls(state.choice);
+  $("bar").hidden = $("scale").hidden = $("figures").hidden = plan === null;
+  if (plan) {
+    drawBar(plan);
+    drawTiles(tilesOf(plan));
+    drawParts(plan);
+    showWays(changes, ways);
+    showLines(plan);
+    showSources(plan);
+  }
+  showNotice(plan);
+  showCliff(verdict.state);
+  $("command").textContent = commandOf(state.choice).join(" \\\n    ");
+  $("command").parentElement.hidden = opening !== null && state.given !== null;
+}
+
+function showWays(changes, ways) {
+  $("ways").hidden = !(changes?.length || ways?.length);
+  $("ways-title").textContent = changes ? "What would it buy?" : "It would fit with";
+  const rows = changes ?? ways.map(withFigures);
+  drawChanges(rows, (change) => choose(asChoice(change)));
+}
+
+/** A way to make it fit with what it then holds. */
+function withFigures({ change, flags }) {
+  const choice = { ...state.choice, ...asChoice(change) };
+  const { low, high } = makePlan(tables, requestOf(choice));
+  return {
+    name: WAY_NAMES[Object.keys(change)[0]](Object.values(change)[0]),
+    flags,
+    change,
+    users_low: low.users,
+    users_high: high.users,
+    tokens_low: low.num_tokens,
+    tokens_high: high.num_tokens,
+    gain: null,
+  };
+}
+
+const WAY_NAMES = {
+  tensor_parallel_size: (count) => `${count} devices`,
+  quantization: (name) => `${SCHEMES[name]} weights`,
+  max_model_len: (length) => `at most ${short(length)} tokens`,
+};
+
+/** Where no longest request is named, a change of it is one of the context. */
+function asChoice(change) {
+  if (!("max_model_len" in change) || state.choice.max_model_len !== null) return change;
+  return { context: change.max_model_len };
+}
+
+function showLines(plan) {
+  $("printed").hidden = !plan.speed && !plan.is_exact && !plan.low?.lines;
+  if ($("printed").hidden) return;
+  const [name] = plan.engine.split(" ");
+  $("printed-title").textContent = plan.is_exact
+    ? `${name} will print`
+    : `${name} will print something between`;
+  $("lines").textContent = linesOf(plan).join("\n");
+}
+
+function showSources(plan) {
+  const doubts = plan.warnings?.filter((text) => !text.includes("fit")) ?? [];
+  const told = [
+    `${plan.model}: ${(plan.parameters / 1e9).toFixed(2)} B numbers; shape read in ${plan.source}.`,
+    `Rules of ${plan.engine}. Speeds are floors of bandwidth and arithmetic; links between devices are left out.`,
+    ...doubts.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`),
+  ];
+  $("sources").replaceChildren(...told.map((text) => make("p", {}, text)));
+}
+
+function showNotice(plan) {
+  const isForeign = state.given !== null && opening.flags.length > 0;
+  $("notice").hidden = !isForeign || !plan;
+  if (isForeign) {
+    const flags = opening.flags.join(" ");
+    $("notice").textContent = `This is the plan with ${flags}, which this page cannot vary: any change here is computed without.`;
+  }
+}
+
+function showCliff(kind) {
+  const isForeign = state.given !== null && opening.flags.length > 0;
+  $("cliff").hidden = isForeign;
+  if ($("cliff").hidden) return;
+  const { choice } = state;
+  const curve = curveOf(choice);
+  $("cliff").hidden = curve === null || curve.every(({ high }) => high === 0);
+  if ($("cliff").hidden) return;
+  const users = choice.users ?? Math.max(1, usersAt(tables, requestOf(choice), [choice.context])[0].low);
+  drawCliff($("chart"), curve, { context: choice.context, users, state: kind }, (context, many) =>
+    choose({ context: rounded(context), users: Math.max(1, many) }),
+  );
+}
+
+function curveOf(choice) {
+  const most = choice.max_model_len ?? longestOf(choice);
+  try {
+    return usersAt(tables, requestOf(choice), contextsUpTo(most));
+  } catch (refused) {
+    if (refused instanceof Refusal) return null;
+    throw refused;
+  }
+}
+
+/** Lengths that a hand picked in a chart are meant to be round. */
+function rounded(context) {
+  const unit = 2 ** Math.max(0, Math.floor(Math.log2(Math.max(context, 1))) - 4);
+  return Math.max(1, Math.round(context / unit) * unit);
+}
+
+// Controls
+
+/** Powers of two and quarters between them, up to and with `most`. */
+function ladder(least, most) {
+  const steps = [];
+  for (let base = least; base < most; base *= 2) {
+    steps.push(...STEPS.map((step) => base * step).filter((step) => Number.isInteger(step) && step < most));
+  }
+  return [...steps, most];
+}
+
+function showControls(choice) {
+  const model = tables.models[choice.model];
+  const isPagoda = tables.engines[choice.engine].pagoda;
+  models.show(choice.model);
+  $("model-hint").textContent = modelHint(choice);
+  $("gpu").value = choice.gpu;
+  showRanks(isPagoda ? [1] : allowedRanks(model, MOST_RANKS), choice);
+  slide("context", ladder(256, longestOf(choice)), choice.context);
+  slide("users", ladder(1, MOST_USERS), choice.users ?? 1);
+  $("context-exact").value = choice.context;
+  $("context-exact").max = longestOf(choice);
+  $("users-exact").value = choice.users ?? "";
+  const formats = allowedFormats(tables, requestOf(choice), Object.keys(FORMATS));
+  options($("kv"), formats, (name) => (name === "auto" ? `${model.dtype}, ${FORMATS.auto}` : FORMATS[name]), choice.kv_cache_dtype);
+  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => schemeName(model, name), choice.quantization ?? "");
+  $("shared").value = choice.shared_prefix;
+  $("length").value = choice.max_model_len ?? "";
+  const share = choice.gpu_memory_utilization ?? tables.engines[choice.engine].utilization;
+  $("utilization").value = share;
+  $("utilization-now").textContent = choice.gpu_memory_utilization === null && isPagoda ? "half, up to 4 GiB" : `${fixed(share * 100, 0)}%`;
+  $("engine").value = choice.engine;
+}
+
+function showRanks(sizes, choice) {
+  $("ranks").max = sizes.length - 1;
+  $("ranks").disabled = sizes.length === 1;
+  $("ranks").value = sizes.indexOf(choice.tensor_parallel_size);
+  $("ranks").setAttribute("aria-valuetext", `${choice.tensor_parallel_size} devices`);
+  $("ranks-now").textContent = `${choice.tensor_parallel_size} × ${choice.gpu}`;
+}
+
+/** A slider over a ladder; between two steps it stands at the lower one. */
+function slide(id, steps, value) {
+  const below = steps.findLastIndex((step) => step <= value);
+  $(id).max = steps.length - 1;
+  $(id).value = Math.max(0, below);
+  $(id).setAttribute("aria-valuetext", whole(value));
+}
+
+function options(select, values, nameOf, chosen) {
+  select.replaceChildren(...values.map((value) => make("option", { value }, nameOf(value))));
+  select.value = chosen;
+}
+
+/** The checkpoint's own form once, whatever it is called. */
+function schemesOf(model) {
+  const own = model.weights[""];
+  return Object.keys(SCHEMES).filter((name) => {
+    if (name === "") return true;
+    return name === "none" ? own[4] !== null : own[4] !== name;
+  });
+}
+
+function schemeName(model, name) {
+  if (name === "none") return `${model.dtype}, ${SCHEMES.none}`;
+  return name === "" ? `${model.weights[""][4] ?? model.dtype}, ${SCHEMES[""]}` : SCHEMES[name];
+}
+
+function modelHint({ model: name, engine }) {
+  const { numbers, longest } = tables.models[name];
+  const active = numbers[4] < numbers[3] * 0.8 ? `, ${billions(numbers[4])} at work` : "";
+  const length = longestOf({ model: name, engine });
+  return `${billions(numbers[3])} parameters${active}${longest === null ? "" : `, up to ${short(length)} tokens`}`;
+}
+
+const billions = (count) => `${rough3(count / 1e9)} B`;
+const rough3 = (value) => (value >= 1000 ? whole(value) : Number(value.toPrecision(3)));
+
+function fillDevices() {
+  const vendors = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", google: "Google", aws: "AWS", apple: "Apple", cpu: "CPU", "": "As given" };
+  const names = Object.keys(tables.devices);
+  const groups = [...new Set(names.map((name) => tables.devices[name].vendor))].map((vendor) => {
+    const own = names.filter((name) => tables.devices[name].vendor === vendor);
+    const items = own.map((value) => make("option", { value }, `${value} · ${rough(tables.devices[value].bytes / 2 ** 30)} GiB`));
+    return make("optgroup", { label: vendors[vendor] ?? vendor }, ...items);
+  });
+  $("gpu").replaceChildren(...groups);
+}
+
+function countIn(id) {
+  const value = Math.round($(id).valueAsNumber);
+  return Number.isFinite(value) && value >= Number($(id).min) ? value : null;
+}
+
+function listen() {
+  const on = (id, event, change) => $(id).addEventListener(event, () => choose(change($(id))));
+  on("gpu", "change", ({ value }) => ({ gpu: value }));
+  on("kv", "change", ({ value }) => ({ kv_cache_dtype: value }));
+  on("weights", "change", ({ value }) => ({ quantization: value || null }));
+  on("engine", "change", ({ value }) => ({ engine: value }));
+  on("ranks", "input", ({ valueAsNumber: at }) => ({
+    tensor_parallel_size: allowedRanks(tables.models[state.choice.model], MOST_RANKS)[at],
+  }));
+  on("context", "input", ({ valueAsNumber: at }) => ({ context: ladder(256, longestOf(state.choice))[at] }));
+  on("users", "input", ({ valueAsNumber: at }) => ({ users: ladder(1, MOST_USERS)[at] }));
+  on("context-exact", "change", () => ({ context: countIn("context-exact") ?? state.choice.context }));
+  on("users-exact", "change", () => ({ users: countIn("users-exact") }));
+  on("shared", "change", () => ({ shared_prefix: countIn("shared") ?? 0 }));
+  on("length", "change", () => ({ max_model_len: countIn("length") }));
+  on("utilization", "input", ({ value }) => ({ gpu_memory_utilization: Number(value) }));
+  $("choice").addEventListener("submit", (event) => event.preventDefault());
+  $("share").addEventListener("click", share);
+  addEventListener("hashchange", () => {
+    state.given = null;
+    state.choice = settled(readChoice(tables, location.hash));
+    show();
+  });
+  new ResizeObserver(() => showCliff(document.body.dataset.state)).observe($("chart"));
+}
+
+async function share() {
+  history.replaceState(null, "", writeChoice(state.choice));
+  await navigator.clipboard?.writeText(location.href);
+  $("share").textContent = navigator.clipboard ? "Copied" : "It is in the address";
+  setTimeout(() => ($("share").textContent = "Copy link"), 1500);
+}
+
+/** What a command opened the page with, as it was planned there. */
+function openGiven() {
+  if (opening === null || location.hash.length > 1) return null;
+  const { request, plan, refusal } = opening;
+  const choice = settled(choiceOf(request, plan ? plan.context : (request.context ?? request.max_model_len)));
+  state.choice = choice;
+  if (!plan) return opening.flags.length ? { plan: null, verdict: { state: "short", headline: "It does not fit", reason: refusal }, ways: [] } : null;
+  const changes = plan.alternatives.map((other) => ({ ...other, change: null }));
+  const own = opening.flags.length ? { changes } : planOf(choice);
+  return { plan, verdict: verdictOf(plan), changes: own.changes ?? changes };
+}
+
+fillDevices();
+options($("engine"), Object.keys(tables.engines), (name) => tables.engines[name].label, "vllm");
+const models = new Picker(
+  $("model"),
+  $("models"),
+  Object.entries(tables.models).map(([value, { numbers }]) => ({ value, hint: billions(numbers[3]) })),
+  (model) => choose({ model }),
+);
+state.choice = settled(readChoice(tables, location.hash));
+state.given = openGiven();
+listen();
+show();
+globalThis.planner = { tables, makePlan, alternatives, waysToFit, usersAt, Refusal };
