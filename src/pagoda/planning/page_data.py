@@ -1,4 +1,4 @@
-"""What the interactive page computes from: the tables of models, accelerators, formats and releases.
+"""What the interactive page computes from: tables of models, accelerators, formats, releases.
 
 Everything that a config, a device or a release decides is read here, once, by the code of the
 planner; the page's own code is left with the arithmetic of a choice.

@@ -35,6 +35,7 @@ const DEFAULTS = {
   shared_prefix: 0,
   max_model_len: null,
   gpu_memory_utilization: null,
+  price: null,
   engine: "vllm",
 };
 const COUNTS = ["tensor_parallel_size", "context", "users", "shared_prefix", "max_model_len"];
@@ -45,6 +46,7 @@ export function readChoice(tables, hash) {
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
     if (COUNTS.includes(name)) choice[name] = countOf(text) ?? DEFAULTS[name];
     else if (name === "gpu_memory_utilization") choice[name] = shareOf(text);
+    else if (name === "price") choice[name] = priceOf(text);
     else if (name in DEFAULTS) choice[name] = text || null;
   }
   if (new URLSearchParams(hash.replace(/^#/, "")).get("users") === "all") choice.users = null;
@@ -66,6 +68,7 @@ export function writeChoice(choice) {
   return `#${new URLSearchParams(fields)}`.replaceAll("%2F", "/");
 }
 
+const MEMORY = /^[\d.]+ GiB$/;
 const ALWAYS = ["model", "gpu", "context", "users"];
 
 /** The planner's request. Where no longest request is named the context is the longest. */
@@ -74,16 +77,16 @@ export function requestOf(choice) {
   return { ...choice, max_model_len: choice.context, context: null };
 }
 
-/** The choice of a planner's request; the other way round. */
+/** The choice of a planner's request for so long a context; the other way round. */
 export function choiceOf(request, context) {
-  const isTied = request.context === null || request.context === request.max_model_len;
-  return { ...request, context, max_model_len: isTied ? null : (request.max_model_len ?? null) };
+  const choice = { ...request, gpu: request.gpu ?? DEFAULTS.gpu, context };
+  return request.context === null ? { ...choice, max_model_len: null } : choice;
 }
 
 /** The flags of `pagoda plan` for a choice. */
 export function commandOf(choice) {
   const flags = [
-    ["gpu", choice.gpu],
+    MEMORY.test(choice.gpu) ? ["memory", choice.gpu.replace(" ", "")] : ["gpu", choice.gpu],
     ["tensor-parallel-size", choice.tensor_parallel_size === 1 ? null : choice.tensor_parallel_size],
     ["quantization", choice.quantization],
     ["kv-cache-dtype", choice.kv_cache_dtype === "auto" ? null : choice.kv_cache_dtype],
@@ -92,6 +95,7 @@ export function commandOf(choice) {
     ["users", choice.users],
     ["shared-prefix", choice.shared_prefix || null],
     ["gpu-memory-utilization", choice.gpu_memory_utilization],
+    ["price", choice.price],
     ["engine", choice.engine === "vllm" ? null : choice.engine],
   ];
   const told = flags.filter(([, value]) => value !== null);
@@ -100,6 +104,11 @@ export function commandOf(choice) {
 
 function countOf(text) {
   return /^\d{1,12}$/.test(text) ? Number(text) : null;
+}
+
+function priceOf(text) {
+  const price = Number(text || "no");
+  return Number.isFinite(price) && price >= 0 ? price : null;
 }
 
 function shareOf(text) {

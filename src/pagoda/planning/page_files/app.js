@@ -76,20 +76,24 @@ function show() {
   document.body.dataset.state = verdict.state;
   $("verdict").textContent = verdict.headline;
   $("because").textContent = verdict.reason;
-  showControls(state.choice);
-  $("bar").hidden = $("scale").hidden = $("figures").hidden = plan === null;
-  if (plan) {
+  showControls(state.choice, plan?.low?.users);
+  const hasMemory = Boolean(plan?.device_bytes);
+  for (const id of ["bar", "scale", "legend", "where"]) $(id).hidden = !hasMemory;
+  for (const id of ["tiles", "ways", "printed", "sources"]) $(id).hidden = !plan;
+  if (hasMemory) {
     drawBar(plan);
-    drawTiles(tilesOf(plan));
     drawParts(plan);
+  }
+  if (plan) {
+    drawTiles(tilesOf(plan));
     showWays(changes, ways);
     showLines(plan);
     showSources(plan);
   }
-  showNotice(plan);
+  showNotice();
   showCliff(verdict.state);
   $("command").textContent = commandOf(state.choice).join(" \\\n    ");
-  $("command").parentElement.hidden = opening !== null && state.given !== null;
+  $("command").parentElement.hidden = state.given !== null;
 }
 
 function showWays(changes, ways) {
@@ -128,7 +132,7 @@ function asChoice(change) {
 }
 
 function showLines(plan) {
-  $("printed").hidden = !plan.speed && !plan.is_exact && !plan.low?.lines;
+  $("printed").hidden = !plan.low;
   if ($("printed").hidden) return;
   const [name] = plan.engine.split(" ");
   $("printed-title").textContent = plan.is_exact
@@ -147,21 +151,17 @@ function showSources(plan) {
   $("sources").replaceChildren(...told.map((text) => make("p", {}, text)));
 }
 
-function showNotice(plan) {
-  const isForeign = state.given !== null && opening.flags.length > 0;
-  $("notice").hidden = !isForeign || !plan;
-  if (isForeign) {
+function showNotice() {
+  $("notice").hidden = state.given === null;
+  if (state.given) {
     const flags = opening.flags.join(" ");
     $("notice").textContent = `This is the plan with ${flags}, which this page cannot vary: any change here is computed without.`;
   }
 }
 
 function showCliff(kind) {
-  const isForeign = state.given !== null && opening.flags.length > 0;
-  $("cliff").hidden = isForeign;
-  if ($("cliff").hidden) return;
   const { choice } = state;
-  const curve = curveOf(choice);
+  const curve = state.given ? null : curveOf(choice);
   $("cliff").hidden = curve === null || curve.every(({ high }) => high === 0);
   if ($("cliff").hidden) return;
   const users = choice.users ?? Math.max(1, usersAt(tables, requestOf(choice), [choice.context])[0].low);
@@ -197,7 +197,7 @@ function ladder(least, most) {
   return [...steps, most];
 }
 
-function showControls(choice) {
+function showControls(choice, fitting) {
   const model = tables.models[choice.model];
   const isPagoda = tables.engines[choice.engine].pagoda;
   models.show(choice.model);
@@ -205,15 +205,17 @@ function showControls(choice) {
   $("gpu").value = choice.gpu;
   showRanks(isPagoda ? [1] : allowedRanks(model, MOST_RANKS), choice);
   slide("context", ladder(256, longestOf(choice)), choice.context);
-  slide("users", ladder(1, MOST_USERS), choice.users ?? 1);
+  slide("users", ladder(1, MOST_USERS), choice.users ?? fitting ?? 1);
   $("context-exact").value = choice.context;
   $("context-exact").max = longestOf(choice);
   $("users-exact").value = choice.users ?? "";
-  const formats = allowedFormats(tables, requestOf(choice), Object.keys(FORMATS));
-  options($("kv"), formats, (name) => (name === "auto" ? `${model.dtype}, ${FORMATS.auto}` : FORMATS[name]), choice.kv_cache_dtype);
+  const names = new Set([...Object.keys(FORMATS), choice.kv_cache_dtype]);
+  const formats = allowedFormats(tables, requestOf(choice), [...names]);
+  options($("kv"), formats, (name) => (name === "auto" ? `${model.dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
   options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => schemeName(model, name), choice.quantization ?? "");
   $("shared").value = choice.shared_prefix;
   $("length").value = choice.max_model_len ?? "";
+  $("price").value = choice.price ?? "";
   const share = choice.gpu_memory_utilization ?? tables.engines[choice.engine].utilization;
   $("utilization").value = share;
   $("utilization-now").textContent = choice.gpu_memory_utilization === null && isPagoda ? "half, up to 4 GiB" : `${fixed(share * 100, 0)}%`;
@@ -296,6 +298,7 @@ function listen() {
   on("users-exact", "change", () => ({ users: countIn("users-exact") }));
   on("shared", "change", () => ({ shared_prefix: countIn("shared") ?? 0 }));
   on("length", "change", () => ({ max_model_len: countIn("length") }));
+  on("price", "change", ({ valueAsNumber: price }) => ({ price: price >= 0 ? price : null }));
   on("utilization", "input", ({ value }) => ({ gpu_memory_utilization: Number(value) }));
   $("choice").addEventListener("submit", (event) => event.preventDefault());
   $("share").addEventListener("click", share);
@@ -317,13 +320,12 @@ async function share() {
 /** What a command opened the page with, as it was planned there. */
 function openGiven() {
   if (opening === null || location.hash.length > 1) return null;
-  const { request, plan, refusal } = opening;
-  const choice = settled(choiceOf(request, plan ? plan.context : (request.context ?? request.max_model_len)));
-  state.choice = choice;
-  if (!plan) return opening.flags.length ? { plan: null, verdict: { state: "short", headline: "It does not fit", reason: refusal }, ways: [] } : null;
-  const changes = plan.alternatives.map((other) => ({ ...other, change: null }));
-  const own = opening.flags.length ? { changes } : planOf(choice);
-  return { plan, verdict: verdictOf(plan), changes: own.changes ?? changes };
+  const { plan, refusal, flags } = opening;
+  state.choice = settled(choiceOf(opening.choice, opening.context));
+  if (flags.length === 0) return null; // the page's own figures are the same
+  if (plan) return { plan, verdict: verdictOf(plan), changes: plan.alternatives };
+  const verdict = { state: "short", headline: "It does not fit", reason: refusal };
+  return refusal ? { plan: null, verdict } : null;
 }
 
 fillDevices();

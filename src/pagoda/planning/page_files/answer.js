@@ -8,7 +8,9 @@ export function verdictOf(plan) {
   const each = `${wanted === 1 ? "sequence" : "sequences"} of ${whole(context)} tokens`;
   if (wanted === null) {
     const many = range(low.users, high.users, whole);
-    return told("fits", `${many} sequences of ${whole(context)} tokens fit at once`, uncertainty(plan));
+    const noun = high.users === 1 ? "sequence" : "sequences";
+    const fit = high.users === 1 ? "fits" : "fit at once";
+    return told("fits", `${many} ${noun} of ${whole(context)} tokens ${fit}`, uncertainty(plan));
   }
   if (wanted <= low.users) {
     const more = range(low.users - wanted, high.users - wanted, whole);
@@ -56,6 +58,10 @@ export function tilesOf(plan) {
   if (speed) {
     add("Decode, at most", `${rate(speed.tokens_per_s)} tokens/s`, `each; ${rate(speed.total_tokens_per_s)} in all, ${whole(speed.users)} at once`);
     add("Prefill, at least", duration(speed.prefill_s), `for ${short(speed.context)} tokens`);
+  }
+  if (plan.cost_per_user) {
+    const [most, least] = plan.cost_per_user;
+    add("Cost", range(least, most, (value) => value.toPrecision(3)), "a sequence and hour");
   }
   return tiles;
 }

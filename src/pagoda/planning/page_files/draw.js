@@ -67,7 +67,7 @@ function layOut(plan) {
     ["weights", "weights", weights.low],
     ["beside", "runtime", sum(others, "low")],
     ["unsure", "uncertain", taken - low],
-    ["used", "KV in use", wanted],
+    ["used", reached > limit ? "KV wanted" : "KV in use", wanted],
     ["free", "KV free", free],
   ];
   let from = 0;

@@ -62,14 +62,14 @@ function readSubject(tables, request) {
   if (rules.pagoda && request.quantization !== null) {
     throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
   }
-  if (rules.pagoda && !["auto", row.dtype].includes(request.kv_cache_dtype)) {
-    throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
-  }
   const madeFor = rules.pagoda || rules.extends_yarn ? model.extended : model.longest;
   const length = lengthOf(request, madeFor);
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
   if (odd) throw new Refusal("tensor_parallel_size", odd);
+  if (rules.pagoda && !["auto", row.dtype].includes(request.kv_cache_dtype)) {
+    throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
+  }
   if (row.refused) throw new Refusal("model", row.refused);
   const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
   const weights = new Weights(model, stored);
@@ -211,7 +211,7 @@ function lines({ rules, device, length }, available, tokens, concurrency) {
 
 /** What is known before any memory is looked at. */
 function shape(subject) {
-  const { request, model, rules, pool, length, context, weights, layers } = subject;
+  const { request, model, rules, pool, length, context, weights } = subject;
   const kinds = {};
   for (const id of spread(model.order).flat()) {
     const { kind } = model.layers[id];
@@ -251,21 +251,33 @@ function shape(subject) {
     sequence_bytes: pool.numBlocks(length) * pool.blockBytes,
     context_bytes: pool.numBlocks(context) * pool.blockBytes,
     wanted_bytes: wantedBlocks(subject) * pool.blockBytes,
-    utilization: share(subject),
-    made_for: subject.madeFor,
-    num_layers: layers.length,
   };
 }
 
 function outcome(subject, low, high) {
   const { device, request } = subject;
+  const users = Math.max(1, request.users ?? high.users);
+  const speed = device.bandwidth ? speedFloor(subject, users) : null;
   return {
     ...memoryOf(subject, low, high),
+    ...costs(subject, low, high, speed),
     low,
     high,
     is_exact: low.available_bytes === high.available_bytes,
-    speed: device.bandwidth ? speedFloor(subject, Math.max(1, request.users ?? high.users)) : null,
+    speed,
     warnings: [...doubts(subject), ...shortages(subject, low, high)],
+  };
+}
+
+/** An hour of a user, at most and at least, and a million tokens of output, at least. */
+function costs({ request, ranks }, low, high, speed) {
+  if (request.price === null) return { cost_per_user: null, cost_per_million_tokens: null };
+  const hourly = request.price * ranks;
+  const wanted = request.users;
+  const all = wanted !== null && wanted <= low.users ? [wanted, wanted] : [low.users, high.users];
+  return {
+    cost_per_user: low.users ? all.map((users) => hourly / users) : null,
+    cost_per_million_tokens: speed && (hourly / (speed.total_tokens_per_s * 3600)) * 1e6,
   };
 }
 
