@@ -103,7 +103,7 @@ export function commandOf(choice) {
 }
 
 function countOf(text) {
-  return /^\d{1,12}$/.test(text) ? Number(text) : null;
+  return /^[1-9]\d{0,11}$/.test(text) ? Number(text) : null;
 }
 
 function priceOf(text) {

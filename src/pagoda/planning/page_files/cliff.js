@@ -29,7 +29,7 @@ export function drawCliff(place, curve, point, choose) {
     role: "img",
     "aria-label": inWords(curve, point),
   });
-  svg.append(...axes(scales), ...areas(scales, curve), ...here(scales, curve, point));
+  svg.append(...axes(scales), ...areas(scales, curve, point), ...here(scales, curve, point));
   svg.addEventListener("pointerdown", (event) => {
     const frame = svg.getBoundingClientRect();
     choose(...scales.at(event.clientX - frame.left, event.clientY - frame.top));
@@ -82,12 +82,13 @@ function axes({ x, y, right, bottom, shortest, longest, most }) {
 }
 
 /** Steps, for a sequence fits whole or not at all. */
-function areas({ x, y, right, bottom }, curve) {
+function areas({ x, y, right, bottom }, curve, point) {
   const path = (end) => {
     const points = curve.map((step) => [x(step.context).toFixed(1), y(step[end]).toFixed(1)]);
     return points.map(([px, py], index) => (index ? `H${px}V${py}` : `M${px},${py}`)).join("");
   };
   const down = `V${bottom}H${x(curve[0].context)}Z`;
+  const isCorner = x(point.context) > right - 170 && y(point.users) < MARGIN.top + 60;
   const third = curve[Math.floor(curve.length / 3)];
   const label = (content, attributes) => makeSvg("text", { class: "region", ...attributes }, content);
   return [
@@ -95,7 +96,7 @@ function areas({ x, y, right, bottom }, curve) {
     makeSvg("path", { class: "fits", d: path("low") + down }),
     makeSvg("path", { class: "edge", d: path("high") }),
     y(third.low) < bottom - 60 ? label("fits", { x: MARGIN.left + 14, y: bottom - 14 }) : "",
-    label("does not fit", { x: right - 8, y: MARGIN.top + 16, "text-anchor": "end" }),
+    isCorner ? "" : label("does not fit", { x: right - 8, y: MARGIN.top + 16, "text-anchor": "end" }),
   ];
 }
 

@@ -25,7 +25,7 @@ function filled(element, attributes, children) {
 }
 
 const WIDEST = 2.2;
-const LABELLED = 0.085;
+const LABELLED_PX = 78;
 
 /** The bar: what is there of each device's memory, what is wanted of it, and where it ends. */
 export function drawBar(plan) {
@@ -35,7 +35,7 @@ export function drawBar(plan) {
   const segments = laid.segments.map(({ kind, from, size, label }) => {
     const shown = Math.min(from + size, total) - from;
     const visible = Math.min(from + size, total, Math.max(laid.limit, from)) - from;
-    const text = visible / total > LABELLED ? [make("b", {}, label), make("span", {}, gib(size))] : [];
+    const text = (visible / total) * $("bar").clientWidth > LABELLED_PX ? [make("b", {}, label), make("span", {}, gib(size))] : [];
     return shown > 0 ? make("i", { class: kind, "--from": share(from), "--size": share(shown) }, ...text) : null;
   });
   const over = laid.reached - laid.limit;
