@@ -58,8 +58,7 @@ function layOut(plan) {
   const device = plan.device_bytes;
   const limit = device - kept;
   const low = sum(beside, "low");
-  const held = plan.low ? sum(beside, "high") : low;
-  const taken = Math.max(held, Math.min(limit, held));
+  const taken = plan.low && !plan.is_refused ? sum(beside, "high") : low;
   const wanted = low > limit ? 0 : wantedBytes(plan);
   const reached = taken + wanted;
   const free = plan.low ? Math.max(0, plan.memory.at(-2).low - wanted) : 0;
@@ -82,8 +81,9 @@ function layOut(plan) {
   return { segments, device, limit, reached, end, words: told };
 }
 
-/** Of the cache on a device: what the wanted requests take, or all that surely fit. */
+/** Of the cache on a device: what is wanted or, where nothing is said, all that surely fit. */
 function wantedBytes(plan) {
+  if (plan.is_refused) return plan.sequence_bytes;
   if (plan.users_wanted !== null) return plan.wanted_bytes;
   if (!plan.low) return plan.context_bytes;
   const least = plan.memory.at(-2).low;

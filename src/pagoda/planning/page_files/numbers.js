@@ -52,7 +52,7 @@ export function size(bytes) {
 /** Tokens as lengths are spoken of: 32k, 1M; exact where the length is no round one. */
 export function short(tokens) {
   if (tokens >= 2 ** 20 && tokens % 2 ** 20 === 0) return `${tokens / 2 ** 20}M`;
-  if (tokens >= 1024 && tokens % 1024 === 0) return `${tokens / 1024}k`;
+  if (tokens >= 1024 && tokens < 1000 * 1024 && tokens % 1024 === 0) return `${tokens / 1024}k`;
   return whole(tokens);
 }
 

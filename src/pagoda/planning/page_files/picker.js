@@ -2,6 +2,13 @@
 
 import { make } from "./draw.js";
 
+/** How far into a name the words stand one behind the other, whatever is between them. */
+function far(name, words) {
+  const flat = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const at = flat(name.slice(name.indexOf("/") + 1)).indexOf(flat(words.join("")));
+  return at < 0 ? name.length : at;
+}
+
 /** `options`: value and hint of each. `pick` is called with a value. */
 export class Picker {
   constructor(input, list, options, pick) {
@@ -22,9 +29,10 @@ export class Picker {
   /** Options that have all the words in them, wherever they stand. */
   open(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    this.shown = this.options.filter(({ value }) =>
+    const found = this.options.filter(({ value }) =>
       words.every((word) => value.toLowerCase().includes(word)),
     );
+    this.shown = found.sort((one, other) => far(one.value, words) - far(other.value, words));
     const items = this.shown.map(({ value, hint }, index) =>
       make(
         "li",

@@ -158,7 +158,7 @@ function fill(subject) {
   if (short > 0) {
     const needed = pool.numBlocks(length) * pool.blockBytes - high.available_bytes;
     const reason = `A request of ${whole(length)} tokens needs ${inGib(needed)} more on each device`;
-    const known = { ...shape(subject), ...memoryOf(subject, low, high), missing_bytes: needed, low, high };
+    const known = { ...shape(subject), ...memoryOf(subject, low, high), missing_bytes: needed, low, high, is_refused: true };
     throw new Refusal("max_model_len", reason, known);
   }
   return { low, high };
