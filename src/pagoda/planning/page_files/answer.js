@@ -51,8 +51,7 @@ export function tilesOf(plan) {
     add("Concurrency", `${range(low.concurrency, high.concurrency, (value) => fixed(value, 2))}×`, `of ${whole(plan.max_model_len)} tokens each`);
     add("Longest context", range(low.longest_context, high.longest_context, whole), `tokens, for ${whole(wanted)} sequence${wanted > 1 ? "s" : ""}`);
   }
-  const bounded = plan.groups.length > 1 ? "on a device, once windows are full" : "on a device";
-  add("One token", plan.token_bytes ? size(plan.token_bytes) : "nothing", plan.token_bytes ? bounded : "the state has a fixed size");
+  add("One token", plan.token_bytes ? size(plan.token_bytes) : "nothing", tokenHint(plan));
   add("One sequence", size(plan.context_bytes), `of ${short(plan.context)} tokens, on a device`);
   add("A block", size(plan.block_bytes), `${whole(plan.block_size)} tokens, ${layersOf(plan)}`);
   if (speed) {
@@ -64,6 +63,14 @@ export function tilesOf(plan) {
     add("Cost", range(least, most, (value) => value.toPrecision(3)), "a sequence and hour");
   }
   return tiles;
+}
+
+/** Of a mixed model only some layers go on growing. */
+function tokenHint({ token_bytes: bytes, groups }) {
+  const kinds = new Set(groups.map(({ kind }) => kind));
+  if (!bytes) return "what is kept does not grow";
+  if (kinds.has("recurrent state")) return "on a device, beside the states";
+  return kinds.size > 1 ? "on a device, once windows are full" : "on a device";
 }
 
 function layersOf({ layer_kinds: kinds }) {

@@ -259,9 +259,9 @@ function schemeName(model, name) {
 
 function modelHint({ model: name, engine }) {
   const { numbers, longest } = tables.models[name];
-  const active = numbers[4] < numbers[3] * 0.8 ? `, ${billions(numbers[4])} at work` : "";
+  const active = numbers[4] < numbers[3] * 0.8 ? `, ${billions(numbers[4])} active` : "";
   const length = longestOf({ model: name, engine });
-  return `${billions(numbers[3])} parameters${active}${longest === null ? "" : `, up to ${short(length)} tokens`}`;
+  return `${billions(numbers[3])} parameters${active}${longest === null ? "" : `, ${short(length)} tokens`}`;
 }
 
 const billions = (count) => `${rough3(count / 1e9)} B`;
