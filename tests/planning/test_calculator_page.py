@@ -103,6 +103,20 @@ def test_every_module_is_in_it_after_those_that_it_imports(html: str) -> None:
         assert set(re.findall(r'from "\./(\w+)\.js"', source)) <= set(order[:place])
 
 
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.js")), ids=lambda path: path.name)
+def test_what_a_module_imports_exists_and_is_used(path: Path) -> None:
+    source = path.read_text("utf-8")
+    imports = re.findall(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', source, re.MULTILINE)
+    assert len(imports) == len(re.findall(r"^import ", source, re.MULTILINE))
+    body = re.sub(r"^import [^;]*;$", "", source, flags=re.MULTILINE)
+    for names, module in imports:
+        exporting = (FOLDER / f"{module}.js").read_text("utf-8")
+        for name in filter(None, (name.strip() for name in names.split(","))):
+            own = re.escape(name)
+            assert re.search(rf"^export \w+ {own}(?!\w)", exporting, re.MULTILINE), name
+            assert re.search(rf"(?<![\w$]){own}(?!\w)", body), name
+
+
 def test_a_model_of_ones_own_comes_with_its_choice() -> None:
     request = PlanRequest(memory=2**30, context=512, max_model_len=2048, users=3)
     html = plan_page(planned(request))

@@ -1,19 +1,26 @@
 // The page: what is chosen goes to the planner, and what it answers onto the page.
 
 import { linesOf, refusalOf, tilesOf, verdictOf } from "./answer.js";
-import { FORMATS, SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
+import { SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
 import { contextsUpTo, drawCliff } from "./cliff.js";
+import {
+  MOST_RANKS,
+  USERS,
+  billions,
+  contextSteps,
+  fillDevices,
+  longestOf,
+  options,
+  showControls,
+} from "./controls.js";
 import { $, drawBar, drawChanges, drawParts, drawTiles, make } from "./draw.js";
 import { Refusal } from "./layers.js";
-import { fixed, rough, short, whole } from "./numbers.js";
+import { short } from "./numbers.js";
 import { Picker } from "./picker.js";
-import { allowedFormats, allowedRanks, makePlan, usersAt } from "./plan.js";
+import { makePlan, usersAt } from "./plan.js";
+import { allowedFormats, allowedRanks } from "./subject.js";
 import { alternatives, waysToFit } from "./ways.js";
 
-const MOST_RANKS = 64;
-const MOST_USERS = 4096;
-const LONGEST = 2 ** 20;
-const STEPS = [1, 1.25, 1.5, 1.75];
 
 const tables = JSON.parse($("data").textContent);
 const opening = JSON.parse($("opening").textContent);
@@ -47,7 +54,7 @@ function settled(choice) {
   const isPagoda = tables.engines[choice.engine].pagoda;
   const sizes = isPagoda ? [1] : allowedRanks(model, MOST_RANKS);
   const ranks = sizes.filter((size) => size <= choice.tensor_parallel_size).at(-1) ?? 1;
-  const longest = longestOf(choice);
+  const longest = longestOf(tables, choice);
   const most = Math.min(choice.max_model_len ?? longest, longest);
   const context = Math.max(1, Math.min(choice.context ?? longest, most));
   const fitting = {
@@ -63,12 +70,6 @@ function settled(choice) {
   return { ...fitting, kv_cache_dtype: format };
 }
 
-function longestOf({ model, engine }) {
-  const { longest, extended } = tables.models[model];
-  const rules = tables.engines[engine];
-  return (rules.pagoda || rules.extends_yarn ? extended : longest) ?? LONGEST;
-}
-
 // Showing
 
 function show() {
@@ -76,7 +77,8 @@ function show() {
   document.body.dataset.state = verdict.state;
   $("verdict").textContent = verdict.headline;
   $("because").textContent = verdict.reason;
-  showControls(state.choice, plan?.low?.users);
+  models.show(state.choice.model);
+  showControls(tables, state.choice, plan?.low?.users);
   const hasMemory = Boolean(plan?.device_bytes);
   for (const id of ["bar", "scale", "legend", "where"]) $(id).hidden = !hasMemory;
   for (const id of ["tiles", "ways", "printed", "sources"]) $(id).hidden = !plan;
@@ -171,7 +173,7 @@ function showCliff(kind) {
 }
 
 function curveOf(choice) {
-  const most = choice.max_model_len ?? longestOf(choice);
+  const most = choice.max_model_len ?? longestOf(tables, choice);
   try {
     return usersAt(tables, requestOf(choice), contextsUpTo(most));
   } catch (refused) {
@@ -188,96 +190,6 @@ function rounded(context) {
 
 // Controls
 
-/** Powers of two and quarters between them, up to and with `most`. */
-function ladder(least, most) {
-  const steps = [];
-  for (let base = least; base < most; base *= 2) {
-    steps.push(...STEPS.map((step) => base * step).filter((step) => Number.isInteger(step) && step < most));
-  }
-  return [...steps, most];
-}
-
-function showControls(choice, fitting) {
-  const model = tables.models[choice.model];
-  const isPagoda = tables.engines[choice.engine].pagoda;
-  models.show(choice.model);
-  $("model-hint").textContent = modelHint(choice);
-  $("gpu").value = choice.gpu;
-  showRanks(isPagoda ? [1] : allowedRanks(model, MOST_RANKS), choice);
-  slide("context", ladder(256, longestOf(choice)), choice.context);
-  slide("users", ladder(1, MOST_USERS), choice.users ?? fitting ?? 1);
-  $("context-exact").value = choice.context;
-  $("context-exact").max = longestOf(choice);
-  $("users-exact").value = choice.users ?? "";
-  const names = new Set([...Object.keys(FORMATS), choice.kv_cache_dtype]);
-  const formats = allowedFormats(tables, requestOf(choice), [...names]);
-  options($("kv"), formats, (name) => (name === "auto" ? `${model.dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
-  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => schemeName(model, name), choice.quantization ?? "");
-  $("shared").value = choice.shared_prefix;
-  $("length").value = choice.max_model_len ?? "";
-  $("price").value = choice.price ?? "";
-  const share = choice.gpu_memory_utilization ?? tables.engines[choice.engine].utilization;
-  $("utilization").value = share;
-  $("utilization-now").textContent = choice.gpu_memory_utilization === null && isPagoda ? "half, up to 4 GiB" : `${fixed(share * 100, 0)}%`;
-  $("engine").value = choice.engine;
-}
-
-function showRanks(sizes, choice) {
-  $("ranks").max = sizes.length - 1;
-  $("ranks").disabled = sizes.length === 1;
-  $("ranks").value = sizes.indexOf(choice.tensor_parallel_size);
-  $("ranks").setAttribute("aria-valuetext", `${choice.tensor_parallel_size} devices`);
-  $("ranks-now").textContent = `${choice.tensor_parallel_size} × ${choice.gpu}`;
-}
-
-/** A slider over a ladder; between two steps it stands at the lower one. */
-function slide(id, steps, value) {
-  const below = steps.findLastIndex((step) => step <= value);
-  $(id).max = steps.length - 1;
-  $(id).value = Math.max(0, below);
-  $(id).setAttribute("aria-valuetext", whole(value));
-}
-
-function options(select, values, nameOf, chosen) {
-  select.replaceChildren(...values.map((value) => make("option", { value }, nameOf(value))));
-  select.value = chosen;
-}
-
-/** The checkpoint's own form once, whatever it is called. */
-function schemesOf(model) {
-  const own = model.weights[""];
-  return Object.keys(SCHEMES).filter((name) => {
-    if (name === "") return true;
-    return name === "none" ? own[4] !== null : own[4] !== name;
-  });
-}
-
-function schemeName(model, name) {
-  if (name === "none") return `${model.dtype}, ${SCHEMES.none}`;
-  return name === "" ? `${model.weights[""][4] ?? model.dtype}, ${SCHEMES[""]}` : SCHEMES[name];
-}
-
-function modelHint({ model: name, engine }) {
-  const { numbers, longest } = tables.models[name];
-  const active = numbers[4] < numbers[3] * 0.8 ? `, ${billions(numbers[4])} active` : "";
-  const length = longestOf({ model: name, engine });
-  return `${billions(numbers[3])} parameters${active}${longest === null ? "" : `, ${short(length)} tokens`}`;
-}
-
-const billions = (count) => `${rough3(count / 1e9)} B`;
-const rough3 = (value) => (value >= 1000 ? whole(value) : Number(value.toPrecision(3)));
-
-function fillDevices() {
-  const vendors = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", google: "Google", aws: "AWS", apple: "Apple", cpu: "CPU", "": "As given" };
-  const names = Object.keys(tables.devices);
-  const groups = [...new Set(names.map((name) => tables.devices[name].vendor))].map((vendor) => {
-    const own = names.filter((name) => tables.devices[name].vendor === vendor);
-    const items = own.map((value) => make("option", { value }, `${value} · ${rough(tables.devices[value].bytes / 2 ** 30)} GiB`));
-    return make("optgroup", { label: vendors[vendor] ?? vendor }, ...items);
-  });
-  $("gpu").replaceChildren(...groups);
-}
-
 function countIn(id) {
   const value = Math.round($(id).valueAsNumber);
   return Number.isFinite(value) && value >= Number($(id).min) ? value : null;
@@ -292,8 +204,8 @@ function listen() {
   on("ranks", "input", ({ valueAsNumber: at }) => ({
     tensor_parallel_size: allowedRanks(tables.models[state.choice.model], MOST_RANKS)[at],
   }));
-  on("context", "input", ({ valueAsNumber: at }) => ({ context: ladder(256, longestOf(state.choice))[at] }));
-  on("users", "input", ({ valueAsNumber: at }) => ({ users: ladder(1, MOST_USERS)[at] }));
+  on("context", "input", ({ valueAsNumber: at }) => ({ context: contextSteps(tables, state.choice)[at] }));
+  on("users", "input", ({ valueAsNumber: at }) => ({ users: USERS[at] }));
   on("context-exact", "change", () => ({ context: countIn("context-exact") ?? state.choice.context }));
   on("users-exact", "change", () => ({ users: countIn("users-exact") }));
   on("shared", "change", () => ({ shared_prefix: countIn("shared") ?? 0 }));
@@ -328,7 +240,7 @@ function openGiven() {
   return refusal ? { plan: null, verdict } : null;
 }
 
-fillDevices();
+fillDevices(tables);
 options($("engine"), Object.keys(tables.engines), (name) => tables.engines[name].label, "vllm");
 const models = new Picker(
   $("model"),

@@ -30,9 +30,14 @@ export function drawCliff(place, curve, point, choose) {
     "aria-label": inWords(curve, point),
   });
   svg.append(...axes(scales), ...areas(scales, curve, point), ...here(scales, curve, point));
-  svg.addEventListener("pointerdown", (event) => {
+  const go = (event) => {
     const frame = svg.getBoundingClientRect();
     choose(...scales.at(event.clientX - frame.left, event.clientY - frame.top));
+  };
+  svg.addEventListener("click", go);
+  svg.addEventListener("pointermove", (event) => {
+    // A finger that moves scrolls the page.
+    if (event.buttons === 1 && event.pointerType === "mouse") go(event);
   });
   place.replaceChildren(svg);
 }
