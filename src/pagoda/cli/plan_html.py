@@ -21,7 +21,7 @@ def plan_with_page(
     try:
         plan = plan_with_alternatives(facts, request, draft)
     except CapacityError as error:
-        write_page(path, PlannedChoice(facts, request, draft, None, str(error)))
+        write_page(path, PlannedChoice(facts, request, draft, None, error.limit))
         raise
     write_page(path, PlannedChoice(facts, request, draft, plan))
     return plan

@@ -24,7 +24,8 @@ from pagoda.planning.tables import find_model
 _FOLDER = Path(__file__).parent / "page_files"
 _MODULES = (
     "numbers.js", "layers.js", "pool.js", "memory.js", "speed.js", "subject.js", "plan.js",
-    "ways.js", "choice.js", "draw.js", "cliff.js", "controls.js", "picker.js", "answer.js", "app.js",
+    "ways.js", "choice.js", "draw.js", "cliff.js", "controls.js", "picker.js", "answer.js",
+    "app.js",
 )  # fmt: skip
 """Each after those that it imports."""
 _IMPORT = re.compile(r"^import (\{[^}]*\}) from \"\./(\w+)\.js\";$", re.MULTILINE)

@@ -92,7 +92,7 @@ function show() {
     showLines(plan);
     showSources(plan);
   }
-  showNotice();
+  showNotice(plan);
   showCliff(verdict.state);
   $("command").textContent = commandOf(state.choice).join(" \\\n    ");
   $("command").parentElement.hidden = state.given !== null;
@@ -153,11 +153,12 @@ function showSources(plan) {
   $("sources").replaceChildren(...told.map((text) => make("p", {}, text)));
 }
 
-function showNotice() {
+function showNotice(plan) {
   $("notice").hidden = state.given === null;
   if (state.given) {
     const flags = opening.flags.join(" ");
-    $("notice").textContent = `This is the plan with ${flags}, which this page cannot vary: any change here is computed without.`;
+    const device = plan?.device_bytes || !plan ? "" : " and no device";
+    $("notice").textContent = `This is the plan with ${flags}${device}, which this page cannot vary: any change here is computed without.`;
   }
 }
 
@@ -224,8 +225,12 @@ function listen() {
 
 async function share() {
   history.replaceState(null, "", writeChoice(state.choice));
-  await navigator.clipboard?.writeText(location.href);
-  $("share").textContent = navigator.clipboard ? "Copied" : "It is in the address";
+  try {
+    await navigator.clipboard.writeText(location.href);
+    $("share").textContent = "Copied";
+  } catch {
+    $("share").textContent = "It is in the address"; // a plain connection has no clipboard
+  }
   setTimeout(() => ($("share").textContent = "Copy link"), 1500);
 }
 

@@ -50,7 +50,7 @@ export function showControls(tables, choice, fitting) {
   const names = new Set([...Object.keys(FORMATS), choice.kv_cache_dtype]);
   const formats = allowedFormats(tables, requestOf(choice), [...names]);
   options($("kv"), formats, (name) => (name === "auto" ? `${model.dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
-  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => schemeName(model, name), choice.quantization ?? "");
+  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => schemeName(model, name, isPagoda), choice.quantization ?? "");
   $("shared").value = choice.shared_prefix;
   $("length").value = choice.max_model_len ?? "";
   $("price").value = choice.price ?? "";
@@ -90,7 +90,8 @@ function schemesOf(model) {
   });
 }
 
-function schemeName(model, name) {
+function schemeName(model, name, isPagoda) {
+  if (isPagoda) return `${model.pagoda.dtype ?? model.dtype}, ${SCHEMES.none}`;
   if (name === "none") return `${model.dtype}, ${SCHEMES.none}`;
   return name === "" ? `${model.weights[""][4] ?? model.dtype}, ${SCHEMES[""]}` : SCHEMES[name];
 }
@@ -105,12 +106,17 @@ function modelHint(tables, { model: name, engine }) {
 export const billions = (count) => `${rough3(count / 1e9)} B`;
 const rough3 = (value) => (value >= 1000 ? whole(value) : Number(value.toPrecision(3)));
 
+function deviceName({ devices }, name) {
+  const { vendor, bytes } = devices[name];
+  return vendor ? `${name} · ${rough(bytes / 2 ** 30)} GiB` : name;
+}
+
 export function fillDevices(tables) {
   const vendors = { nvidia: "NVIDIA", amd: "AMD", intel: "Intel", google: "Google", aws: "AWS", apple: "Apple", cpu: "CPU", "": "As given" };
   const names = Object.keys(tables.devices);
   const groups = [...new Set(names.map((name) => tables.devices[name].vendor))].map((vendor) => {
     const own = names.filter((name) => tables.devices[name].vendor === vendor);
-    const items = own.map((value) => make("option", { value }, `${value} · ${rough(tables.devices[value].bytes / 2 ** 30)} GiB`));
+    const items = own.map((value) => make("option", { value }, deviceName(tables, value)));
     return make("optgroup", { label: vendors[vendor] ?? vendor }, ...items);
   });
   $("gpu").replaceChildren(...groups);
