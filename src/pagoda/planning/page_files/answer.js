@@ -32,7 +32,7 @@ export function refusalOf({ field, message, partial }) {
 }
 
 const told = (state, headline, reason) => ({ state, headline, reason });
-const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}.` : "");
+export const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(1)}.` : "");
 
 function uncertainty({ is_exact: isExact, low, high }) {
   if (isExact) return "To the block: nothing is left open.";

@@ -1,6 +1,6 @@
 // The page: what is chosen goes to the planner, and what it answers onto the page.
 
-import { linesOf, refusalOf, tilesOf, verdictOf } from "./answer.js";
+import { linesOf, refusalOf, sentence, tilesOf, verdictOf } from "./answer.js";
 import { SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
 import { contextsUpTo, drawCliff } from "./cliff.js";
 import {
@@ -241,7 +241,7 @@ function openGiven() {
   state.choice = settled(choiceOf(opening.choice, opening.context));
   if (flags.length === 0) return null; // the page's own figures are the same
   if (plan) return { plan, verdict: verdictOf(plan), changes: plan.alternatives };
-  const verdict = { state: "short", headline: "It does not fit", reason: refusal };
+  const verdict = { state: "short", headline: "It does not fit", reason: sentence(refusal) };
   return refusal ? { plan: null, verdict } : null;
 }
 
