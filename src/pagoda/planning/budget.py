@@ -10,7 +10,8 @@ from pagoda.planning.overhead import TrialRun, activation_range, graphs_range, r
 from pagoda.planning.subject import Subject
 from pagoda.planning.weights import loaded_bytes
 
-_PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
+PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
+"""What Pagoda takes beside weights and cache."""
 
 
 def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
@@ -61,7 +62,7 @@ def _weights(stored: int) -> MemoryPart:
 
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.is_pagoda:
-        return (_PROCESS,)
+        return (PROCESS,)
     text = text_config(subject.facts.config)
     hidden = text.integer("hidden_size")
     width = text.values.get("intermediate_size")
