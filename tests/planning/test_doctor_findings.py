@@ -278,6 +278,7 @@ def test_what_the_engine_estimates_goes_before_what_is_worked_out() -> None:
     for _ in range(10):
         counts = requests(4, 40, 200) | {"estimated_read_bytes_per_gpu_total": 1e12}
         server.second(BUSY, **counts)
+    del server.scrapes[0]  # before which nothing had come
     machine = Machine(weight_bytes=1, bandwidth=2e12, num_accelerators=2)
     answer = watched(server, machine).answer("bandwidth")
     assert answer.verdict == "between"
