@@ -261,6 +261,24 @@ def test_a_server_that_goes_away_is_refused() -> None:
         watch(client, f"{url}/metrics", WatchOptions(0.5, 0.05), clock=ticking())
 
 
+def test_a_server_that_drips_is_not_waited_for_beyond_all_measure() -> None:
+    clock = ticking()
+
+    class Dripping(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            for letter in texts("pagoda-decode")[0].encode():
+                clock.sleep(5.0)
+                yield bytes([letter])
+
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=Dripping()))
+    with (
+        httpx.Client(transport=transport) as client,
+        pytest.raises(InvalidOptionError, match="does not answer within 10 seconds"),
+    ):
+        watch(client, "http://server/metrics", WatchOptions(2.0, 1.0), clock=clock)
+    assert clock.now() == 15.0
+
+
 def test_an_interrupt_ends_the_watch_early() -> None:
     def interrupted(seconds: float) -> None:
         nonlocal num_slept

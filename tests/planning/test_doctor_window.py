@@ -113,6 +113,27 @@ def test_a_restart_is_seen_by_the_time_the_process_began() -> None:
     assert (window.num_restarts, window.increase("generation_tokens_total")) == (1, 9.0)
 
 
+@pytest.mark.parametrize("began", [(1, 2, 1), (2, 1), (5, 5, 1, 5)])
+def test_processes_that_answer_in_turn_are_refused(began: tuple[int, ...]) -> None:
+    def scrape(time_s: float, began: int) -> str:
+        values = {"generation_tokens_total": 10**6 * began + 5 * time_s, **RUNNING}
+        return text_of("vllm", values, [f"process_start_time_seconds {began}"])
+
+    scrapes = [read_scrape(scrape(t, at), t, URL) for t, at in enumerate(began)]
+    with pytest.raises(InvalidOptionError, match="several processes answer in turn"):
+        Window(scrapes)
+
+
+@given(st.text())
+def test_what_a_server_calls_itself_is_fit_for_a_terminal(name: str) -> None:
+    quoted = name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    labels = f'model_name="{quoted}",cache_dtype="\x1b[2J{quoted}"'
+    text = text_of("vllm", RUNNING).replace('model_name="m"', labels)
+    for key in read_scrape(text, 0.0, URL).values:
+        told = (key.model_name, key.engine, *(text for label in key.labels for text in label))
+        assert all(text.isprintable() for text in told)
+
+
 def test_one_replica_that_restarts_leaves_the_other_as_it_is() -> None:
     def scrape(first: int, second: int) -> str:
         return "".join(
