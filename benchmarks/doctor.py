@@ -26,9 +26,8 @@ from typing import Any
 
 import httpx
 
-from pagoda.planning.doctor import Diagnosis, Scrape, examine, read_scrape
+from pagoda.planning.doctor import Diagnosis, Scrape, Window, examine, read_scrape
 from pagoda.planning.doctor.scrape import Series
-from pagoda.planning.doctor.window import Window
 
 _SETTLE_S = 4.0
 """Clients ask for so long before the first scrape."""
@@ -204,7 +203,7 @@ def main() -> None:
             args.record.mkdir(parents=True, exist_ok=True)
             path = args.record / f"{scrapes[0].engine}-{name}.json"
             path.write_text(_in_rows(scrapes))
-        said[name] = _told(name, examine(scrapes), _generated_per_s(scrapes))
+        said[name] = _told(name, examine(Window(scrapes)), _generated_per_s(scrapes))
         time.sleep(3)  # until the server has noticed that its clients went away
     print(json.dumps({"url": args.url, "said": said}))
 
