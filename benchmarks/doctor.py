@@ -7,8 +7,9 @@ The server is Pagoda's or vLLM's, with a cache of some 8,000 tokens: `thrash` ne
 answers can outgrow, and `queue`, which is staged only when it is named, a server with
 `--max-num-seqs 4`. Clients ask in a closed loop. `stable` is `prefix` mended, and should come out
 healthy. `--record DIR` keeps what was read, each family's values in a row, as the tests have it.
-Prints for each situation what bounds the server, what its cache does and what should change, then
-one JSON line.
+Prints for each situation what bounds the server, what its cache does, what should change, tokens a
+second and preemptions, then one JSON line. A situation is watched from its first answer on: on a
+slow machine the cache may take longer to fill than anybody would guess.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import asyncio
 import json
 import random
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,11 +28,12 @@ from typing import Any
 
 import httpx
 
-from pagoda.planning.doctor import Diagnosis, Scrape, Window, examine, read_scrape
+from pagoda.errors import RefusedError
+from pagoda.planning.doctor import Scrape, Window, examine, read_scrape
 from pagoda.planning.doctor.scrape import Series
 
 _SETTLE_S = 4.0
-"""Clients ask for so long before the first scrape."""
+"""Clients ask for so long before the first scrape, at least."""
 _FIRST_ID, _LAST_ID = 100, 47_999
 _WORDS = (
     "You help people who rent boats on the lakes. Answer from the rules below and be brief. "
@@ -98,26 +101,33 @@ _STAGED = [name for name in SITUATIONS if name != "queue"]
 
 
 async def _client(
-    http: httpx.AsyncClient, model: str, situation: Situation, source: random.Random
+    http: httpx.AsyncClient,
+    model: str,
+    situation: Situation,
+    source: random.Random,
+    answered: asyncio.Event,
 ) -> None:
     while True:
         body = {"model": model, **situation.body(source)}
         answer = await http.post(situation.route, json=body)
         answer.raise_for_status()
+        answered.set()
 
 
 async def under(
     url: str, name: str, seed: int, watch: Callable[[httpx.AsyncClient], Awaitable[Any]]
 ) -> Any:
     """What `watch` returns, run while the clients of a situation ask."""
-    situation = SITUATIONS[name]
+    situation, answered = SITUATIONS[name], asyncio.Event()
     async with httpx.AsyncClient(base_url=url, timeout=300, limits=httpx.Limits()) as http:
-        model = (await http.get("/v1/models")).json()["data"][0]["id"]
+        models = (await http.get("/v1/models")).raise_for_status().json()
+        model = models["data"][0]["id"]
+        sources = [random.Random(f"{seed}/{number}") for number in range(situation.num_clients)]
         clients = [
-            asyncio.create_task(_client(http, model, situation, random.Random(f"{seed}/{number}")))
-            for number in range(situation.num_clients)
+            asyncio.create_task(_client(http, model, situation, source, answered))
+            for source in sources
         ]
-        watching = asyncio.create_task(_settled(http, watch))
+        watching = asyncio.create_task(_settled(http, answered, watch))
         try:
             await asyncio.wait([watching, *clients], return_when=asyncio.FIRST_COMPLETED)
             for task in clients:
@@ -131,9 +141,12 @@ async def under(
 
 
 async def _settled(
-    http: httpx.AsyncClient, watch: Callable[[httpx.AsyncClient], Awaitable[Any]]
+    http: httpx.AsyncClient,
+    answered: asyncio.Event,
+    watch: Callable[[httpx.AsyncClient], Awaitable[Any]],
 ) -> Any:
     await asyncio.sleep(_SETTLE_S)
+    await answered.wait()
     return await watch(http)
 
 
@@ -196,33 +209,34 @@ def main() -> None:
     args = parser.parse_args()
     said = {}
     for name in args.situation:
-        scrapes = asyncio.run(
-            under(args.url, name, args.seed, lambda http: _read(http, args.seconds, 1.0))
-        )
+        watching = under(args.url, name, args.seed, lambda http: _read(http, args.seconds, 1.0))
+        try:
+            scrapes = asyncio.run(watching)
+        except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, RefusedError) as error:
+            sys.exit(f"{args.url}: cannot be asked: {str(error) or type(error).__name__}")
         if args.record:
             args.record.mkdir(parents=True, exist_ok=True)
             path = args.record / f"{scrapes[0].engine}-{name}.json"
             path.write_text(_in_rows(scrapes))
-        said[name] = _told(name, examine(Window(scrapes)), _generated_per_s(scrapes))
+        said[name] = _told(name, Window(scrapes))
         time.sleep(3)  # until the server has noticed that its clients went away
     print(json.dumps({"url": args.url, "said": said}))
 
 
-def _generated_per_s(scrapes: list[Scrape]) -> float:
-    """Tokens a second, to hold a situation against itself once advice was followed."""
-    window = Window(scrapes)
-    return (window.increase("generation_tokens_total") or 0.0) / window.duration_s
-
-
-def _told(name: str, diagnosis: Diagnosis, per_s: float) -> dict[str, Any]:
+def _told(name: str, window: Window) -> dict[str, Any]:
+    """Tokens a second are told to hold a situation against itself once advice was followed."""
+    diagnosis = examine(window)
+    per_s = (window.increase("generation_tokens_total") or 0.0) / window.duration_s
+    num_preemptions = window.increase("num_preemptions_total") or 0.0
     said = {answer.question: answer.verdict for answer in diagnosis.answers}
     codes = [f.code for f in diagnosis.findings if f.severity == "change"]
     print(
         f"{name:8} {said['bound']:8} {said['cache']:10} {' '.join(codes) or 'healthy'}; "
-        f"{per_s:.0f} tokens/s"
+        f"{per_s:.0f} tokens/s, {num_preemptions:.0f} preemptions"
     )
     print(f"         {diagnosis.answer('next').summary}")
-    return {**said, "change": codes, "generated_per_s": round(per_s, 1)}
+    figures = {"generated_per_s": round(per_s, 1), "preemptions": num_preemptions}
+    return {**said, "change": codes, **figures}
 
 
 if __name__ == "__main__":
