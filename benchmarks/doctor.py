@@ -8,8 +8,9 @@ answers can outgrow, and `queue`, which is staged only when it is named, a serve
 `--max-num-seqs 4`. Clients ask in a closed loop. `stable` is `prefix` mended, and should come out
 healthy. `--record DIR` keeps what was read, each family's values in a row, as the tests have it.
 Prints for each situation what bounds the server, what its cache does, what should change, tokens a
-second and preemptions, then one JSON line. A situation is watched from its first answer on: on a
-slow machine the cache may take longer to fill than anybody would guess.
+second and preemptions, then one JSON line. A situation is watched from its first answer on, until
+as many answers came as there are clients: a slow machine takes longer to fill the cache, and to
+show what follows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from pagoda.errors import RefusedError
 from pagoda.planning.doctor import Scrape, Window, examine, read_scrape
 from pagoda.planning.doctor.scrape import Series
 
+Watch = Callable[[httpx.AsyncClient, Callable[[], bool]], Awaitable[Any]]
+"""Reads until the second one says that enough was answered."""
 _SETTLE_S = 4.0
 """Clients ask for so long before the first scrape, at least."""
 _FIRST_ID, _LAST_ID = 100, 47_999
@@ -105,29 +109,28 @@ async def _client(
     model: str,
     situation: Situation,
     source: random.Random,
-    answered: asyncio.Event,
+    answers: list[float],
 ) -> None:
+    """Ask; `answers` gets the time of each answer."""
     while True:
         body = {"model": model, **situation.body(source)}
         answer = await http.post(situation.route, json=body)
         answer.raise_for_status()
-        answered.set()
+        answers.append(time.monotonic())
 
 
-async def under(
-    url: str, name: str, seed: int, watch: Callable[[httpx.AsyncClient], Awaitable[Any]]
-) -> Any:
+async def under(url: str, name: str, seed: int, watch: Watch) -> Any:
     """What `watch` returns, run while the clients of a situation ask."""
-    situation, answered = SITUATIONS[name], asyncio.Event()
+    situation, answers = SITUATIONS[name], list[float]()
     async with httpx.AsyncClient(base_url=url, timeout=300, limits=httpx.Limits()) as http:
         models = (await http.get("/v1/models")).raise_for_status().json()
         model = models["data"][0]["id"]
         sources = [random.Random(f"{seed}/{number}") for number in range(situation.num_clients)]
         clients = [
-            asyncio.create_task(_client(http, model, situation, source, answered))
+            asyncio.create_task(_client(http, model, situation, source, answers))
             for source in sources
         ]
-        watching = asyncio.create_task(_settled(http, answered, watch))
+        watching = asyncio.create_task(_settled(http, answers, situation.num_clients, watch))
         try:
             await asyncio.wait([watching, *clients], return_when=asyncio.FIRST_COMPLETED)
             for task in clients:
@@ -141,22 +144,24 @@ async def under(
 
 
 async def _settled(
-    http: httpx.AsyncClient,
-    answered: asyncio.Event,
-    watch: Callable[[httpx.AsyncClient], Awaitable[Any]],
+    http: httpx.AsyncClient, answers: list[float], num_clients: int, watch: Watch
 ) -> Any:
     await asyncio.sleep(_SETTLE_S)
-    await answered.wait()
-    return await watch(http)
+    while not answers:
+        await asyncio.sleep(0.1)
+    wanted = len(answers) + num_clients
+    return await watch(http, lambda: len(answers) >= wanted)
 
 
-async def _read(http: httpx.AsyncClient, seconds: float, interval: float) -> list[Scrape]:
+async def _read(
+    http: httpx.AsyncClient, is_over: Callable[[], bool], seconds: float, interval: float
+) -> list[Scrape]:
     scrapes = []
     start = time.monotonic()
     while True:
         text = (await http.get("/metrics")).text
         scrapes.append(read_scrape(text, time.monotonic() - start, str(http.base_url)))
-        if scrapes[-1].time_s >= seconds:
+        if scrapes[-1].time_s >= seconds and is_over():
             return scrapes
         await asyncio.sleep(interval)
 
@@ -203,15 +208,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--situation", nargs="+", default=_STAGED, choices=SITUATIONS)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="at least, for each situation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
     said = {}
     for name in args.situation:
-        watching = under(args.url, name, args.seed, lambda http: _read(http, args.seconds, 1.0))
+        read = partial(_read, seconds=args.seconds, interval=1.0)
         try:
-            scrapes = asyncio.run(watching)
+            scrapes = asyncio.run(under(args.url, name, args.seed, read))
         except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, RefusedError) as error:
             sys.exit(f"{args.url}: cannot be asked: {str(error) or type(error).__name__}")
         if args.record:
