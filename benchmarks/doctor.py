@@ -7,8 +7,10 @@ The server is Pagoda's or vLLM's, with a cache of some 8,000 tokens: `thrash` ne
 answers can outgrow, and `queue`, which is staged only when it is named, a server with
 `--max-num-seqs 4`. Clients ask in a closed loop. `stable` is `prefix` mended, and should come out
 healthy. `--record DIR` keeps what was read, each family's values in a row, as the tests have it.
-Prints for each situation what bounds the server, what its cache does and what should change, then
-one JSON line.
+Prints for each situation what bounds the server, what its cache does, what should change, tokens a
+second and preemptions, then one JSON line. A situation is watched from its first answer on, until
+as many answers came as there are clients: a slow machine takes longer to fill the cache, and to
+show what follows.
 """
 
 from __future__ import annotations
@@ -17,21 +19,25 @@ import argparse
 import asyncio
 import json
 import random
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from pagoda.planning.doctor import Diagnosis, Scrape, examine, read_scrape
+from pagoda.errors import RefusedError
+from pagoda.planning.doctor import Scrape, Window, examine, read_scrape
 from pagoda.planning.doctor.scrape import Series
-from pagoda.planning.doctor.window import Window
 
+Watch = Callable[[httpx.AsyncClient, Callable[[], bool]], Awaitable[Any]]
+"""Reads until the second one says that enough was answered."""
 _SETTLE_S = 4.0
-"""Clients ask for so long before the first scrape."""
+"""Clients ask for so long before the first scrape, at least."""
 _FIRST_ID, _LAST_ID = 100, 47_999
 _WORDS = (
     "You help people who rent boats on the lakes. Answer from the rules below and be brief. "
@@ -99,26 +105,32 @@ _STAGED = [name for name in SITUATIONS if name != "queue"]
 
 
 async def _client(
-    http: httpx.AsyncClient, model: str, situation: Situation, source: random.Random
+    http: httpx.AsyncClient,
+    model: str,
+    situation: Situation,
+    source: random.Random,
+    answers: list[float],
 ) -> None:
+    """Ask; `answers` gets the time of each answer."""
     while True:
         body = {"model": model, **situation.body(source)}
         answer = await http.post(situation.route, json=body)
         answer.raise_for_status()
+        answers.append(time.monotonic())
 
 
-async def under(
-    url: str, name: str, seed: int, watch: Callable[[httpx.AsyncClient], Awaitable[Any]]
-) -> Any:
+async def under(url: str, name: str, seed: int, watch: Watch) -> Any:
     """What `watch` returns, run while the clients of a situation ask."""
-    situation = SITUATIONS[name]
+    situation, answers = SITUATIONS[name], list[float]()
     async with httpx.AsyncClient(base_url=url, timeout=300, limits=httpx.Limits()) as http:
-        model = (await http.get("/v1/models")).json()["data"][0]["id"]
+        models = (await http.get("/v1/models")).raise_for_status().json()
+        model = models["data"][0]["id"]
+        sources = [random.Random(f"{seed}/{number}") for number in range(situation.num_clients)]
         clients = [
-            asyncio.create_task(_client(http, model, situation, random.Random(f"{seed}/{number}")))
-            for number in range(situation.num_clients)
+            asyncio.create_task(_client(http, model, situation, source, answers))
+            for source in sources
         ]
-        watching = asyncio.create_task(_settled(http, watch))
+        watching = asyncio.create_task(_settled(http, answers, situation.num_clients, watch))
         try:
             await asyncio.wait([watching, *clients], return_when=asyncio.FIRST_COMPLETED)
             for task in clients:
@@ -132,19 +144,24 @@ async def under(
 
 
 async def _settled(
-    http: httpx.AsyncClient, watch: Callable[[httpx.AsyncClient], Awaitable[Any]]
+    http: httpx.AsyncClient, answers: list[float], num_clients: int, watch: Watch
 ) -> Any:
     await asyncio.sleep(_SETTLE_S)
-    return await watch(http)
+    while not answers:
+        await asyncio.sleep(0.1)
+    wanted = len(answers) + num_clients
+    return await watch(http, lambda: len(answers) >= wanted)
 
 
-async def _read(http: httpx.AsyncClient, seconds: float, interval: float) -> list[Scrape]:
+async def _read(
+    http: httpx.AsyncClient, is_over: Callable[[], bool], seconds: float, interval: float
+) -> list[Scrape]:
     scrapes = []
     start = time.monotonic()
     while True:
         text = (await http.get("/metrics")).text
         scrapes.append(read_scrape(text, time.monotonic() - start, str(http.base_url)))
-        if scrapes[-1].time_s >= seconds:
+        if scrapes[-1].time_s >= seconds and is_over():
             return scrapes
         await asyncio.sleep(interval)
 
@@ -191,39 +208,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--situation", nargs="+", default=_STAGED, choices=SITUATIONS)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="at least, for each situation")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path)
     args = parser.parse_args()
     said = {}
     for name in args.situation:
-        scrapes = asyncio.run(
-            under(args.url, name, args.seed, lambda http: _read(http, args.seconds, 1.0))
-        )
+        read = partial(_read, seconds=args.seconds, interval=1.0)
+        try:
+            scrapes = asyncio.run(under(args.url, name, args.seed, read))
+        except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError, RefusedError) as error:
+            sys.exit(f"{args.url}: cannot be asked: {str(error) or type(error).__name__}")
         if args.record:
             args.record.mkdir(parents=True, exist_ok=True)
             path = args.record / f"{scrapes[0].engine}-{name}.json"
             path.write_text(_in_rows(scrapes))
-        said[name] = _told(name, examine(scrapes), _generated_per_s(scrapes))
+        said[name] = _told(name, Window(scrapes))
         time.sleep(3)  # until the server has noticed that its clients went away
     print(json.dumps({"url": args.url, "said": said}))
 
 
-def _generated_per_s(scrapes: list[Scrape]) -> float:
-    """Tokens a second, to hold a situation against itself once advice was followed."""
-    window = Window(scrapes)
-    return (window.increase("generation_tokens_total") or 0.0) / window.duration_s
-
-
-def _told(name: str, diagnosis: Diagnosis, per_s: float) -> dict[str, Any]:
+def _told(name: str, window: Window) -> dict[str, Any]:
+    """Tokens a second are told to hold a situation against itself once advice was followed."""
+    diagnosis = examine(window)
+    per_s = (window.increase("generation_tokens_total") or 0.0) / window.duration_s
+    num_preemptions = window.increase("num_preemptions_total") or 0.0
     said = {answer.question: answer.verdict for answer in diagnosis.answers}
     codes = [f.code for f in diagnosis.findings if f.severity == "change"]
     print(
         f"{name:8} {said['bound']:8} {said['cache']:10} {' '.join(codes) or 'healthy'}; "
-        f"{per_s:.0f} tokens/s"
+        f"{per_s:.0f} tokens/s, {num_preemptions:.0f} preemptions"
     )
     print(f"         {diagnosis.answer('next').summary}")
-    return {**said, "change": codes, "generated_per_s": round(per_s, 1)}
+    figures = {"generated_per_s": round(per_s, 1), "preemptions": num_preemptions}
+    return {**said, "change": codes, **figures}
 
 
 if __name__ == "__main__":

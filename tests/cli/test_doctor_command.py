@@ -7,17 +7,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import httpx
 import pytest
 
-from checkpoints import CASES, write_checkpoint
-from pagoda.cli.doctor import Told, machine_of
 from pagoda.cli.main import run
 from pagoda.cli.metrics_watch import Clock, client_for, metrics_url, watch
+from pagoda.cli.plan_model import find_facts
 from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
+from pagoda.planning.request import ModelFacts
 from planning.doctor_metrics import READINGS, texts_of
 
 KEY = "the-key-of-alice"
@@ -261,6 +260,24 @@ def test_a_server_that_goes_away_is_refused() -> None:
         watch(client, f"{url}/metrics", WatchOptions(0.5, 0.05), clock=ticking())
 
 
+def test_a_server_that_drips_is_not_waited_for_beyond_all_measure() -> None:
+    clock = ticking()
+
+    class Dripping(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            for letter in texts("pagoda-decode")[0].encode():
+                clock.sleep(5.0)
+                yield bytes([letter])
+
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=Dripping()))
+    with (
+        httpx.Client(transport=transport) as client,
+        pytest.raises(InvalidOptionError, match="does not answer within 10 seconds"),
+    ):
+        watch(client, "http://server/metrics", WatchOptions(2.0, 1.0), clock=clock)
+    assert clock.now() == 15.0
+
+
 def test_an_interrupt_ends_the_watch_early() -> None:
     def interrupted(seconds: float) -> None:
         nonlocal num_slept
@@ -287,33 +304,41 @@ def ticking() -> Clock:
     return Clock(lambda: time_s, sleep)
 
 
-def test_a_models_bytes_are_those_of_its_matrices(tmp_path: Path) -> None:
-    directory = write_checkpoint(tmp_path, CASES["llama-gqa"])
-    config = json.loads((directory / "config.json").read_text())
-    machine = machine_of(Told(model=str(directory), bandwidth=45.0), "pagoda")
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    hidden, layers = config["hidden_size"], config["num_hidden_layers"]
-    head_dim = config.get("head_dim") or hidden // heads
-    values = layers * hidden * (
-        2 * heads * head_dim + 2 * kv_heads * head_dim + 3 * config["intermediate_size"]
-    ) + hidden * config["vocab_size"]  # fmt: skip
-    assert machine.weight_bytes == pytest.approx(4 * values, rel=0.01)
-    assert machine.kv_token_bytes == 4 * 2 * layers * kv_heads * head_dim
-    assert machine.bandwidth == 45e9
-    given = machine_of(Told(model=str(directory), weight_bytes=7, kv_token_bytes=8))
-    assert (given.weight_bytes, given.kv_token_bytes) == (7, 8)
+def test_what_does_not_go_with_the_server_is_told_before_anybody_waits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics = texts("pagoda-decode")[0]
+    with answering(lambda asked, key: (200 if asked == 0 else 500, metrics)) as url:
+        assert run(["doctor", url, "--model", "deepseek-ai/DeepSeek-V3"]) == 2
+    assert "Pagoda does not run latent attention" in one_line(capsys)
 
 
-def test_a_well_known_model_and_accelerator_are_the_planners() -> None:
-    machine = machine_of(Told(model="meta-llama/Llama-3.1-8B-Instruct", gpu="H100"))
-    assert machine.kv_token_bytes == 2 * 32 * 8 * 128 * 2
-    assert machine.weight_bytes == pytest.approx(2 * (8.03e9 - 128_256 * 4096), rel=1e-3)
-    assert machine.bandwidth == pytest.approx(3.35e12, rel=0.01)
-    assert machine.intensity == pytest.approx(295, rel=0.01)
-    assert machine_of(Told(gpu="H100", bandwidth=2500)).bandwidth == 2.5e12
+def test_a_model_is_looked_up_once(no_waiting: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(model: str) -> ModelFacts:
+        asked.append(model)
+        return find_facts(model)
+
+    monkeypatch.setattr("pagoda.cli.plan_model.find_facts", counted)
+    with replaying("vllm-decode") as url:
+        assert run(["doctor", url, *RECORDED, "--model", "mistralai/Mistral-7B-v0.1"]) == 0
+    assert asked == ["mistralai/Mistral-7B-v0.1"]
 
 
-def test_a_step_of_more_sequences_reads_more_experts() -> None:
-    told = Told(model="mistralai/Mixtral-8x7B-v0.1")
-    one, many = (machine_of(told, "vllm", n).weight_bytes or 0 for n in (1, 64))
-    assert 3 * one < many < 4 * one
+def test_each_replica_reads_the_experts_of_its_own_sequences(
+    no_waiting: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two replicas of the same load read what one does."""
+    told = texts("vllm-decode")
+    others = [text.replace('engine="0"', 'engine="1"') for text in told]
+    twice = ["\n".join(pair) for pair in zip(told, others, strict=True)]
+    read = []
+    for metrics in (told, twice):
+        with answering(lambda n, key, shown=metrics: (200, shown[min(n, len(shown) - 1)])) as url:  # type: ignore[misc]
+            arguments = ["--model", "mistralai/Mixtral-8x7B-v0.1", "--bandwidth", "900000"]
+            run(["doctor", url, *RECORDED, "--json", *arguments])
+        answers = json.loads(capsys.readouterr().out)["answers"]
+        [weights] = [one for one in answers[1]["evidence"] if one["metric"] == "--model"]
+        read.append(weights["value"])
+    assert read[0] == read[1]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pagoda.planning.doctor import Scrape, read_scrape
+from pagoda.planning.doctor import Diagnosis, Machine, Scrape, Window, examine, read_scrape
 
 READINGS = Path(__file__).parent / "doctor_readings"
 """Written by `benchmarks/doctor.py --record`, from SmolLM2-135M on two cores."""
@@ -17,6 +17,10 @@ URL = "http://127.0.0.1:8000/metrics"
 def recorded(name: str) -> list[Scrape]:
     """What a server's `/metrics` gave, one scrape after the other."""
     return list(scrapes_of(texts_of(json.loads((READINGS / f"{name}.json").read_text()))))
+
+
+def examined(scrapes: Sequence[Scrape], machine: Machine | None = None) -> Diagnosis:
+    return examine(Window(scrapes), machine)
 
 
 def texts_of(reading: Mapping[str, Any]) -> list[tuple[float, str]]:

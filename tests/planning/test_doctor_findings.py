@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.errors import InvalidOptionError
-from pagoda.planning.doctor import Diagnosis, Machine, Scrape, examine
+from pagoda.planning.doctor import Diagnosis, Machine, Scrape
 from pagoda.planning.doctor.bound import prefill_share
 from pagoda.planning.doctor.figures import cache_of, traffic_of
 from pagoda.planning.doctor.vocabulary import FLAGS
 from pagoda.planning.doctor.window import Window
-from planning.doctor_metrics import MadeUpServer
+from planning.doctor_metrics import MadeUpServer, examined
 
 BUSY = {"num_requests_running": 8.0, "num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.3}
 
@@ -44,7 +44,7 @@ def requests(
 
 
 def watched(server: MadeUpServer, machine: Machine | None = None) -> Diagnosis:
-    return examine(server.scrapes, machine)
+    return examined(server.scrapes, machine)
 
 
 def codes(diagnosis: Diagnosis) -> dict[str, str]:
@@ -65,7 +65,7 @@ def test_a_window_without_time_says_nothing() -> None:
     server = MadeUpServer()
     server.second(BUSY)
     first = server.scrapes[0]
-    diagnosis = examine([first, first])
+    diagnosis = examined([first, first])
     assert diagnosis.answer("bound").verdict == "idle"
 
 
@@ -241,11 +241,11 @@ def test_flags_are_of_one_replica_and_figures_of_all() -> None:
         ]
 
     one, two = (queued(usage=0.1) for _ in range(2))
-    alone, both = examine(one.scrapes), examine(doubled(two))
+    alone, both = examined(one.scrapes), examined(doubled(two))
     assert both.engines == ("0", "1")
     assert both.advice[0].proposed == alone.advice[0].proposed == "14"
     full = queued(usage=0.97, answer=1900)
-    alone, both = examine(full.scrapes), examine(doubled(full))
+    alone, both = examined(full.scrapes), examined(doubled(full))
     assert both.advice[0].proposed == alone.advice[0].proposed
     assert "14 requests" in alone.advice[0].effect
     assert "28 requests" in both.advice[0].effect
@@ -278,6 +278,7 @@ def test_what_the_engine_estimates_goes_before_what_is_worked_out() -> None:
     for _ in range(10):
         counts = requests(4, 40, 200) | {"estimated_read_bytes_per_gpu_total": 1e12}
         server.second(BUSY, **counts)
+    del server.scrapes[0]  # before which nothing had come
     machine = Machine(weight_bytes=1, bandwidth=2e12, num_accelerators=2)
     answer = watched(server, machine).answer("bandwidth")
     assert answer.verdict == "between"

@@ -113,6 +113,27 @@ def test_a_restart_is_seen_by_the_time_the_process_began() -> None:
     assert (window.num_restarts, window.increase("generation_tokens_total")) == (1, 9.0)
 
 
+@pytest.mark.parametrize("began", [(1, 2, 1), (2, 1), (5, 5, 1, 5)])
+def test_processes_that_answer_in_turn_are_refused(began: tuple[int, ...]) -> None:
+    def scrape(time_s: float, began: int) -> str:
+        values = {"generation_tokens_total": 10**6 * began + 5 * time_s, **RUNNING}
+        return text_of("vllm", values, [f"process_start_time_seconds {began}"])
+
+    scrapes = [read_scrape(scrape(t, at), t, URL) for t, at in enumerate(began)]
+    with pytest.raises(InvalidOptionError, match="several processes answer in turn"):
+        Window(scrapes)
+
+
+@given(st.text())
+def test_what_a_server_calls_itself_is_fit_for_a_terminal(name: str) -> None:
+    quoted = name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    labels = f'model_name="{quoted}",cache_dtype="\x1b[2J{quoted}"'
+    text = text_of("vllm", RUNNING).replace('model_name="m"', labels)
+    for key in read_scrape(text, 0.0, URL).values:
+        told = (key.model_name, key.engine, *(text for label in key.labels for text in label))
+        assert all(text.isprintable() for text in told)
+
+
 def test_one_replica_that_restarts_leaves_the_other_as_it_is() -> None:
     def scrape(first: int, second: int) -> str:
         return "".join(
@@ -152,16 +173,9 @@ def test_a_window_needs_two_scrapes_of_one_engine() -> None:
         Window([scrape, MadeUpServer("vllm").scrapes[0]])
 
 
-@given(st.lists(st.floats(0.01, 999), min_size=1, max_size=50), st.floats(0, 1))
-def test_quantiles_lie_in_the_bucket_of_the_value(values: list[float], share: float) -> None:
+@given(st.lists(st.floats(0.01, 999), min_size=1, max_size=50))
+def test_no_value_is_below_the_least(values: list[float]) -> None:
     bounds = [1.0, 10.0, 100.0, 1000.0]
     below = {bound: float(sum(v <= bound for v in values)) for bound in (*bounds, math.inf)}
-    spread = Distribution.of(len(values), sum(values), below)
-    exact = sorted(values)[max(math.ceil(share * len(values)), 1) - 1]
-    found = spread.quantile(share)
-    assert found is not None
-    upper = next(bound for bound in bounds if exact <= bound)
-    assert (upper / 10 if upper > 1 else 0) <= found <= upper
-    least = spread.least
-    assert least is not None
-    assert least <= min(values)
+    least = Distribution.of(len(values), sum(values), below).least
+    assert least == max(bound for bound in (0.0, *bounds) if bound < min(values))

@@ -16,7 +16,9 @@ from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
-    from pagoda.planning.doctor import Diagnosis, Machine
+    from pagoda.cli.model_bytes import ModelBytes
+    from pagoda.planning.doctor import Diagnosis, Machine, Window
+    from pagoda.planning.request import ModelFacts
 
 _KEY_VARIABLE = "PAGODA_API_KEY"
 _CHANGE = 1
@@ -94,41 +96,53 @@ def _examine(
     url: str, watching: WatchOptions, told: Told, api_key: str | None, served_model_name: str | None
 ) -> Diagnosis:
     from pagoda.cli.metrics_watch import client_for, metrics_url, watch
+    from pagoda.cli.plan_model import find_facts
     from pagoda.cli.terminal import watch_progress
-    from pagoda.planning.doctor import chosen_model, examine
-    from pagoda.planning.doctor.window import Window
+    from pagoda.planning.doctor import Scrape, Window, examine
 
-    machine_of(told)  # what cannot be is refused before anybody waits
+    machine_of(told)  # what cannot be is refused before anything is asked
+    facts = None if told.model is None else find_facts(told.model)
+
+    def machine_at(window: Window) -> Machine:
+        return machine_of(told, None if facts is None else _sizes(facts, told, window))
+
+    def check(first: Scrape) -> None:  # and what does not go with this server before anybody waits
+        machine_at(Window([first, first], served_model_name))
+
     address = metrics_url(url)
     key = api_key if api_key is not None else os.environ.get(_KEY_VARIABLE)
     with client_for(key) as client, watch_progress(Console(stderr=True), url) as on_scrape:
-        scrapes = watch(
-            client,
-            address,
-            watching,
-            on_scrape,
-            lambda first: chosen_model(first, served_model_name),
-        )
-    running = Window(scrapes, served_model_name).gauge("num_requests_running")
-    num_sequences = 1 if running is None else max(round(running.mean), 1)
-    machine = machine_of(told, scrapes[-1].engine, num_sequences)
-    return examine(scrapes, machine, served_model_name)
+        scrapes = watch(client, address, watching, on_scrape, check)
+    window = Window(scrapes, served_model_name)
+    return examine(window, machine_at(window))
 
 
-def machine_of(told: Told, engine: str = "vllm", num_sequences: int = 1) -> Machine:
+def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
+    """The model's sizes as it is served there. Raises `RefusedError` as `model_bytes` does."""
+    from pagoda.cli.model_bytes import Served, model_bytes
+    from pagoda.planning.doctor.figures import cache_of
+
+    cache, running = cache_of(window), window.gauge("num_requests_running")
+    at_once = 0.0 if running is None else running.mean / cache.num_replicas
+    served = Served(
+        engine=window.engine,
+        tensor_parallel_size=told.tensor_parallel_size,
+        kv_cache_dtype=cache.dtype,
+        block_size=cache.block_size,
+        num_sequences=max(round(at_once), 1),
+    )
+    return model_bytes(facts, served)
+
+
+def machine_of(told: Told, sizes: ModelBytes | None = None) -> Machine:
     """What is known, with the model's and the accelerator's figures where none is given.
 
-    `num_sequences` run at a time: the more, the more experts a step reads. Raises `RefusedError`
-    for a model or an accelerator that is not known.
+    Raises `RefusedError` for an accelerator that is not known, and figures that cannot be.
     """
-    from pagoda.cli.model_bytes import model_bytes
     from pagoda.planning.doctor import Machine
     from pagoda.planning.tables import find_accelerator
 
-    weights, kv_token = told.weight_bytes, told.kv_token_bytes
-    if told.model is not None:
-        sizes = model_bytes(told.model, engine, num_sequences)
-        weights, kv_token = weights or sizes.weights, kv_token or sizes.kv_token
+    weights, kv_token = (None, None) if sizes is None else (sizes.weights, sizes.kv_token)
     bandwidth = intensity = None
     if told.gpu is not None:
         device = find_accelerator(told.gpu)
@@ -139,8 +153,8 @@ def machine_of(told: Told, engine: str = "vllm", num_sequences: int = 1) -> Mach
             raise InvalidOptionError("bandwidth", told.bandwidth, limit)
         bandwidth = told.bandwidth * 1e9
     return Machine(
-        weight_bytes=weights,
-        kv_token_bytes=kv_token,
+        weight_bytes=told.weight_bytes or weights,
+        kv_token_bytes=told.kv_token_bytes or kv_token,
         bandwidth=bandwidth,
         num_accelerators=told.tensor_parallel_size,
         intensity=intensity,

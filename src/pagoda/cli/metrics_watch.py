@@ -16,6 +16,7 @@ _MOST_BYTES = 64 * 2**20
 _GIVEN_UP = 3
 """Scrapes in a row that failed at the end: the server is gone, not restarting."""
 _TIMEOUT_S = 10.0
+"""For each wait on the server, and for all of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,11 @@ def watch(
 
 
 def _scrape(client: httpx.Client, url: str, clock: Clock) -> Scrape:
-    return read_scrape(_fetch(client, url), clock.now(), url)
+    return read_scrape(_fetch(client, url, clock), clock.now(), url)
 
 
-def _fetch(client: httpx.Client, url: str) -> str:
+def _fetch(client: httpx.Client, url: str, clock: Clock) -> str:
+    deadline_s = clock.now() + _TIMEOUT_S
     try:
         with client.stream("GET", url) as response:
             _require_success(response, url)
@@ -107,6 +109,8 @@ def _fetch(client: httpx.Client, url: str) -> str:
                 if len(body) > _MOST_BYTES:
                     limit = f"sends more than {_MOST_BYTES} bytes"
                     raise InvalidOptionError("url", url, limit)
+                if clock.now() > deadline_s:
+                    raise httpx.ReadTimeout("the whole of it")
             return body.decode("utf-8", "replace")
     except httpx.TimeoutException as error:
         limit = f"does not answer within {_TIMEOUT_S:.0f} seconds"

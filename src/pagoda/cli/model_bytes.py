@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pagoda.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pagoda.planning.request import ModelFacts, PlanRequest
+    from pagoda.planning.subject import Subject
+
+_LONG = 2**17
+"""Tokens of a sequence where layers that do not read all that they keep read least of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,20 +21,58 @@ class ModelBytes:
 
     weights: int
     """Of all matrices that a step reads, of experts those that its sequences choose."""
-    kv_token: int
-    """Of K and V of one token, in the layers that keep every token."""
+    kv_token: float | None
+    """Read at least for each token that a held block has room for; None where not known."""
 
 
-def model_bytes(model: str, engine: str = "vllm", num_sequences: int = 1) -> ModelBytes:
-    """The sizes of whatever `pagoda plan` knows by that name, in a step of so many sequences.
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a server says of how it runs the model; None where it does not."""
 
-    Raises `RefusedError` for a model that is not known or not covered.
-    """
-    from pagoda.cli.plan_model import find_facts
-    from pagoda.planning.plan import make_plan
+    engine: str = "vllm"
+    tensor_parallel_size: int = 1
+    kv_cache_dtype: str | None = None
+    block_size: int | None = None
+    num_sequences: int = 1
+    """In a step of one replica: the more, the more experts it reads."""
+
+
+def model_bytes(facts: ModelFacts, served: Served) -> ModelBytes:
+    """The sizes of a model as it is served. Raises `RefusedError` for one that is not covered."""
     from pagoda.planning.request import PlanRequest
     from pagoda.planning.subject import read_subject
 
-    facts, request = find_facts(model), PlanRequest(engine=engine)
-    weights = read_subject(facts, request, None).weights.read_bytes(num_sequences)
-    return ModelBytes(weights, round(make_plan(facts, request).token_bytes))
+    # Neither the length of requests nor that of a batch matters to what a step reads.
+    whole = PlanRequest(
+        engine=served.engine,
+        tensor_parallel_size=served.tensor_parallel_size,
+        max_model_len=1,
+        max_num_batched_tokens=1,
+    )
+    weights = read_subject(facts, whole, None).weights.read_bytes(served.num_sequences)
+    return ModelBytes(weights, _kv_token(facts, whole, served))
+
+
+def _kv_token(facts: ModelFacts, whole: PlanRequest, served: Served) -> float | None:
+    """bytes that a long sequence reads / tokens that its blocks have room for, over all ranks."""
+    from dataclasses import replace
+
+    from pagoda.planning.subject import read_subject
+
+    stored = replace(
+        whole, kv_cache_dtype=served.kv_cache_dtype or "auto", block_size=served.block_size
+    )
+    try:
+        subject = read_subject(facts, stored, None)
+    except RefusedError:  # what the server says of its cache is nobody's mistake here
+        return None
+    block_size = served.block_size or subject.pool.block_size
+    return _read_bytes(subject) / (subject.pool.num_blocks(_LONG) * block_size)
+
+
+def _read_bytes(subject: Subject) -> int:
+    from pagoda.planning.pool import rank_layers
+
+    ranks = rank_layers(subject.model, subject.options)
+    read = sum(layer.read_bytes(_LONG) for kept in ranks for layer in kept)
+    return read * subject.options.tensor_parallel_size

@@ -4,7 +4,7 @@ from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Answer, Diagnosis, Evidence, Finding
 from pagoda.planning.doctor.examine import examine
 from pagoda.planning.doctor.scrape import ENGINES, Scrape, read_scrape
-from pagoda.planning.doctor.window import chosen_model
+from pagoda.planning.doctor.window import Window
 
 __all__ = [
     "ENGINES",
@@ -15,7 +15,7 @@ __all__ = [
     "Finding",
     "Machine",
     "Scrape",
-    "chosen_model",
+    "Window",
     "examine",
     "read_scrape",
 ]

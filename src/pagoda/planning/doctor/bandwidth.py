@@ -2,13 +2,14 @@
 
 Every step reads the weights once, and the K and V of all sequences in it:
 
-    bytes a second  ≥  steps × (weights + tokens held × bytes of K and V a token) / working time
+    bytes a second  ≥  steps × (weights + K and V of the blocks held) / working time
 
 Blocks that several sequences share are read by each and held once, hence "at least".
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pagoda.errors import InvalidOptionError
@@ -36,8 +37,9 @@ class Machine:
 
     weight_bytes: int | None = None
     """Of one replica, read by each step."""
-    kv_token_bytes: int | None = None
-    """K and V of one token in all layers."""
+    kv_token_bytes: float | None = None
+    """K and V that a step reads for each token that a held block has room for, over all
+    accelerators of a replica: where layers take blocks of their own, less than a token's in all."""
     bandwidth: float | None = None
     """Bytes a second of the memory of one accelerator, or of the processor."""
     num_accelerators: int = 1
@@ -75,9 +77,9 @@ def reading_of(traffic: Traffic, cache: Cache, machine: Machine, replicas: int) 
     if machine.weight_bytes is None or traffic.steps is None or traffic.busy_s <= 0:
         return None
     kv_bytes = 0.0
-    if machine.kv_token_bytes and cache.num_tokens and cache.usage is not None:
-        held = cache.usage.mean * cache.num_tokens / replicas
-        kv_bytes = held * machine.kv_token_bytes
+    sizes = (machine.kv_token_bytes, cache.num_blocks, cache.block_size)
+    if None not in sizes and cache.usage is not None:
+        kv_bytes = cache.usage.mean * math.prod(size or 0 for size in sizes) / replicas
     step_bytes = machine.weight_bytes + kv_bytes
     rate = traffic.steps.count / replicas * step_bytes / traffic.busy_s
     return Reading(rate, machine.weight_bytes, kv_bytes)

@@ -8,7 +8,8 @@ the machine multiplies while it reads (its arithmetic intensity), time grows wit
 with P tokens of prompts computed, R requests in work, and D steps that the answers need: tokens
 generated over R. B is 20 on a processor and 300 on an accelerator, or so; where the share is on
 the same side of a half for both, the answer does not depend on it. Also, prefill cannot take more
-of the time than all requests' prefill times added up.
+of the time than all requests' prefill times added up, which are told of those that ended: it says
+something only where nearly all of those that got their first token also ended.
 
 Where the accelerator is known, so is B: what it multiplies for each byte, or half of that, since
 no kernel reaches the catalogue's figure. Where it is not, and the answer depends on it, how long
@@ -26,6 +27,7 @@ _INTENSITIES = (20, 300)
 """Tokens a step from which computing takes longer than reading: of processors, of accelerators."""
 _HALF = 0.5
 _FEW_REQUESTS = 3
+_NEARLY_ALL = 0.9
 
 
 def bound(engine: str, traffic: Traffic, cache: Cache, share: tuple[float, float]) -> Answer:
@@ -82,7 +84,8 @@ def prefill_share(
     # What is computed again after a preemption is computed as a prompt is.
     computed = traffic.computed_tokens + (cache.recomputed_tokens or 0.0)
     low, high = _shares(traffic, computed, intensity)
-    if traffic.num_requests >= max(_FEW_REQUESTS, traffic.num_started / 3) and traffic.busy_s > 0:
+    enough = max(_FEW_REQUESTS, _NEARLY_ALL * traffic.num_started)
+    if traffic.num_requests >= enough and traffic.busy_s > 0:
         most = traffic.prefill_s / traffic.busy_s
         low, high = min(low, most), min(high, most)
     return low, high

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,17 +50,3 @@ class Distribution:
         """No value was smaller than this."""
         filled = [bucket.lower for bucket in self.buckets if bucket.count > 0]
         return filled[0] if filled else None
-
-    def quantile(self, share: float) -> float | None:
-        """The value that `share` of all are not above, taken as evenly spread in its bucket."""
-        num_values = sum(bucket.count for bucket in self.buckets)
-        if num_values <= 0:
-            return None
-        wanted = share * num_values
-        for bucket in self.buckets:
-            if bucket.count > 0 and wanted <= bucket.count:
-                if math.isinf(bucket.upper):
-                    return bucket.lower
-                return bucket.lower + (bucket.upper - bucket.lower) * wanted / bucket.count
-            wanted -= bucket.count
-        return self.buckets[-1].lower

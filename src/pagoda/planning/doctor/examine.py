@@ -5,8 +5,6 @@ scrapes ──> Window ──> Traffic, Cache ──> bound ──> bandwidth �
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pagoda.planning.doctor.bandwidth import Machine, bandwidth, reading_of
 from pagoda.planning.doctor.bound import bound, prefill_share
 from pagoda.planning.doctor.cache import cache_answer
@@ -16,7 +14,6 @@ from pagoda.planning.doctor.preemption import preemption
 from pagoda.planning.doctor.prefix import prefix
 from pagoda.planning.doctor.queueing import queueing
 from pagoda.planning.doctor.remedy import next_win
-from pagoda.planning.doctor.scrape import Scrape
 from pagoda.planning.doctor.window import Window
 
 _WANTED = (
@@ -29,14 +26,8 @@ _WANTED = (
 """What every answer rests on. Counters have `_total`, except in the name of the histogram."""
 
 
-def examine(
-    scrapes: Sequence[Scrape], machine: Machine | None = None, model_name: str | None = None
-) -> Diagnosis:
-    """What the scrapes of one server say.
-
-    `machine` tells what metrics do not. Raises `InvalidOptionError` as `Window` does.
-    """
-    window = Window(scrapes, model_name)
+def examine(window: Window, machine: Machine | None = None) -> Diagnosis:
+    """What the scrapes of one server say; `machine` tells what metrics do not."""
     machine = machine or Machine()
     traffic, cache = traffic_of(window), cache_of(window)
     share = prefill_share(traffic, cache, machine.intensity)
@@ -75,7 +66,7 @@ def _findings(
     if not traffic.is_idle:
         found += [
             preemption(window.engine, traffic, cache, machine),
-            queueing(window.engine, traffic, cache, machine, verdict),
+            queueing(window.engine, traffic, cache, verdict),
             prefix(window.engine, traffic, cache, share),
         ]
     findings = [finding for finding in found if finding is not None]

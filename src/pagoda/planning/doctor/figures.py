@@ -36,10 +36,8 @@ class Traffic:
     """Standard deviation of prompt lengths over their mean, from those of short times."""
     answers: Distribution | None
     """Tokens of each answer."""
-    queue_s: float
-    """Of requests that ended: waiting,"""
     prefill_s: float
-    """… from their first step to their first token,"""
+    """Of requests that ended: from their first step to their first token,"""
     decode_s: float
     """… and from there to their last."""
     prompt_time: PromptTime | None
@@ -58,14 +56,19 @@ class Traffic:
         """Requests in work at a time.
 
         A gauge that is set after each step misses those that need few; Little's law misses those
-        that have not ended. Neither sees more than there are.
+        that have not ended. It also credits all the life of those that ended, part of which may
+        lie before the window: no more were there than the gauge saw at most.
         """
-        return max(self.running.mean, self._in_work)
+        return max(self.running.mean, min(self._in_work, max(self.running.most, 1.0)))
 
     @property
     def busy_share(self) -> float:
-        """Share of the time in which the engine worked."""
-        return min(self.progress_share, max(self._in_work, self.running_share))
+        """Share of the time in which the engine worked.
+
+        Requests in work at a time are a share of it only where the gauge saw none of them.
+        """
+        seen = self.running_share if self.running.most > 0 else min(self._in_work, 1.0)
+        return min(self.progress_share, seen)
 
     @property
     def busy_s(self) -> float:
@@ -73,6 +76,7 @@ class Traffic:
 
     @property
     def _in_work(self) -> float:
+        """Requests at a time by Little's law, of those that ended."""
         return (self.prefill_s + self.decode_s) / self.duration_s if self.duration_s else 0.0
 
     @property
@@ -134,7 +138,6 @@ def traffic_of(window: Window) -> Traffic:
         prompts=prompts,
         prompt_spread=_spread(window),
         answers=window.distribution("request_generation_tokens"),
-        queue_s=window.increase("request_queue_time_seconds_sum") or 0.0,
         prefill_s=window.increase("request_prefill_time_seconds_sum") or 0.0,
         decode_s=window.increase("request_decode_time_seconds_sum") or 0.0,
         prompt_time=fitted_prompt_time(window),

@@ -40,7 +40,7 @@ def preemption(engine: str, traffic: Traffic, cache: Cache, machine: Machine) ->
         "change" if thrashes else "note",
         summary,
         "high",
-        _advice(engine, traffic, cache, machine) if thrashes else (),
+        _advice(engine, traffic, cache) if thrashes else (),
         _evidence(engine, traffic, cache, twice),
     )
 
@@ -54,8 +54,8 @@ def recomputed(traffic: Traffic, cache: Cache) -> float | None:
     return None
 
 
-def _advice(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> tuple[Advice, ...]:
-    room = [more_room(engine, traffic, cache, machine)]
+def _advice(engine: str, traffic: Traffic, cache: Cache) -> tuple[Advice, ...]:
+    room = [more_room(engine, traffic, cache)]
     fewer = fewer_at_once(engine, traffic, cache)
     narrow = narrower(engine, cache)
     if cache.utilization is not None and cache.utilization >= _GENEROUS and not cache.overridden:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.planning.doctor.figures import Cache, Traffic
 from pagoda.planning.doctor.room import (
@@ -18,9 +17,7 @@ from pagoda.planning.doctor.vocabulary import FLAGS
 from pagoda.planning.doctor.wording import count, percent
 
 
-def queueing(
-    engine: str, traffic: Traffic, cache: Cache, machine: Machine, verdict: str
-) -> Finding | None:
+def queueing(engine: str, traffic: Traffic, cache: Cache, verdict: str) -> Finding | None:
     """A limit on sequences or the pool holds requests back; None where neither does.
 
     `verdict` is the answer to what bounds the engine: where prompts do, a queue is theirs.
@@ -29,7 +26,7 @@ def queueing(
         return None
     if has_room(traffic, cache):
         return _seats(engine, traffic, cache)
-    return _full(engine, traffic, cache, machine)  # more at once would only preempt one another
+    return _full(engine, traffic, cache)  # more at once would only preempt one another
 
 
 def _seats(engine: str, traffic: Traffic, cache: Cache) -> Finding:
@@ -61,9 +58,9 @@ def _seats(engine: str, traffic: Traffic, cache: Cache) -> Finding:
     )
 
 
-def _full(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> Finding:
+def _full(engine: str, traffic: Traffic, cache: Cache) -> Finding:
     usage = cache.usage.mean if cache.usage is not None else 1.0
-    advice = (more_room(engine, traffic, cache, machine), *narrower(engine, cache))
+    advice = (more_room(engine, traffic, cache), *narrower(engine, cache))
     summary = (
         f"{count(traffic.waiting.mean)} requests wait, and the cache has no room for more of them "
         f"at most times ({percent(usage)} held in the mean)."

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-from pagoda.planning.doctor.bandwidth import Machine
 from pagoda.planning.doctor.diagnosis import Advice
 from pagoda.planning.doctor.figures import Cache, Traffic
 from pagoda.planning.doctor.vocabulary import FLAGS
@@ -87,7 +86,7 @@ def is_held_back(traffic: Traffic, cache: Cache) -> bool:
     )
 
 
-def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> Advice:
+def more_room(engine: str, traffic: Traffic, cache: Cache) -> Advice:
     """A cache in which all requests that were there would fit."""
     flags = FLAGS[engine]
     wanted = num_wanted(traffic)
@@ -107,12 +106,8 @@ def more_room(engine: str, traffic: Traffic, cache: Cache, machine: Machine) -> 
         held = tokens_held(traffic, cache, wanted, in_step=True) or held
     num_tokens = held / _FILLED
     times = num_tokens / cache.num_tokens
-    if machine.kv_token_bytes is not None and not cache.overridden:
-        flag = flags.memory
-        shares = cache.num_replicas * machine.num_accelerators
-        now = cache.num_tokens * machine.kv_token_bytes // shares
-    else:
-        flag, now = flags.num_blocks, cache.num_blocks // cache.num_replicas
+    # In blocks, as the engine counts them: bytes would rest on what it does not tell.
+    flag, now = flags.num_blocks, cache.num_blocks // cache.num_replicas
     then = math.ceil(now * times)
     return Advice(
         "flag",

@@ -119,7 +119,14 @@ def _samples(text: str, source: str) -> list[Sample]:
 
 def _series(sample: Sample, prefix: str) -> Series:
     name = sample.name.removeprefix(prefix)
-    labels = dict(sample.labels)
+    # They go to a terminal, and whoever is watched chooses them.
+    labels = {label: _printable(value) for label, value in sample.labels.items()}
     model_name = labels.pop("model_name", "")
     engine = labels.pop("engine", "")
     return Series(_OLDER_NAMES.get(name, name), model_name, engine, frozenset(labels.items()))
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

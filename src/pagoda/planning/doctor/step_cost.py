@@ -3,7 +3,8 @@
     time between two scrapes  ≈  a × steps  +  b × tokens of prompts computed
 
 by least squares, with the standard error of b. Steps that hold prompts and steps that do not must
-both have come up, in changing proportion, for it to say anything.
+both have come up, in changing proportion, for it to say anything. Time in which the engine stood
+still would be priced as steps are, so a request must have run at every scrape.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _ALIKE = 1 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class PromptTime:
-    """Share of the time that computing prompts took."""
+    """Share of the working time that computing prompts took."""
 
     share: float
     error: float
@@ -34,7 +35,7 @@ class PromptTime:
 def fitted_prompt_time(window: Window) -> PromptTime | None:
     """What the fit says; None where the window held too little to tell."""
     name = "iteration_tokens_total"
-    if not window.has(name):
+    if not window.has(name) or window.share_of_time("num_requests_running") != 1.0:
         return None
     steps, tokens = window.increases(f"{name}_count"), window.increases(f"{name}_sum")
     generated = window.increases("generation_tokens_total")

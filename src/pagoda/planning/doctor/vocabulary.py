@@ -10,7 +10,6 @@ class Flags:
     """An engine's flags."""
 
     memory: str = "--kv-cache-memory-bytes"
-    share_of_memory: str = "--gpu-memory-utilization"
     num_blocks: str = "--num-gpu-blocks-override"
     seats: str = "--max-num-seqs"
     prefix_caching: str = "--enable-prefix-caching"

@@ -34,8 +34,8 @@ class Window:
     def __init__(self, scrapes: Sequence[Scrape], model_name: str | None = None) -> None:
         """`scrapes` are in the order of time. `model_name` chooses where a server tells of several.
 
-        Raises `InvalidOptionError` for fewer than two scrapes, scrapes of two kinds of engine, or
-        a model that is not there or that would have to be chosen.
+        Raises `InvalidOptionError` for fewer than two scrapes, scrapes of two kinds of engine or of
+        processes that answer in turn, or a model that is not there or that would have to be chosen.
         """
         if len(scrapes) < 2:
             raise InvalidOptionError("watch", len(scrapes), "needs at least two scrapes")
@@ -43,6 +43,10 @@ class Window:
             limit = "became another engine's while it was watched"
             raise InvalidOptionError("url", scrapes[-1].engine, limit)
         self.engine = scrapes[-1].engine
+        began = [scrape.started_s for scrape in scrapes if scrape.started_s is not None]
+        if began != sorted(began):  # each would seem to have counted all it has since the other
+            limit = "several processes answer in turn: name one of them, not what stands before"
+            raise InvalidOptionError("url", self.engine, limit)
         self.model_name = chosen_model(scrapes[-1], model_name)
         self._scrapes = [_only(scrape, self.model_name) for scrape in scrapes]
         self.num_restarts = 0
