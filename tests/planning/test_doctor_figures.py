@@ -7,6 +7,7 @@ import random
 import pytest
 
 from pagoda.planning.doctor.bound import prefill_share
+from pagoda.planning.doctor.examine import examine
 from pagoda.planning.doctor.figures import Traffic, cache_of, traffic_of
 from pagoda.planning.doctor.window import Window
 from planning.doctor_metrics import MadeUpServer
@@ -107,3 +108,25 @@ def test_prompts_whose_requests_go_on_took_time_too(ended: int) -> None:
     low, high = prefill_share(traffic_of(window), cache_of(window))
     assert low > 0.7
     assert high >= 0.9
+
+
+@pytest.mark.parametrize(("duration", "severity"), [(5, "note"), (30, "change")])
+@pytest.mark.parametrize("gauges", [(3.0, 10.0), (0.0, 10.0), (1.0, 0.0)])
+def test_work_that_does_not_move_is_not_idleness(
+    duration: int, severity: str, gauges: tuple[float, float]
+) -> None:
+    server = MadeUpServer()
+    for _ in range(duration + 1):
+        server.second({"num_requests_running": gauges[0], "num_requests_waiting": gauges[1]})
+    diagnosis = examine(Window(server.scrapes[1:]))
+    assert diagnosis.answers[0].verdict == "stalled"
+    assert [(f.code, f.severity) for f in diagnosis.findings] == [("no_progress", severity)]
+    assert diagnosis.advice == diagnosis.findings[0].advice
+
+
+def test_a_server_without_requests_is_idle() -> None:
+    server = MadeUpServer()
+    for _ in range(31):
+        server.second(running(0.0))
+    diagnosis = examine(Window(server.scrapes[1:]))
+    assert (diagnosis.answers[0].verdict, diagnosis.findings) == ("idle", ())

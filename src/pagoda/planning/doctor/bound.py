@@ -35,6 +35,8 @@ def bound(engine: str, traffic: Traffic, cache: Cache, share: tuple[float, float
 
     `share` is what `prefill_share` says.
     """
+    if traffic.is_stalled:
+        return _stalled(engine, traffic)
     if traffic.is_idle:
         return _idle(engine, traffic)
     low, high = share
@@ -118,19 +120,22 @@ def _sure(is_clear: bool) -> Confidence:
     return "high" if is_clear else "medium"
 
 
+def _stalled(engine: str, traffic: Traffic) -> Answer:
+    held = traffic.running.mean + traffic.waiting.mean
+    summary = f"{count(held)} requests were there, and no token in {seconds(traffic.duration_s)}."
+    return Answer("bound", "stalled", summary, "low", _generated(engine, traffic))
+
+
 def _idle(engine: str, traffic: Traffic) -> Answer:
     summary = (
         f"Next to nothing was asked in {seconds(traffic.duration_s)}: watch it while it works."
     )
-    evidence = (
-        Evidence(
-            f"{engine}:generation_tokens_total",
-            traffic.generated_tokens,
-            "tokens",
-            "generated",
-        ),
-    )
-    return Answer("bound", "idle", summary, "high", evidence)
+    return Answer("bound", "idle", summary, "high", _generated(engine, traffic))
+
+
+def _generated(engine: str, traffic: Traffic) -> tuple[Evidence, ...]:
+    name, tokens = f"{engine}:generation_tokens_total", traffic.generated_tokens
+    return (Evidence(name, tokens, "tokens", "generated"),)
 
 
 def _evidence(engine: str, traffic: Traffic, cache: Cache) -> tuple[Evidence, ...]:

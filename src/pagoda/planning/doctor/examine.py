@@ -14,6 +14,7 @@ from pagoda.planning.doctor.preemption import preemption
 from pagoda.planning.doctor.prefix import prefix
 from pagoda.planning.doctor.queueing import queueing
 from pagoda.planning.doctor.remedy import next_win
+from pagoda.planning.doctor.standstill import standstill
 from pagoda.planning.doctor.window import Window
 
 _WANTED = (
@@ -62,7 +63,7 @@ def _findings(
     share: tuple[float, float],
 ) -> tuple[Finding, ...]:
     """What should change comes first, the worst of it before the rest."""
-    found = [_restarted(window)]
+    found = [_restarted(window), standstill(window.engine, traffic)]
     if not traffic.is_idle:
         found += [
             preemption(window.engine, traffic, cache, machine),

@@ -80,6 +80,12 @@ class Traffic:
         return (self.prefill_s + self.decode_s) / self.duration_s if self.duration_s else 0.0
 
     @property
+    def is_stalled(self) -> bool:
+        """Something ran or waited at every scrape, and nothing was done."""
+        did_nothing = self.computed_tokens + self.generated_tokens == 0
+        return did_nothing and self.running.least + self.waiting.least > 0
+
+    @property
     def is_idle(self) -> bool:
         """Nothing was done, or next to nothing of what could have been."""
         did_nothing = self.computed_tokens + self.generated_tokens == 0

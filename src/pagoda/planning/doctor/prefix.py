@@ -80,10 +80,10 @@ def prefix(
 
 
 def is_off(traffic: Traffic, cache: Cache) -> bool:
-    """The engine says so, or looks nothing up although prompts come."""
+    """The engine says so, or looks nothing up although prompts come and are begun."""
     if cache.prefix_caching is not None:
         return not cache.prefix_caching
-    return cache.queries == 0 and traffic.computed_tokens > 0
+    return cache.queries == 0 and traffic.num_started >= _LEAST_REQUESTS
 
 
 def _case(traffic: Traffic, cache: Cache) -> _Case | None:

@@ -35,9 +35,11 @@ def next_win(
             first = finding.advice[0]
             summary = f"{first.action} {first.effect}"
             return Answer("next", first.kind, summary, finding.confidence), finding.advice
+    also = tuple(one for finding in findings for one in finding.advice)
+    if answers[0].verdict == "stalled":
+        return Answer("next", also[0].kind, f"{also[0].action} {also[0].effect}", "low"), also
     if answers[0].verdict == "idle":
         return Answer("next", "none", "Nothing: there was no work to judge by.", "high"), ()
-    also = tuple(one for finding in findings for one in finding.advice)
     advice = (*_for_bound(engine, traffic, cache, answers, prefill_share, reading), *also)
     first = advice[0]
     return Answer("next", first.kind, f"{first.action} {first.effect}", "medium"), advice
