@@ -170,6 +170,7 @@ async def test_a_greedy_key_leaves_room_for_others(engine: FakeEngine) -> None:
         await wait_for_starts(engine, 2)
         greedy = await client.post(COMPLETIONS, json={"prompt": "x"}, headers=alice)
         assert (greedy.status_code, greedy.json()["error"]["type"]) == (429, "rate_limit_error")
+        assert greedy.json()["error"]["message"].startswith("this tenant has 4 sequences")
         too_many = await client.post(COMPLETIONS, json={"prompt": "x", "n": 5}, headers=bob)
         assert (too_many.status_code, too_many.json()["error"]["param"]) == (400, "n")
         running.append(
