@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from pagoda.errors import (
+    ContextLengthError,
     InvalidRequestError,
     PagodaError,
     RefusedError,
@@ -42,6 +43,13 @@ class UnknownModelError(InvalidRequestError):
 
     def __init__(self, given: str, served: str) -> None:
         super().__init__("model", given, f"this server has {served!r}")
+
+
+_CODES = {
+    ContextLengthError: "context_length_exceeded",
+    UnknownModelError: "model_not_found",
+}
+"""Which OpenAI's clients look for."""
 
 
 class RejectedError(HTTPException):
@@ -74,8 +82,9 @@ class JSONBody(Response):
     media_type = "application/json"
 
 
-def refused(error: RefusedError, code: str | None = None) -> ErrorDetail:
+def refused(error: RefusedError) -> ErrorDetail:
     """What the caller is told about input that was refused."""
+    code = _CODES.get(type(error))
     return ErrorDetail(message=str(error), type=_REFUSED, param=error.field, code=code)
 
 
@@ -137,7 +146,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(UnknownModelError)
     async def on_unknown_model(request: Request, error: UnknownModelError) -> Response:
-        return error_response(404, refused(error, code="model_not_found"))
+        return error_response(404, refused(error))
 
     @app.exception_handler(RejectedError)
     async def on_rejected(request: Request, error: RejectedError) -> Response:
@@ -145,7 +154,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
-        return error_response(400, invalid_body(error.errors()))
+        return error_response(400, invalid_body(error.errors(), error.body))
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
@@ -173,8 +182,8 @@ def error_response(status: int, detail: ErrorDetail) -> Response:
     return JSONBody(ErrorResponse(error=detail).model_dump_json(), status_code=status)
 
 
-def invalid_body(problems: Sequence[Any]) -> ErrorDetail:
-    """Tell the first field that is wrong, with what each of its accepted types would need."""
+def invalid_body(problems: Sequence[Any], body: Any = None) -> ErrorDetail:
+    """Tell the first field of `body` that is wrong, with what each of its accepted types needs."""
     first = problems[0]
     location = tuple(first["loc"])[1:]
     if first["type"] == "json_invalid":
@@ -184,10 +193,30 @@ def invalid_body(problems: Sequence[Any]) -> ErrorDetail:
         message = "the body must be a JSON object, sent with Content-Type: application/json"
         return ErrorDetail(message=message, type=_REFUSED)
     field = str(location[0])
-    phrases = [problem["msg"] for problem in problems if tuple(problem["loc"])[1:2] == location[:1]]
+    found = [(_path(problem, body), problem) for problem in problems if problem["loc"][1] == field]
+    # Of several types that a value may have, the one that went furthest is the one that was meant.
+    path, told = max(found, key=lambda each: len(each[0]))
+    phrases = [problem["msg"] for where, problem in found if where == path]
     wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
-    if first["type"] == "missing":
-        return ErrorDetail(message=f"{field}: {wanted}", type=_REFUSED, param=field)
-    path = field + "".join(f"[{part}]" for part in location[1:] if isinstance(part, int))
-    message = f"{path}={shorten(first['input'])}: {wanted}"
-    return ErrorDetail(message=message, type=_REFUSED, param=field)
+    name = field + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[1:])
+    given = "" if told["type"] == "missing" else f"={shorten(told['input'])}"
+    return ErrorDetail(message=f"{name}{given}: {wanted}", type=_REFUSED, param=field)
+
+
+def _path(problem: Any, body: Any) -> tuple[str | int, ...]:
+    """Where in `body` the problem is, without the names of types that its location has as well."""
+    path: list[str | int] = []
+    *outer, last = problem["loc"][1:]
+    for part in outer:
+        if _has(body, part):
+            path.append(part)
+            body = body[part]
+    if problem["type"] == "missing" or _has(body, last):
+        path.append(last)
+    return tuple(path)
+
+
+def _has(container: Any, part: str | int) -> bool:
+    if isinstance(container, list):
+        return isinstance(part, int) and part < len(container)
+    return isinstance(container, dict) and part in container
