@@ -17,6 +17,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from pagoda.errors import (
     ContextLengthError,
@@ -27,6 +28,7 @@ from pagoda.errors import (
     shorten,
 )
 from pagoda.server.responses import ErrorDetail, ErrorResponse
+from pagoda.server.tally import tally_of
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +82,20 @@ class JSONBody(Response):
     """A response from a pydantic model that is already JSON text."""
 
     media_type = "application/json"
+
+
+class ErrorBody(JSONBody):
+    """An error in OpenAI's shape, which the request's tally takes note of."""
+
+    def __init__(self, status: int, detail: ErrorDetail) -> None:
+        super().__init__(ErrorResponse(error=detail).model_dump_json(), status_code=status)
+        self._detail = detail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tally = tally_of(scope)
+        tally.error = self._detail.code or self._detail.type
+        tally.error_param = self._detail.param
+        await super().__call__(scope, receive, send)
 
 
 def refused(error: RefusedError) -> ErrorDetail:
@@ -179,7 +195,7 @@ def install_handlers(app: FastAPI) -> None:
 
 
 def error_response(status: int, detail: ErrorDetail) -> Response:
-    return JSONBody(ErrorResponse(error=detail).model_dump_json(), status_code=status)
+    return ErrorBody(status, detail)
 
 
 def invalid_body(problems: Sequence[Any], body: Any = None) -> ErrorDetail:
