@@ -142,6 +142,7 @@ class FakeEngine:
                 await asyncio.sleep(0)
                 finished = count == limit
                 self._generated += sampling.n
+                self.timeline.num_generation_tokens += sampling.n
                 outputs = [
                     self._choice(index, count, limit, sampling) for index in range(sampling.n)
                 ]

@@ -138,6 +138,21 @@ async def test_metrics_tell_what_the_engine_did(server: httpx.AsyncClient) -> No
     assert figures["kv_cache_usage_perc"] == 0
 
 
+async def test_a_prompt_alone_generates_nothing(server: httpx.AsyncClient) -> None:
+    names = (
+        "generation_tokens_total",
+        "request_generation_tokens_sum",
+        "time_to_first_token_seconds_count",
+    )
+    before = await settled_metrics(server)
+    body = {"prompt": "Some text to score", "echo": True, "max_tokens": 0, "logprobs": 1}
+    answer = await posted(server, COMPLETIONS, body)
+    assert answer["usage"]["completion_tokens"] == 0
+    after = await settled_metrics(server)
+    assert [after[name] for name in names] == [before[name] for name in names]
+    assert after["prompt_tokens_total"] == before["prompt_tokens_total"] + 4
+
+
 LATENCIES = (
     "time_to_first_token_seconds",
     "e2e_request_latency_seconds",

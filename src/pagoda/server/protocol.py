@@ -250,7 +250,7 @@ class CompletionRequest(GenerationRequest):
         if self.echo and self.logprobs is not None:
             chosen["prompt_logprobs"] = self.logprobs
         if self.wants_prompt_alone:
-            chosen["max_tokens"] = 1  # computed, but not told
+            chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
         return self.sampling_with(**chosen)
 
 
