@@ -2,7 +2,7 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
-RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 503
+RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 431, 503
 RequestTimeoutError                                            504
 an engine that has stopped, at /health                         503
 everything else                                                500
@@ -37,7 +37,13 @@ _MAX_PHRASES = 4
 _RETRY_AFTER_S = 1
 _CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
 """A header each: Chromium reads no more than the first of those that share one."""
-_TYPES = {401: "authentication_error", 429: "rate_limit_error", 413: _REFUSED, 408: _REFUSED}
+_TYPES = {
+    401: "authentication_error",
+    408: _REFUSED,
+    413: _REFUSED,
+    429: "rate_limit_error",
+    431: _REFUSED,
+}
 
 
 class UnknownModelError(InvalidRequestError):
@@ -73,7 +79,8 @@ class ShuttingDownError(RejectedError):
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorResponse} for status in (400, 401, 404, 408, 413, 429, 500, 503, 504)
+    status: {"model": ErrorResponse}
+    for status in (400, 401, 404, 408, 413, 429, 431, 500, 503, 504)
 }
 """What a route that takes a body may answer instead, for the schema."""
 
@@ -130,7 +137,7 @@ def rejection(error: RejectedError) -> Response:
     if error.status_code == 401:
         for challenge in _CHALLENGES:
             response.headers.append("WWW-Authenticate", challenge)
-    if error.status_code in (408, 413):
+    if error.status_code in (408, 413, 431):
         response.headers["Connection"] = "close"  # nobody reads the rest
     return response
 
