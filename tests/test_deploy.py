@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 from prometheus_client.core import Metric
 
+from pagoda import request
 from pagoda.cli.engine_flags import ENGINE_FLAGS
+from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
+from pagoda.server import protocol
 from pagoda.server.admission import REJECTIONS, Admission
 from pagoda.server.metrics import registry_of
 from pagoda.server.options import ServerOptions
+from pagoda.server.tools import MAX_TOOLS
 from pagoda.server.traffic import Answered, Traffic
+from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
 from server.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +62,8 @@ def test_the_table_of_metrics_is_what_the_server_tells(families: list[Metric]) -
 
 
 def test_the_tables_of_flags_are_what_the_command_takes() -> None:
-    rows = re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", SERVING, re.MULTILINE)
+    ours, _, _ = SERVING.partition("### vLLM's flags")
+    rows = re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", ours, re.MULTILINE)
     stated = {flag: default for flag, default in rows if not flag.startswith("--api-key")}
     words = {None: "—", True: "on", False: "off"}
     known = {}
@@ -68,6 +74,40 @@ def test_the_tables_of_flags_are_what_the_command_takes() -> None:
             is_word = default is None or isinstance(default, bool)
             known[flag.declaration.split("/")[0]] = words[default] if is_word else str(default)
     assert stated == known
+
+
+def test_vllms_flags_that_are_not_here_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, others = SERVING.partition("### vLLM's flags")
+    cells = re.findall(r"^\| (`--.*?) \|", others.partition("\n## ")[0], re.MULTILINE)
+    flags = [flag for cell in cells for flag in re.findall(r"`(--[\w-]+)`", cell)]
+    assert len(flags) > 25
+    for flag in flags:
+        assert run(["serve", flag]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"pagoda: error: No such option: {flag}")
+        assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "limits"),
+    [
+        ("prompts of one completion", [protocol.MAX_PROMPTS]),
+        ("`n`", [request.MAX_CHOICES, protocol.MAX_CHOICES]),
+        ("`stop`", [request.MAX_STOPS, 1, request.MAX_STOP_CHARACTERS]),
+        ("`stop_token_ids`", [request.MAX_STOPS]),
+        ("`logit_bias`", [request.MAX_LOGIT_BIASES]),
+        ("`logprobs`, `top_logprobs`, `prompt_logprobs`", [request.MAX_LOGPROBS]),
+        (
+            "structured outputs",
+            [MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES],
+        ),
+        ("`tools`", [MAX_TOOLS]),
+    ],
+)
+def test_the_limits_of_a_request_are_those_that_hold(row: str, limits: list[int]) -> None:
+    [stated] = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", SERVING, re.MULTILINE)
+    figures = [int(figure.replace(",", "")) for figure in re.findall(r"\d[\d,]*", stated)]
+    assert figures[: len(limits)] == limits
 
 
 def test_every_status_that_is_told_on_purpose_is_explained() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from pagoda.cli.main import run
 from test_floors import ALL_BELOW, ROOMS
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +58,14 @@ def test_the_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> N
     assert "Paris" in out
     assert re.search(r"[1-9]\d* of \d+ prompt tokens came from the cache", out)
     assert "96 tokens need not be computed again" in out
+
+
+def test_the_readme_plans_as_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = re.findall(r"^    pagoda (plan .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        assert run(shlex.split(line)) == 0
+        assert "KV cache" in capsys.readouterr().out
 
 
 def test_make_help_names_every_command_of_the_documents() -> None:

@@ -85,6 +85,7 @@ BAD: dict[str, list[Any]] = {
     "logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
     "prompt_logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
     "skip_special_tokens": [1, 0, None, "true"],
+    "prompt_alone": [True, 1, None],  # True needs max_tokens=1
     "structured_outputs": [{}, {"regex": "a"}, "a", 1, True],
 }
 
@@ -108,6 +109,7 @@ GOOD: dict[str, list[Any]] = {
     "logprobs": [None, 0, MAX_LOGPROBS],
     "prompt_logprobs": [None, 0, MAX_LOGPROBS],
     "skip_special_tokens": [True, False],
+    "prompt_alone": [False],
     "structured_outputs": [None, StructuredOutputs(regex="a"), StructuredOutputs(json={})],
 }
 
@@ -131,6 +133,10 @@ ANYTHING = st.recursive(
 
 def cases(table: dict[str, list[Any]]) -> list[tuple[str, Any]]:
     return [(name, value) for name, values in table.items() for value in values]
+
+
+def test_a_prompt_alone_draws_one_token() -> None:
+    assert SamplingParams(prompt_alone=True, max_tokens=1).prompt_alone
 
 
 def test_the_tables_leave_no_field_out() -> None:

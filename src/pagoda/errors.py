@@ -3,6 +3,7 @@
     PagodaError
     ├── RefusedError               stopped at the door: names the field, the value and the limit
     │   ├── InvalidRequestError        a field of a request (HTTP 400)
+    │   │   └── ContextLengthError         more tokens than the model can take
     │   ├── InvalidOptionError         an option of the engine or a command
     │   ├── ModelError                 the model's files or its config
     │   │   └── UnsupportedModelError      an architecture or feature that is not covered
@@ -41,6 +42,10 @@ class RefusedError(PagodaError, ValueError):
 
 class InvalidRequestError(RefusedError):
     """A field of a request is out of range, of the wrong type, or too long for the model."""
+
+
+class ContextLengthError(InvalidRequestError):
+    """The prompt, or the prompt and the answer together, have more tokens than the model takes."""
 
 
 class InvalidOptionError(RefusedError):

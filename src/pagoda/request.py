@@ -17,6 +17,7 @@ MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_LOGIT_BIASES = 1024
 MAX_SEED = 2**63 - 1
+_SWITCHES = ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "prompt_alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class SamplingParams:
     """The same for every prompt token but the first; such a request reads nothing from the
     cache."""
     skip_special_tokens: bool = True
+    prompt_alone: bool = False
+    """The prompt is all that is wanted, with its log-probabilities perhaps: the one token that is
+    drawn where it ends (`max_tokens` must be 1) counts as generated nowhere."""
     structured_outputs: StructuredOutputs | None = None
     """What the answer must look like. It ends when that is fulfilled and the model says so, or can
     go no further, whatever `min_tokens` and `ignore_eos` say."""
@@ -106,9 +110,11 @@ class SamplingParams:
         if not isinstance(self.structured_outputs, StructuredOutputs | None):
             limit = "must be StructuredOutputs"
             raise InvalidRequestError("structured_outputs", self.structured_outputs, limit)
-        for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidRequestError(name, getattr(self, name), "must be true or false")
+        if self.prompt_alone and self.max_tokens != 1:
+            raise InvalidRequestError("prompt_alone", True, "is allowed with max_tokens=1 only")
 
     def _check_stops(self) -> None:
         for name in ("stop", "stop_token_ids"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import socket
 
 import httpx
@@ -28,12 +29,15 @@ def test_the_application_serves_the_engine(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served: list[str] = []
+    told: dict[str, object] = {}
 
     def run_once(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
         async def ask() -> None:
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
                 served.append((await client.get("/v1/models")).json()["data"][0]["id"])
+                info = (await client.get("/server_info")).json()
+                told.update(info["engine_options"])
 
         import asyncio
 
@@ -41,12 +45,17 @@ def test_the_application_serves_the_engine(
         served.append(str(listener.getsockname()[0]))
 
     monkeypatch.setattr("pagoda.server.run.run", run_once)
-    assert run(["serve", "named-model", "--port", "0"]) == 0
+    flags = ["--dev-mode", "--max-num-seqs", "3", "--no-enable-prefix-caching"]
+    assert run(["serve", "named-model", "--port", "0", *flags]) == 0
     assert engine.options.model == "named-model"
     assert served == [MODEL, "127.0.0.1"]
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert f"serving {MODEL} on http://127.0.0.1:" in captured.err
+    before, _, after = captured.err.partition("preparing the sampler")
+    assert before != captured.err, "nothing is told before what takes long"
+    assert f"serving {MODEL} on http://127.0.0.1:" in after
+    assert told == dataclasses.asdict(engine.options)
+    assert (told["max_num_seqs"], told["enable_prefix_caching"]) == (3, False)
 
 
 def test_a_model_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,6 +141,14 @@ def test_a_constraint_that_cannot_be_compiled_is_refused(name: str, llm: LLM) ->
     assert not llm.engine.has_unfinished
 
 
+@pytest.mark.parametrize("regex", ["(", "a" * 300 + "("])
+def test_a_regex_that_cannot_be_read_is_told_why(regex: str, llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="unclosed group") as refused:
+        asked(llm, StructuredOutputs(regex=regex))
+    assert refused.value.limit.endswith(": unclosed group")
+    assert len(refused.value.limit) < 220
+
+
 def test_sampling_params_take_nothing_else() -> None:
     with pytest.raises(InvalidRequestError, match="structured_outputs"):
         SamplingParams(structured_outputs={"regex": "a"})  # type: ignore[arg-type]

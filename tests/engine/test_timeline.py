@@ -32,8 +32,9 @@ class Run:
         self.now = 0.0
         self.timeline = Timeline(lambda: self.now)
 
-    def add(self, name: str, num_prompt: int, max_tokens: int, n: int = 1) -> None:
-        made = request(name, range(num_prompt), max_tokens=max_tokens, n=n, arrival_time=self.now)
+    def add(self, name: str, num_prompt: int, max_tokens: int, **sampling: object) -> None:
+        prompt = range(num_prompt)
+        made = request(name, prompt, max_tokens=max_tokens, arrival_time=self.now, **sampling)  # type: ignore[arg-type]
         self.timeline.arrived(self.scheduler.add(made))
 
     def step(self) -> None:
@@ -93,6 +94,20 @@ def test_choices_share_a_prompt_and_have_times_of_their_own() -> None:
     assert run.timeline.num_prompt_tokens_computed == 9
     # Those that fork begin a step later.
     assert told(run.timeline, "request_queue_time_seconds") == (3, 2 * STEP_S)
+    assert run.timeline.num_generation_tokens == 6
+
+
+def test_a_prompt_alone_generates_nothing() -> None:
+    run = Run()
+    run.add("scored", 9, 1, prompt_alone=True)
+    run.add("answered", 7, 3)
+    run.finish()
+    assert run.timeline.num_generation_tokens == 3
+    assert told(run.timeline, "request_generation_tokens") == (2, 3)
+    assert told(run.timeline, "time_to_first_token_seconds") == (1, 2 * STEP_S)
+    assert told(run.timeline, "request_prompt_tokens") == (2, 16)
+    # The second waits for the blocks that the first is just computing.
+    assert told(run.timeline, "e2e_request_latency_seconds") == (2, (1 + 4) * STEP_S)
 
 
 @pytest.mark.parametrize("num_steps", [0, 2])
@@ -124,6 +139,7 @@ def test_an_engine_tells_its_timeline(make_llm) -> None:
     for name in WHOLE_REQUESTS:
         assert told(timeline, name)[0] == len(lengths)
     assert timeline.request_generation_tokens.total == stats.generation_tokens == sum(lengths)
+    assert timeline.num_generation_tokens == sum(lengths)
     assert timeline.inter_token_latency_seconds.num_values == sum(lengths) - len(lengths)
     assert stats.prompt_tokens_cached + stats.prompt_tokens_computed == stats.prompt_tokens
     assert timeline.request_prompt_tokens.total == stats.prompt_tokens

@@ -10,7 +10,12 @@ from dataclasses import replace
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
-from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
+from pagoda.errors import (
+    ContextLengthError,
+    EngineError,
+    InvalidRequestError,
+    RequestTimeoutError,
+)
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import SamplingParams
 
@@ -138,6 +143,7 @@ class FakeEngine:
                 await asyncio.sleep(0)
                 finished = count == limit
                 self._generated += sampling.n
+                self.timeline.num_generation_tokens += sampling.n
                 outputs = [
                     self._choice(index, count, limit, sampling) for index in range(sampling.n)
                 ]
@@ -178,7 +184,7 @@ class FakeEngine:
             raise InvalidRequestError(field, "", "must hold at least one token")
         if len(token_ids) >= MAX_MODEL_LEN:
             limit = f"at most {MAX_MODEL_LEN - 1}"
-            raise InvalidRequestError(field, f"{len(token_ids)} tokens", limit)
+            raise ContextLengthError(field, f"{len(token_ids)} tokens", limit)
 
 
 def engine_failure() -> EngineError:

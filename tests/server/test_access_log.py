@@ -53,9 +53,12 @@ async def test_a_line_tells_how_much_and_not_what(
     await keyed.post(COMPLETIONS, json=body, headers=HEADERS)
     url = f"{COMPLETIONS}?key={KEY}"
     again = await keyed.post(url, json=body, headers={**HEADERS, "x-request-id": "mine"})
+    text = again.text.removeprefix("data: ").partition("\n")[0]
+    again_id = json.loads(text)["id"]
     first, line = lines_of(written)
     assert timedelta() <= datetime.now().astimezone() - datetime.fromisoformat(line.pop("ts"))
     assert line.pop("duration_ms") >= 0
+    assert line.pop("answer_id") == again_id
     assert line.pop("message").startswith(f"method=POST path={COMPLETIONS} status=200 ")
     assert line == {
         "level": "INFO",
@@ -89,6 +92,35 @@ async def test_who_is_turned_away_is_told_as_well(
     assert lines_of(written)[2]["path"] == "/no%0Aline"
     assert "wrong-key" not in written.getvalue()
     assert not any("prompt_tokens" in line for line in lines_of(written))
+
+
+async def test_a_line_tells_why_and_never_the_value(
+    engine: FakeEngine, keyed: httpx.AsyncClient, written: io.StringIO
+) -> None:
+    long = {"prompt": "secret " * 20}
+    for body in ({**BODY, "seed": "my-secret"}, {**BODY, "top_p": 1234.5}, long):
+        await keyed.post(COMPLETIONS, json=body, headers=HEADERS)
+    await keyed.post(COMPLETIONS, json={**BODY, "model": "secret-model"}, headers=HEADERS)
+    await keyed.post(COMPLETIONS, content=b"{secret", headers=HEADERS)
+    await keyed.post(COMPLETIONS, json=BODY)
+    await keyed.get("/nothing", headers=HEADERS)
+    engine.fail = RuntimeError("a secret bug")
+    await keyed.post(COMPLETIONS, json=BODY, headers=HEADERS)
+    refusal = "invalid_request_error"
+    lines = [line for line in lines_of(written) if line["logger"] == "pagoda.access"]
+    assert [(line["status"], line["error"], line.get("error_param")) for line in lines] == [
+        (400, refusal, "seed"),
+        (400, refusal, "top_p"),
+        (400, "context_length_exceeded", "prompt"),
+        (404, "model_not_found", "model"),
+        (400, refusal, None),
+        (401, "invalid_api_key", None),
+        (404, refusal, None),
+        (500, "engine_error", None),
+    ]
+    told = json.dumps(lines)
+    assert "secret" not in told
+    assert "1234" not in told
 
 
 async def test_what_is_asked_every_few_seconds_is_for_debugging(

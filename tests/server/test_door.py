@@ -12,11 +12,14 @@ import httpx
 import pytest
 
 from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
 from pagoda.server.app import create_app
+from pagoda.server.door import HeaderLimit
 from pagoda.server.errors import RejectedError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
+from pagoda.server.traffic import Traffic
 from server.conftest import client_of
 from server.fake_engine import FakeEngine
 
@@ -170,6 +173,7 @@ async def test_a_greedy_key_leaves_room_for_others(engine: FakeEngine) -> None:
         await wait_for_starts(engine, 2)
         greedy = await client.post(COMPLETIONS, json={"prompt": "x"}, headers=alice)
         assert (greedy.status_code, greedy.json()["error"]["type"]) == (429, "rate_limit_error")
+        assert greedy.json()["error"]["message"].startswith("this tenant has 4 sequences")
         too_many = await client.post(COMPLETIONS, json={"prompt": "x", "n": 5}, headers=bob)
         assert (too_many.status_code, too_many.json()["error"]["param"]) == (400, "n")
         running.append(
@@ -266,6 +270,27 @@ async def test_a_body_may_be_so_large(engine: FakeEngine) -> None:
             assert error["code"] == "request_too_large"
 
 
+@pytest.mark.parametrize("url", [COMPLETIONS, "/health?a=b"])
+async def test_a_head_may_be_so_large(url: str, engine: FakeEngine) -> None:
+    written = (
+        f"GET {url} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\nX-Long: {'y' * 500}\r\n\r\n"
+    ).encode()
+    headers = {"Host": "x", "Accept": "*/*", "X-Long": "y" * 500}
+    bare = httpx.Request("GET", f"http://x{url}", headers=headers)
+    for max_bytes, is_refused in ((len(written), False), (len(written) - 1, True)):
+        app = AccessLog(HeaderLimit(create_app(engine), max_bytes), Traffic())
+        async with client_of(app) as client:  # type: ignore[arg-type]
+            answer = await client.send(bare)
+        assert (answer.status_code == 431) == is_refused
+        assert answer.headers["x-request-id"]
+        if is_refused:
+            error = answer.json()["error"]
+            limit = f"a request's line and headers must have at most {max_bytes} bytes"
+            assert (error["message"], error["code"]) == (limit, "request_headers_too_large")
+            assert error["type"] == "invalid_request_error"
+            assert answer.headers["connection"] == "close"
+
+
 async def test_a_body_may_take_so_long(engine: FakeEngine) -> None:
     async with client_of(create_app(engine, ServerOptions(client_timeout=0.05))) as client:
 
@@ -309,6 +334,7 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
     assert engine.num_resets == 1
     assert info["server"]["dev_mode"] is True
     assert info["engine"]["num_blocks"] == 40
+    assert (info["max_num_seqs"], info["engine_options"]) == (2, None)  # nobody has told them
 
 
 @pytest.fixture

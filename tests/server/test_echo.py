@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 import httpx
 import pytest
 
+from server.fake_engine import FakeEngine
 from server.sse import completion_text, events_of
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +42,9 @@ async def test_logprobs_begin_with_the_prompts(client: httpx.AsyncClient) -> Non
     assert "prompt_logprobs" not in choice
 
 
-async def test_a_text_is_scored_without_an_answer(client: httpx.AsyncClient) -> None:
+async def test_a_text_is_scored_without_an_answer(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
     body = {"prompt": "ab", "echo": True, "max_tokens": 0, "logprobs": 1}
     answer = (await client.post(URL, json=body)).json()
     [choice] = answer["choices"]
@@ -53,6 +58,17 @@ async def test_a_text_is_scored_without_an_answer(client: httpx.AsyncClient) -> 
     }
     streamed = await client.post(URL, json={**body, "stream": True})
     assert completion_text(events_of(streamed.text)) == "ab"
+    assert [asked["sampling"].prompt_alone for asked in engine.asked] == [True, True]
+
+
+async def test_what_is_not_told_is_not_logged(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pagoda.access")
+    await client.post(URL, json={"prompt": ["ab", "c"], "echo": True, "max_tokens": 0})
+    [record] = caplog.records
+    fields = record.fields  # type: ignore[attr-defined]
+    assert (fields["prompt_tokens"], fields["output_tokens"]) == (3, 0)
 
 
 async def test_no_tokens_without_an_echo_are_refused(client: httpx.AsyncClient) -> None:

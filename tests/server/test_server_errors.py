@@ -136,7 +136,127 @@ async def test_the_error_names_field_value_and_limit(client: httpx.AsyncClient) 
 async def test_a_wrong_type_names_the_item(client: httpx.AsyncClient) -> None:
     response = await client.post(CHAT, json={"messages": [*HELLO, {"role": "user", "content": 5}]})
     message = assert_refused(response, "messages")
-    assert message.startswith("messages[1]=5: Input should be a valid string or ")
+    assert message.startswith("messages[1].content=5: Input should be a valid string or ")
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "x"}}
+CALL = {"id": "1", "function": {"arguments": "{}"}}
+INNER_FIELDS = {
+    "a content": ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content=3: "),
+    "a role": ({"messages": [*HELLO, {"role": "x"}]}, "messages[1].role='x': "),
+    "no role": ({"messages": [{"content": "x"}]}, "messages[0].role: Field required"),
+    "an image": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]},
+        "messages[0].content[1].type='image_url': only parts of type 'text' are covered: no images",
+    ),
+    "half a part": (
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        "messages[0].content[0].text: Field required",
+    ),
+    "half a tool": (
+        {"messages": HELLO, "tools": [{"type": "function"}]},
+        "tools[0].function: Field required",
+    ),
+    "half a choice": (
+        {"messages": HELLO, "tool_choice": {"type": "function"}},
+        "tool_choice.function: Field required",
+    ),
+    "half a call": (
+        {"messages": [{"role": "assistant", "tool_calls": [CALL]}]},
+        "messages[0].tool_calls[0].function.name: Field required",
+    ),
+    "half a format": (
+        {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {}}},
+        "response_format.json_schema.schema: Field required",
+    ),
+    "named like a type": ({"messages": [{"role": "user", "content": {"str": 1}}]}, "messages[0]."),
+}
+
+
+@pytest.mark.parametrize("name", INNER_FIELDS)
+async def test_an_inner_field_is_named(name: str, client: httpx.AsyncClient) -> None:
+    body, beginning = INNER_FIELDS[name]
+    message = assert_refused(await post(client, CHAT, body), beginning.split("[")[0].split(".")[0])
+    assert message.startswith(beginning)
+
+
+RENAMED = {
+    "top_logprobs": ({"logprobs": True, "top_logprobs": 21}, "21: must be between 0 and 20"),
+    "max_completion_tokens": (
+        {"max_completion_tokens": 0},
+        f"0: must be between 1 and {2**31 - 1}",
+    ),
+    "max_tokens": ({"max_tokens": 0}, f"0: must be between 1 and {2**31 - 1}"),
+    "min_tokens": ({"min_tokens": -1}, f"-1: must be between 0 and {2**31 - 1}"),
+}
+
+
+@pytest.mark.parametrize("field", RENAMED)
+async def test_the_field_that_was_sent_is_named(field: str, client: httpx.AsyncClient) -> None:
+    body, told = RENAMED[field]
+    message = assert_refused(await post(client, CHAT, {"messages": HELLO, **body}), field)
+    assert message == f"{field}={told}"
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        (COMPLETIONS, {"prompt": "x" * 100}),
+        (CHAT, {"messages": [{"role": "user", "content": "x" * 100}]}),
+    ],
+)
+async def test_what_is_too_long_has_the_code_that_clients_look_for(
+    url: str, body: dict[str, object], client: httpx.AsyncClient
+) -> None:
+    response = await client.post(url, json=body)
+    assert_refused(response, None)
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    other = await client.post(url, json={**body, "temperature": "hot"})
+    assert other.json()["error"]["code"] is None
+
+
+UNCOVERED = {
+    "detokenize": (False, True),
+    "logprob_token_ids": ([5], []),
+    "return_token_ids": (True, False),
+    "return_tokens_as_token_ids": (True, False),
+    "spaces_between_special_tokens": (False, True),
+    "structural_tag": ("x", None),
+    "truncate_prompt_tokens": (5, None),
+    "web_search_options": ({}, None),
+}
+
+
+@pytest.mark.parametrize("url", [COMPLETIONS, CHAT])
+@pytest.mark.parametrize("field", UNCOVERED)
+async def test_fields_that_would_change_the_answer_are_refused(
+    field: str, url: str, client: httpx.AsyncClient
+) -> None:
+    asking, neutral = UNCOVERED[field]
+    body = {"prompt": "x"} if url == COMPLETIONS else {"messages": HELLO}
+    message = assert_refused(await post(client, url, {**body, field: asking}), field)
+    assert message.endswith(": is not covered")
+    assert (await post(client, url, {**body, field: neutral})).status_code == 200
+
+
+async def test_tokens_are_added_to_a_prompt_as_each_route_does(client: httpx.AsyncClient) -> None:
+    for url, body, is_added in (
+        (COMPLETIONS, {"prompt": "x"}, True),
+        (CHAT, {"messages": HELLO}, False),
+    ):
+        same = await post(client, url, {**body, "add_special_tokens": is_added})
+        assert same.status_code == 200
+        other = await post(client, url, {**body, "add_special_tokens": not is_added})
+        assert_refused(other, "add_special_tokens")
+
+
+async def test_usage_in_every_chunk_is_refused(client: httpx.AsyncClient) -> None:
+    body = {"prompt": "x", "stream": True}
+    options = {"include_usage": True, "continuous_usage_stats": False}
+    assert (await post(client, COMPLETIONS, {**body, "stream_options": options})).status_code == 200
+    options["continuous_usage_stats"] = True
+    refused = await post(client, COMPLETIONS, {**body, "stream_options": options})
+    assert "continuous_usage_stats" in assert_refused(refused, "stream_options")
 
 
 @pytest.mark.parametrize("url", [COMPLETIONS, CHAT])

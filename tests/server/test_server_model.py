@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -136,6 +139,30 @@ async def test_metrics_tell_what_the_engine_did(server: httpx.AsyncClient) -> No
     assert figures["prefix_cache_queries_total"] > figures["prefix_cache_hits_total"] > 0
     assert figures["generation_tokens_total"] > 0
     assert figures["kv_cache_usage_perc"] == 0
+
+
+async def test_what_the_readme_asks_is_answered(server: httpx.AsyncClient) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    bodies = re.findall(r"-d '(\{.*?\})'\n", readme, re.DOTALL)
+    plain, held = [(await posted(server, CHAT, json.loads(body)))["choices"][0] for body in bodies]
+    assert "Paris" in plain["message"]["content"]
+    assert held["finish_reason"] == "stop"
+    assert set(json.loads(held["message"]["content"])) == {"name", "capital"}
+
+
+async def test_a_prompt_alone_generates_nothing(server: httpx.AsyncClient) -> None:
+    names = (
+        "generation_tokens_total",
+        "request_generation_tokens_sum",
+        "time_to_first_token_seconds_count",
+    )
+    before = await settled_metrics(server)
+    body = {"prompt": "Some text to score", "echo": True, "max_tokens": 0, "logprobs": 1}
+    answer = await posted(server, COMPLETIONS, body)
+    assert answer["usage"]["completion_tokens"] == 0
+    after = await settled_metrics(server)
+    assert [after[name] for name in names] == [before[name] for name in names]
+    assert after["prompt_tokens_total"] == before["prompt_tokens_total"] + 4
 
 
 LATENCIES = (

@@ -106,6 +106,7 @@ def serve(
         from pagoda.server.run import run
 
         # Clients should not wait for one another's first draw or first chat.
+        logger.info("preparing the sampler; some 10 s the first time on a machine, to compile it")
         warm_up(temperature=1.0)
         if not engine.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
@@ -117,4 +118,6 @@ def serve(
         gc.freeze()
         start_listening(listener)
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
-        run(create_app(engine, server_options, keys), listener, server_options)
+        application = create_app(engine, server_options, keys)
+        application.state.engine_options = options  # for /server_info
+        run(application, listener, server_options)

@@ -198,5 +198,10 @@ def _reason(matcher: llguidance.LLMatcher) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line[:200]
+    """The first line, and of a regex that cannot be read the reason, which comes lines later."""
+    first, *others = text.strip().splitlines() or [""]
+    causes = [line.removeprefix("error:") for line in others if line.startswith("error:")]
+    if not causes:
+        return first[:200]
+    where = first if len(first) <= 100 else f"{first[:98]}…:"  # it repeats the regex
+    return where + causes[0][:100]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagoda.engine.grammar import Grammars
-from pagoda.errors import InvalidRequestError
+from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request, SamplingParams
 
@@ -119,7 +119,7 @@ class Intake:
 
     def _check_length(self, name: str, num_tokens: int) -> None:
         if num_tokens >= self._max_model_len:
-            raise InvalidRequestError(
+            raise ContextLengthError(
                 name,
                 f"{num_tokens} tokens",
                 f"at most {self._max_model_len - 1}, one less than the model's maximum length "
@@ -133,14 +133,14 @@ class Intake:
                 f"at most {most}, what the prompt's {num_prompt_tokens} tokens leave of the "
                 f"model's maximum length of {self._max_model_len} tokens"
             )
-            raise InvalidRequestError(name, max_tokens, limit)
+            raise ContextLengthError(name, max_tokens, limit)
 
     def _check_text(self, name: str, num_characters: int) -> None:
         """Refuse text that cannot fit before spending time on tokenising it: a token stands for
         a bounded number of characters, and no vocabulary's average is near 100."""
         most = 100 * self._max_model_len
         if num_characters > most:
-            raise InvalidRequestError(name, f"{num_characters} characters", f"at most {most}")
+            raise ContextLengthError(name, f"{num_characters} characters", f"at most {most}")
 
     def _check_ids(self, name: str, token_ids: Sequence[int]) -> None:
         limit = f"token ids are whole numbers from 0 to {self._vocab_size - 1}"

@@ -62,6 +62,8 @@ class Timeline:
         """Of prompts that are done, tokens that came from the cache."""
         self.num_prompt_tokens_computed = 0
         """Of prompts that are done, all others."""
+        self.num_generation_tokens = 0
+        """Without those that nobody wanted (see `SamplingParams.prompt_alone`)."""
 
     def arrived(self, sequences: Iterable[Sequence]) -> None:
         """They wait for their first step."""
@@ -85,9 +87,13 @@ class Timeline:
         now = self._clock()
         for sequence in sequences:
             course = self._running[sequence.sequence_id]
+            is_wanted = not sequence.request.sampling.prompt_alone
+            self.num_generation_tokens += is_wanted
             if sequence.num_output_tokens == 1:
                 course.first_token = now
-                self.time_to_first_token_seconds.observe(now - sequence.request.arrival_time)
+                if is_wanted:
+                    arrival = sequence.request.arrival_time
+                    self.time_to_first_token_seconds.observe(now - arrival)
                 if sequence.index == 0:
                     self._count_prompt(sequence)
             else:
@@ -118,4 +124,5 @@ class Timeline:
             self.request_time_per_output_token_seconds.observe(decode_s / (num_tokens - 1))
         if sequence.index == 0:
             self.request_prompt_tokens.observe(sequence.num_prompt_tokens)
-        self.request_generation_tokens.observe(num_tokens)
+        is_wanted = not sequence.request.sampling.prompt_alone
+        self.request_generation_tokens.observe(num_tokens if is_wanted else 0)

@@ -1,7 +1,7 @@
 """One line in the log for each HTTP request when it ends, and an id that names it.
 
-The line tells who asked for what and how much, never what was said: no key, no prompt, no answer,
-and of the address the path alone.
+The line tells who asked for what and how much, and of an error its code and the field at fault,
+never what was said: no key, no prompt, no answer, no value, and of the address the path alone.
 """
 
 from __future__ import annotations
@@ -90,12 +90,18 @@ def _fields(
         "tenant": tenant_of(scope),
         "request_id": request_id,
     }
+    if tally.answer_id is not None:
+        fields["answer_id"] = tally.answer_id
     if tally.is_streamed is not None:
         fields["streamed"] = tally.is_streamed
     if tally.is_known:
         fields["prompt_tokens"] = tally.num_prompt_tokens
         fields["cached_tokens"] = tally.num_cached_tokens
         fields["output_tokens"] = tally.num_output_tokens
+    if tally.error is not None:
+        fields["error"] = tally.error
+    if tally.error_param is not None:
+        fields["error_param"] = tally.error_param
     return fields
 
 

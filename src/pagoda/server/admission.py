@@ -93,7 +93,7 @@ class Admission:
         """Hold so many places more. Raises `RejectedError` where there is no room."""
         held = self._held[tenant] + num
         num_free = self._most - self._held.total() - num
-        of_tenant = f"this key has {held - num} sequences running or waiting"
+        of_tenant = f"this tenant has {held - num} sequences running or waiting"
         if self._most_per_tenant is not None and held > self._most_per_tenant:
             limit = f"{of_tenant} and may have {self._most_per_tenant}"
             self._reject(RejectedError(429, _TENANT_FULL, limit))

@@ -72,9 +72,11 @@ async def respond(
     places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")
     tally = tally_of(request.scope)
     tally.is_streamed = bool(body.stream)
+    tally.prompts_alone = echo is not None and echo.alone
+    tally.answer_id = f"{kind.id_prefix}-{uuid.uuid4().hex}"
     generation = Generation(
         engine=engine,
-        request_id=f"{kind.id_prefix}-{uuid.uuid4().hex}",
+        request_id=tally.answer_id,
         prompts=prompts,
         sampling=sampling,
         priority=body.priority or 0,

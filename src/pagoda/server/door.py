@@ -1,6 +1,7 @@
 """What every request passes before a route sees it, from the outside in.
 
 AccessLog     names the request, and tells of it when it has ended (`access_log.py`)
+HeaderLimit   431 for a line and headers that are too large
 KeyCheck      401 without a key that opens; finds out whose request it is
 BodyLimit     413 for a body that is too large, 408 for one that does not come
 EntryGate     503 or 429 where the server has enough to do; for routes that make work
@@ -53,6 +54,25 @@ class KeyCheck:
                 await rejection(wanted)(scope, receive, send)
                 return
             scope.setdefault("state", {})["tenant"] = tenant
+        await self._app(scope, receive, send)
+
+
+class HeaderLimit:
+    """Bounds what comes before a body, also where all of it came at once.
+
+    The HTTP parser bounds only what it has to keep until the rest is there.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and _head_bytes(scope) > self._max_bytes:
+            limit = f"a request's line and headers must have at most {self._max_bytes:,} bytes"
+            too_large = RejectedError(431, "request_headers_too_large", limit)
+            await rejection(too_large)(scope, receive, send)
+            return
         await self._app(scope, receive, send)
 
 
@@ -134,6 +154,16 @@ def _presented_key(scope: Scope) -> str | None:
             return None
         return decoded.partition(":")[2]
     return None
+
+
+def _head_bytes(scope: Scope) -> int:
+    """Of a request's line and headers, as they are written in HTTP/1.1."""
+    target = len(scope.get("raw_path") or scope["path"].encode())
+    if scope["query_string"]:
+        target += len("?") + len(scope["query_string"])
+    line = len(scope["method"]) + target + len("  HTTP/1.1\r\n")
+    headers = sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
+    return line + headers + len("\r\n")
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

@@ -2,7 +2,7 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
-RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 503
+RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 431, 503
 RequestTimeoutError                                            504
 ShutDownError                                                  503
 an engine that has stopped, at /health                         503
@@ -18,8 +18,10 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
 
 from pagoda.errors import (
+    ContextLengthError,
     InvalidRequestError,
     PagodaError,
     RefusedError,
@@ -28,6 +30,7 @@ from pagoda.errors import (
     shorten,
 )
 from pagoda.server.responses import ErrorDetail, ErrorResponse
+from pagoda.server.tally import tally_of
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +39,13 @@ _MAX_PHRASES = 4
 _RETRY_AFTER_S = 1
 _CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
 """A header each: Chromium reads no more than the first of those that share one."""
-_TYPES = {401: "authentication_error", 429: "rate_limit_error", 413: _REFUSED, 408: _REFUSED}
+_TYPES = {
+    401: "authentication_error",
+    408: _REFUSED,
+    413: _REFUSED,
+    429: "rate_limit_error",
+    431: _REFUSED,
+}
 
 
 class UnknownModelError(InvalidRequestError):
@@ -44,6 +53,13 @@ class UnknownModelError(InvalidRequestError):
 
     def __init__(self, given: str, served: str) -> None:
         super().__init__("model", given, f"this server has {served!r}")
+
+
+_CODES = {
+    ContextLengthError: "context_length_exceeded",
+    UnknownModelError: "model_not_found",
+}
+"""Which OpenAI's clients look for."""
 
 
 class RejectedError(HTTPException):
@@ -65,7 +81,8 @@ class ShuttingDownError(RejectedError):
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorResponse} for status in (400, 401, 404, 408, 413, 429, 500, 503, 504)
+    status: {"model": ErrorResponse}
+    for status in (400, 401, 404, 408, 413, 429, 431, 500, 503, 504)
 }
 """What a route that takes a body may answer instead, for the schema."""
 
@@ -76,8 +93,23 @@ class JSONBody(Response):
     media_type = "application/json"
 
 
-def refused(error: RefusedError, code: str | None = None) -> ErrorDetail:
+class ErrorBody(JSONBody):
+    """An error in OpenAI's shape, which the request's tally takes note of."""
+
+    def __init__(self, status: int, detail: ErrorDetail) -> None:
+        super().__init__(ErrorResponse(error=detail).model_dump_json(), status_code=status)
+        self._detail = detail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tally = tally_of(scope)
+        tally.error = self._detail.code or self._detail.type
+        tally.error_param = self._detail.param
+        await super().__call__(scope, receive, send)
+
+
+def refused(error: RefusedError) -> ErrorDetail:
     """What the caller is told about input that was refused."""
+    code = _CODES.get(type(error))
     return ErrorDetail(message=str(error), type=_REFUSED, param=error.field, code=code)
 
 
@@ -107,7 +139,7 @@ def rejection(error: RejectedError) -> Response:
     if error.status_code == 401:
         for challenge in _CHALLENGES:
             response.headers.append("WWW-Authenticate", challenge)
-    if error.status_code in (408, 413):
+    if error.status_code in (408, 413, 431):
         response.headers["Connection"] = "close"  # nobody reads the rest
     return response
 
@@ -141,7 +173,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(UnknownModelError)
     async def on_unknown_model(request: Request, error: UnknownModelError) -> Response:
-        return error_response(404, refused(error, code="model_not_found"))
+        return error_response(404, refused(error))
 
     @app.exception_handler(RejectedError)
     async def on_rejected(request: Request, error: RejectedError) -> Response:
@@ -149,7 +181,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
-        return error_response(400, invalid_body(error.errors()))
+        return error_response(400, invalid_body(error.errors(), error.body))
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
@@ -178,11 +210,11 @@ def install_handlers(app: FastAPI) -> None:
 
 
 def error_response(status: int, detail: ErrorDetail) -> Response:
-    return JSONBody(ErrorResponse(error=detail).model_dump_json(), status_code=status)
+    return ErrorBody(status, detail)
 
 
-def invalid_body(problems: Sequence[Any]) -> ErrorDetail:
-    """Tell the first field that is wrong, with what each of its accepted types would need."""
+def invalid_body(problems: Sequence[Any], body: Any = None) -> ErrorDetail:
+    """Tell the first field of `body` that is wrong, with what each of its accepted types needs."""
     first = problems[0]
     location = tuple(first["loc"])[1:]
     if first["type"] == "json_invalid":
@@ -192,10 +224,30 @@ def invalid_body(problems: Sequence[Any]) -> ErrorDetail:
         message = "the body must be a JSON object, sent with Content-Type: application/json"
         return ErrorDetail(message=message, type=_REFUSED)
     field = str(location[0])
-    phrases = [problem["msg"] for problem in problems if tuple(problem["loc"])[1:2] == location[:1]]
+    found = [(_path(problem, body), problem) for problem in problems if problem["loc"][1] == field]
+    # Of several types that a value may have, the one that went furthest is the one that was meant.
+    path, told = max(found, key=lambda each: len(each[0]))
+    phrases = [problem["msg"] for where, problem in found if where == path]
     wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
-    if first["type"] == "missing":
-        return ErrorDetail(message=f"{field}: {wanted}", type=_REFUSED, param=field)
-    path = field + "".join(f"[{part}]" for part in location[1:] if isinstance(part, int))
-    message = f"{path}={shorten(first['input'])}: {wanted}"
-    return ErrorDetail(message=message, type=_REFUSED, param=field)
+    name = field + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[1:])
+    given = "" if told["type"] == "missing" else f"={shorten(told['input'])}"
+    return ErrorDetail(message=f"{name}{given}: {wanted}", type=_REFUSED, param=field)
+
+
+def _path(problem: Any, body: Any) -> tuple[str | int, ...]:
+    """Where in `body` the problem is, without the names of types that its location has as well."""
+    path: list[str | int] = []
+    *outer, last = problem["loc"][1:]
+    for part in outer:
+        if _has(body, part):
+            path.append(part)
+            body = body[part]
+    if problem["type"] == "missing" or _has(body, last):
+        path.append(last)
+    return tuple(path)
+
+
+def _has(container: Any, part: str | int) -> bool:
+    if isinstance(container, list):
+        return isinstance(part, int) and part < len(container)
+    return isinstance(container, dict) and part in container

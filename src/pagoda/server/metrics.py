@@ -41,7 +41,6 @@ _COUNTERS = {
     "prefix_cache_hits": ("prefix_cache_hits", "Tokens found in the prefix cache."),
     "prompt_tokens": ("prompt_tokens", "Prompt tokens of all requests."),
     "prompt_tokens_cached": ("prompt_tokens_cached", "Prompt tokens that came from the cache."),
-    "generation_tokens": ("generation_tokens", "Tokens generated."),
 }
 _SOURCES = {"local_compute": "prompt_tokens_computed", "local_cache_hit": "prompt_tokens_cached"}
 _HISTOGRAMS = {
@@ -77,11 +76,19 @@ class EngineCollector(Collector):
             counter = CounterMetricFamily(f"pagoda:{name}", help_text, labels=_LABELS)
             counter.add_metric(self._labels, getattr(stats, field))
             yield counter
+        yield self._generation_tokens()
         yield self._by_source(stats)
         yield self._by_reason(stats)
         for name, help_text in _HISTOGRAMS.items():
             yield self._histogram(name, help_text, getattr(self._engine.timeline, name))
         yield self._cache_config(stats)
+
+    def _generation_tokens(self) -> Metric:
+        family = CounterMetricFamily(
+            "pagoda:generation_tokens", "Tokens generated.", labels=_LABELS
+        )
+        family.add_metric(self._labels, self._engine.timeline.num_generation_tokens)
+        return family
 
     def _by_source(self, stats: EngineStats) -> Metric:
         family = CounterMetricFamily(

@@ -8,9 +8,10 @@ null takes the default of `SamplingParams`.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
@@ -34,6 +35,14 @@ def _no_lone_surrogate(text: str) -> str:
     return text
 
 
+def _covered_part(kind: object) -> object:
+    if isinstance(kind, str) and kind != "text":
+        raise PydanticCustomError(
+            "part_not_covered", "only parts of type 'text' are covered: no images, sound or files"
+        )
+    return kind
+
+
 Item = TypeVar("Item")
 Many = Annotated[list[Item], Field(fail_fast=True)]
 """A list of which the first wrong item is told, not all of them."""
@@ -51,19 +60,28 @@ _REFUSED_FIELDS: dict[str, tuple[object, ...]] = {
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
+    "detokenize": (True,),
     "documents": ([],),
+    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_whitespace_pattern": (),
     "length_penalty": (1.0,),
     "logits_processors": ([],),
+    "logprob_token_ids": ([],),
     "modalities": (["text"],),
     "prompt_embeds": (),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "spaces_between_special_tokens": (True,),
+    "structural_tag": (),
     "suffix": ("",),
     "tool_calls": ([],),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
+    "web_search_options": (),
 }
 
 
@@ -85,6 +103,8 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """vLLM's: usage in every chunk. Not covered."""
 
 
 class _ModelBody(_Body):
@@ -128,6 +148,9 @@ class GenerationRequest(_ModelBody, AnswerFormat):
     priority: Annotated[int, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
     cache_salt: Text | None = None
     user: Text | None = None
+    add_special_tokens: bool | None = None
+    """vLLM's: whether the tokenizer adds its own. The default of each route alone is covered."""
+    adds_special_tokens: ClassVar[bool]
 
     @property
     def include_usage(self) -> bool:
@@ -143,6 +166,13 @@ class GenerationRequest(_ModelBody, AnswerFormat):
         if self.stream_options is not None and not self.stream:
             given = self.stream_options.model_dump()
             raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
+        if self.stream_options is not None and self.stream_options.continuous_usage_stats:
+            given = {"continuous_usage_stats": True}
+            raise InvalidRequestError("stream_options", given, "is not covered")
+        if self.add_special_tokens not in (None, self.adds_special_tokens):
+            raise InvalidRequestError(
+                "add_special_tokens", self.add_special_tokens, "is not covered"
+            )
 
     def sampling_with(self, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.
@@ -181,6 +211,7 @@ _SAMPLING_FIELDS = (
 class CompletionRequest(GenerationRequest):
     """The body of `/v1/completions`."""
 
+    adds_special_tokens = True
     prompt: Text | Many[Text] | Many[int] | Many[Many[int]]
     logprobs: int | None = None
     echo: bool | None = None
@@ -219,7 +250,7 @@ class CompletionRequest(GenerationRequest):
         if self.echo and self.logprobs is not None:
             chosen["prompt_logprobs"] = self.logprobs
         if self.wants_prompt_alone:
-            chosen["max_tokens"] = 1  # computed, but not told
+            chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
         return self.sampling_with(**chosen)
 
 
@@ -256,7 +287,7 @@ class DetokenizeRequest(_ModelBody):
 class TextPart(_Body):
     """One part of a message whose content is a list."""
 
-    type: Literal["text"]
+    type: Annotated[Literal["text"], BeforeValidator(_covered_part)]
     text: Text
 
 
@@ -325,6 +356,7 @@ class Message(_Body):
 class ChatCompletionRequest(GenerationRequest):
     """The body of `/v1/chat/completions`."""
 
+    adds_special_tokens = False  # the chat template writes them
     messages: Many[Message]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
@@ -366,7 +398,14 @@ class ChatCompletionRequest(GenerationRequest):
         field = self.max_tokens_field
         limit = None if field is None else getattr(self, field)
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
-        return self.sampling_with(max_tokens=limit, logprobs=logprobs, **self._chosen_for_tools())
+        chosen = self._chosen_for_tools()
+        try:
+            return self.sampling_with(max_tokens=limit, logprobs=logprobs, **chosen)
+        except InvalidRequestError as error:
+            sent = {"max_tokens": field, "logprobs": "top_logprobs"}.get(error.field)
+            if sent is None:
+                raise
+            raise InvalidRequestError(sent, error.value, error.limit) from None
 
     def _chosen_for_tools(self) -> dict[str, Any]:
         use, wanted = self.tool_use(), self.structured()

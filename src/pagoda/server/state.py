@@ -6,7 +6,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from pagoda import __version__
@@ -26,6 +26,7 @@ from pagoda.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
+    from pagoda.engine.options import EngineOptions
 
 
 def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) -> APIRouter:
@@ -86,12 +87,18 @@ def dev_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         return Response()
 
     @router.get("/server_info")
-    async def server_info() -> dict[str, Any]:
-        """How the server was started, and what its engine counts."""
+    async def server_info(request: Request) -> dict[str, Any]:
+        """How the server was started, and what its engine counts.
+
+        Options that are null were left to the engine.
+        """
+        given: EngineOptions | None = getattr(request.app.state, "engine_options", None)
         return {
             "version": __version__,
             "model": engine.model_name,
             "max_model_len": engine.max_model_len,
+            "max_num_seqs": engine.max_num_seqs,
+            "engine_options": None if given is None else dataclasses.asdict(given),
             "server": dataclasses.asdict(options),
             "engine": dataclasses.asdict(engine.stats()),
         }

@@ -1,4 +1,4 @@
-"""What one HTTP request has asked of the engine so far, for whoever watches from outside."""
+"""What has become of one HTTP request so far, for whoever watches from outside."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """Tokens of one request, as far as they are known."""
+    """Tokens and errors of one request, as far as they are known."""
 
     is_streamed: bool | None = None
     """None for a request that asks nothing of the engine."""
+    prompts_alone: bool = False
+    """The one token that is computed after each prompt is not told."""
+    answer_id: str | None = None
+    """Of the answer that was begun."""
+    error: str | None = None
+    """The code of the error that it is answered with, or its type where that has no code."""
+    error_param: str | None = None
+    """The field at fault, if the error names one; never its value."""
     _outputs: dict[int, RequestOutput] = field(default_factory=dict)
 
     def note(self, prompt_index: int, output: RequestOutput) -> None:
@@ -38,6 +46,8 @@ class Tally:
 
     @property
     def num_output_tokens(self) -> int:
+        if self.prompts_alone:
+            return 0
         return sum(
             len(choice.token_ids) for output in self._outputs.values() for choice in output.outputs
         )
