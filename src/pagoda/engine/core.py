@@ -70,7 +70,6 @@ class Engine:
         self._constrained: dict[int, Choice] = {}
         """Those of them that follow a grammar."""
         self._prompt_tokens = 0
-        self._generation_tokens = 0
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
@@ -137,7 +136,7 @@ class Engine:
             prompt_tokens=self._prompt_tokens,
             prompt_tokens_cached=self.timeline.num_prompt_tokens_cached,
             prompt_tokens_computed=self.timeline.num_prompt_tokens_computed,
-            generation_tokens=self._generation_tokens,
+            generation_tokens=self.timeline.num_generation_tokens,
             num_finished=scheduler.num_finished,
         )
 
@@ -209,7 +208,6 @@ class Engine:
             if assembler.is_due_after(sequence):
                 due[sequence.request.request_id] = assembler
         self.timeline.progressed(progressed)
-        self._generation_tokens += len(progressed)
         outputs = [assembler.output() for assembler in due.values()]
         for output in outputs:
             if output.finished:

@@ -13,7 +13,7 @@ from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
-from pagoda.server.door import BodyLimit, EntryGate, KeyCheck
+from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
@@ -74,6 +74,7 @@ def create_app(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
     )
     app.add_middleware(KeyCheck, keys=keys)
+    app.add_middleware(HeaderLimit, max_bytes=options.max_header_bytes)
     app.add_middleware(AccessLog, traffic=traffic)
 
     @app.exception_handler(ClientGoneError)
