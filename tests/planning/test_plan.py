@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError, ModelError, RefusedError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
+from pagoda.planning.subject import read_subject
 from pagoda.planning.tables import accelerators, find_accelerator, find_model
 
 GIB = 2**30
@@ -420,3 +422,44 @@ def test_accelerators_are_found_by_any_of_their_names() -> None:
     assert find_accelerator("rtx 4090").name == find_accelerator("RTX-4090").name
     with pytest.raises(InvalidOptionError, match=r"the nearest are .*RTX-4090"):
         find_accelerator("RTX 4091")
+
+
+# Users, speed and cost go together
+
+
+def test_no_more_users_run_than_sequences_in_a_step() -> None:
+    few = plan(LLAMA_3_8B, gpu="H100", max_num_seqs=4, context=512)
+    assert few.low is not None
+    assert few.high is not None
+    assert (few.low.users, few.high.users) == (4, 4)
+    assert few.speed is not None
+    assert few.speed.users == 4
+    asked = plan(LLAMA_3_8B, gpu="H100", max_num_seqs=4, context=512, users=5)
+    assert asked.warnings == ("5 users do not run at once: max_num_seqs is 4",)
+    unsaid = plan(SMOLLM2, gpu="H100", context=16)
+    assert unsaid.high is not None
+    assert unsaid.high.users == 1024
+    assert unsaid.warnings == ("users are bound by max_num_seqs, 1,024 where nothing is said",)
+
+
+def test_users_that_do_not_fit_are_not_priced() -> None:
+    told = plan(LLAMA_3_8B, gpu="H100", price=3.0, max_model_len=8192, users=5000)
+    assert told.low is not None
+    assert told.high is not None
+    assert told.speed is not None
+    assert told.speed.users == told.high.users < 100
+    assert told.cost_per_user == (3.0 / told.low.users, 3.0 / told.high.users)
+
+
+def test_the_cost_of_users_that_may_fit_is_no_less_than_theirs() -> None:
+    told = plan(LLAMA_3_8B, gpu="H100", price=3.0, max_model_len=8192, users=55)
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low.users < 55 < told.high.users
+    assert told.cost_per_user == (3.0 / told.low.users, 3.0 / 55)
+
+
+def test_pagoda_s_batch_is_its_engine_s() -> None:
+    given = EngineOptions()
+    told = read_subject(facts(SMOLLM2), PlanRequest(engine="pagoda"), None)
+    assert told.batch == (given.max_num_batched_tokens, given.max_num_seqs)

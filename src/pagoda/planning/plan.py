@@ -86,6 +86,7 @@ def _pools(
         context=subject.context,
         users=request.users or 1,
         shared_prefix=request.shared_prefix,
+        max_num_seqs=subject.batch[1],
         made_for=subject.made_for,
         tells_memory=subject.is_pagoda or request.kv_cache_memory_bytes is None,
     )
@@ -120,14 +121,22 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
             f"one request of {subject.max_model_len:,} tokens fits only if activations and runtime "
             "stay near their lower bounds"
         )
-    wanted = request.users
-    if wanted is not None and wanted > low.users:
+    wanted, most_at_once = request.users, subject.batch[1]
+    if wanted is not None and wanted > most_at_once:
+        short.append(f"{wanted:,} users do not run at once: max_num_seqs is {most_at_once:,}")
+    elif wanted is None and request.max_num_seqs is None and high.users == most_at_once:
+        short.append(f"users are bound by max_num_seqs, {most_at_once:,} where nothing is said")
+    held_low, held_high = (
+        pool.num_users(end.num_blocks, subject.context, request.shared_prefix)
+        for end in (low, high)
+    )
+    if wanted is not None and wanted > held_low:
         shared = pool.shared_blocks(request.shared_prefix)
         own = pool.num_blocks(subject.context) - shared
         blocks = shared + own * wanted + pool.reserved_blocks
         least, most = ((blocks - end.num_blocks) * pool.block_bytes / GIB for end in (high, low))
         missing = f"{least:,.2f}" if low == high else f"{least:,.2f} – {most:,.2f}"
-        never = wanted > high.users
+        never = wanted > held_high
         short.append(
             f"{wanted:,} users of {subject.context:,} tokens {'do' if never else 'may'} not fit: "
             f"{missing if never else f'up to {most:,.2f}'} GiB are missing on each device"
@@ -154,7 +163,8 @@ def _memory(
 def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
     if subject.device is None:
         return None
-    users = subject.request.users or (high.users if high else 1)
+    wanted = subject.request.users
+    most = high.users if high else min(wanted or 1, subject.batch[1])
     ranks = rank_layers(subject.model, subject.options)
     return speed_floor(
         subject.weights,
@@ -162,7 +172,7 @@ def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
         subject.options,
         subject.device,
         num_heads=subject.model.num_heads,
-        users=max(1, users),
+        users=max(1, min(most, wanted or most)),
         context=subject.context,
         computes_in_fp8=subject.quantization == "fp8",
     )
@@ -174,9 +184,8 @@ def _cost_per_user(
     if request.price is None or low is None or high is None or not low.users:
         return None
     hourly = request.price * request.num_devices
-    if request.users is not None and request.users <= low.users:
-        return hourly / request.users, hourly / request.users
-    return hourly / low.users, hourly / high.users
+    fewest, most = (min(end.users, request.users or end.users) for end in (low, high))
+    return hourly / fewest, hourly / most
 
 
 def _token_cost(request: PlanRequest, speed: SpeedFloor | None) -> float | None:

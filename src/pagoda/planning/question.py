@@ -23,6 +23,8 @@ class PoolQuestion:
     context: int
     users: int
     shared_prefix: int
+    max_num_seqs: int
+    """However many the memory holds, no more requests run at once."""
     made_for: int | None
     """Positions of the model."""
     tells_memory: bool
@@ -48,7 +50,7 @@ class PoolQuestion:
             size_bytes=capacity.size_bytes,
             num_tokens=self._tokens(capacity),
             concurrency=self._concurrency(capacity),
-            users=pool.num_users(count, self.context, self.shared_prefix),
+            users=min(pool.num_users(count, self.context, self.shared_prefix), self.max_num_seqs),
             longest_context=min(longest, self.made_for or longest),
             lines=self._lines(capacity),
         )

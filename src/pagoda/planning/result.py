@@ -33,7 +33,7 @@ class PoolFigures:
     """As the engine prints it."""
     concurrency: float
     users: int
-    """Requests of `context` tokens at once."""
+    """Requests of `context` tokens at once: what memory holds, up to max_num_seqs."""
     longest_context: int
     """Tokens of each of `users_wanted` requests, if so many are to fit; else of one."""
     lines: tuple[str, ...]
@@ -101,7 +101,8 @@ class Plan:
     """Low and high are the same, and the lines are what will be printed."""
     speed: SpeedFloor | None
     cost_per_user: tuple[float, float] | None
-    """An hour, at most and at least: with as few users as `low` holds, and as many as `high`."""
+    """An hour, at most and at least: for the users wanted, or as many of them as `low` and `high`
+    hold."""
     cost_per_million_tokens: float | None
     """Of output, at the decode floor: no engine is cheaper on this machine."""
     warnings: tuple[str, ...]

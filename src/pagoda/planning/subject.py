@@ -26,6 +26,8 @@ from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
 
 _ENCODER_TOKENS = 1500
+_PAGODA_BATCH = (512, 128)
+"""Its defaults of max_num_batched_tokens and max_num_seqs."""
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
 """Devices whose kernels read sparse latents as plain fp8 numbers."""
 
@@ -145,7 +147,9 @@ def _batch(request: PlanRequest, device: Accelerator | None) -> tuple[int, int]:
     memory = request.memory or (device.memory_bytes if device else 0)
     if device is not None and device.is_cpu:
         memory = 0  # however much a CPU has, its steps are small
-    tokens, sequences = default_batch(memory, device.name if device else "")
+    is_pagoda = request.engine_name == "pagoda"
+    default = _PAGODA_BATCH if is_pagoda else default_batch(memory, device.name if device else "")
+    tokens, sequences = default
     return request.max_num_batched_tokens or tokens, request.max_num_seqs or sequences
 
 
