@@ -224,12 +224,31 @@ def test_the_longest_context_is_the_longest(name: str, users: int) -> None:
         assert inside.high.users >= users
 
 
-def test_the_parts_of_the_memory_add_up() -> None:
-    told = plan(LLAMA_3_8B, gpu="H100")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (LLAMA_3_8B, {}),
+        ("google/gemma-3-27b-it", {"pipeline_parallel_size": 3}),
+        (LLAMA_3_70B, {"pipeline_parallel_size": 4, "max_model_len": 8192}),
+        (LLAMA_3_8B, {"engine": "pagoda", "gpu_memory_utilization": 1.0}),
+    ],
+)
+def test_the_parts_of_the_memory_add_up(name: str, options: dict[str, Any]) -> None:
+    told = plan(name, gpu="H100", **options)
     low_cache = next(part for part in told.memory if part.name == "KV cache").low
     others = sum(part.high for part in told.memory if part.name != "KV cache")
     assert told.device_bytes is not None
     assert 0 <= told.device_bytes - others - low_cache < told.block_bytes
+
+
+@pytest.mark.parametrize(
+    "options", [{"kv_cache_memory_bytes": 60 * GIB}, {"num_gpu_blocks_override": 30_000}]
+)
+def test_a_stated_cache_is_a_part_that_no_utilization_bounds(options: dict[str, Any]) -> None:
+    told = plan(LLAMA_3_8B, gpu="H100", **options)
+    assert told.device_bytes is not None
+    assert sum(part.low for part in told.memory) <= told.device_bytes
+    assert "left by utilization" not in {part.name for part in told.memory}
 
 
 def test_a_plan_is_json() -> None:
@@ -463,3 +482,23 @@ def test_pagoda_s_batch_is_its_engine_s() -> None:
     given = EngineOptions()
     told = read_subject(facts(SMOLLM2), PlanRequest(engine="pagoda"), None)
     assert told.batch == (given.max_num_batched_tokens, given.max_num_seqs)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "pagoda"])
+def test_blocks_that_were_named_print_no_memory_that_is_not_known(engine: str) -> None:
+    """vLLM prints what it found free, and takes the number of blocks only then."""
+    told = plan(SMOLLM2, engine=engine, num_gpu_blocks_override=1000)
+    assert told.high is not None
+    assert [line[:9] for line in told.high.lines[:-1]] == ["Available"] * (engine == "pagoda")
+
+
+def test_blocks_that_no_device_holds_are_refused_by_their_name() -> None:
+    with pytest.raises(InvalidOptionError, match="num_gpu_blocks_override=100000: .*too much"):
+        plan(LLAMA_3_8B, gpu="L4", num_gpu_blocks_override=100_000)
+
+
+def test_a_stage_may_keep_no_cache() -> None:
+    """The upper half of Gemma 3n uses the caches of lower layers."""
+    told = plan("google/gemma-3n-E4B-it", gpu="H100", pipeline_parallel_size=8, max_model_len=4096)
+    assert told.low is not None
+    assert told.low.num_blocks > 0

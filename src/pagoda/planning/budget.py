@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.capacity import format_gib, share_of_free
 from pagoda.planning.fields import text_config
@@ -38,21 +40,37 @@ def cache_bytes(subject: Subject, stages: tuple[StageMemory, ...], *, least: boo
         return share_of_free(max(0, left[0]), subject.request.gpu_memory_utilization, longest)
     if len(stages) == 1:
         return max(0, left[0])
-    per_block = pool.stage_block_bytes
-    fewest = min(own // size for own, size in zip(left, per_block, strict=True))
-    return max(0, fewest * pool.block_bytes)
+    return max(0, min(_stage_blocks(subject, left)) * pool.block_bytes)
 
 
-def require_room(subject: Subject, stages: tuple[StageMemory, ...], cache: int) -> None:
-    """Raises `InvalidOptionError` for a cache that was named and no device can hold."""
-    for stage in stages:
+def narrowest_stage(subject: Subject, stages: tuple[StageMemory, ...]) -> int:
+    """Which stage holds fewest blocks where everything else takes most."""
+    blocks = _stage_blocks(subject, [stage.cache_low for stage in stages])
+    return blocks.index(min(blocks))
+
+
+def require_room(subject: Subject, stages: tuple[StageMemory, ...], num_blocks: int) -> None:
+    """Raises `InvalidOptionError` for a cache that was named and a stage cannot hold."""
+    request = subject.request
+    stated = (
+        "num_gpu_blocks_override" if request.num_gpu_blocks_override else "kv_cache_memory_bytes"
+    )
+    # No memory was named where there are no stages.
+    for stage, block_bytes in zip(stages, subject.pool.stage_block_bytes, strict=False):
         room = stage.total_bytes - sum(part.low for part in stage.parts)
+        cache = num_blocks * block_bytes
         if cache > room:
             limit = (
                 f"{format_gib(max(0, room))} GiB are left on {subject.devices} beside the "
                 f"weights: {format_gib(cache - room)} GiB too much"
             )
-            raise InvalidOptionError("kv_cache_memory_bytes", cache, limit)
+            raise InvalidOptionError(stated, getattr(request, stated), limit)
+
+
+def _stage_blocks(subject: Subject, left: Sequence[int]) -> list[int]:
+    """Blocks that each stage's memory holds; a stage may have no cache at all."""
+    sizes = subject.pool.stage_block_bytes
+    return [own // max(1, size) for own, size in zip(left, sizes, strict=True)]
 
 
 def _weights(stored: int) -> MemoryPart:

@@ -12,10 +12,15 @@ Every figure that depends on a range is given at both ends; where the memory of 
 from __future__ import annotations
 
 from pagoda.errors import CapacityError
-from pagoda.planning.budget import cache_bytes, require_room, stage_memories
+from pagoda.planning.budget import (
+    cache_bytes,
+    narrowest_stage,
+    require_room,
+    stage_memories,
+)
 from pagoda.planning.capacity import GIB
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
-from pagoda.planning.memory import MemoryPart, StageMemory, tightest
+from pagoda.planning.memory import MemoryPart, StageMemory
 from pagoda.planning.pool import rank_layers
 from pagoda.planning.question import PoolQuestion
 from pagoda.planning.request import ModelFacts, PlanRequest
@@ -61,7 +66,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         block_bytes=pool.block_bytes,
         token_bytes=_token_bytes(pool),
         sequence_bytes=pool.num_blocks(subject.max_model_len) * pool.block_bytes,
-        memory=_memory(stages, low, high),
+        memory=_memory(subject, stages, low, high),
         device_bytes=subject.device_bytes,
         low=low,
         high=high,
@@ -88,14 +93,13 @@ def _pools(
         shared_prefix=request.shared_prefix,
         max_num_seqs=subject.batch[1],
         made_for=subject.made_for,
-        tells_memory=subject.is_pagoda or request.kv_cache_memory_bytes is None,
+        tells_memory=subject.is_pagoda or not request.states_cache,
     )
-    stated = request.kv_cache_memory_bytes
-    if request.num_gpu_blocks_override is not None:
-        stated = request.num_gpu_blocks_override * subject.pool.block_bytes
-    if stated is not None:
+    if request.states_cache:
+        override = (request.num_gpu_blocks_override or 0) * subject.pool.block_bytes
+        stated = request.kv_cache_memory_bytes or override
         exact = question.answer(stated, must_fit=True)
-        require_room(subject, stages, exact.size_bytes)
+        require_room(subject, stages, exact.num_blocks)
         return exact, exact
     if not stages:
         return None, None
@@ -145,19 +149,22 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
 
 
 def _memory(
-    stages: tuple[StageMemory, ...], low: PoolFigures | None, high: PoolFigures | None
+    subject: Subject,
+    stages: tuple[StageMemory, ...],
+    low: PoolFigures | None,
+    high: PoolFigures | None,
 ) -> tuple[MemoryPart, ...]:
-    """Of a device of the stage that has least left."""
-    if not stages:
+    """Of a device of the stage that holds fewest blocks."""
+    if not stages or low is None or high is None:
         return ()
-    stage = tightest(stages)
+    index = narrowest_stage(subject, stages)
+    stage, size = stages[index], subject.pool.stage_block_bytes[index]
+    cache = MemoryPart("KV cache", low.num_blocks * size, high.num_blocks * size, "whole blocks")
     kept = stage.total_bytes - stage.requested_bytes
-    cache = (low.size_bytes, high.size_bytes) if low and high else (0, 0)
-    return (
-        *stage.parts,
-        MemoryPart("KV cache", *cache, "whole blocks"),
-        MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}"),
-    )
+    if subject.request.states_cache or not kept:  # a cache that is stated heeds no utilization
+        return (*stage.parts, cache)
+    left = MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}")
+    return (*stage.parts, cache, left)
 
 
 def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:

@@ -28,7 +28,8 @@ class PoolQuestion:
     made_for: int | None
     """Positions of the model."""
     tells_memory: bool
-    """vLLM does not say what is available where it was told how much to take."""
+    """Whether what is available is printed, and known: told how much to take, vLLM does not say it;
+    told how many blocks, it says what it would have taken."""
 
     def answer(self, available_bytes: int, *, must_fit: bool) -> PoolFigures:
         """The figures for that much memory.

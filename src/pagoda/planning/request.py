@@ -101,6 +101,11 @@ class PlanRequest:
     def num_devices(self) -> int:
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
+    @property
+    def states_cache(self) -> bool:
+        """Whether it says how large the cache is, and leaves nothing to what memory is free."""
+        return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
+
     def _refuse_contradictions(self) -> None:
         pairs: tuple[tuple[bool, str, object, str], ...] = (
             (

@@ -92,7 +92,8 @@ class Plan:
     sequence_bytes: int
     """Blocks of one request of max_model_len, on one rank."""
     memory: tuple[MemoryPart, ...]
-    """Uses of one device's memory: the cache last but for what utilization leaves alone."""
+    """Uses of one device's memory, of the stage that holds fewest blocks: the cache last but for
+    what utilization leaves alone, which there is only where the cache's memory is not stated."""
     device_bytes: int | None
     low: PoolFigures | None
     """Where everything else takes most; None: no memory was named."""
