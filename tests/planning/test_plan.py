@@ -493,7 +493,7 @@ def test_blocks_that_were_named_print_no_memory_that_is_not_known(engine: str) -
 
 
 def test_blocks_that_no_device_holds_are_refused_by_their_name() -> None:
-    with pytest.raises(InvalidOptionError, match="num_gpu_blocks_override=100000: .*too much"):
+    with pytest.raises(InvalidOptionError, match=r"num_gpu_blocks_override=100000: .*too much"):
         plan(LLAMA_3_8B, gpu="L4", num_gpu_blocks_override=100_000)
 
 
@@ -502,3 +502,17 @@ def test_a_stage_may_keep_no_cache() -> None:
     told = plan("google/gemma-3n-E4B-it", gpu="H100", pipeline_parallel_size=8, max_model_len=4096)
     assert told.low is not None
     assert told.low.num_blocks > 0
+
+
+def test_a_config_that_leaves_out_what_its_family_takes_is_planned_for_on_a_device() -> None:
+    """As Gemma 3 4B was published: the text part names what differs from the family alone."""
+    given = facts("google/gemma-3-4b-it")
+    text = {
+        "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10_240,
+        "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }  # fmt: skip
+    config = ModelConfig({"model_type": "gemma3", "text_config": text, "torch_dtype": "bfloat16"})
+    request = PlanRequest(gpu="H100", max_model_len=8192)
+    told = make_plan(replace(given, config=config), request)
+    assert told.memory == plan("google/gemma-3-4b-it", gpu="H100", max_model_len=8192).memory

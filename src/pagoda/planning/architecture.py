@@ -21,15 +21,14 @@ from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.fields import (
     dtype_of,
+    find_family,
+    language_config,
     longest_of,
     model_type_of,
     per_layer,
-    text_config,
-    with_defaults,
 )
 from pagoda.planning.patterns import (
     CROSS,
-    FAMILIES,
     FULL,
     Family,
     layer_types,
@@ -77,10 +76,9 @@ def read_architecture(config: ModelConfig) -> Architecture:
     A `model_type` that is not known is read by the fields that most models share, and said so in
     `assumed`. Raises `ModelError` for a field that is missing or makes no sense.
     """
-    outer_type = model_type_of(config)
-    text = text_config(config)
+    text = language_config(config)
     model_type = model_type_of(text)
-    family = FAMILIES.get(model_type) or FAMILIES.get(outer_type)
+    family = find_family(config)
     assumed: tuple[str, ...] = ()
     if family is None:
         family = _ASSUMED_FAMILY
@@ -88,7 +86,6 @@ def read_architecture(config: ModelConfig) -> Architecture:
             f"model type {model_type!r} is not known: read as a decoder that keeps "
             "num_key_value_heads × head_dim keys and values in every layer",
         )
-    text = with_defaults(text, family.defaults)
     dtype = dtype_of(text)
     num_layers = text.integer("num_hidden_layers")
     words = _words(text, num_layers, family)

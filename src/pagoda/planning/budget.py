@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.capacity import format_gib, share_of_free
-from pagoda.planning.fields import text_config
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
-from pagoda.planning.overhead import TrialRun, activation_range, graphs_range, runtime_range
+from pagoda.planning.overhead import activation_range, graphs_range, runtime_range, trial_run
 from pagoda.planning.subject import Subject
 from pagoda.planning.weights import loaded_bytes
 
@@ -80,16 +79,10 @@ def _weights(stored: int) -> MemoryPart:
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.is_pagoda:
         return (_PROCESS,)
-    text = text_config(subject.facts.config)
-    hidden = text.integer("hidden_size")
-    width = text.values.get("intermediate_size")
-    run = TrialRun(
-        max_num_batched_tokens=subject.batch[0],
-        max_num_seqs=subject.batch[1],
-        vocab_size=text.integer("vocab_size"),
-        hidden_size=hidden,
-        intermediate_size=width if type(width) is int else 4 * hidden,
-        tensor_parallel_size=subject.options.tensor_parallel_size,
+    run = trial_run(
+        subject.facts.config,
+        subject.batch,
+        subject.options.tensor_parallel_size,
         dtype_bytes=4 if subject.dtype == "float32" else 2,
     )
     parts = (

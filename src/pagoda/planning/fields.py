@@ -7,6 +7,7 @@ from typing import Any
 
 from pagoda.cache.formats import canonical
 from pagoda.models.config import ModelConfig
+from pagoda.planning.patterns import FAMILIES, Family
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model")
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +52,18 @@ def text_config(config: ModelConfig) -> ModelConfig:
         if values.get(name) is None and attention is not None:
             values[name] = _first(attention.values, others)
     return ModelConfig(values, section.prefix)
+
+
+def language_config(config: ModelConfig) -> ModelConfig:
+    """`text_config` with what its family's published configs leave out."""
+    family = find_family(config)
+    return with_defaults(text_config(config), family.defaults if family else {})
+
+
+def find_family(config: ModelConfig) -> Family | None:
+    """By the model type of the language part, or of the whole; None where neither is known."""
+    types = (model_type_of(text_config(config)), model_type_of(config))
+    return next((FAMILIES[name] for name in types if name in FAMILIES), None)
 
 
 def with_defaults(config: ModelConfig, defaults: Mapping[str, Any]) -> ModelConfig:
@@ -103,6 +116,16 @@ def per_layer(config: ModelConfig, name: str, num_layers: int, default: int) -> 
         assert found is not None
         return found
     return (config.integer(name, default=default),) * num_layers
+
+
+def mlp_width(config: ModelConfig) -> int | None:
+    """`intermediate_size`, of the first layer where there is a list of them."""
+    name = "intermediate_size"
+    if not isinstance(config.values.get(name), list):
+        return config.optional_integer(name, minimum=0)
+    widths = config.items(name, int, length=1)
+    assert widths is not None
+    return ModelConfig({name: widths[0]}, config.prefix).optional_integer(name, minimum=0)
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:

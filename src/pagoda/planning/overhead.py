@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pagoda.models.config import ModelConfig
+from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.releases import Range, Release
 
 _MIB = 2**20
@@ -31,6 +33,23 @@ class TrialRun:
     intermediate_size: int
     tensor_parallel_size: int
     dtype_bytes: int = 2
+
+
+def trial_run(
+    config: ModelConfig, batch: tuple[int, int], tensor_parallel_size: int, dtype_bytes: int = 2
+) -> TrialRun:
+    """The trial run of a model; `batch` is max_num_batched_tokens and max_num_seqs."""
+    text = language_config(config)
+    hidden = text.integer("hidden_size")
+    return TrialRun(
+        max_num_batched_tokens=batch[0],
+        max_num_seqs=batch[1],
+        vocab_size=text.integer("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=mlp_width(text) or 4 * hidden,
+        tensor_parallel_size=tensor_parallel_size,
+        dtype_bytes=dtype_bytes,
+    )
 
 
 def default_batch(memory_bytes: int, name: str) -> tuple[int, int]:

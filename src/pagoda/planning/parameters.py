@@ -16,8 +16,7 @@ from pagoda.cache.layers import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
-from pagoda.planning.fields import text_config, with_defaults
-from pagoda.planning.patterns import FAMILIES
+from pagoda.planning.fields import language_config, mlp_width
 
 _NO_GATE = (
     "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "starcoder2",
@@ -83,9 +82,7 @@ def count_parameters(
 
     A part is scaled down where the parts come to more than the total.
     """
-    text = text_config(config)
-    family = FAMILIES.get(model.model_type)
-    text = with_defaults(text, family.defaults if family else {})
+    text = language_config(config)
     hidden, vocabulary = text.integer("hidden_size"), text.integer("vocab_size")
     tied = text.boolean("tie_word_embeddings", default=model.model_type in ("gemma", "gemma2"))
     embedding = vocabulary * hidden
@@ -185,12 +182,9 @@ def _dense_width(config: ModelConfig) -> int:
     named = config.optional_integer("intermediate_size_mlp")
     if named is not None:
         return named
-    sizes = config.values.get("intermediate_size")
-    if isinstance(sizes, list) and sizes:
-        return int(sizes[0])
     if config.values.get("model_type") in _NO_MLP:
         return 0
-    width = config.optional_integer("intermediate_size", minimum=0)
+    width = mlp_width(config)
     return 4 * config.integer("hidden_size") if width is None else width
 
 
