@@ -21,10 +21,15 @@ _INDEX = "model.safetensors.index.json"
 
 def find_facts(model: str) -> ModelFacts:
     """The facts of the model; `ModelError` with the nearest names where there is none."""
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = Path(model)
+    try:
+        path = path.expanduser()
+        is_directory, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError):  # a name that is too long, a home that is not there
+        is_directory = is_file = False
+    if is_directory:
         return _of_directory(path)
-    if path.is_file():
+    if is_file:
         return _of_gguf(path) if path.suffix == ".gguf" else _of_config(path)
     found = find_model(model)
     if found is not None:
@@ -56,9 +61,9 @@ def _files_bytes(path: Path) -> int | None:
     index = path / _INDEX
     if index.is_file():
         metadata = ModelConfig(read_json(index)).section("metadata")
-        total = None if metadata is None else metadata.optional_number("total_size")
-        if total is not None:
-            return int(total)
+        if metadata is not None and metadata.optional_number("total_size") is not None:
+            total = int(metadata.number("total_size"))
+            return ModelConfig({"total_size": total}, metadata.prefix).integer("total_size")
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) or None
 
 

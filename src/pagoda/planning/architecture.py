@@ -37,6 +37,8 @@ from pagoda.planning.patterns import (
 from pagoda.planning.states import STATES
 
 _WHISPER_ENCODER_TOKENS = 1500
+_MOST_LAYERS = 1024
+"""Many times those of any model; each is looked at one by one."""
 _ASSUMED_FAMILY = Family(window_everywhere)
 _TYPE_FIELDS = ("layer_types", "layers_block_type")
 _MULTI_HEAD_LATENTS = ("minicpm3",)
@@ -88,6 +90,8 @@ def read_architecture(config: ModelConfig) -> Architecture:
         )
     dtype = dtype_of(text)
     num_layers = text.integer("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise text.error("num_hidden_layers", num_layers, f"must be at most {_MOST_LAYERS}")
     words = _words(text, num_layers, family)
     builder = _Builder(text, dtype, num_layers, family)
     return Architecture(

@@ -29,6 +29,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "torch_dtype": ("dtype",),
     "vocab_size": ("padded_vocab_size",),
 }  # fmt: skip
+_MOST_SCALING = 2**20
 _INHERITED = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 
 
@@ -92,6 +93,8 @@ def longest_of(config: ModelConfig, *, extends_yarn: bool) -> int | None:
         return longest
     kind = scaling.values.get("rope_type", scaling.values.get("type"))
     factor = scaling.optional_number("factor") or 1.0
+    if factor > _MOST_SCALING:
+        raise scaling.error("factor", factor, f"must be at most {_MOST_SCALING}")
     if kind in ("linear", "dynamic"):
         return int(longest * factor)
     if kind == "yarn" and extends_yarn:
@@ -114,7 +117,7 @@ def per_layer(config: ModelConfig, name: str, num_layers: int, default: int) -> 
     if isinstance(config.values.get(name), list):
         found = config.items(name, int, length=num_layers)
         assert found is not None
-        return found
+        return tuple(ModelConfig({name: one}, config.prefix).integer(name) for one in found)
     return (config.integer(name, default=default),) * num_layers
 
 

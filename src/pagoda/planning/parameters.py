@@ -17,6 +17,7 @@ from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import language_config, mlp_width
+from pagoda.planning.patterns import indices
 
 _NO_GATE = (
     "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "starcoder2",
@@ -116,8 +117,12 @@ def _layer(
         heads, size = config.integer("num_attention_heads"), config.integer("head_dim")
         mixing = 2 * hidden * heads * size
     mixing += 2 * hidden
-    letters = config.values.get("hybrid_override_pattern")
-    if isinstance(letters, str):  # one thing a layer: attention, a state, an MLP or experts
+    if config.values.get("hybrid_override_pattern") is not None:
+        letters = config.string("hybrid_override_pattern")
+        if len(letters) != len(model.layers):
+            limit = f"must have {len(model.layers)} letters"
+            raise config.error("hybrid_override_pattern", letters, limit)
+        # One thing a layer: attention, a state, an MLP or experts.
         if letters[index] in "M*":
             return LayerParameters(mixing, 0)
         if letters[index] == "-":
@@ -197,7 +202,7 @@ def _has_experts(config: ModelConfig, index: int) -> bool:
     listed = config.values.get("moe_layers")
     if isinstance(listed, list):
         return index in listed
-    if index in (config.values.get("mlp_only_layers") or ()):
+    if config.values.get("mlp_only_layers") and index in indices(config, "mlp_only_layers"):
         return False
     if index < config.integer("first_k_dense_replace", default=0, minimum=0):
         return False

@@ -86,13 +86,16 @@ def build_pool(model: Architecture, options: PoolOptions, release: Release) -> G
     if not layers:
         raise UnsupportedModelError("model", model.model_type, "keeps nothing in a cache")
     block_size = _block_size(model, options, layers)
-    return GroupedPool(
+    pool = GroupedPool(
         groups=form_groups(layers, block_size, mixed=release.forms_groups),
         stages=_cached_stages(per_layer, options),
         in_flight_tokens=options.in_flight_tokens,
         context_parallel_size=options.context_parallel_size,
         reserved_blocks=release.reserved_blocks,
     )
+    if not pool.block_bytes:
+        raise UnsupportedModelError("model", model.model_type, "keeps nothing in a cache")
+    return pool
 
 
 def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> CachedLayer:
