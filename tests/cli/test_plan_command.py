@@ -60,6 +60,11 @@ def test_without_a_machine_bytes_are_told(capsys: Output) -> None:
     assert "4 of 9 × sliding window, blocks of 16 tokens" in told
 
 
+def test_states_alone_hold_any_length(capsys: Output) -> None:
+    told = text(capsys, "Mamba-Codestral-7B-v0.1", "--gpu", "H100", "--max-model-len", "8192")
+    assert "any length for 1 user" in told
+
+
 def test_json_holds_everything(capsys: Output) -> None:
     told = answer(capsys, "Qwen3-30B-A3B", "--gpu", "L40S", "--tensor-parallel-size", "2")
     assert told["model"] == "Qwen/Qwen3-30B-A3B"

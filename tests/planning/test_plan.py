@@ -188,6 +188,8 @@ def test_more_memory_never_gives_less(name: str, memory: int, more: int, size: i
         assert other is not None
         assert one.num_tokens <= other.num_tokens
         assert one.users <= other.users
+        assert one.longest_context is not None
+        assert other.longest_context is not None
         assert one.longest_context <= other.longest_context
         assert one.size_bytes <= one.available_bytes
     assert small.low is not None
@@ -213,15 +215,16 @@ def test_fewer_bits_never_give_less(name: str, gibs: int, context: int) -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("users", [1, 3, 17])
 def test_the_longest_context_is_the_longest(name: str, users: int) -> None:
-    told = plan(name, kv_cache_memory_bytes=6 * GIB, max_model_len=8192, users=users)
+    """So many fit at that length, and not with a token more."""
+    subject = read_subject(facts(name), PlanRequest(), None)
+    pool, num_blocks = subject.pool, 20_000
+    longest = pool.longest_context(num_blocks, users)
+    assert 0 < longest < pool.longest
+    assert pool.num_users(num_blocks, longest) >= users
+    assert pool.num_users(num_blocks, longest + 1) < users
+    told = plan(name, num_gpu_blocks_override=num_blocks, max_model_len=1024, users=users)
     assert told.high is not None
-    longest = told.high.longest_context
-    made_for = plan(name).max_model_len
-    if longest < made_for:
-        inside = plan(name, kv_cache_memory_bytes=6 * GIB, context=min(longest, 8192),
-                      max_model_len=8192)  # fmt: skip
-        assert inside.high is not None
-        assert inside.high.users >= users
+    assert told.high.longest_context == min(longest, subject.max_model_len)
 
 
 @pytest.mark.parametrize(
@@ -516,3 +519,29 @@ def test_a_config_that_leaves_out_what_its_family_takes_is_planned_for_on_a_devi
     request = PlanRequest(gpu="H100", max_model_len=8192)
     told = make_plan(replace(given, config=config), request)
     assert told.memory == plan("google/gemma-3-4b-it", gpu="H100", max_model_len=8192).memory
+
+
+def test_a_prompt_needs_the_output_head_once() -> None:
+    """Llama-3.1-8B at 1,000 tokens: its layers for each, its head for the last, the attention."""
+    told = plan(LLAMA_3_8B, gpu="H100", context=1000).speed
+    assert told is not None
+    layers, head, tokens = 6_979_584_000 + 64 * 4096, 128_256 * 4096, 1000
+    attention = 32 * 4 * 32 * 128 * tokens * tokens / 2
+    operations = 2 * (layers * tokens + head) + attention
+    rate = find_accelerator("H100").bf16_rate
+    assert told.prefill_s == pytest.approx(operations / rate, rel=1e-4)
+
+
+def test_no_speed_is_told_where_a_draft_may_give_several_tokens_a_step() -> None:
+    request = PlanRequest(gpu="H100", max_model_len=8192, price=2.0)
+    told = make_plan(facts(LLAMA_3_8B), request, facts("meta-llama/Llama-3.2-1B-Instruct"))
+    assert told.speed is None
+    assert told.cost_per_million_tokens is None
+    assert told.cost_per_user is not None
+    assert any("a step may give several tokens" in warning for warning in told.warnings)
+
+
+def test_states_alone_hold_any_length() -> None:
+    told = plan("mistralai/Mamba-Codestral-7B-v0.1", gpu="H100", max_model_len=8192)
+    assert told.high is not None
+    assert told.high.longest_context is None

@@ -139,9 +139,14 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     shared = f", {plan.shared_prefix:,} of them shared" if plan.shared_prefix else ""
     yield "users", f"{_count(low.users, high.users)} at {plan.context:,} tokens{shared}"
     wanted = plan.users_wanted or 1
-    longest = _count(low.longest_context, high.longest_context)
-    yield "context", f"{longest} tokens at most for {wanted:,} user{'s' if wanted > 1 else ''}"
+    yield "context", f"{_longest(low, high)} for {wanted:,} user{'s' if wanted > 1 else ''}"
     yield from _speed_rows(plan)
+
+
+def _longest(low: PoolFigures, high: PoolFigures) -> str:
+    if high.longest_context is None:
+        return "any length"
+    return f"{_count(low.longest_context or 0, high.longest_context)} tokens at most"
 
 
 def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:

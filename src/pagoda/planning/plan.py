@@ -168,8 +168,8 @@ def _memory(
 
 
 def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
-    if subject.device is None:
-        return None
+    if subject.device is None or subject.draft_weights is not None:
+        return None  # with a draft a step may give several tokens, and how many is not known
     wanted = subject.request.users
     most = high.users if high else min(wanted or 1, subject.batch[1])
     ranks = rank_layers(subject.model, subject.options)

@@ -45,6 +45,7 @@ class PoolQuestion:
         )
         count = capacity.num_blocks
         longest = pool.longest_context(count, self.users, self.shared_prefix)
+        is_any = self.made_for is None and longest == pool.longest
         return PoolFigures(
             available_bytes=available_bytes,
             num_blocks=count,
@@ -52,7 +53,7 @@ class PoolQuestion:
             num_tokens=self._tokens(capacity),
             concurrency=self._concurrency(capacity),
             users=min(pool.num_users(count, self.context, self.shared_prefix), self.max_num_seqs),
-            longest_context=min(longest, self.made_for or longest),
+            longest_context=None if is_any else min(longest, self.made_for or longest),
             lines=self._lines(capacity),
         )
 

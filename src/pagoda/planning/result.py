@@ -34,8 +34,9 @@ class PoolFigures:
     concurrency: float
     users: int
     """Requests of `context` tokens at once: what memory holds, up to max_num_seqs."""
-    longest_context: int
-    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one."""
+    longest_context: int | None
+    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one. None: any
+    length, where only states of fixed size are kept."""
     lines: tuple[str, ...]
     """What the engine prints for this amount of memory, word for word."""
 
@@ -101,6 +102,7 @@ class Plan:
     is_exact: bool
     """Low and high are the same, and the lines are what will be printed."""
     speed: SpeedFloor | None
+    """None where no device is named, or a draft, with which a step may give several tokens."""
     cost_per_user: tuple[float, float] | None
     """An hour, at most and at least: for the users wanted, or as many of them as `low` and `high`
     hold."""

@@ -1,9 +1,11 @@
 """How fast a machine could be at best: bytes over bandwidth, operations over their rate.
 
     decode    seconds a token = (weights + cache of the users in a stage) / bandwidth, over stages
-    prefill   seconds = operations / rate,  2 × active numbers × tokens + 4 × heads × size × pairs
+    prefill   seconds = operations / rate,  2 × active numbers × tokens + 4 × heads × size × pairs;
+              the output head is for the last token alone
 
-Nothing an engine does can beat these; real ones reach 50 to 90% of the first.
+No engine that computes one token a user and step can beat these; real ones reach 50 to 90% of the
+first.
 """
 
 from __future__ import annotations
@@ -60,9 +62,10 @@ def speed_floor(
     read = weights.read_bytes(in_stage)
     step_s = (read / size + in_stage * rank_cache) / device.bandwidth
     rate = device.fp8_rate if computes_in_fp8 and device.fp8_rate else device.bf16_rate
-    operations = 2 * weights.parameters.active * context + _attention_operations(
-        layers, num_heads, context
-    )
+    parts = weights.parameters
+    head = parts.head or parts.embedding
+    operations = 2 * ((parts.active - head) * context + head)
+    operations += _attention_operations(layers, num_heads, context)
     prefill_s = operations / (rate * size * num_stages)
     return SpeedFloor(
         users=users,

@@ -120,7 +120,10 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         weights=_weights(facts, model, dtype, request.quantization, is_pagoda=is_pagoda),
         draft_weights=draft_weights,
         pool=_pagoda_pool(whole, options) if is_pagoda else build_pool(whole, options, release),
-        warnings=(*whole.assumed, *_doubts(request, model, release, device)),
+        warnings=(
+            *whole.assumed,
+            *_doubts(request, model, release, device, has_draft=draft is not None),
+        ),
     )
 
 
@@ -191,12 +194,20 @@ def _batches_in_flight(request: PlanRequest, release: Release, *, on_cpu: bool) 
 
 
 def _doubts(
-    request: PlanRequest, model: Architecture, release: Release, device: Accelerator | None
+    request: PlanRequest,
+    model: Architecture,
+    release: Release,
+    device: Accelerator | None,
+    *,
+    has_draft: bool,
 ) -> list[str]:
     """What was taken for granted, in words."""
     kinds = kinds_of(model.cached_layers)
     is_pagoda = request.engine_name == "pagoda"
     doubts = {
+        "with a draft a step may give several tokens: no bound of speed or of their cost is told": (
+            has_draft and device is not None
+        ),
         "no device is named: taken for a GPU, which schedules a second batch ahead": (
             device is None and not is_pagoda and "sliding window" in kinds and release.runs_ahead
         ),
