@@ -370,6 +370,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "scheme": ({"quantization": "zip"}, "one of none, fp8"),
     "engine": ({"engine": "sglang"}, "vllm, vllm@VERSION or pagoda"),
     "version": ({"engine": "vllm@new"}, "a version such as vllm@0.19.1"),
+    "word before": ({"engine": "vllm@abc0.19.1"}, "a version such as vllm@0.19.1"),
+    "word after": ({"engine": "vllm@0.19.1abc"}, "a version such as vllm@0.19.1"),
+    "no version": ({"engine": "vllm@"}, "a version such as vllm@0.19.1"),
     "ranks": ({"engine": "pagoda", "tensor_parallel_size": 2}, "Pagoda runs on one device"),
     "price": ({"price": float("nan")}, "must be a number of at least 0"),
     "users": ({"users": 0}, "must be at least 1"),
@@ -545,3 +548,11 @@ def test_states_alone_hold_any_length() -> None:
     told = plan("mistralai/Mamba-Codestral-7B-v0.1", gpu="H100", max_model_len=8192)
     assert told.high is not None
     assert told.high.longest_context is None
+
+
+def test_a_release_that_is_not_known_is_a_warning() -> None:
+    told = plan(LLAMA_3_8B, engine="vllm@7.5")
+    words = "vllm 7.5 is not known: planned for by the rules of 0.32"
+    assert words in told.warnings
+    for known in ("vllm@0.32.1", "vllm@v0.19.1rc2.dev7+cu128", "vllm@0.9.x", "vllm"):
+        assert "is not known" not in str(plan(LLAMA_3_8B, engine=known).warnings)

@@ -95,7 +95,8 @@ class PlanRequest:
 
     @property
     def engine_version(self) -> str | None:
-        return self.engine.partition("@")[2] or None
+        _, at, version = self.engine.partition("@")
+        return version if at else None
 
     @property
     def num_devices(self) -> int:

@@ -20,7 +20,7 @@ from pagoda.planning.pool import (
     rank_layers,
 )
 from pagoda.planning.quantization import Scheme, scheme_named, scheme_of
-from pagoda.planning.releases import Release, parse_release
+from pagoda.planning.releases import NEWEST, Release, is_newer, parse_release
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
@@ -204,7 +204,11 @@ def _doubts(
     """What was taken for granted, in words."""
     kinds = kinds_of(model.cached_layers)
     is_pagoda = request.engine_name == "pagoda"
+    newest = ".".join(map(str, NEWEST[:2]))
     doubts = {
+        f"vllm {request.engine_version} is not known: planned for by the rules of {newest}": (
+            is_newer(request.engine_version)
+        ),
         "with a draft a step may give several tokens: no bound of speed or of their cost is told": (
             has_draft and device is not None
         ),
