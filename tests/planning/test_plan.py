@@ -260,6 +260,7 @@ def test_a_plan_is_json() -> None:
     assert again["high"]["num_tokens"] == told.high.num_tokens  # type: ignore[union-attr]
     assert {"weights", "KV cache"} <= {part["name"] for part in again["memory"]}
     assert len(again["alternatives"]) >= 6
+    assert None not in {other["gain"] for other in again["alternatives"]}
 
 
 def test_what_a_change_would_buy() -> None:
@@ -272,7 +273,7 @@ def test_what_a_change_would_buy() -> None:
     assert gains["half the context"] == pytest.approx(2, rel=0.1)
     assert gains["half of it the same"] > 1.7  # type: ignore[operator]
     assert gains["1 more device"] == pytest.approx(2, rel=0.1)
-    assert gains["fp8 weights"] == 1  # the cache's memory was said
+    assert "fp8 weights" not in gains  # the cache's memory was said: it would buy nothing
 
 
 def test_latents_are_not_split_over_ranks() -> None:
@@ -399,7 +400,7 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would_help() -> Non
     assert "132" in told  # GiB of weights and the least beside them
     assert "72.85 GiB may be used, so 59.54 GiB are missing" in told
     assert told.endswith("It would fit with --tensor-parallel-size 4")
-    with pytest.raises(CapacityError, match="-size 4 or --quantization awq"):
+    with pytest.raises(CapacityError, match="-size 4 or a checkpoint in 4 bits"):
         plan_with_alternatives(facts(LLAMA_3_70B), PlanRequest(gpu="H100", max_model_len=8192))
 
 
@@ -556,3 +557,23 @@ def test_a_release_that_is_not_known_is_a_warning() -> None:
     assert words in told.warnings
     for known in ("vllm@0.32.1", "vllm@v0.19.1rc2.dev7+cu128", "vllm@0.9.x", "vllm"):
         assert "is not known" not in str(plan(LLAMA_3_8B, engine=known).warnings)
+
+
+def test_no_flag_is_offered_that_the_engine_refuses() -> None:
+    def offered(name: str, **options: Any) -> dict[str, str]:
+        request = PlanRequest(gpu="H100", max_model_len=8192, **options)
+        told = plan_with_alternatives(facts(name), request)
+        return {other.name: other.flags for other in told.alternatives}
+
+    plain = offered(LLAMA_3_8B)
+    assert plain["a checkpoint in 4 bits"] == ""
+    assert plain["int4 cache"] == "--kv-cache-dtype int4_per_token_head"
+    assert "int4 cache" not in offered(LLAMA_3_8B, engine="vllm@0.8.0")
+    assert "fp8 cache" not in offered("mistralai/Mamba-Codestral-7B-v0.1")
+
+
+@pytest.mark.parametrize("form", ["nvfp4", "turboquant_4bit_nc", "int4_per_token_head"])
+def test_a_form_that_a_release_may_not_know_is_a_warning(form: str) -> None:
+    old = plan(LLAMA_3_8B, engine="vllm@0.10.2", kv_cache_dtype=form)
+    assert any("0.10.2 may refuse it" in warning for warning in old.warnings)
+    assert plan(LLAMA_3_8B, kv_cache_dtype=form).warnings == ()

@@ -111,6 +111,17 @@ _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
     ((0, 0, 0), _FIRST),
 )
 
+_FORMATS_SEEN = (
+    ("fp8_ds_mla", (0, 11)),
+    ("turboquant_", (0, 20)),
+    ("int8_per_token_head", (0, 20)),
+    ("fp8_per_token_head", (0, 20)),
+    ("int4_per_token_head", (0, 27)),
+    ("nvfp4", (0, 32)),
+)
+"""Forms of the cache by how their names begin, and the first line in which each was seen to work or
+was read; plain numbers and fp8 are older than any line that is planned for."""
+
 DISTINCT = tuple(release for _, release in _RELEASES)
 """One of each set of rules, newest first."""
 
@@ -142,6 +153,18 @@ def parse_release(text: str | None) -> tuple[str, Release]:
     if version is None:
         raise InvalidOptionError("engine", f"vllm@{text}", "a version such as vllm@0.19.1")
     return text.removeprefix("v"), release_of(version)
+
+
+def first_seen(kv_cache_dtype: str) -> tuple[int, int]:
+    """The first line in which a form of the cache was seen."""
+    lines = (line for name, line in _FORMATS_SEEN if kv_cache_dtype.startswith(name))
+    return next(lines, (0, 0))
+
+
+def knows_format(version_text: str | None, kv_cache_dtype: str) -> bool:
+    """Whether a version is one of those in which a form of the cache was seen; None: the newest."""
+    version = NEWEST if version_text is None else read_version(version_text)
+    return version is not None and version[:2] >= first_seen(kv_cache_dtype)
 
 
 def is_newer(text: str | None) -> bool:

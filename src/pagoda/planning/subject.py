@@ -20,7 +20,14 @@ from pagoda.planning.pool import (
     rank_layers,
 )
 from pagoda.planning.quantization import Scheme, scheme_named, scheme_of
-from pagoda.planning.releases import NEWEST, Release, is_newer, parse_release
+from pagoda.planning.releases import (
+    NEWEST,
+    Release,
+    first_seen,
+    is_newer,
+    knows_format,
+    parse_release,
+)
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
@@ -205,7 +212,12 @@ def _doubts(
     kinds = kinds_of(model.cached_layers)
     is_pagoda = request.engine_name == "pagoda"
     newest = ".".join(map(str, NEWEST[:2]))
+    seen = ".".join(map(str, first_seen(request.kv_cache_dtype)))
     doubts = {
+        f"a cache in {request.kv_cache_dtype} was seen in vllm {seen} and later: "
+        f"{request.engine_version} may refuse it": (
+            not is_pagoda and not knows_format(request.engine_version, request.kv_cache_dtype)
+        ),
         f"vllm {request.engine_version} is not known: planned for by the rules of {newest}": (
             is_newer(request.engine_version)
         ),
