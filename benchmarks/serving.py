@@ -125,6 +125,8 @@ def time_streams(port: int, bodies: Sequence[dict[str, Any]]) -> float:
         time.sleep(_LOOK_S)
         for stream in streams:
             stream.look()
+    if len(seen) < 3:
+        sys.exit("the streams did not run side by side for long enough: fewer --clients?")
     (started, before), (ended, after) = seen[0], seen[-2]
     return (ended - started) * len(streams) / (after - before)
 

@@ -9,7 +9,8 @@
     │   ├── CapacityError              it can never fit into the memory that was given
     │   └── AddressInUseError          the server's port is taken
     ├── EngineError                a running request failed inside the engine (HTTP 500)
-    │   └── RequestTimeoutError        it took longer than it may (HTTP 504)
+    │   ├── RequestTimeoutError        it took longer than it may (HTTP 504)
+    │   └── ShutDownError              the engine was told to stop (HTTP 503)
     └── IntegrityError             an invariant of the cache is broken: a bug in Pagoda
 
 A `RefusedError` is always the caller's to mend, prints as one line and never disturbs what runs.
@@ -71,6 +72,13 @@ class RequestTimeoutError(EngineError):
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(f"the request took more than {timeout_s:g} seconds")
+
+
+class ShutDownError(EngineError):
+    """A request was ended, or not begun, because the engine was told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is shut down")
 
 
 class IntegrityError(PagodaError):

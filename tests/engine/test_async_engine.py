@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from pagoda.engine import async_engine
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.grammar import Matcher, MatchError
+from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
 from pagoda.request import SamplingParams
 from pagoda.structured import StructuredOutputs
@@ -295,3 +297,45 @@ async def test_chores_are_done_while_nothing_runs_and_requests_go_before(make_ll
     await answer(engine, "afterwards", "b")
     await engine.shutdown()
     assert not any(running)
+
+
+@pytest.mark.parametrize("takes_turns", [True, False])
+async def test_callers_have_their_turn_before_the_next_step_where_cores_are_shared(
+    takes_turns: bool, make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(async_engine, "_TURN_S", 20)
+    inner = make_llm().engine
+    inner.takes_all_cores = takes_turns
+    num_told, num_made, missed, step = 0, 0, [], inner.step
+
+    def counted() -> list[RequestOutput]:
+        nonlocal num_made
+        missed.append(num_made - num_told)
+        outputs = step()
+        num_made += len(outputs)
+        return outputs
+
+    monkeypatch.setattr(inner, "step", counted)
+    engine = AsyncEngine(inner)
+    engine.start()
+
+    async def listen(request_id: str) -> None:
+        nonlocal num_told
+        async for _ in engine.generate("side by side", GREEDY, request_id=request_id):
+            if not num_told:
+                time.sleep(0.3)  # the event loop has something else to do
+            num_told += 1
+
+    await asyncio.gather(*(listen(request_id) for request_id in "abc"))
+    await engine.shutdown()
+    assert any(missed) is not takes_turns
+
+
+async def test_a_request_whose_time_is_over_does_not_reach_the_engine(engine: AsyncEngine) -> None:
+    arrived_at = asyncio.get_running_loop().time() - 2
+    outputs = engine.generate(
+        "too late", GREEDY, request_id="a", timeout_s=1, arrived_at=arrived_at
+    )
+    with pytest.raises(RequestTimeoutError):
+        await anext(outputs)
+    assert engine.engine.stats().prompt_tokens == 0

@@ -86,6 +86,7 @@ class FakeEngine:
             kv_cache_usage=0.25,
             num_blocks=40,
             block_size=32,
+            enable_prefix_caching=True,
             prefix_cache_queries=200,
             prefix_cache_hits=150,
             num_evicted_blocks=0,

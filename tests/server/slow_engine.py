@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from pagoda.engine.outputs import RequestOutput
+from pagoda.errors import ShutDownError
 from server.fake_engine import FakeEngine
 
 STEP_S = 0.05
@@ -21,5 +22,7 @@ class SlowEngine(FakeEngine):
             async for output in stream:
                 yield output
                 await asyncio.sleep(STEP_S)
+                if not self.is_running:
+                    raise ShutDownError
         finally:
             await stream.aclose()

@@ -64,8 +64,23 @@ async def test_a_tenant_leaves_as_many_places_as_it_takes(most: int) -> None:
                     stack.enter_context(admission.entered(tenant))
                     held[tenant] += 1
     assert held["a"] == admission.most_of_one == (most + 1) // 2
-    assert held["b"] >= 1 or most == 1
+    assert held["b"] == (most - held["a"] + 1) // 2
+    assert held["c"] == (most - held["a"] - held["b"] + 1) // 2
     assert held.total() <= most
+
+
+async def test_who_is_in_loses_nothing_to_those_who_come_later() -> None:
+    admission = Admission(8, is_shared=True)
+    with ExitStack() as stack:
+        mine = [stack.enter_context(admission.entered("a")) for _ in range(4)]
+        for _ in range(2):
+            stack.enter_context(admission.entered("b"))
+        for places in mine:
+            places.hold(1)
+            assert places.num_held == 1
+        with pytest.raises(RejectedError):
+            mine[0].hold(2)
+    assert admission.num_rejected.total() == 1
 
 
 async def test_who_has_the_server_alone_may_take_all_places() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,7 +36,7 @@ if {dies}:
         async for output in asked(*args, **settings):
             yield output
             engine.is_alive = False
-            raise EngineError("the engine is shut down")
+            raise EngineError("the engine has stopped")
 
     engine.generate = generate
 with bind("127.0.0.1", 0) as listener:
@@ -100,30 +101,33 @@ def test_new_requests_are_told_503_while_running_ones_finish() -> None:
     assert server.returncode == 0
 
 
-def test_what_does_not_finish_in_time_is_ended() -> None:
-    with serving("shutdown_timeout=0.1") as (server, url):
-        body = {**BODY, "max_tokens": 63}
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
-            chunks = response.iter_text()
-            next(chunks)
-            server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=60)
-    assert server.returncode == 0
-
-
-def test_a_second_signal_ends_the_server_at_once() -> None:
-    with serving() as (server, url):
+@pytest.mark.parametrize("signals", [1, 2])
+def test_what_does_not_finish_in_time_is_told_so_and_ended(signals: int) -> None:
+    options = "shutdown_timeout=0.1" if signals == 1 else ""
+    with serving(options, stderr=subprocess.PIPE) as (server, url):
         body = {**BODY, "max_tokens": 63}  # three seconds
-        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response:
+        whole = {**body, "stream": False}
+        with (
+            ThreadPoolExecutor() as pool,
+            httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response,
+        ):
+            waiting = pool.submit(httpx.post, f"{url}/v1/completions", json=whole, timeout=60)
             chunks = response.iter_text()
-            next(chunks)
-            server.send_signal(signal.SIGTERM)
-            while httpx.get(f"{url}/health", timeout=60).status_code == 200:
-                pass
-            started = time.monotonic()
-            server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=60)
-            assert time.monotonic() - started < 2.5
+            received = next(chunks)
+            while httpx.get(f"{url}/load").json()["server_load"] < 2:
+                time.sleep(0.01)
+            for _ in range(signals):
+                server.send_signal(signal.SIGTERM)
+                time.sleep(0.2)
+            received += "".join(chunks)
+        out, err = server.communicate(timeout=60)
+    assert (out, server.returncode) == ("done\n", 0)
+    assert "Traceback" not in err
+    refused = waiting.result()
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "server_shutting_down"
+    assert received.count("server_shutting_down") == 1
+    assert received.endswith("data: [DONE]\n\n")
 
 
 def test_a_server_whose_engine_has_died_ends_by_itself(tmp_path: Path) -> None:

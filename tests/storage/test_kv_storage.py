@@ -136,7 +136,7 @@ def test_a_block_of_odd_size_cannot_hold_pairs():
     assert KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1
 
 
-def test_commit_takes_all_memory_and_leaves_what_is_stored():
+def test_populate_takes_all_memory_and_leaves_what_is_stored():
     spec = CacheSpec.uniform(
         num_layers=3, num_kv_heads=2, head_size=64, dtype="bfloat16", block_size=16
     )
@@ -144,7 +144,7 @@ def test_commit_takes_all_memory_and_leaves_what_is_stored():
     fill_first = storage.layers[1].content[7]
     fill_first[:] = 5
     before = psutil.Process().memory_info().rss
-    turns = sum(1 for _ in storage.commit())
+    turns = sum(1 for _ in storage.populate())
     grown = psutil.Process().memory_info().rss - before
     assert turns == 3 * -(-5000 * 16 * 2 * 2 * 64 * 2 // 2**21)
     assert grown > 0.9 * storage.size_bytes

@@ -86,8 +86,8 @@ def bench(
     """
     chosen = replace(bench_options, workload=[*bench_options.workload, *(named or [])])
     workloads = chosen.workload or WORKLOADS
-    for name in workloads:
-        if options.max_model_len is not None:
+    if options.max_model_len is not None:
+        for name in workloads:
             _require_length(name, draw(name, options.seed), options.max_model_len)
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):

@@ -23,10 +23,9 @@ def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
     with load_progress(console, options.model or "smollm2") as on_load:
         # PyTorch takes seconds to import: the bar is up before.
         from pagoda.engine.async_engine import AsyncEngine
-        from pagoda.engine.build import build_engine, num_usable_cores
+        from pagoda.engine.build import build_engine
 
-        takes_all_cores = options.threads is None or options.threads >= num_usable_cores()
-        return AsyncEngine(build_engine(options, on_load), takes_turns=takes_all_cores)
+        return AsyncEngine(build_engine(options, on_load))
 
 
 def load_for_bench(options: EngineOptions, console: Console) -> tuple[Model, LLM]:

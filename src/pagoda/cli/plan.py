@@ -50,37 +50,59 @@ PLAN_FLAGS = FlagGroup(
 def plan(
     request: PlanRequest,
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODEL",
             help="Directory, config.json, .gguf file, name of a well-known model or hub id; "
             "or `validate OBSERVED.jsonl ARCHITECTURES.json`: hold posted start-ups against it.",
         ),
-    ],
+    ] = None,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", hidden=True)] = None,
     speculative_model: Annotated[
         str | None, typer.Option(metavar="MODEL", help="A draft model beside it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="PATH", help="Write the interactive page, opened with it."),
+    ] = None,
 ) -> None:
     """Say what fits: the cache to the byte, users, context, speed and cost."""
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH  # a pipe has none of its own, and flags should not be broken
+    if model is None:
+        _page_alone(html)
+        return
     if model == _VALIDATE and files:
         _validate(files, as_json, console)
         return
     if files:
         raise InvalidOptionError("files", [str(file) for file in files], "name one model alone")
 
+    from pagoda.cli.plan_html import plan_with_page
     from pagoda.planning.alternatives import plan_with_alternatives
 
     draft = None if speculative_model is None else find_facts(speculative_model)
-    answer = plan_with_alternatives(find_facts(model), request, draft)
+    facts = find_facts(model)
+    if html is None:
+        answer = plan_with_alternatives(facts, request, draft)
+    else:
+        answer = plan_with_page(facts, request, draft, html)
     if as_json:
         typer.echo(json.dumps(answer.as_json(), ensure_ascii=False))
     else:
         print_plan(answer, console)
+
+
+def _page_alone(html: Path | None) -> None:
+    if html is None:
+        limit = "a directory, config.json, .gguf file, well-known name or hub id; or --html PATH"
+        raise InvalidOptionError("model", None, limit)
+
+    from pagoda.cli.plan_html import write_page
+
+    write_page(html)
 
 
 def _validate(files: list[Path], as_json: bool, console: Console) -> None:

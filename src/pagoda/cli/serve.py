@@ -50,7 +50,9 @@ SERVER_FLAGS = FlagGroup(
     (
         Flag("max_num_queued_reqs", WHOLE, "Sequences that may wait; one more is told 503."),
         Flag(
-            "max_num_reqs_per_key", WHOLE, "Sequences of one key at a time; one more is told 429."
+            "max_num_reqs_per_key",
+            WHOLE,
+            "Sequences of one tenant at a time; one more is told 429.",
         ),
         Flag("max_body_bytes", SIZE, "Largest body of a request."),
         Flag("max_header_bytes", SIZE, "Largest line and headers of a request."),

@@ -21,7 +21,7 @@ from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
-from pagoda.errors import EngineError, PagodaError, RequestTimeoutError
+from pagoda.errors import EngineError, PagodaError, RequestTimeoutError, ShutDownError
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import Request, SamplingParams
 
@@ -37,12 +37,12 @@ _TURN_S = 0.002
 class AsyncEngine:
     """Runs an `Engine` in a thread. The event loop never waits for a step.
 
-    Where the engine computes on all the cores there are, it `takes_turns` with its callers: before
-    the next step they have a moment to pass on what they got. A thread that has to share its core
-    in the middle of a step holds up all others, which takes longer than the moment.
+    Where the engine takes all the cores there are, it takes turns with its callers: before the next
+    step they have a moment to pass on what they got. A thread that has to share its core in the
+    middle of a step holds up all others, which takes longer than the moment.
     """
 
-    def __init__(self, engine: Engine, *, takes_turns: bool = True) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
@@ -50,8 +50,6 @@ class AsyncEngine:
         self._stopping = False
         self._closed = False
         self._closing = threading.Lock()
-        self._takes_turns = takes_turns
-        self._told = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
 
     @property
@@ -152,9 +150,10 @@ class AsyncEngine:
         With `streams` false the last one is the only one, which spares the engine the others. A
         caller that is slower than the engine gets fewer outputs, with longer deltas. See
         `Intake.request` for `max_tokens_field`.
-        Raises `InvalidRequestError` before the first output, `RequestTimeoutError` `timeout_s`
-        after `arrived_at` on the event loop's clock, which is now where it is not given, and
-        `EngineError` if the engine fails or is shut down.
+        Raises `InvalidRequestError` before the first output, or later where a grammar turns out
+        too complex to follow; `RequestTimeoutError` `timeout_s` after `arrived_at` on the event
+        loop's clock, which is now where it is not given; `ShutDownError` if the engine is shut
+        down and `EngineError` if it fails.
         """
         loop = asyncio.get_running_loop()
         arrived_at = loop.time() if arrived_at is None else arrived_at
@@ -169,6 +168,8 @@ class AsyncEngine:
             max_tokens_field=max_tokens_field,
             seed=self.engine.intake.draw_seed(sampling),  # here, where callers have an order
         )
+        if timeout_s is not None and loop.time() >= arrived_at + timeout_s:
+            raise RequestTimeoutError(timeout_s)
         stream = _Stream(loop)
         expiry = None
         if timeout_s is not None:
@@ -191,7 +192,7 @@ class AsyncEngine:
     def _submit(self, order: Order) -> None:
         with self._closing:
             if self._closed:
-                raise EngineError("the engine is shut down")
+                raise self._closing_error()
             self._inbox.put(order)
 
     # ---- in the engine's thread --------------------------------------------------------------
@@ -211,7 +212,7 @@ class AsyncEngine:
             with self._closing:
                 self._closed = True
             self._take_orders(wait=False)  # whoever came last is told as well
-            self._fail_all("the engine is shut down")
+            self._fail_all(self._closing_error)
 
     def _do_chore(self) -> bool:
         """Do one of the engine's chores; False if none is left."""
@@ -235,7 +236,7 @@ class AsyncEngine:
         except Exception:
             # A bug outside the forward pass: nothing that runs can be trusted, what comes can.
             logger.exception("the engine failed between steps; its requests are ended")
-            self._fail_all("the engine failed while computing this request")
+            self._fail_all(partial(EngineError, "the engine failed while computing this request"))
             outputs = []
         self._stats = self.engine.stats()  # first, so that who is told of an end can see it here
         self._deliver(outputs)
@@ -251,9 +252,9 @@ class AsyncEngine:
                 if output.finished:
                     del self._streams[output.request_id]
         for loop, batch in batches.items():
-            self._told.clear()
-            if _call(loop, partial(_put_all, batch, self._told)) and self._takes_turns:
-                self._told.wait(_TURN_S)
+            told = threading.Event()
+            if _call(loop, partial(_put_all, batch, told)) and self.engine.takes_all_cores:
+                told.wait(_TURN_S)
 
     def _add(self, request: Request, prompt: str | None, stream: _Stream, streams: bool) -> None:
         try:
@@ -280,8 +281,13 @@ class AsyncEngine:
         for request_id in errors:
             self.engine.abort(request_id)
 
-    def _fail_all(self, reason: str) -> None:
-        self._fail(dict.fromkeys(self._streams, EngineError(reason)))
+    def _fail_all(self, error: Callable[[], EngineError]) -> None:
+        """End all requests; each is told an error of its own."""
+        self._fail({request_id: error() for request_id in self._streams})
+
+    def _closing_error(self) -> EngineError:
+        """Why nothing is answered any more."""
+        return ShutDownError() if self._stopping else EngineError("the engine has stopped")
 
     def _stop(self) -> None:
         self._stopping = True
@@ -319,7 +325,7 @@ class _Stream:
 
 
 def _put_all(batch: Iterable[tuple[_Stream, RequestOutput]], told: threading.Event) -> None:
-    """Wake the callers, and set `told` once they have run."""
+    """Wake the callers, and set `told` once they have run; not whom they wake in their turn."""
     for stream, output in batch:
         stream.put(output)
     asyncio.get_running_loop().call_soon(told.set)  # after those who have just been woken

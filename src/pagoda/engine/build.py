@@ -129,7 +129,8 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         intake=intake,
         scheduler=scheduler,
         runner=Runner(executor),
-        chores=storage.commit(),
+        chores=storage.populate(),
+        takes_all_cores=num_threads >= num_usable_cores(),
     )
 
 

@@ -50,6 +50,7 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         chores: Iterator[None] | None = None,
+        takes_all_cores: bool = False,
     ) -> None:
         self.model_name = model_name
         self.max_model_len = max_model_len
@@ -57,6 +58,8 @@ class Engine:
         self.intake = intake
         self.scheduler = scheduler
         self.timeline = Timeline()
+        self.takes_all_cores = takes_all_cores
+        """Its steps compute on all the cores that this process may use."""
         self.chores = chores or iter(())
         """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
@@ -126,6 +129,7 @@ class Engine:
             kv_cache_usage=cache.usage,
             num_blocks=cache.num_blocks,
             block_size=self.scheduler.cache.block_size,
+            enable_prefix_caching=self.scheduler.cache.enable_prefix_caching,
             prefix_cache_queries=cache.prefix_queries,
             prefix_cache_hits=cache.prefix_hits,
             num_evicted_blocks=cache.evictions,
@@ -227,6 +231,11 @@ class Engine:
         logger.exception("a step failed; its %d requests are ended", len(request_ids))
         for request_id in request_ids:
             self.abort(request_id)
-        failure = EngineError("the engine failed while computing this request")
-        failure.__cause__ = cause
-        return StepFailedError(dict.fromkeys(request_ids, failure))
+        # An error each: whoever raises one adds to it where it was raised.
+        return StepFailedError({request_id: _failure(cause) for request_id in request_ids})
+
+
+def _failure(cause: Exception) -> EngineError:
+    failure = EngineError("the engine failed while computing this request")
+    failure.__cause__ = cause
+    return failure

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 MOST_GRAMMARS = 64
 MOST_CHARACTERS = 256 * 1024
-"""Of the constraints' own texts, which is what their grammars' size in memory follows."""
+"""Of the constraints' own texts. What a grammar takes beside them does not follow their length: a
+regular expression of 30 characters can take a MiB, which llguidance's own limits bound."""
 
 
 class GrammarKey(NamedTuple):
-    """Whose grammar it is, as for cached blocks: nobody can tell by time what others ask for."""
+    """Whose grammar it is, as for cached blocks: nobody gets another's in less time."""
 
     tenant: str
     cache_salt: str
@@ -25,7 +26,7 @@ class GrammarKey(NamedTuple):
 
 
 class GrammarCache:
-    """Forgets the grammar that was asked for longest ago. Any thread may ask it."""
+    """Forgets the grammar that was asked for longest ago, whosever it is. Any thread may ask it."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[GrammarKey, Grammar] = OrderedDict()

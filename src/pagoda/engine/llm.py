@@ -82,7 +82,8 @@ class LLM:
         A prompt is text, token ids, or one of these under its name as vLLM has it: {"prompt": …},
         {"prompt_token_ids": …}.
 
-        Raises `InvalidRequestError` before any prompt is begun if one of them is refused.
+        Raises `InvalidRequestError` before any prompt is begun if one of them is refused, or later,
+        for the whole batch, if a grammar turns out too complex to follow.
         """
         batch = _as_batch(prompts)
         params = _as_params(sampling_params, len(batch))

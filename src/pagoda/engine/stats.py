@@ -17,6 +17,7 @@ class EngineStats:
     """Share of the blocks that sequences hold, 0 to 1."""
     num_blocks: int
     block_size: int
+    enable_prefix_caching: bool
     prefix_cache_queries: int
     prefix_cache_hits: int
     num_evicted_blocks: int

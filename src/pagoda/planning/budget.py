@@ -11,7 +11,8 @@ from pagoda.planning.overhead import activation_range, graphs_range, runtime_ran
 from pagoda.planning.subject import Subject
 from pagoda.planning.weights import loaded_bytes
 
-_PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
+PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
+"""What Pagoda takes beside weights and cache."""
 
 
 def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
@@ -78,7 +79,7 @@ def _weights(stored: int) -> MemoryPart:
 
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.is_pagoda:
-        return (_PROCESS,)
+        return (PROCESS,)
     run = trial_run(
         subject.facts.config,
         subject.batch,

@@ -31,8 +31,9 @@ class Admission:
         """`most` places in all, for sequences that run and that wait; and of one tenant.
 
         Without a bound of its own a tenant may hold all of them, but where the server `is_shared`
-        by several tenants, no more than it leaves free, and one: whoever comes finds room, and the
-        more want places the fewer each of them gets. The rule is that of shared buffers in network
+        by several tenants, no more than it leaves free, and one: the more want places, the fewer
+        each of them gets. Whoever comes finds half of what is left, so some log2(`most`) tenants
+        that all take what they may fill the server. The rule is that of shared buffers in network
         switches (Choudhury and Hahne 1998, Dynamic queue length thresholds).
         """
         self._most = most
@@ -126,13 +127,15 @@ class Places:
         self.num_held = 0
 
     def hold(self, num: int, field: str = "n") -> None:
-        """Have `num` places, for as many sequences.
+        """Have `num` places at least, for as many sequences.
 
         Raises `RejectedError` where there is no room, and `InvalidRequestError` naming `field`
         where there can never be.
         """
         most = self._admission.most_of_one
-        if num > max(1, most):
+        if num <= self.num_held:
+            return
+        if num > most:
             limit = f"at most {most} at a time, all prompts and their choices together"
             raise InvalidRequestError(field, f"{num} sequences", limit)
         self._admission.take(self._tenant, num - self.num_held)

@@ -19,6 +19,7 @@ from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.page import page_routes
+from pagoda.server.plan_page import plan_page_routes
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
@@ -64,6 +65,7 @@ def create_app(
     app.include_router(token_routes(engine))
     app.include_router(state_routes(engine, admission, traffic))
     app.include_router(page_routes())
+    app.include_router(plan_page_routes())
     if options.dev_mode:
         app.include_router(dev_routes(engine, options))
     # The last one added is the first that a request meets.

@@ -4,6 +4,7 @@ RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
 RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 503
 RequestTimeoutError                                            504
+ShutDownError                                                  503
 an engine that has stopped, at /health                         503
 everything else                                                500
 """
@@ -23,6 +24,7 @@ from pagoda.errors import (
     PagodaError,
     RefusedError,
     RequestTimeoutError,
+    ShutDownError,
     shorten,
 )
 from pagoda.server.responses import ErrorDetail, ErrorResponse
@@ -124,6 +126,8 @@ def detail_of(error: Exception) -> ErrorDetail:
         return rejected(error)
     if isinstance(error, RequestTimeoutError):
         return ErrorDetail(message=str(error), type="server_error", code="request_timeout")
+    if isinstance(error, ShutDownError):
+        return rejected(ShuttingDownError())
     logger.error("A request failed", exc_info=error)
     return failed()
 
@@ -158,6 +162,10 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestTimeoutError)
     async def on_timeout(request: Request, error: RequestTimeoutError) -> Response:
         return error_response(504, detail_of(error))
+
+    @app.exception_handler(ShutDownError)
+    async def on_shut_down(request: Request, error: ShutDownError) -> Response:
+        return rejection(ShuttingDownError())
 
     @app.exception_handler(PagodaError)
     async def on_engine_error(request: Request, error: PagodaError) -> Response:

@@ -114,9 +114,10 @@ class EngineCollector(Collector):
         family = GaugeMetricFamily(
             "pagoda:cache_config_info",
             "How the KV cache is laid out.",
-            labels=(*_LABELS, "block_size", "num_gpu_blocks"),
+            labels=(*_LABELS, "block_size", "num_gpu_blocks", "enable_prefix_caching"),
         )
-        family.add_metric((*self._labels, str(stats.block_size), str(stats.num_blocks)), 1)
+        layout = (stats.block_size, stats.num_blocks, stats.enable_prefix_caching)
+        family.add_metric((*self._labels, *map(str, layout)), 1)
         return family
 
 

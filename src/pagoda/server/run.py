@@ -33,7 +33,7 @@ def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
     """Answer requests on `listener` until SIGINT or SIGTERM. To be called from the main thread.
 
     Then running requests may finish, within `options.shutdown_timeout`, while new ones are told
-    503. A second signal ends everything at once.
+    503; what is left is told so and ended, by a second signal at once.
 
     Raises `EngineError` once the engine's thread has ended of itself: nothing can be answered any
     more, and whoever watches the process is to start it again.
@@ -70,6 +70,8 @@ class _Server(uvicorn.Server):
         self.has_lost_engine = False
         self._timeout_s = timeout_s
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._num_signals = 0
+        self._hurried = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -78,7 +80,7 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether the server is to end."""
-        if not self._engine.is_alive:
+        if not self._engine.is_alive and not self._num_signals:
             logger.critical("%s", _LOST)
             self._admission.close()
             self.has_lost_engine = True
@@ -86,23 +88,38 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called by a signal, between any two instructions of the main thread."""
-        if self._admission.is_closed or self._loop is None:
+        """Called by a signal, between any two instructions of the main thread.
+
+        The first one lets running requests finish, the second ends them, a third waits for nothing.
+        """
+        self._num_signals += 1
+        if self._loop is None or self._num_signals > 2:
             self.should_exit = self.force_exit = True
-            return
-        self._admission.close()
-        self._loop.call_soon_threadsafe(self._drain)
+        elif self._num_signals == 2:
+            self._loop.call_soon_threadsafe(self._hurried.set)
+        else:
+            self._admission.close()
+            self._loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        self._draining = asyncio.ensure_future(self._wait_for_requests())
+        self._draining = asyncio.ensure_future(self._end())
 
-    async def _wait_for_requests(self) -> None:
+    async def _end(self) -> None:
+        """Wait for running requests, end those that are left, and exit."""
         num = self._admission.num_in_flight
         if num:
             logger.info("shutting down: %d requests may finish within %g s", num, self._timeout_s)
-            try:
-                await asyncio.wait_for(self._admission.emptied(), self._timeout_s)
-            except TimeoutError:
-                left = self._admission.num_in_flight
-                logger.warning("%d requests did not finish within %g s", left, self._timeout_s)
+            await self._finished_or_hurried()
+            if left := self._admission.num_in_flight:
+                logger.warning("%d requests did not finish and are ended", left)
+                await self._engine.shutdown()  # tells each of them
         self.should_exit = True
+
+    async def _finished_or_hurried(self) -> None:
+        either = [
+            asyncio.ensure_future(self._admission.emptied()),
+            asyncio.ensure_future(self._hurried.wait()),
+        ]
+        await asyncio.wait(either, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in either:
+            waiting.cancel()

@@ -1,7 +1,8 @@
 """Answers sent while they are made: server-sent events, one JSON chunk each, then `[DONE]`.
 
 The status line leaves only when the first output is there, so input that is refused gets its 4xx.
-What fails later is told in an event of OpenAI's error shape.
+What fails later, a grammar that cannot be followed any more too, is told in an event of OpenAI's
+error shape.
 """
 
 from __future__ import annotations

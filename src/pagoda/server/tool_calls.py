@@ -111,11 +111,11 @@ def calls_in(
     """
     try:
         value = _DECODER.decode(text)
-    except (ValueError, RecursionError):
+        if name is not None:
+            value = {"name": name, "arguments": value}
+        calls = [_call(each, names) for each in (value if isinstance(value, list) else [value])]
+    except (ValueError, RecursionError):  # no JSON, or deeper than can be read or written
         return None
-    if name is not None:
-        value = {"name": name, "arguments": value}
-    calls = [_call(each, names) for each in (value if isinstance(value, list) else [value])]
     found = tuple(call for call in calls if call is not None)
     return found if found and len(found) == len(calls) else None
 
@@ -127,7 +127,7 @@ def _call(value: Any, names: frozenset[str]) -> ToolCall | None:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
     if not isinstance(arguments, str):  # some models write the text of the JSON
-        arguments = json.dumps(arguments, ensure_ascii=False)
+        arguments = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     try:
         arguments.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which no answer can carry

@@ -59,8 +59,8 @@ class LayerStorage:
 class KVStorage:
     """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
 
-    No page of the memory, 2 MiB where the system has huge ones, is committed before something is
-    written to it or `commit` gets to it. Raises InvalidOptionError for a dtype that is no plain
+    No page of the memory, 2 MiB where the system has huge ones, is taken before something is
+    written to it or `populate` gets to it. Raises InvalidOptionError for a dtype that is no plain
     number here, for fewer than one block, and for bfloat16 heads or blocks of odd size.
     """
 
@@ -87,8 +87,8 @@ class KVStorage:
         """Tokens in a block."""
         return self.spec.block_size
 
-    def commit(self) -> Iterator[None]:
-        """Have the system commit the memory, one huge page a turn, the first blocks first.
+    def populate(self) -> Iterator[None]:
+        """Have the system provide the memory, one huge page a turn, the first blocks first.
 
         What is stored stays, so blocks may be in use. A page that a step writes to for the first
         time holds the step up, by 5 ms on a virtual machine whose host finds the memory only then.

@@ -1,0 +1,186 @@
+"""What the interactive page computes from: tables of models, accelerators, formats, releases.
+
+Everything that a config, a device or a release decides is read here, once, by the code of the
+planner; the page's own code is left with the arithmetic of a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from typing import Any
+
+from pagoda.cache.formats import ALIASES, FORMATS, LATENT_BYTES, PLAIN_BITS
+from pagoda.cache.layers import CachedLayer
+from pagoda.errors import RefusedError
+from pagoda.planning.budget import PROCESS
+from pagoda.planning.fields import text_config
+from pagoda.planning.overhead import graphs_range, runtime_range
+from pagoda.planning.releases import Release, parse_release
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.subject import Subject, read_subject
+from pagoda.planning.tables import Accelerator, accelerators, model_rows
+
+WEIGHT_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
+"""Names of `--quantization` that the page offers beside the checkpoint's own form."""
+ENGINES = ("vllm", "vllm@0.20", "vllm@0.19", "vllm@0.16", "vllm@0.9.1", "pagoda")
+"""Names of `--engine` that it offers: one of each set of rules."""
+
+_ANY_LENGTH = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What a command names that the tables do not have."""
+
+    models: tuple[ModelFacts, ...] = ()
+    engines: tuple[str, ...] = ()
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of memory, by what the device is called."""
+
+
+def page_data(additions: Additions | None = None) -> dict[str, Any]:
+    """The tables as plain values. Raises `RefusedError` for an added model that cannot be read."""
+    more = additions or Additions()
+    known = [ModelFacts.of_row(hub_id, row) for hub_id, row in model_rows().items()]
+    models = {facts.name: facts for facts in (*known, *more.models)}
+    probe = known[0]
+    return {
+        "models": {name: _model(facts) for name, facts in models.items()},
+        "devices": {device.name: _device(device, probe) for device in accelerators()}
+        | {name: _memory(size, probe) for name, size in more.devices.items()},
+        "engines": {name: _engine(name) for name in dict.fromkeys((*ENGINES, *more.engines))},
+        "formats": {
+            name: [
+                float(form.key_bits), float(form.value_bits),
+                form.key_extra, form.value_extra, form.align,
+            ]
+            for name, form in FORMATS.items()
+        },
+        "plain_bits": dict(PLAIN_BITS),
+        "latent_bytes": dict(LATENT_BYTES),
+        "aliases": dict(ALIASES),
+        "runtime": {
+            "one": asdict(runtime_range(1)),
+            "several": asdict(runtime_range(2)),
+            "process": asdict(PROCESS),
+        },
+    }  # fmt: skip
+
+
+def _model(facts: ModelFacts) -> dict[str, Any]:
+    subject = read_subject(facts, PlanRequest(max_model_len=_ANY_LENGTH), None)
+    model, weights = subject.model, subject.weights
+    text = text_config(facts.config)
+    hidden = text.integer("hidden_size")
+    width = text.values.get("intermediate_size")
+    specs = list(dict.fromkeys(model.cached_layers))
+    parts = list(dict.fromkeys(weights.parameters.layers))
+    return {
+        "source": facts.source,
+        "type": model.model_type,
+        "dtype": subject.dtype,
+        "heads": model.num_heads,
+        "longest": model.max_model_len,
+        "extended": model.extended_max_model_len,
+        "assumed": model.assumed,
+        "layers": [_layer(spec) for spec in specs],
+        "order": _runs([[specs.index(spec) for spec in kept] for kept in model.layers]),
+        "numbers": [
+            weights.parameters.embedding, weights.parameters.head, weights.parameters.other,
+            weights.parameters.total, weights.parameters.active,
+        ],
+        "parts": [list(asdict(part).values()) for part in parts],
+        "part_order": _runs([parts.index(part) for part in weights.parameters.layers]),
+        "weights": _weights(facts, subject),
+        "vocabulary": text.integer("vocab_size"),
+        "hidden": hidden,
+        "intermediate": width if type(width) is int else 4 * hidden,
+        "pagoda": _in_pagoda(facts),
+    }  # fmt: skip
+
+
+def _weights(facts: ModelFacts, own: Subject) -> dict[str, list[Any]]:
+    """By scheme: bits of plain numbers, of layers, of experts; files over count; its name."""
+    found = {"": own}
+    for scheme in WEIGHT_SCHEMES:
+        request = PlanRequest(max_model_len=_ANY_LENGTH, quantization=scheme)
+        found[scheme] = read_subject(facts, request, None)
+    return {name: [*_bits(subject), subject.quantization] for name, subject in found.items()}
+
+
+def _bits(subject: Subject) -> list[float]:
+    weights = subject.weights
+    return [weights.plain_bits, weights.layer_bits, weights.expert_bits, weights.scale]
+
+
+def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
+    request = PlanRequest(engine="pagoda", max_model_len=_ANY_LENGTH)
+    try:
+        subject = read_subject(facts, request, None)
+    except RefusedError as error:
+        return {"refused": error.limit}
+    return {"dtype": subject.dtype, "weights": [*_bits(subject), None]}
+
+
+def _layer(layer: CachedLayer) -> dict[str, Any]:
+    fields: dict[str, Any] = asdict(layer)  # type: ignore[call-overload]
+    return {"kind": layer.kind, **fields}
+
+
+def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
+    subject = _on(probe, PlanRequest(max_model_len=_ANY_LENGTH, gpu=device.name))
+    return {
+        "vendor": device.vendor,
+        "bytes": device.memory_bytes,
+        "bandwidth": device.bandwidth,
+        "rate": device.bf16_rate,
+        "fp8_rate": device.fp8_rate,
+        "derived": device.is_derived,
+        **subject,
+    }
+
+
+def _memory(size: int, probe: ModelFacts) -> dict[str, Any]:
+    request = PlanRequest(max_model_len=_ANY_LENGTH, memory=size)
+    return {"vendor": "", "bytes": size, "bandwidth": None, **_on(probe, request)}
+
+
+def _on(probe: ModelFacts, request: PlanRequest) -> dict[str, Any]:
+    """What a device decides, whatever the model."""
+    subject = read_subject(probe, request, None)
+    return {
+        "cpu": subject.on_cpu,
+        "batch": subject.batch,
+        "block_size": subject.options.block_size,
+        "packs_sparse_latents": subject.options.packs_sparse_latents,
+    }
+
+
+def _engine(name: str) -> dict[str, Any]:
+    request = PlanRequest(engine=name)
+    version, release = parse_release(request.engine_version)
+    if request.engine_name == "pagoda":
+        return {"label": "pagoda", "release": "pagoda", "pagoda": True, **_rules(release)}
+    return {"label": f"vllm {version}", "release": release.name, "pagoda": False, **_rules(release)}
+
+
+def _rules(release: Release) -> dict[str, Any]:
+    names = (
+        "forms_groups", "utilization", "logits_copies", "reserved_blocks", "tells_one_line",
+        "runs_ahead", "extends_yarn", "shares_states", "counts_blocks",
+    )  # fmt: skip
+    rules = {name: getattr(release, name) for name in names}
+    graphs = asdict(graphs_range(release))
+    return rules | {"prints": release.print_tokens.__name__, "graphs": graphs}
+
+
+def _runs(values: Sequence[Any]) -> list[Any]:
+    """A sequence as value, times, value, times …"""
+    return list(_flat((value, len(list(same))) for value, same in groupby(values)))
+
+
+def _flat(pairs: Iterable[tuple[Any, int]]) -> Iterable[Any]:
+    for value, times in pairs:
+        yield from (value, times)

@@ -1,0 +1,132 @@
+// What a layer keeps on one rank: bytes of a block, blocks of a request, bytes read a token.
+
+export class Refusal extends Error {
+  /** `partial`: figures that are known all the same. */
+  constructor(field, reason, partial = null) {
+    super(reason);
+    Object.assign(this, { field, partial });
+  }
+}
+
+export const ceilDiv = (amount, size) => Math.ceil(amount / size);
+const times = (count, size, bits) => ceilDiv(count * size * bits, 8);
+
+/** The layer of a spec from the tables; `how` says how it is run and stored. */
+export function keptOf(spec, how) {
+  const own = how.keepsAll && WINDOWED.has(spec.kind) ? { kind: FULL, ...spec.attention } : spec;
+  return KINDS[own.kind](own, how);
+}
+
+export const FULL = "full attention";
+export const LATENT = "latent attention";
+export const STATE = "recurrent state";
+export const EVERY_TOKEN = "full";
+const WINDOWED = new Set(["sliding window", "chunked attention"]);
+
+const KINDS = {
+  [FULL]: (spec, how) => {
+    const kept = vectors(spec, how);
+    return {
+      ...kept,
+      kind: FULL,
+      shares: EVERY_TOKEN,
+      numBlocks: (tokens, size) => ceilDiv(tokens, size),
+      readBytes: kept.blockBytes,
+    };
+  },
+  "sliding window": (spec, how) => {
+    const kept = vectors(spec.attention, how);
+    return {
+      ...kept,
+      kind: spec.kind,
+      shares: `sliding ${spec.window}`,
+      numBlocks: (tokens, size, inFlight) =>
+        ceilDiv(Math.min(spec.window - 1 + inFlight, tokens), size) + 1,
+      readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.window)),
+    };
+  },
+  "chunked attention": (spec, how) => {
+    const kept = vectors(spec.attention, how);
+    return {
+      ...kept,
+      kind: spec.kind,
+      shares: `chunked ${spec.chunk}`,
+      numBlocks: (tokens, size, inFlight) => ceilDiv(Math.min(spec.chunk + inFlight, tokens), size),
+      readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.chunk)),
+    };
+  },
+  "cross attention": (spec, how) => {
+    const kept = vectors(spec.attention, how);
+    const tokens = how.encoderTokens ?? spec.encoder_tokens;
+    return {
+      ...kept,
+      kind: spec.kind,
+      shares: `cross ${tokens}`,
+      numBlocks: (_, size) => ceilDiv(tokens, size),
+      readBytes: () => kept.blockBytes(tokens),
+    };
+  },
+  [LATENT]: (spec, how) => {
+    const latent = latentBytes(spec, how);
+    const index = spec.index_size ? spec.index_size + 4 : 0;
+    return {
+      kind: LATENT,
+      shares: EVERY_TOKEN,
+      widths: 0,
+      blockBytes: (size) => size * (latent + index),
+      numBlocks: (tokens, size) => ceilDiv(tokens, size),
+      readBytes: (tokens) =>
+        Math.min(tokens, spec.index_top ?? tokens) * latent + tokens * index,
+    };
+  },
+  [STATE]: (spec, how) => {
+    const bytes = stateBytes(spec, how);
+    return {
+      kind: STATE,
+      shares: `state ${bytes}`,
+      widths: 0,
+      blockBytes: () => bytes,
+      numBlocks: () => how.numStates,
+      readBytes: () => bytes,
+    };
+  },
+};
+
+/** Keys and values: KV heads of a rank × bits of a head's key and value. */
+function vectors(spec, { tables, ranks, stored }) {
+  const format = tables.formats[stored];
+  if (!format) throw new Refusal("kv_cache_dtype", `${stored} is for latent attention alone`);
+  const [keyBits, valueBits, keyExtra, valueExtra, align] = format;
+  const sizeV = spec.head_size_v ?? spec.head_size;
+  const key = Math.ceil(spec.head_size * keyBits) + keyExtra;
+  const value = Math.ceil(sizeV * valueBits) + valueExtra;
+  const bits = ceilDiv(key + value, align) * align;
+  const heads = Math.max(1, Math.floor(spec.num_kv_heads / ranks));
+  return {
+    widths: spec.head_size + sizeV,
+    blockBytes: (size) => times(size, heads, bits),
+  };
+}
+
+/** One vector a token for all heads, on every rank. */
+function latentBytes(spec, { tables, stored }) {
+  const width = spec.rank + spec.rope_size;
+  const packed = tables.latent_bytes[stored];
+  const bits = tables.plain_bits[stored];
+  if (packed && width !== 512 + 64) {
+    throw new Refusal("kv_cache_dtype", `${stored} is for a latent of 512 + 64 numbers`);
+  }
+  if (!packed && !bits) {
+    throw new Refusal("kv_cache_dtype", `latent attention is not stored as ${stored}`);
+  }
+  return packed ?? ceilDiv(width * bits, 8);
+}
+
+function stateBytes(spec, { tables, ranks, dtype }) {
+  const share = (amount) => Math.floor(amount / ranks);
+  const groups = spec.groups % ranks === 0 ? spec.groups : ranks;
+  const width = share(spec.conv_width) + spec.group_width * (spec.groups ? share(groups) : 0);
+  const own = spec.state_dtype === "float32" ? "float32" : dtype;
+  const conv = Math.floor((spec.conv_length * width * tables.plain_bits[dtype]) / 8);
+  return conv + Math.floor((share(spec.state_values) * tables.plain_bits[own]) / 8);
+}

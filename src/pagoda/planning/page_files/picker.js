@@ -1,0 +1,91 @@
+// A field that is searched in: a combobox as the ARIA practices describe it.
+
+import { make } from "./draw.js";
+
+/** How far into a name the words stand one behind the other, whatever is between them. */
+function far(name, words) {
+  const flat = (text) => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const at = flat(name.slice(name.indexOf("/") + 1)).indexOf(flat(words.join("")));
+  return at < 0 ? name.length : at;
+}
+
+/** `options`: value and hint of each. `pick` is called with a value. */
+export class Picker {
+  constructor(input, list, options, pick) {
+    Object.assign(this, { input, list, options, pick, value: "", active: -1, shown: [] });
+    input.addEventListener("focus", () => input.select());
+    input.addEventListener("click", () => this.open(""));
+    input.addEventListener("input", () => this.open(input.value));
+    input.addEventListener("keydown", (event) => this.onKey(event));
+    input.addEventListener("blur", () => this.close());
+    list.addEventListener("pointerdown", (event) => this.onPress(event));
+  }
+
+  show(value) {
+    this.value = value;
+    this.input.value = value;
+  }
+
+  /** Options that have all the words in them, wherever they stand. */
+  open(text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = this.options.filter(({ value }) =>
+      words.every((word) => value.toLowerCase().includes(word)),
+    );
+    this.shown = found.sort((one, other) => far(one.value, words) - far(other.value, words));
+    const items = this.shown.map(({ value, hint }, index) =>
+      make(
+        "li",
+        { role: "option", id: `option-${index}`, "aria-selected": String(value === this.value) },
+        make("span", {}, value),
+        make("small", {}, hint),
+      ),
+    );
+    const none = make("li", { class: "none" }, "No model in the table has that in its name.");
+    this.list.replaceChildren(...(items.length ? items : [none]));
+    this.list.hidden = false;
+    this.input.setAttribute("aria-expanded", "true");
+    const current = this.shown.findIndex(({ value }) => value === this.value);
+    this.activate(words.length ? (items.length ? 0 : -1) : current);
+  }
+
+  close() {
+    this.list.hidden = true;
+    this.input.setAttribute("aria-expanded", "false");
+    this.input.removeAttribute("aria-activedescendant");
+    this.input.value = this.value;
+  }
+
+  activate(index) {
+    this.list.querySelector(".active")?.classList.remove("active");
+    this.active = index;
+    const item = index < 0 ? null : this.list.children[index];
+    if (!item) return;
+    item.classList.add("active");
+    this.list.scrollTop = item.offsetTop - this.list.clientHeight / 2;
+    this.input.setAttribute("aria-activedescendant", item.id);
+  }
+
+  choose(index) {
+    const found = this.shown[index];
+    if (found) this.show(found.value);
+    this.close();
+    if (found) this.pick(found.value);
+  }
+
+  onKey(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && this.list.hidden) this.open("");
+    else if (step) this.activate(Math.max(0, Math.min(this.shown.length - 1, this.active + step)));
+    else if (event.key === "Enter" && !this.list.hidden) this.choose(this.active);
+    else if (event.key === "Escape" && !this.list.hidden) this.close();
+    else return;
+    event.preventDefault();
+  }
+
+  onPress(event) {
+    event.preventDefault(); // the focus stays in the field
+    const item = event.target.closest("[role=option]");
+    if (item) this.choose([...this.list.children].indexOf(item));
+  }
+}

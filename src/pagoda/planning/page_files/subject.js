@@ -1,0 +1,98 @@
+// What is planned: model, device, engine and flags, held against one another.
+
+import { Refusal } from "./layers.js";
+import { Weights, partsBeside } from "./memory.js";
+import { whole } from "./numbers.js";
+import { buildPool, has, pagodaPool, rankLayers } from "./pool.js";
+
+const ENCODER_TOKENS = 1500;
+
+/** Numbers of ranks among which the model's heads can be split evenly. */
+export function allowedRanks(model, most) {
+  const sizes = Array.from({ length: most }, (_, index) => index + 1);
+  return sizes.filter((size) => indivisible(model, size) === null);
+}
+
+/** Formats that the model's cache can be stored in. */
+export function allowedFormats(tables, request, names) {
+  return names.filter((name) => {
+    try {
+      readSubject(tables, { ...request, kv_cache_dtype: name });
+      return true;
+    } catch (refused) {
+      if (!(refused instanceof Refusal)) throw refused;
+      return refused.field !== "kv_cache_dtype";
+    }
+  });
+}
+
+/** A request with all that follows from it before any memory is looked at. */
+export function readSubject(tables, request) {
+  const model = tables.models[request.model];
+  const rules = tables.engines[request.engine];
+  const device = tables.devices[request.gpu];
+  const ranks = request.tensor_parallel_size;
+  const row = rules.pagoda ? model.pagoda : model;
+  if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
+  if (rules.pagoda && request.quantization !== null) {
+    throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
+  }
+  const madeFor = rules.pagoda || rules.extends_yarn ? model.extended : model.longest;
+  const length = lengthOf(request, madeFor);
+  const context = contextOf(request, length);
+  const odd = indivisible(model, ranks);
+  if (odd) throw new Refusal("tensor_parallel_size", odd);
+  if (rules.pagoda && !["auto", row.dtype].includes(request.kv_cache_dtype)) {
+    throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
+  }
+  if (row.refused) throw new Refusal("model", row.refused);
+  const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
+  const weights = new Weights(model, stored);
+  const asked = { tables, request, model, rules, device, ranks, dtype: row.dtype, madeFor, length, context };
+  const how = howKept(asked);
+  const layers = rankLayers(tables, model, how);
+  const keepsAll = rules.pagoda || !rules.forms_groups;
+  const pooled = keepsAll ? rankLayers(tables, model, { ...how, keepsAll }) : layers;
+  const pool = rules.pagoda ? pagodaPool(pooled) : buildPool(model, pooled, poolOptions(asked));
+  const parts = partsBeside(tables, model, asked, weights);
+  return { ...asked, weights, quantization: stored[4], layers, pool, parts };
+}
+
+function lengthOf({ max_model_len: asked }, madeFor) {
+  if (asked === null && madeFor === null) throw new Refusal("max_model_len", "the config does not say it");
+  if (asked !== null && madeFor !== null && asked > madeFor) {
+    throw new Refusal("max_model_len", `at most ${whole(madeFor)}, the positions the model was made for`);
+  }
+  return asked ?? madeFor;
+}
+
+function contextOf({ context: asked, shared_prefix: shared }, length) {
+  const context = asked ?? length;
+  if (context > length) throw new Refusal("context", `at most the longest request, ${whole(length)}`);
+  if (shared > context) throw new Refusal("shared_prefix", `at most the context, ${whole(context)}`);
+  return context;
+}
+
+function howKept({ request, model, rules, device, ranks, dtype }) {
+  const hasEncoder = has(model, "cross attention");
+  return {
+    ranks,
+    dtype,
+    kvDtype: request.kv_cache_dtype,
+    packsSparseLatents: device.packs_sparse_latents,
+    numStates: rules.shares_states ? 2 : 1,
+    encoderTokens: hasEncoder ? Math.max(device.batch[0], ENCODER_TOKENS) : null,
+  };
+}
+
+function poolOptions({ rules, device }) {
+  const batches = rules.runs_ahead && !device.cpu ? 2 : 1;
+  return { rules, blockSize: device.block_size, inFlight: device.batch[0] * batches };
+}
+
+function indivisible({ heads, layers }, size) {
+  if (heads % size) return `must divide the model’s ${heads} attention heads`;
+  const counts = layers.map((spec) => (spec.attention ?? spec).num_kv_heads ?? size);
+  const odd = counts.find((count) => count % size && size % count);
+  return odd === undefined ? null : `must divide the ${odd} KV heads, or be a multiple of them`;
+}

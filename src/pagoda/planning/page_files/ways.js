@@ -1,0 +1,113 @@
+// What one change would buy, and what would make it fit: the plan again with a flag more.
+
+import { LATENT, Refusal } from "./layers.js";
+import { makePlan } from "./plan.js";
+
+const LARGEST_GROUP = 64;
+
+/** Changes worth a try, each with its figures, or with why it cannot be. */
+export function alternatives(tables, request, plan) {
+  return Object.entries(changes(request, plan)).flatMap(([name, change]) => {
+    const found =
+      name === "more devices" ? moreDevices(tables, request, plan) : tried(tables, request, plan, name, change);
+    return found ? [found] : [];
+  });
+}
+
+/** Single flags with which a choice that does not fit would: the smallest of each. */
+export function waysToFit(tables, request) {
+  const tries = [];
+  if (request.engine !== "pagoda") {
+    for (const factor of [2, 4, 8, 16]) {
+      tries.push({ tensor_parallel_size: request.tensor_parallel_size * factor });
+    }
+    tries.push({ quantization: "fp8" }, { quantization: "awq" });
+  }
+  if (request.context === null || request.max_model_len === null) {
+    for (const length of [32_768, 8192, 2048]) tries.push({ max_model_len: length });
+  }
+  const found = {};
+  for (const change of tries) {
+    const [name] = Object.keys(change);
+    if (!found[name] && fits(tables, { ...request, ...change })) found[name] = change;
+  }
+  return Object.values(found).map((change) => ({ change, flags: flagsOf(change) }));
+}
+
+export function flagsOf(change) {
+  return Object.entries(change)
+    .map(([name, value]) => `--${name.replaceAll("_", "-")} ${value}`)
+    .join(" ");
+}
+
+function fits(tables, request) {
+  const plan = planOrRefusal(tables, request);
+  return !(plan instanceof Refusal) && plan.low.concurrency >= 1;
+}
+
+function planOrRefusal(tables, request) {
+  try {
+    return makePlan(tables, request);
+  } catch (refused) {
+    if (refused instanceof Refusal) return refused;
+    throw refused;
+  }
+}
+
+function changes(request, plan) {
+  const found = {};
+  if (plan.engine !== "pagoda") {
+    if (request.kv_cache_dtype === "auto") {
+      found["fp8 cache"] = { kv_cache_dtype: "fp8" };
+      if (!(LATENT in plan.layer_kinds)) found["int4 cache"] = { kv_cache_dtype: "int4_per_token_head" };
+    }
+    if (plan.quantization === null) {
+      found["fp8 weights"] = { quantization: "fp8" };
+      found["int4 weights"] = { quantization: "awq" };
+    }
+    found["more devices"] = {};
+  }
+  if (plan.context > 1) {
+    const half = Math.floor(plan.context / 2);
+    if (request.shared_prefix === 0) found["half of it the same"] = { shared_prefix: half };
+    found["half the context"] = { context: half, shared_prefix: Math.min(request.shared_prefix, half) };
+  }
+  return found;
+}
+
+function tried(tables, request, plan, name, change) {
+  const flags = change.shared_prefix === 0 ? flagsOf({ context: change.context }) : flagsOf(change);
+  const other = planOrRefusal(tables, { ...request, ...change });
+  if (other instanceof Refusal) return { ...NOTHING, name, flags, change, note: other.message };
+  return compared(name, flags, change, plan, other);
+}
+
+/** The next number of ranks that divides the heads. */
+function moreDevices(tables, request, plan) {
+  const size = request.tensor_parallel_size;
+  for (let larger = size + 1; larger <= Math.min(2 * size, LARGEST_GROUP); larger++) {
+    const change = { tensor_parallel_size: larger };
+    const other = planOrRefusal(tables, { ...request, ...change });
+    if (other instanceof Refusal) continue;
+    const more = other.num_devices - plan.num_devices;
+    const name = `${more} more device${more > 1 ? "s" : ""}`;
+    return compared(name, flagsOf(change), change, plan, other);
+  }
+  return null;
+}
+
+const NOTHING = { users_low: null, users_high: null, tokens_low: null, tokens_high: null, gain: null };
+
+function compared(name, flags, change, plan, other) {
+  return {
+    name,
+    flags,
+    change,
+    users_low: other.low.users,
+    users_high: other.high.users,
+    tokens_low: other.low.num_tokens,
+    tokens_high: other.high.num_tokens,
+    gain: plan.high.users ? other.high.users / plan.high.users : null,
+    note: "",
+  };
+}
