@@ -111,7 +111,7 @@ _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
     ((0, 0, 0), _FIRST),
 )
 
-_FORMATS_SEEN = (
+FORMATS_SEEN = (
     ("fp8_ds_mla", (0, 11)),
     ("turboquant_", (0, 20)),
     ("int8_per_token_head", (0, 20)),
@@ -157,7 +157,7 @@ def parse_release(text: str | None) -> tuple[str, Release]:
 
 def first_seen(kv_cache_dtype: str) -> tuple[int, int]:
     """The first line in which a form of the cache was seen."""
-    lines = (line for name, line in _FORMATS_SEEN if kv_cache_dtype.startswith(name))
+    lines = (line for name, line in FORMATS_SEEN if kv_cache_dtype.startswith(name))
     return next(lines, (0, 0))
 
 

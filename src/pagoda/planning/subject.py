@@ -33,7 +33,7 @@ from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
 
 _ENCODER_TOKENS = 1500
-_PAGODA_BATCH = (512, 128)
+PAGODA_BATCH = (512, 128)
 """Its defaults of max_num_batched_tokens and max_num_seqs."""
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
 """Devices whose kernels read sparse latents as plain fp8 numbers."""
@@ -158,7 +158,7 @@ def _batch(request: PlanRequest, device: Accelerator | None) -> tuple[int, int]:
     if device is not None and device.is_cpu:
         memory = 0  # however much a CPU has, its steps are small
     is_pagoda = request.engine_name == "pagoda"
-    default = _PAGODA_BATCH if is_pagoda else default_batch(memory, device.name if device else "")
+    default = PAGODA_BATCH if is_pagoda else default_batch(memory, device.name if device else "")
     tokens, sequences = default
     return request.max_num_batched_tokens or tokens, request.max_num_seqs or sequences
 

@@ -49,7 +49,7 @@ export function tilesOf(plan) {
   if (low) {
     add("Tokens in the pool", range(low.num_tokens, high.num_tokens, whole), `${range(low.num_blocks, high.num_blocks, whole)} blocks`);
     add("Concurrency", `${range(low.concurrency, high.concurrency, (value) => fixed(value, 2))}×`, `of ${whole(plan.max_model_len)} tokens each`);
-    add("Longest context", range(low.longest_context, high.longest_context, whole), `tokens, for ${whole(wanted)} sequence${wanted > 1 ? "s" : ""}`);
+    add("Longest context", longest(low, high), `tokens, for ${whole(wanted)} sequence${wanted > 1 ? "s" : ""}`);
   }
   add("One token", plan.token_bytes ? size(plan.token_bytes) : "nothing", tokenHint(plan));
   add("One sequence", size(plan.context_bytes), `of ${short(plan.context)} tokens, on a device`);
@@ -63,6 +63,10 @@ export function tilesOf(plan) {
     add("Cost", range(least, most, (value) => value.toPrecision(3)), "a sequence and hour");
   }
   return tiles;
+}
+
+function longest(low, high) {
+  return high.longest_context === null ? "any length" : range(low.longest_context, high.longest_context, whole);
 }
 
 /** Of a mixed model only some layers go on growing. */

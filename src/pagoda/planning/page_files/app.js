@@ -144,7 +144,7 @@ function showLines(plan) {
 }
 
 function showSources(plan) {
-  const doubts = plan.warnings?.filter((text) => !text.includes("fit")) ?? [];
+  const doubts = plan.warnings?.filter((text) => !text.includes("fit") && !text.includes("at once")) ?? [];
   const told = [
     `${plan.model}: ${(plan.parameters / 1e9).toFixed(2)} B numbers; shape read in ${plan.source}.`,
     `Rules of ${plan.engine}. Speeds are floors of bandwidth and arithmetic; links between devices are left out.`,

@@ -7,8 +7,9 @@ export function speedFloor(subject, users) {
   const read = weights.readBytes(users);
   const step = (read / ranks + users * cache) / device.bandwidth;
   const rate = quantization === "fp8" && device.fp8_rate ? device.fp8_rate : device.rate;
-  const active = model.numbers[4];
-  const operations = 2 * active * context + attention(layers, model.heads, context);
+  const [embedding, ownHead, , , active] = model.numbers;
+  const head = ownHead || embedding; // for the last token alone
+  const operations = 2 * ((active - head) * context + head) + attention(layers, model.heads, context);
   const prefill = operations / (rate * ranks);
   return {
     users,
