@@ -14,6 +14,7 @@ from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError, ModelError, RefusedError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.alternatives import plan_with_alternatives
+from pagoda.planning.capability import product_rate
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -305,6 +306,37 @@ def test_the_speed_is_bound_by_what_is_read() -> None:
     assert experts is not None
     assert many is not None
     assert experts.weight_read_bytes < 8e9 < 50e9 < many.weight_read_bytes < 61e9
+
+
+def test_many_short_requests_are_bound_by_arithmetic() -> None:
+    """Llama-3.1-8B on an A100: 2 operations for each of 7.5 billion numbers, and the attention."""
+    told = plan(LLAMA_3_8B, gpu="A100-80GB", context=100, users=250, price=2.0).speed
+    assert told is not None
+    attention = 32 * 4 * 32 * 128 * 100
+    own = 2 * 7_504_920_576 + attention
+    assert told.total_tokens_per_s == pytest.approx(312e12 / own, rel=0.001)
+    alone = plan(LLAMA_3_8B, gpu="A100-80GB", context=100, users=1).speed
+    assert alone is not None
+    assert alone.total_tokens_per_s < 140  # still bound by what is read
+
+
+def test_no_rate_of_fewer_bits_is_below_that_of_more() -> None:
+    for device in accelerators():
+        plain, fp8, nvfp4 = (product_rate(device, name) for name in (None, "fp8", "nvfp4"))
+        assert plain <= min(fp8, nvfp4, product_rate(device, "int8"))
+        assert product_rate(device, "awq") == plain
+    assert product_rate(find_accelerator("B200"), "nvfp4") >= 9e15
+
+
+def test_the_attention_to_latents_counts_in_a_prompt() -> None:
+    """DeepSeek-V3 at 163,840 tokens on 8 H200, in fp8: 61 layers of 128 heads, 320 a pair."""
+    told = plan("deepseek-ai/DeepSeek-V3", gpu="H200", tensor_parallel_size=8, users=1).speed
+    assert told is not None
+    assert told.context == 163_840
+    pairs = 163_840**2 / 2
+    attention = 61 * 128 * 2 * 320 * pairs
+    rate = 8 * 1978.9e12
+    assert attention / rate < told.prefill_s < attention / rate + 1.0
 
 
 def test_a_price_is_spread_over_users() -> None:

@@ -62,6 +62,12 @@ class Architecture:
     """The same by engines that take YaRN's factor as not yet applied."""
     assumed: tuple[str, ...] = ()
     """What had to be assumed, in words."""
+    latent_pair_size: int = 0
+    """Products of a head for a token and one that it attends to by a latent; 0: no latents.
+
+    The least of two ways: with keys and values made of the latent, qk_nope + rope + v, or with the
+    latent itself, 2 × rank + rope (DeepSeek-V2, section 2.1).
+    """
 
     @property
     def cached_layers(self) -> tuple[CachedLayer, ...]:
@@ -105,7 +111,17 @@ def read_architecture(config: ModelConfig) -> Architecture:
         max_model_len=longest_of(text, extends_yarn=False),
         extended_max_model_len=longest_of(text, extends_yarn=True),
         assumed=assumed,
+        latent_pair_size=_latent_pair_size(text),
     )
+
+
+def _latent_pair_size(config: ModelConfig) -> int:
+    rank = config.optional_integer("kv_lora_rank", minimum=0)
+    rope = config.optional_integer("qk_rope_head_dim", minimum=0)
+    if not rank or rope is None:
+        return 0
+    nope = config.integer("qk_nope_head_dim", default=128)
+    return rope + min(nope + config.integer("v_head_dim", default=nope), 2 * rank)
 
 
 def _words(config: ModelConfig, num_layers: int, family: Family) -> list[str]:

@@ -15,6 +15,7 @@ from pagoda.cache.formats import ALIASES, FORMATS, LATENT_BYTES, PLAIN_BITS
 from pagoda.cache.layers import CachedLayer
 from pagoda.errors import RefusedError
 from pagoda.planning.budget import PROCESS
+from pagoda.planning.capability import SCHEMES, product_rate
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
 from pagoda.planning.releases import (
     FORMATS_SEEN,
@@ -88,6 +89,7 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
         "type": model.model_type,
         "dtype": subject.dtype,
         "heads": model.num_heads,
+        "latent_pair": model.latent_pair_size,
         "longest": model.max_model_len,
         "extended": model.extended_max_model_len,
         "assumed": model.assumed,
@@ -142,7 +144,7 @@ def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
         "bytes": device.memory_bytes,
         "bandwidth": device.bandwidth,
         "rate": device.bf16_rate,
-        "fp8_rate": device.fp8_rate,
+        "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
         **subject,
     }

@@ -178,10 +178,10 @@ def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
         [layer for kept in ranks for layer in kept],
         subject.options,
         subject.device,
-        num_heads=subject.model.num_heads,
+        model=subject.model,
         users=max(1, min(most, wanted or most)),
         context=subject.context,
-        computes_in_fp8=subject.quantization == "fp8",
+        quantization=subject.quantization,
     )
 
 
