@@ -377,7 +377,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": ({"engine": "pagoda", "tensor_parallel_size": 2}, "Pagoda runs on one device"),
     "price": ({"price": float("nan")}, "must be a number of at least 0"),
     "users": ({"users": 0}, "must be at least 1"),
-    "staged draft": ({"pipeline_parallel_size": 0}, "must be at least 1"),
+    "no stages": ({"pipeline_parallel_size": 0}, "must be at least 1"),
     "state": ({"mamba_ssm_cache_dtype": "int4"}, "mamba_ssm_cache_dtype='int4': one of"),
     "too much": ({"gpu": "L4", "kv_cache_memory_bytes": 20 * GIB}, "GiB too much"),
     "weights": ({"gpu": "T4"}, "does not fit on 1 × T4"),
@@ -577,3 +577,9 @@ def test_a_form_that_a_release_may_not_know_is_a_warning(form: str) -> None:
     old = plan(LLAMA_3_8B, engine="vllm@0.10.2", kv_cache_dtype=form)
     assert any("0.10.2 may refuse it" in warning for warning in old.warnings)
     assert plan(LLAMA_3_8B, kv_cache_dtype=form).warnings == ()
+
+
+def test_a_draft_beside_a_pipeline_is_refused() -> None:
+    request = PlanRequest(gpu="H100", pipeline_parallel_size=2)
+    with pytest.raises(InvalidOptionError, match="a draft model beside a pipeline"):
+        make_plan(facts(LLAMA_3_8B), request, facts("meta-llama/Llama-3.2-1B-Instruct"))
