@@ -18,7 +18,7 @@ from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
 from pagoda.planning.subject import read_subject
-from pagoda.planning.tables import accelerators, find_accelerator, find_model
+from pagoda.planning.tables import find_accelerator, find_model
 
 GIB = 2**30
 LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"
@@ -443,7 +443,6 @@ def test_an_unknown_model_type_is_named_with_what_is_assumed() -> None:
 
 
 def test_accelerators_are_found_by_any_of_their_names() -> None:
-    assert len(accelerators()) >= 25
     assert find_accelerator("h100").name == find_accelerator("NVIDIA H100 80GB HBM3").name
     assert find_accelerator("rtx 4090").name == find_accelerator("RTX-4090").name
     with pytest.raises(InvalidOptionError, match=r"the nearest are .*RTX-4090"):

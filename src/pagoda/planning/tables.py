@@ -70,11 +70,6 @@ def nearest_models(name: str) -> list[str]:
     return [short[found] for found in _nearest(name.rpartition("/")[2], short)]
 
 
-def accelerators() -> list[Accelerator]:
-    """The built-in accelerators."""
-    return [_accelerator(name, row) for name, row in _table("accelerators").items()]
-
-
 def find_accelerator(name: str) -> Accelerator:
     """The accelerator of that name or alias; `InvalidOptionError` naming the nearest ones."""
     wanted = _plain(name)
