@@ -409,7 +409,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "ranks": ({"engine": "pagoda", "tensor_parallel_size": 2}, "Pagoda runs on one device"),
     "price": ({"price": float("nan")}, "must be a number of at least 0"),
     "users": ({"users": 0}, "must be at least 1"),
-    "staged draft": ({"pipeline_parallel_size": 0}, "must be at least 1"),
+    "no stages": ({"pipeline_parallel_size": 0}, "must be at least 1"),
     "state": ({"mamba_ssm_cache_dtype": "int4"}, "mamba_ssm_cache_dtype='int4': one of"),
     "too much": ({"gpu": "L4", "kv_cache_memory_bytes": 20 * GIB}, "GiB too much"),
     "weights": ({"gpu": "T4"}, "does not fit on 1 × T4"),
@@ -475,7 +475,6 @@ def test_an_unknown_model_type_is_named_with_what_is_assumed() -> None:
 
 
 def test_accelerators_are_found_by_any_of_their_names() -> None:
-    assert len(accelerators()) >= 25
     assert find_accelerator("h100").name == find_accelerator("NVIDIA H100 80GB HBM3").name
     assert find_accelerator("rtx 4090").name == find_accelerator("RTX-4090").name
     with pytest.raises(InvalidOptionError, match=r"the nearest are .*RTX-4090"):
@@ -609,3 +608,9 @@ def test_a_form_that_a_release_may_not_know_is_a_warning(form: str) -> None:
     old = plan(LLAMA_3_8B, engine="vllm@0.10.2", kv_cache_dtype=form)
     assert any("0.10.2 may refuse it" in warning for warning in old.warnings)
     assert plan(LLAMA_3_8B, kv_cache_dtype=form).warnings == ()
+
+
+def test_a_draft_beside_a_pipeline_is_refused() -> None:
+    request = PlanRequest(gpu="H100", pipeline_parallel_size=2)
+    with pytest.raises(InvalidOptionError, match="a draft model beside a pipeline"):
+        make_plan(facts(LLAMA_3_8B), request, facts("meta-llama/Llama-3.2-1B-Instruct"))

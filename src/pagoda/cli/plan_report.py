@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pagoda.planning.capacity import GIB
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
 from pagoda.planning.verdict import Verdict
 
-_GIB = 2**30
 _BAR_WIDTH = 76
 _COLOURS = {
     "weights": "blue",
@@ -86,7 +86,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
 
 def gib(low: float, high: float | None = None) -> str:
     """GiB with two decimals, or a range of them."""
-    return _range(low / _GIB, low / _GIB if high is None else high / _GIB, "{:,.2f}")
+    return _range(low / GIB, low / GIB if high is None else high / GIB, "{:,.2f}")
 
 
 def _headline(plan: Plan) -> str:

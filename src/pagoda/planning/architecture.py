@@ -18,6 +18,7 @@ from pagoda.cache.layers import (
     SlidingWindowLayerSpec,
 )
 from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.fields import (
     dtype_of,
@@ -36,7 +37,8 @@ from pagoda.planning.patterns import (
 )
 from pagoda.planning.states import STATES
 
-_WHISPER_ENCODER_TOKENS = 1500
+ENCODER_TOKENS = 1500
+"""Of half a minute of sound, as Whisper hears it."""
 _MOST_LAYERS = 1024
 """Many times those of any model; each is looked at one by one."""
 _ASSUMED_FAMILY = Family(window_everywhere)
@@ -75,7 +77,17 @@ class Architecture:
 
     @property
     def has_states(self) -> bool:
-        return any(layer.kind == "recurrent state" for layer in self.cached_layers)
+        return any(layer.kind == StateLayerSpec.kind for layer in self.cached_layers)
+
+    @property
+    def has_latents(self) -> bool:
+        return any(layer.kind == LatentLayerSpec.kind for layer in self.cached_layers)
+
+    @property
+    def has_sparse_latents(self) -> bool:
+        """Latents beside which an indexer keeps keys of its own."""
+        layers = self.cached_layers
+        return any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
 
 
 def read_architecture(config: ModelConfig) -> Architecture:
@@ -168,7 +180,7 @@ class _Builder:
         return ChunkedLayerSpec(self._attention(layer), chunk)
 
     def cross(self, layer: int) -> CachedLayer:
-        tokens = self.config.integer("max_source_positions", default=_WHISPER_ENCODER_TOKENS)
+        tokens = self.config.integer("max_source_positions", default=ENCODER_TOKENS)
         return CrossAttentionLayerSpec(self._attention(layer), tokens)
 
     def state(self, layer: int) -> CachedLayer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.models.config import ModelConfig
 from pagoda.planning.patterns import FAMILIES, Family
 
@@ -76,8 +76,8 @@ def with_defaults(config: ModelConfig, defaults: Mapping[str, Any]) -> ModelConf
 def dtype_of(config: ModelConfig) -> str:
     """The dtype of the checkpoint's plain numbers; bfloat16 where nothing is said."""
     name = canonical(config.string("torch_dtype", default="bfloat16").removeprefix("torch."))
-    if name not in ("float32", "float16", "bfloat16"):
-        raise config.error("torch_dtype", name, "one of float32, float16, bfloat16")
+    if name not in FLOAT_DTYPES:
+        raise config.error("torch_dtype", name, f"one of {', '.join(FLOAT_DTYPES)}")
     return name
 
 

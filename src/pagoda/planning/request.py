@@ -119,16 +119,6 @@ class PlanRequest:
                 "kv_cache_memory_bytes says how much to take as well: give one of the two",
             ),
             (
-                self.context is not None
-                and self.max_model_len is not None
-                and self.context > self.max_model_len,
-                "context", self.context, f"at most max_model_len, {self.max_model_len}",
-            ),
-            (
-                self.context is not None and self.shared_prefix > self.context,
-                "shared_prefix", self.shared_prefix, f"at most the context, {self.context}",
-            ),
-            (
                 self.engine_name == "pagoda" and self.num_devices > 1,
                 "tensor_parallel_size", self.num_devices, "Pagoda runs on one device",
             ),
