@@ -614,3 +614,13 @@ def test_a_draft_beside_a_pipeline_is_refused() -> None:
     request = PlanRequest(gpu="H100", pipeline_parallel_size=2)
     with pytest.raises(InvalidOptionError, match="a draft model beside a pipeline"):
         make_plan(facts(LLAMA_3_8B), request, facts("meta-llama/Llama-3.2-1B-Instruct"))
+
+
+@pytest.mark.parametrize(("prefix", "is_offered"), [(4000, True), (4096, False), (8192, False)])
+def test_half_a_context_is_not_offered_where_all_of_it_is_shared(
+    prefix: int, is_offered: bool
+) -> None:
+    request = PlanRequest(gpu="H100", context=8192, shared_prefix=prefix)
+    told = plan_with_alternatives(facts(LLAMA_3_8B), request)
+    offered = {other.name: other.flags for other in told.alternatives}
+    assert (offered.get("half the context") == "--context 4096") is is_offered

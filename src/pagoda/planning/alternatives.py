@@ -58,10 +58,8 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
         half = plan.context // 2
         if request.shared_prefix == 0:
             changes["half of it the same"] = {"shared_prefix": half}
-        changes["half the context"] = {
-            "context": half,
-            "shared_prefix": min(request.shared_prefix, half),
-        }
+        if half > request.shared_prefix:  # else nothing of a request would be its own
+            changes["half the context"] = {"context": half}
     return changes
 
 
@@ -74,8 +72,6 @@ def _try(
     draft: ModelFacts | None,
 ) -> Alternative | None:
     flags = "" if change == _INT4_WEIGHTS else _flags(change)
-    if change.get("shared_prefix") == 0:
-        flags = f"--context {change['context']}"
     try:
         other = make_plan(facts, replace(request, **change), draft)
     except RefusedError as error:

@@ -76,13 +76,14 @@ function changes(tables, request, plan) {
   if (plan.context > 1) {
     const half = Math.floor(plan.context / 2);
     if (request.shared_prefix === 0) found["half of it the same"] = { shared_prefix: half };
-    found["half the context"] = { context: half, shared_prefix: Math.min(request.shared_prefix, half) };
+    // Else nothing of a request would be its own.
+    if (half > request.shared_prefix) found["half the context"] = { context: half };
   }
   return found;
 }
 
 function tried(tables, request, plan, name, change) {
-  const flags = change.shared_prefix === 0 ? flagsOf({ context: change.context }) : flagsOf(change);
+  const flags = flagsOf(change);
   const other = planOrRefusal(tables, { ...request, ...change });
   if (other instanceof Refusal) return { ...NOTHING, name, flags, change, note: other.message };
   return compared(name, flags, change, plan, other);
