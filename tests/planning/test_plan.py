@@ -223,9 +223,10 @@ def test_the_longest_context_is_the_longest(name: str, users: int) -> None:
     assert 0 < longest < pool.longest
     assert pool.num_users(num_blocks, longest) >= users
     assert pool.num_users(num_blocks, longest + 1) < users
-    told = plan(name, num_gpu_blocks_override=num_blocks, max_model_len=1024, users=users)
+    most = min(pool.longest_request(num_blocks), subject.max_model_len)
+    told = plan(name, num_gpu_blocks_override=num_blocks, max_model_len=most, users=users)
     assert told.high is not None
-    assert told.high.longest_context == min(longest, subject.max_model_len)
+    assert told.high.longest_context == min(longest, most)
 
 
 @pytest.mark.parametrize(
@@ -624,3 +625,10 @@ def test_half_a_context_is_not_offered_where_all_of_it_is_shared(
     told = plan_with_alternatives(facts(LLAMA_3_8B), request)
     offered = {other.name: other.flags for other in told.alternatives}
     assert (offered.get("half the context") == "--context 4096") is is_offered
+
+
+def test_no_longer_context_is_told_than_the_engine_takes() -> None:
+    told = plan(LLAMA_3_8B, gpu="H100", max_model_len=8192)
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low.longest_context == told.high.longest_context == 8192

@@ -53,7 +53,7 @@ class PoolQuestion:
             num_tokens=self._tokens(capacity),
             concurrency=self._concurrency(capacity),
             users=min(pool.num_users(count, self.context, self.shared_prefix), self.max_num_seqs),
-            longest_context=None if is_any else min(longest, self.made_for or longest),
+            longest_context=None if is_any else min(longest, self.max_model_len),
             lines=self._lines(capacity),
         )
 

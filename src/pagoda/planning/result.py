@@ -35,8 +35,8 @@ class PoolFigures:
     users: int
     """Requests of `context` tokens at once: what memory holds, up to max_num_seqs."""
     longest_context: int | None
-    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one. None: any
-    length, where only states of fixed size are kept."""
+    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one; up to
+    max_model_len. None: any length, where only states of fixed size are kept."""
     lines: tuple[str, ...]
     """What the engine prints for this amount of memory, word for word."""
 

@@ -65,8 +65,10 @@ export function tilesOf(plan) {
   return tiles;
 }
 
-function longest(low, high) {
-  return high.longest_context === null ? "any length" : range(low.longest_context, high.longest_context, whole);
+/** The most that memory holds, whatever the longest request is set to. */
+function longest(...ends) {
+  const [low, high] = ends.map((end) => ("longest_held" in end ? end.longest_held : end.longest_context));
+  return high === null ? "any length" : range(low, high, whole);
 }
 
 /** Of a mixed model only some layers go on growing. */

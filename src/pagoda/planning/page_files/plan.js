@@ -78,6 +78,7 @@ function answer(subject, available) {
   const { pool, request, context, madeFor, batch } = subject;
   const blocks = blocksIn(pool, available);
   const longest = pool.longestContext(blocks, request.users ?? 1, request.shared_prefix);
+  const isAny = madeFor === null && longest === LONGEST;
   const tokens = printedTokens(subject, blocks);
   const concurrency = printedConcurrency(subject, blocks, tokens);
   return {
@@ -87,7 +88,8 @@ function answer(subject, available) {
     num_tokens: tokens,
     concurrency,
     users: Math.min(pool.numUsers(blocks, context, request.shared_prefix), batch[1]),
-    longest_context: madeFor === null && longest === LONGEST ? null : Math.min(longest, madeFor ?? longest),
+    longest_context: isAny ? null : Math.min(longest, subject.length),
+    longest_held: isAny ? null : Math.min(longest, madeFor ?? longest),
     lines: lines(subject, available, tokens, concurrency),
   };
 }
