@@ -153,3 +153,15 @@ def test_a_plan_loads_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, timeout=120,
                             check=False)  # fmt: skip
     assert result.returncode == 0, result.stderr
+
+
+def test_lines_of_an_end_at_which_the_engine_refuses_are_not_told(capsys: Output) -> None:
+    asked = ["plan", "Llama-3.1-8B-Instruct", "--gpu", "L4", "--max-model-len", "16384", "--json"]
+    assert run(asked) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["low"]["concurrency"] < 1 <= told["high"]["concurrency"]
+    assert told["low"]["lines"] == []
+    assert run(asked[:-1]) == 0
+    printed = capsys.readouterr().out
+    assert "will print something up to this, or refuse to start" in printed
+    assert printed.count("KV cache size") == 1

@@ -176,7 +176,8 @@ def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Conso
         for line in low.lines:
             _say(console, f"  {line}", style="bold")
         return
-    _say(console, f"\n{engine} will print something between (--kv-cache-memory-bytes: exactly)")
+    between = "between" if low.lines else "up to this, or refuse to start"
+    _say(console, f"\n{engine} will print something {between} (--kv-cache-memory-bytes: exactly)")
     for figures in (low, high):
         for line in figures.lines:
             _say(console, f"  {line}")

@@ -68,6 +68,8 @@ class PoolQuestion:
         return self.release.concurrency(self.pool, capacity.num_blocks, self.max_model_len)
 
     def _lines(self, capacity: Capacity[GroupedPool]) -> tuple[str, ...]:
+        if capacity.num_blocks < self.pool.num_blocks(self.max_model_len):
+            return ()  # it refuses to start
         lines = capacity.log_lines(self.device)
         if self.release is not None:
             size = f"{self.device} KV cache size: {self._tokens(capacity):,} tokens"

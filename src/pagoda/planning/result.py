@@ -38,7 +38,8 @@ class PoolFigures:
     """Tokens of each of `users_wanted` requests, if so many are to fit; else of one; up to
     max_model_len. None: any length, where only states of fixed size are kept."""
     lines: tuple[str, ...]
-    """What the engine prints for this amount of memory, word for word."""
+    """What the engine prints for this amount of memory, word for word; nothing where it cannot hold
+    one request of max_model_len: there the engine refuses to start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,15 @@ function layersOf({ layer_kinds: kinds }) {
     .join(", ");
 }
 
-/** What the engine prints: one line where all is known, else the two ends. */
+/** What the engine prints: one line where all is known, else the two ends that it starts at. */
 export function linesOf({ low, high, is_exact: isExact }) {
-  return isExact ? low.lines : [...low.lines, "", ...high.lines];
+  if (isExact || !low.lines.length) return high.lines;
+  return [...low.lines, "", ...high.lines];
+}
+
+/** What stands above them. */
+export function printedTitle({ engine, low, is_exact: isExact }) {
+  const [name] = engine.split(" ");
+  if (isExact) return `${name} will print`;
+  return `${name} will print something ${low.lines.length ? "between" : "up to this, or refuse to start"}`;
 }

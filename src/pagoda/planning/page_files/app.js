@@ -1,6 +1,6 @@
 // The page: what is chosen goes to the planner, and what it answers onto the page.
 
-import { linesOf, refusalOf, sentence, tilesOf, verdictOf } from "./answer.js";
+import { linesOf, printedTitle, refusalOf, sentence, tilesOf, verdictOf } from "./answer.js";
 import { SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
 import { contextsUpTo, drawCliff } from "./cliff.js";
 import {
@@ -134,12 +134,9 @@ function asChoice(change) {
 }
 
 function showLines(plan) {
-  $("printed").hidden = !plan.low;
+  $("printed").hidden = !plan.high?.lines.length;
   if ($("printed").hidden) return;
-  const [name] = plan.engine.split(" ");
-  $("printed-title").textContent = plan.is_exact
-    ? `${name} will print`
-    : `${name} will print something between`;
+  $("printed-title").textContent = printedTitle(plan);
   $("lines").textContent = linesOf(plan).join("\n");
 }
 

@@ -90,7 +90,7 @@ function answer(subject, available) {
     users: Math.min(pool.numUsers(blocks, context, request.shared_prefix), batch[1]),
     longest_context: isAny ? null : Math.min(longest, subject.length),
     longest_held: isAny ? null : Math.min(longest, madeFor ?? longest),
-    lines: lines(subject, available, tokens, concurrency),
+    lines: blocks < pool.numBlocks(subject.length) ? [] : lines(subject, available, tokens, concurrency),
   };
 }
 
