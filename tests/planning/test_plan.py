@@ -632,3 +632,37 @@ def test_no_longer_context_is_told_than_the_engine_takes() -> None:
     assert told.low is not None
     assert told.high is not None
     assert told.low.longest_context == told.high.longest_context == 8192
+
+
+NEARLY_FITS: list[dict[str, Any]] = [
+    {"gpu": "RTX-4090"},
+    {"kv_cache_memory_bytes": 6 * GIB},
+    {"num_gpu_blocks_override": 999},
+]
+
+
+@pytest.mark.parametrize("options", NEARLY_FITS)
+def test_the_length_that_is_offered_is_the_longest_that_certainly_fits(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(CapacityError) as caught:
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(users=2, **options))
+    _, _, words = str(caught.value).partition("--max-model-len ")
+    length = int(words.partition(" ")[0])
+    told = plan(LLAMA_3_8B, max_model_len=length, **options)
+    assert told.low is not None
+    assert told.low.concurrency >= 1
+    pool = read_subject(facts(LLAMA_3_8B), PlanRequest(**options), None).pool
+    assert pool.num_blocks(length + 1) + pool.reserved_blocks > told.low.num_blocks
+
+
+def test_a_model_that_only_may_fit_is_not_told_to_fit() -> None:
+    with pytest.raises(CapacityError, match="alone certainly makes it fit"):
+        plan_with_alternatives(
+            facts(LLAMA_3_8B), PlanRequest(kv_cache_memory_bytes=GIB // 64, max_model_len=8192)
+        )
+
+
+def test_a_memory_without_a_unit_is_refused_with_a_hint() -> None:
+    with pytest.raises(InvalidOptionError, match="with a unit it would be 24GiB"):
+        PlanRequest(memory=24)

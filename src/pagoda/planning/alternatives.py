@@ -7,12 +7,13 @@ from typing import Any
 
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import CapacityError, RefusedError
-from pagoda.planning.plan import make_plan
+from pagoda.planning.plan import certain_length, make_plan
 from pagoda.planning.releases import knows_format
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Alternative, Plan
 
 _LARGEST_GROUP = 64
+_LENGTHS = (32_768, 8192, 2048)
 _INT4_CACHE = "int4_per_token_head"
 _SMALL_CHECKPOINT = "a checkpoint in 4 bits"
 _INT4_WEIGHTS = {"quantization": "awq"}
@@ -122,7 +123,9 @@ def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         tried += [{"tensor_parallel_size": size} for size in sizes]
         tried += [{"quantization": name} for name in ("fp8", "awq")]
     if request.context is None or request.max_model_len is None:
-        tried += [{"max_model_len": length} for length in (32_768, 8192, 2048)]
+        certain = certain_length(facts, request, draft)
+        lengths = (certain, *_LENGTHS) if certain >= min(_LENGTHS) else _LENGTHS
+        tried += [{"max_model_len": length} for length in lengths]
     found: dict[str, str] = {}
     for change in tried:
         [name] = change
@@ -135,5 +138,5 @@ def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         if other.low is not None and other.low.concurrency >= 1:
             found[name] = _SMALL_CHECKPOINT if change == _INT4_WEIGHTS else _flags(change)
     if not found:
-        return "None of parallelism, quantization and length alone makes it fit"
+        return "None of parallelism, quantization and length alone certainly makes it fit"
     return f"It would fit with {' or '.join(found.values())}"

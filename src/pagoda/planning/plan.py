@@ -78,6 +78,24 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
     )
 
 
+def certain_length(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None) -> int:
+    """Tokens of the longest request that fits even where all else takes most; 0: not one token.
+
+    Raises as `make_plan`, but for what does not fit.
+    """
+    subject = read_subject(facts, request, draft)
+    pool = subject.pool
+    stages = stage_memories(subject)
+    if request.states_cache:
+        blocks = request.num_gpu_blocks_override or 0
+        blocks = blocks or pool.num_blocks_in(request.kv_cache_memory_bytes or 0)
+    elif stages:
+        blocks = pool.num_blocks_in(cache_bytes(subject, stages, least=True))
+    else:
+        return 0
+    return pool.longest_request(blocks)
+
+
 def _pools(
     subject: Subject, stages: tuple[StageMemory, ...]
 ) -> tuple[PoolFigures | None, PoolFigures | None]:

@@ -11,6 +11,8 @@ from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
 
 ENGINES = ("vllm", "pagoda")
+_LEAST_MEMORY = 2**20
+"""Bytes; a number below it was meant in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,9 @@ class PlanRequest:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
+        if self.memory is not None and self.memory < _LEAST_MEMORY:
+            limit = f"is less than any device has: with a unit it would be {self.memory}GiB"
+            raise InvalidOptionError("memory", self.memory, limit)
         if self.shared_prefix < 0:
             raise InvalidOptionError("shared_prefix", self.shared_prefix, "must be at least 0")
         share = self.gpu_memory_utilization

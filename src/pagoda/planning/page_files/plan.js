@@ -19,6 +19,12 @@ export function makePlan(tables, request) {
   return { ...shape(subject), ...outcome(subject, low, high) };
 }
 
+/** The longest request that fits even where all else takes most; 0: not one token. */
+export function certainLength(tables, request) {
+  const subject = readSubject(tables, request);
+  return subject.pool.longestContext(blocksIn(subject.pool, cacheBytes(subject, true)), 1);
+}
+
 /** Requests of each of these lengths that fit at once, at least and at most: for the chart. */
 export function usersAt(tables, request, contexts) {
   const subject = readSubject(tables, { ...request, context: null, shared_prefix: 0 });

@@ -1,10 +1,11 @@
 // What one change would buy, and what would make it fit: the plan again with a flag more.
 
 import { LATENT, Refusal } from "./layers.js";
-import { makePlan } from "./plan.js";
+import { certainLength, makePlan } from "./plan.js";
 import { before, firstSeen } from "./subject.js";
 
 const LARGEST_GROUP = 64;
+const LENGTHS = [32_768, 8192, 2048];
 const INT4_CACHE = "int4_per_token_head";
 const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
 const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
@@ -28,7 +29,9 @@ export function waysToFit(tables, request) {
     tries.push({ quantization: "fp8" }, { quantization: "awq" });
   }
   if (request.context === null || request.max_model_len === null) {
-    for (const length of [32_768, 8192, 2048]) tries.push({ max_model_len: length });
+    const certain = certainLength(tables, request);
+    const lengths = certain >= LENGTHS.at(-1) ? [certain, ...LENGTHS] : LENGTHS;
+    for (const length of lengths) tries.push({ max_model_len: length });
   }
   const found = {};
   for (const change of tries) {
