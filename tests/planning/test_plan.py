@@ -666,3 +666,45 @@ def test_a_model_that_only_may_fit_is_not_told_to_fit() -> None:
 def test_a_memory_without_a_unit_is_refused_with_a_hint() -> None:
     with pytest.raises(InvalidOptionError, match="with a unit it would be 24GiB"):
         PlanRequest(memory=24)
+
+
+CANNOT: list[tuple[dict[str, Any], str]] = [
+    ({"gpu": "V100-32GB", "dtype": "bfloat16"}, "bfloat16 is refused on V100-32GB"),
+    ({"gpu": "T4", "dtype": "bf16", "quantization": "awq"}, "bfloat16 is refused on T4"),
+    ({"gpu": "V100-32GB", "quantization": "nvfp4"}, "weights in nvfp4 are refused on V100-32GB"),
+    ({"gpu": "V100-32GB", "kv_cache_dtype": "fp8"}, "a cache in fp8 is refused on V100-32GB"),
+    ({"gpu": "H100", "kv_cache_dtype": "nvfp4"}, "a cache in nvfp4 is refused on H100"),
+    ({"gpu": "H100", "block_size": 24}, "blocks of 24 tokens are refused on H100"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), CANNOT)
+def test_what_a_device_certainly_cannot_do_is_a_warning(
+    options: dict[str, Any], words: str
+) -> None:
+    told = plan(LLAMA_3_8B, max_model_len=2048, **options)
+    assert len([warning for warning in told.warnings if warning.startswith(words)]) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gpu": "V100-32GB"},
+        {"gpu": "V100-32GB", "quantization": "gptq"},
+        {"gpu": "A100-80GB", "quantization": "nvfp4"},  # as weights alone
+        {"gpu": "A100-80GB", "kv_cache_dtype": "fp8"},
+        {"gpu": "B200", "kv_cache_dtype": "nvfp4"},
+        {"gpu": "H100", "block_size": 48},
+        {"gpu": "EPYC-9654", "block_size": 24},
+    ],
+)
+def test_what_a_device_may_do_is_no_warning(options: dict[str, Any]) -> None:
+    told = plan(LLAMA_3_8B, max_model_len=2048, **options)
+    assert not [warning for warning in told.warnings if "refused" in warning]
+
+
+def test_of_an_earlier_release_nothing_is_certain() -> None:
+    told = plan(
+        LLAMA_3_8B, gpu="V100-32GB", kv_cache_dtype="fp8", engine="vllm@0.8", max_model_len=2048
+    )
+    assert not [warning for warning in told.warnings if "refused" in warning]

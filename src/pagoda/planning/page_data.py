@@ -15,7 +15,7 @@ from pagoda.cache.formats import ALIASES, FORMATS, LATENT_BYTES, PLAIN_BITS
 from pagoda.cache.layers import CachedLayer
 from pagoda.errors import RefusedError
 from pagoda.planning.budget import PROCESS
-from pagoda.planning.capability import SCHEMES, product_rate
+from pagoda.planning.capability import SCHEMES, product_rate, refused_on
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
 from pagoda.planning.releases import (
     FORMATS_SEEN,
@@ -139,6 +139,7 @@ def _layer(layer: CachedLayer) -> dict[str, Any]:
 
 def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
     subject = _on(probe, PlanRequest(max_model_len=_ANY_LENGTH, gpu=device.name))
+    refused = refused_on(device)
     return {
         "vendor": device.vendor,
         "bytes": device.memory_bytes,
@@ -146,6 +147,7 @@ def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
         "rate": device.bf16_rate,
         "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
+        "refused": {"weights": refused.weights, "caches": refused.caches},
         **subject,
     }
 

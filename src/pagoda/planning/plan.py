@@ -11,6 +11,7 @@ Every figure that depends on a range is given at both ends; where the memory of 
 
 from __future__ import annotations
 
+from pagoda.cache.formats import canonical
 from pagoda.errors import CapacityError
 from pagoda.planning.budget import (
     cache_bytes,
@@ -18,6 +19,7 @@ from pagoda.planning.budget import (
     require_room,
     stage_memories,
 )
+from pagoda.planning.capability import refusals
 from pagoda.planning.capacity import GIB
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
 from pagoda.planning.memory import MemoryPart, StageMemory
@@ -74,7 +76,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         speed=speed,
         cost_per_user=_cost_per_user(request, low, high),
         cost_per_million_tokens=_token_cost(request, speed),
-        warnings=(*subject.warnings, *_shortages(subject, low, high)),
+        warnings=(*subject.warnings, *_refusals(subject), *_shortages(subject, low, high)),
     )
 
 
@@ -130,6 +132,23 @@ def _pools(
         raise CapacityError(error.field, error.value, limit) from None
     low = question.answer(cache_bytes(subject, stages, least=True), must_fit=False)
     return low, high
+
+
+def _refusals(subject: Subject) -> list[str]:
+    """What the device certainly cannot do. An own dtype that it lacks vLLM replaces by another.
+
+    Earlier releases could fall back on an engine and kernels that took more.
+    """
+    if subject.device is None or subject.is_pagoda or not subject.release.runs_ahead:
+        return []
+    request = subject.request
+    return refusals(
+        subject.device,
+        dtype=canonical(request.dtype),
+        quantization=subject.quantization,
+        kv_cache_dtype=request.kv_cache_dtype,
+        block_size=request.block_size,
+    )
 
 
 def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | None) -> list[str]:

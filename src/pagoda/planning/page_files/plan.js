@@ -183,7 +183,7 @@ function outcome(subject, low, high) {
     high,
     is_exact: low.available_bytes === high.available_bytes,
     speed,
-    warnings: [...doubts(subject), ...shortages(subject, low, high)],
+    warnings: [...doubts(subject), ...refusals(subject), ...shortages(subject, low, high)],
   };
 }
 
@@ -245,6 +245,18 @@ function shortages(subject, low, high) {
     );
   }
   return short;
+}
+
+/** What the device certainly cannot do. */
+function refusals({ request, rules, device, quantization }) {
+  if (rules.pagoda || !rules.runs_ahead || !device.refused) return [];
+  const { weights, caches } = device.refused;
+  const told = [];
+  if (weights.includes(quantization)) told.push(`weights in ${quantization} are refused on ${request.gpu}`);
+  if (caches.some((name) => request.kv_cache_dtype.startsWith(name))) {
+    told.push(`a cache in ${request.kv_cache_dtype} is refused on ${request.gpu}`);
+  }
+  return told;
 }
 
 function doubts({ tables, request, model, rules, device }) {
