@@ -60,6 +60,11 @@ def test_without_a_machine_bytes_are_told(capsys: Output) -> None:
     assert "4 of 9 × sliding window, blocks of 16 tokens" in told
 
 
+def test_states_alone_hold_any_length(capsys: Output) -> None:
+    told = text(capsys, "Mamba-Codestral-7B-v0.1", "--gpu", "H100", "--max-model-len", "8192")
+    assert "any length for 1 user" in told
+
+
 def test_json_holds_everything(capsys: Output) -> None:
     told = answer(capsys, "Qwen3-30B-A3B", "--gpu", "L40S", "--tensor-parallel-size", "2")
     assert told["model"] == "Qwen/Qwen3-30B-A3B"
@@ -121,38 +126,6 @@ def test_a_refusal_is_one_line_and_never_a_number(name: str, capsys: Output) -> 
     assert line.startswith(f"pagoda: error: {words}") or words in line
 
 
-def test_a_hub_id_that_cannot_be_fetched_is_one_line(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr("urllib.request.urlopen", refuse)
-    assert run(["plan", "nobody/Llama-3.1-8B"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "is not in the table (the nearest are meta-llama/" in line
-    assert line.endswith("no network")
-
-
-def test_a_hub_s_answer_is_read(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-
-    asked: list[str] = []
-    config = {
-        "model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4,
-        "hidden_size": 64, "vocab_size": 100, "intermediate_size": 10,
-        "max_position_embeddings": 64,
-    }  # fmt: skip
-
-    def reply(request: Any, timeout: float) -> io.BytesIO:
-        asked.append(request.full_url)
-        return io.BytesIO(json.dumps(config).encode())
-
-    monkeypatch.setattr("urllib.request.urlopen", reply)
-    assert answer(capsys, "nobody/tiny-llama")["token_bytes"] == 2 * 4 * 32 * 2
-    assert asked == ["https://huggingface.co/nobody/tiny-llama/resolve/main/config.json"]
-
-
 @pytest.mark.parametrize(
     "change", [lambda text: "{", lambda text: "[]", lambda text: text.replace("hidden_size", "x")]
 )
@@ -174,9 +147,21 @@ def test_a_plan_loads_nothing_heavy() -> None:
         f"import sys; sys.path.insert(0, {source!r})\n"
         "from pagoda.cli.main import run\n"
         "assert run(['plan', 'Qwen3-8B', '--gpu', 'H100']) == 0\n"
-        "heavy = {'torch', 'numba', 'transformers', 'huggingface_hub', 'fastapi', 'gguf'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+        "heavy = {'torch', 'numba', 'httpx', 'transformers', 'huggingface_hub', 'fastapi'}\n"
+        "assert not (heavy | {'gguf'}) & set(sys.modules), heavy & set(sys.modules)"
     )
     result = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, timeout=120,
                             check=False)  # fmt: skip
     assert result.returncode == 0, result.stderr
+
+
+def test_lines_of_an_end_at_which_the_engine_refuses_are_not_told(capsys: Output) -> None:
+    asked = ["plan", "Llama-3.1-8B-Instruct", "--gpu", "L4", "--max-model-len", "16384", "--json"]
+    assert run(asked) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["low"]["concurrency"] < 1 <= told["high"]["concurrency"]
+    assert told["low"]["lines"] == []
+    assert run(asked[:-1]) == 0
+    printed = capsys.readouterr().out
+    assert "will print something up to this, or refuse to start" in printed
+    assert printed.count("KV cache size") == 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pagoda.models.config import ModelConfig
-from pagoda.planning.fields import text_config
 from pagoda.planning.overhead import (
-    TrialRun,
     activation_range,
     default_batch,
     graphs_range,
     runtime_range,
+    trial_run,
 )
 from pagoda.planning.releases import read_version, release_of
 from pagoda.planning.tables import find_model
@@ -27,14 +26,10 @@ def test_activations_lie_in_their_range(fact: dict) -> None:
     assert version is not None
     row = find_model(fact["shape"])
     assert row is not None
-    text = text_config(ModelConfig(row[1]["config"]))
     tokens, sequences = default_batch(int(fact.get("device_gib", 0) * GIB), fact.get("device", ""))
     if version == (0, 0, 0):  # prompts were not cut into chunks
         tokens = max(tokens, fact["length"])
-    run = TrialRun(
-        tokens, sequences, text.integer("vocab_size"), text.integer("hidden_size"),
-        text.integer("intermediate_size"), 1,
-    )  # fmt: skip
+    run = trial_run(ModelConfig(row[1]["config"]), (tokens, sequences), 1)
     bounds = activation_range(run, release_of(version))
     assert bounds.low / GIB <= fact["trial_gib"] <= bounds.high / GIB
     assert bounds.source

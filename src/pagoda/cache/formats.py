@@ -61,6 +61,9 @@ PLAIN_BITS = MappingProxyType(
 )
 """Formats that are nothing but numbers of one width."""
 
+FLOAT_DTYPES = ("float32", "float16", "bfloat16")
+"""What weights and states are computed in."""
+
 FORMATS = MappingProxyType(
     {name: _plain(bits) for name, bits in PLAIN_BITS.items()}
     | {

@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from pagoda.cache.block import num_blocks_for
-from pagoda.cache.formats import PLAIN_BITS, vector_format
+from pagoda.cache.formats import vector_format
 from pagoda.errors import InvalidOptionError
-
-DTYPE_BITS = PLAIN_BITS
 
 
 class PoolShape(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
 from pathlib import Path
 
+from pagoda.cli.plan_hub import hub_config
 from pagoda.errors import ModelError
 from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config, read_json
 from pagoda.planning.gguf_fields import config_of_gguf
@@ -15,16 +15,20 @@ from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_TIMEOUT_S = 10
 _INDEX = "model.safetensors.index.json"
 
 
 def find_facts(model: str) -> ModelFacts:
     """The facts of the model; `ModelError` with the nearest names where there is none."""
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = Path(model)
+    try:
+        path = path.expanduser()
+        is_directory, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError):  # a name that is too long, a home that is not there
+        is_directory = is_file = False
+    if is_directory:
         return _of_directory(path)
-    if path.is_file():
+    if is_file:
         return _of_gguf(path) if path.suffix == ".gguf" else _of_config(path)
     found = find_model(model)
     if found is not None:
@@ -56,9 +60,9 @@ def _files_bytes(path: Path) -> int | None:
     index = path / _INDEX
     if index.is_file():
         metadata = ModelConfig(read_json(index)).section("metadata")
-        total = None if metadata is None else metadata.optional_number("total_size")
-        if total is not None:
-            return int(total)
+        if metadata is not None and metadata.optional_number("total_size") is not None:
+            total = int(metadata.number("total_size"))
+            return ModelConfig({"total_size": total}, metadata.prefix).integer("total_size")
     return sum(file.stat().st_size for file in path.glob("*.safetensors")) or None
 
 
@@ -82,29 +86,8 @@ def _of_gguf(path: Path) -> ModelFacts:
 
 
 def _of_hub(hub_id: str) -> ModelFacts:
-    # Both take long to import, and only a hub id needs them.
-    from urllib.request import Request, urlopen
-
-    from huggingface_hub import hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.utils import build_hf_headers
-
-    cached = try_to_load_from_cache(hub_id, CONFIG_FILE)
-    if isinstance(cached, str):
-        return ModelFacts(hub_id, cached, ModelConfig(read_json(Path(cached))))
-    url = hf_hub_url(hub_id, CONFIG_FILE)
-    try:  # once: somebody waits, and a name that is misspelt does not get better by asking again
-        with urlopen(Request(url, headers=build_hf_headers()), timeout=_TIMEOUT_S) as answer:
-            values = json.load(answer)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            "model",
-            hub_id,
-            f"is not in the table{_near(hub_id)}, and its config could not be fetched from the "
-            f"hub (HF_TOKEN for a gated model): {error}",
-        ) from error
-    if type(values) is not dict:
-        raise ModelError(CONFIG_FILE, values, "must be an object with named fields")
-    return ModelFacts(hub_id, url, ModelConfig(values))
+    values, source = hub_config(hub_id, f"is not in the table{_near(hub_id)}")
+    return ModelFacts(hub_id, source, ModelConfig(values))
 
 
 def _near(model: str) -> str:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pagoda.planning.capacity import GIB
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
 from pagoda.planning.verdict import Verdict
 
-_GIB = 2**30
 _BAR_WIDTH = 76
 _COLOURS = {
     "weights": "blue",
@@ -86,7 +86,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
 
 def gib(low: float, high: float | None = None) -> str:
     """GiB with two decimals, or a range of them."""
-    return _range(low / _GIB, low / _GIB if high is None else high / _GIB, "{:,.2f}")
+    return _range(low / GIB, low / GIB if high is None else high / GIB, "{:,.2f}")
 
 
 def _headline(plan: Plan) -> str:
@@ -139,9 +139,14 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     shared = f", {plan.shared_prefix:,} of them shared" if plan.shared_prefix else ""
     yield "users", f"{_count(low.users, high.users)} at {plan.context:,} tokens{shared}"
     wanted = plan.users_wanted or 1
-    longest = _count(low.longest_context, high.longest_context)
-    yield "context", f"{longest} tokens at most for {wanted:,} user{'s' if wanted > 1 else ''}"
+    yield "context", f"{_longest(low, high)} for {wanted:,} user{'s' if wanted > 1 else ''}"
     yield from _speed_rows(plan)
+
+
+def _longest(low: PoolFigures, high: PoolFigures) -> str:
+    if high.longest_context is None:
+        return "any length"
+    return f"{_count(low.longest_context or 0, high.longest_context)} tokens at most"
 
 
 def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
@@ -171,7 +176,8 @@ def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Conso
         for line in low.lines:
             _say(console, f"  {line}", style="bold")
         return
-    _say(console, f"\n{engine} will print something between (--kv-cache-memory-bytes: exactly)")
+    between = "between" if low.lines else "up to this, or refuse to start"
+    _say(console, f"\n{engine} will print something {between} (--kv-cache-memory-bytes: exactly)")
     for figures in (low, high):
         for line in figures.lines:
             _say(console, f"  {line}")

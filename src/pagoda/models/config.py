@@ -18,6 +18,8 @@ from typing import Any
 from pagoda.errors import ModelError
 
 CONFIG_FILE = "config.json"
+_LARGEST = 2**50
+"""No size of a model comes near; sums and products of larger ones would leave the floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class ModelConfig:
             return None
         if type(value) is not int or value < minimum:
             raise self.error(name, value, f"must be a whole number of at least {minimum}")
+        if value > _LARGEST:
+            raise self.error(name, value, f"must be at most {_LARGEST}")
         return value
 
     def number(self, name: str, *, default: float | None = None, minimum: float = 0.0) -> float:
@@ -128,7 +132,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(path.name, str(path), f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(path.name, str(path), f"is not valid JSON: {error}") from error
     if type(value) is not dict:
         raise ModelError(path.name, value, "must be an object with named fields")

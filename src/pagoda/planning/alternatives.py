@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import CapacityError, RefusedError
-from pagoda.planning.plan import make_plan
+from pagoda.planning.plan import certain_length, make_plan
+from pagoda.planning.releases import knows_format
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Alternative, Plan
 
 _LARGEST_GROUP = 64
+_LENGTHS = (32_768, 8192, 2048)
+_INT4_CACHE = "int4_per_token_head"
+_SMALL_CHECKPOINT = "a checkpoint in 4 bits"
+_INT4_WEIGHTS = {"quantization": "awq"}
+"""What such a checkpoint is planned for as: no flag makes one of plain numbers."""
 
 
 def plan_with_alternatives(
@@ -27,10 +34,12 @@ def plan_with_alternatives(
         raise CapacityError(error.field, error.value, f"{error.limit}. {ways}") from None
     if plan.high is None:
         return plan
-    tried = (
+    tried = [
         _try(words, change, plan, facts, request, draft)
         for words, change in _changes(request, plan).items()
-    )
+    ]
+    if plan.engine != "pagoda":
+        tried.append(_more_devices(plan, facts, request, draft))
     return replace(plan, alternatives=tuple(found for found in tried if found is not None))
 
 
@@ -39,22 +48,19 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
     changes: dict[str, dict[str, Any]] = {}
     if plan.engine != "pagoda":
         if request.kv_cache_dtype == "auto":
-            packed = "latent attention" not in plan.layer_kinds
             changes["fp8 cache"] = {"kv_cache_dtype": "fp8"}
-            if packed:
-                changes["int4 cache"] = {"kv_cache_dtype": "int4_per_token_head"}
+            has_latents = LatentLayerSpec.kind in plan.layer_kinds
+            if not has_latents and knows_format(request.engine_version, _INT4_CACHE):
+                changes["int4 cache"] = {"kv_cache_dtype": _INT4_CACHE}
         if plan.quantization is None:
             changes["fp8 weights"] = {"quantization": "fp8"}
-            changes["int4 weights"] = {"quantization": "awq"}
-        changes["more devices"] = {"tensor_parallel_size": request.tensor_parallel_size}
+            changes[_SMALL_CHECKPOINT] = dict(_INT4_WEIGHTS)
     if plan.context > 1:
         half = plan.context // 2
         if request.shared_prefix == 0:
             changes["half of it the same"] = {"shared_prefix": half}
-        changes["half the context"] = {
-            "context": half,
-            "shared_prefix": min(request.shared_prefix, half),
-        }
+        if half > request.shared_prefix:  # else nothing of a request would be its own
+            changes["half the context"] = {"context": half}
     return changes
 
 
@@ -66,16 +72,16 @@ def _try(
     request: PlanRequest,
     draft: ModelFacts | None,
 ) -> Alternative | None:
-    if words == "more devices":
-        return _more_devices(plan, facts, request, draft)
-    flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in change.items())
-    if change.get("shared_prefix") == 0:
-        flags = f"--context {change['context']}"
+    flags = "" if change == _INT4_WEIGHTS else _flags(change)
     try:
         other = make_plan(facts, replace(request, **change), draft)
     except RefusedError as error:
         return Alternative(words, flags, None, None, None, None, None, note=str(error))
     return _compared(words, flags, plan, other)
+
+
+def _flags(change: dict[str, Any]) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in change.items())
 
 
 def _more_devices(
@@ -97,6 +103,9 @@ def _more_devices(
 def _compared(words: str, flags: str, plan: Plan, other: Plan) -> Alternative | None:
     if other.low is None or other.high is None or plan.high is None:
         return None
+    ends = ((plan.low or plan.high, other.low), (plan.high, other.high))
+    if all((one.users, one.num_tokens) == (two.users, two.num_tokens) for one, two in ends):
+        return None  # it would buy nothing
     gain = None
     if plan.high.users:
         gain = other.high.users / plan.high.users
@@ -114,10 +123,12 @@ def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         tried += [{"tensor_parallel_size": size} for size in sizes]
         tried += [{"quantization": name} for name in ("fp8", "awq")]
     if request.context is None or request.max_model_len is None:
-        tried += [{"max_model_len": length} for length in (32_768, 8192, 2048)]
+        certain = certain_length(facts, request, draft)
+        lengths = (certain, *_LENGTHS) if certain >= min(_LENGTHS) else _LENGTHS
+        tried += [{"max_model_len": length} for length in lengths]
     found: dict[str, str] = {}
     for change in tried:
-        [(name, value)] = change.items()
+        [name] = change
         if name in found:
             continue
         try:
@@ -125,7 +136,7 @@ def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         except RefusedError:
             continue
         if other.low is not None and other.low.concurrency >= 1:
-            found[name] = f"--{name.replace('_', '-')} {value}"
+            found[name] = _SMALL_CHECKPOINT if change == _INT4_WEIGHTS else _flags(change)
     if not found:
-        return "No single flag among parallelism, quantization and length makes it fit"
+        return "None of parallelism, quantization and length alone certainly makes it fit"
     return f"It would fit with {' or '.join(found.values())}"

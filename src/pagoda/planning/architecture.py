@@ -18,18 +18,18 @@ from pagoda.cache.layers import (
     SlidingWindowLayerSpec,
 )
 from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.fields import (
     dtype_of,
+    find_family,
+    language_config,
     longest_of,
     model_type_of,
     per_layer,
-    text_config,
-    with_defaults,
 )
 from pagoda.planning.patterns import (
     CROSS,
-    FAMILIES,
     FULL,
     Family,
     layer_types,
@@ -37,7 +37,10 @@ from pagoda.planning.patterns import (
 )
 from pagoda.planning.states import STATES
 
-_WHISPER_ENCODER_TOKENS = 1500
+ENCODER_TOKENS = 1500
+"""Of half a minute of sound, as Whisper hears it."""
+_MOST_LAYERS = 1024
+"""Many times those of any model; each is looked at one by one."""
 _ASSUMED_FAMILY = Family(window_everywhere)
 _TYPE_FIELDS = ("layer_types", "layers_block_type")
 _MULTI_HEAD_LATENTS = ("minicpm3",)
@@ -61,6 +64,12 @@ class Architecture:
     """The same by engines that take YaRN's factor as not yet applied."""
     assumed: tuple[str, ...] = ()
     """What had to be assumed, in words."""
+    latent_pair_size: int = 0
+    """Products of a head for a token and one that it attends to by a latent; 0: no latents.
+
+    The least of two ways: with keys and values made of the latent, qk_nope + rope + v, or with the
+    latent itself, 2 × rank + rope (DeepSeek-V2, section 2.1).
+    """
 
     @property
     def cached_layers(self) -> tuple[CachedLayer, ...]:
@@ -68,7 +77,17 @@ class Architecture:
 
     @property
     def has_states(self) -> bool:
-        return any(layer.kind == "recurrent state" for layer in self.cached_layers)
+        return any(layer.kind == StateLayerSpec.kind for layer in self.cached_layers)
+
+    @property
+    def has_latents(self) -> bool:
+        return any(layer.kind == LatentLayerSpec.kind for layer in self.cached_layers)
+
+    @property
+    def has_sparse_latents(self) -> bool:
+        """Latents beside which an indexer keeps keys of its own."""
+        layers = self.cached_layers
+        return any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
 
 
 def read_architecture(config: ModelConfig) -> Architecture:
@@ -77,10 +96,9 @@ def read_architecture(config: ModelConfig) -> Architecture:
     A `model_type` that is not known is read by the fields that most models share, and said so in
     `assumed`. Raises `ModelError` for a field that is missing or makes no sense.
     """
-    outer_type = model_type_of(config)
-    text = text_config(config)
+    text = language_config(config)
     model_type = model_type_of(text)
-    family = FAMILIES.get(model_type) or FAMILIES.get(outer_type)
+    family = find_family(config)
     assumed: tuple[str, ...] = ()
     if family is None:
         family = _ASSUMED_FAMILY
@@ -88,9 +106,10 @@ def read_architecture(config: ModelConfig) -> Architecture:
             f"model type {model_type!r} is not known: read as a decoder that keeps "
             "num_key_value_heads × head_dim keys and values in every layer",
         )
-    text = with_defaults(text, family.defaults)
     dtype = dtype_of(text)
     num_layers = text.integer("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise text.error("num_hidden_layers", num_layers, f"must be at most {_MOST_LAYERS}")
     words = _words(text, num_layers, family)
     builder = _Builder(text, dtype, num_layers, family)
     return Architecture(
@@ -104,7 +123,17 @@ def read_architecture(config: ModelConfig) -> Architecture:
         max_model_len=longest_of(text, extends_yarn=False),
         extended_max_model_len=longest_of(text, extends_yarn=True),
         assumed=assumed,
+        latent_pair_size=_latent_pair_size(text),
     )
+
+
+def _latent_pair_size(config: ModelConfig) -> int:
+    rank = config.optional_integer("kv_lora_rank", minimum=0)
+    rope = config.optional_integer("qk_rope_head_dim", minimum=0)
+    if not rank or rope is None:
+        return 0
+    nope = config.integer("qk_nope_head_dim", default=128)
+    return rope + min(nope + config.integer("v_head_dim", default=nope), 2 * rank)
 
 
 def _words(config: ModelConfig, num_layers: int, family: Family) -> list[str]:
@@ -151,7 +180,7 @@ class _Builder:
         return ChunkedLayerSpec(self._attention(layer), chunk)
 
     def cross(self, layer: int) -> CachedLayer:
-        tokens = self.config.integer("max_source_positions", default=_WHISPER_ENCODER_TOKENS)
+        tokens = self.config.integer("max_source_positions", default=ENCODER_TOKENS)
         return CrossAttentionLayerSpec(self._attention(layer), tokens)
 
     def state(self, layer: int) -> CachedLayer:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.capacity import format_gib, share_of_free
-from pagoda.planning.fields import text_config
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
-from pagoda.planning.overhead import TrialRun, activation_range, graphs_range, runtime_range
+from pagoda.planning.overhead import activation_range, graphs_range, runtime_range, trial_run
 from pagoda.planning.subject import Subject
 from pagoda.planning.weights import loaded_bytes
 
@@ -39,21 +40,37 @@ def cache_bytes(subject: Subject, stages: tuple[StageMemory, ...], *, least: boo
         return share_of_free(max(0, left[0]), subject.request.gpu_memory_utilization, longest)
     if len(stages) == 1:
         return max(0, left[0])
-    per_block = pool.stage_block_bytes
-    fewest = min(own // size for own, size in zip(left, per_block, strict=True))
-    return max(0, fewest * pool.block_bytes)
+    return max(0, min(_stage_blocks(subject, left)) * pool.block_bytes)
 
 
-def require_room(subject: Subject, stages: tuple[StageMemory, ...], cache: int) -> None:
-    """Raises `InvalidOptionError` for a cache that was named and no device can hold."""
-    for stage in stages:
+def narrowest_stage(subject: Subject, stages: tuple[StageMemory, ...]) -> int:
+    """Which stage holds fewest blocks where everything else takes most."""
+    blocks = _stage_blocks(subject, [stage.cache_low for stage in stages])
+    return blocks.index(min(blocks))
+
+
+def require_room(subject: Subject, stages: tuple[StageMemory, ...], num_blocks: int) -> None:
+    """Raises `InvalidOptionError` for a cache that was named and a stage cannot hold."""
+    request = subject.request
+    stated = (
+        "num_gpu_blocks_override" if request.num_gpu_blocks_override else "kv_cache_memory_bytes"
+    )
+    # No memory was named where there are no stages.
+    for stage, block_bytes in zip(stages, subject.pool.stage_block_bytes, strict=False):
         room = stage.total_bytes - sum(part.low for part in stage.parts)
+        cache = num_blocks * block_bytes
         if cache > room:
             limit = (
                 f"{format_gib(max(0, room))} GiB are left on {subject.devices} beside the "
                 f"weights: {format_gib(cache - room)} GiB too much"
             )
-            raise InvalidOptionError("kv_cache_memory_bytes", cache, limit)
+            raise InvalidOptionError(stated, getattr(request, stated), limit)
+
+
+def _stage_blocks(subject: Subject, left: Sequence[int]) -> list[int]:
+    """Blocks that each stage's memory holds; a stage may have no cache at all."""
+    sizes = subject.pool.stage_block_bytes
+    return [own // max(1, size) for own, size in zip(left, sizes, strict=True)]
 
 
 def _weights(stored: int) -> MemoryPart:
@@ -63,16 +80,10 @@ def _weights(stored: int) -> MemoryPart:
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.is_pagoda:
         return (PROCESS,)
-    text = text_config(subject.facts.config)
-    hidden = text.integer("hidden_size")
-    width = text.values.get("intermediate_size")
-    run = TrialRun(
-        max_num_batched_tokens=subject.batch[0],
-        max_num_seqs=subject.batch[1],
-        vocab_size=text.integer("vocab_size"),
-        hidden_size=hidden,
-        intermediate_size=width if type(width) is int else 4 * hidden,
-        tensor_parallel_size=subject.options.tensor_parallel_size,
+    run = trial_run(
+        subject.facts.config,
+        subject.batch,
+        subject.options.tensor_parallel_size,
         dtype_bytes=4 if subject.dtype == "float32" else 2,
     )
     parts = (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.request import PlanRequest
 
-_DTYPES = ("float32", "float16", "bfloat16")
 _PAGODA_DTYPES = ("float32", "bfloat16")
 
 
@@ -17,7 +16,7 @@ def dtype_of_run(request: PlanRequest, own: str) -> str:
     Where nothing is said vLLM takes bfloat16 in place of float32, Pagoda in place of float16.
     """
     is_pagoda = request.engine_name == "pagoda"
-    known = _PAGODA_DTYPES if is_pagoda else _DTYPES
+    known = _PAGODA_DTYPES if is_pagoda else FLOAT_DTYPES
     if request.dtype == "auto":
         replaced = {"float16": "bfloat16"} if is_pagoda else {"float32": "bfloat16"}
         return replaced.get(own, own)

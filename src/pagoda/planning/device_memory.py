@@ -13,14 +13,13 @@ import math
 from pagoda.errors import RefusedError
 from pagoda.planning.architecture import read_architecture
 from pagoda.planning.capacity import GIB
-from pagoda.planning.fields import text_config
 from pagoda.planning.observed import Observation, Span
 from pagoda.planning.overhead import (
-    TrialRun,
     activation_range,
     default_batch,
     graphs_range,
     runtime_range,
+    trial_run,
 )
 from pagoda.planning.parameters import count_parameters
 from pagoda.planning.pool import PoolOptions
@@ -99,14 +98,6 @@ def _activations(
         return None
     memory = device.memory_bytes if device else round((seen.total_gib or 0) * GIB)
     tokens, sequences = default_batch(memory, seen.gpu or "")
-    text = text_config(facts.config)
-    hidden = text.integer("hidden_size")
-    run = TrialRun(
-        max_num_batched_tokens=seen.max_num_batched_tokens or tokens,
-        max_num_seqs=sequences,
-        vocab_size=text.integer("vocab_size"),
-        hidden_size=hidden,
-        intermediate_size=text.integer("intermediate_size", default=4 * hidden),
-        tensor_parallel_size=seen.tensor_parallel_size,
-    )
+    batch = (seen.max_num_batched_tokens or tokens, sequences)
+    run = trial_run(facts.config, batch, seen.tensor_parallel_size)
     return activation_range(run, release)

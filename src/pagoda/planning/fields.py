@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.models.config import ModelConfig
+from pagoda.planning.patterns import FAMILIES, Family
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model")
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -28,6 +29,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "torch_dtype": ("dtype",),
     "vocab_size": ("padded_vocab_size",),
 }  # fmt: skip
+_MOST_SCALING = 2**20
 _INHERITED = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 
 
@@ -53,6 +55,18 @@ def text_config(config: ModelConfig) -> ModelConfig:
     return ModelConfig(values, section.prefix)
 
 
+def language_config(config: ModelConfig) -> ModelConfig:
+    """`text_config` with what its family's published configs leave out."""
+    family = find_family(config)
+    return with_defaults(text_config(config), family.defaults if family else {})
+
+
+def find_family(config: ModelConfig) -> Family | None:
+    """By the model type of the language part, or of the whole; None where neither is known."""
+    types = (model_type_of(text_config(config)), model_type_of(config))
+    return next((FAMILIES[name] for name in types if name in FAMILIES), None)
+
+
 def with_defaults(config: ModelConfig, defaults: Mapping[str, Any]) -> ModelConfig:
     """The config with a family's defaults where a field is missing."""
     given = {name: value for name, value in config.values.items() if value is not None}
@@ -62,8 +76,8 @@ def with_defaults(config: ModelConfig, defaults: Mapping[str, Any]) -> ModelConf
 def dtype_of(config: ModelConfig) -> str:
     """The dtype of the checkpoint's plain numbers; bfloat16 where nothing is said."""
     name = canonical(config.string("torch_dtype", default="bfloat16").removeprefix("torch."))
-    if name not in ("float32", "float16", "bfloat16"):
-        raise config.error("torch_dtype", name, "one of float32, float16, bfloat16")
+    if name not in FLOAT_DTYPES:
+        raise config.error("torch_dtype", name, f"one of {', '.join(FLOAT_DTYPES)}")
     return name
 
 
@@ -79,6 +93,8 @@ def longest_of(config: ModelConfig, *, extends_yarn: bool) -> int | None:
         return longest
     kind = scaling.values.get("rope_type", scaling.values.get("type"))
     factor = scaling.optional_number("factor") or 1.0
+    if factor > _MOST_SCALING:
+        raise scaling.error("factor", factor, f"must be at most {_MOST_SCALING}")
     if kind in ("linear", "dynamic"):
         return int(longest * factor)
     if kind == "yarn" and extends_yarn:
@@ -101,8 +117,18 @@ def per_layer(config: ModelConfig, name: str, num_layers: int, default: int) -> 
     if isinstance(config.values.get(name), list):
         found = config.items(name, int, length=num_layers)
         assert found is not None
-        return found
+        return tuple(ModelConfig({name: one}, config.prefix).integer(name) for one in found)
     return (config.integer(name, default=default),) * num_layers
+
+
+def mlp_width(config: ModelConfig) -> int | None:
+    """`intermediate_size`, of the first layer where there is a list of them."""
+    name = "intermediate_size"
+    if not isinstance(config.values.get(name), list):
+        return config.optional_integer(name, minimum=0)
+    widths = config.items(name, int, length=1)
+    assert widths is not None
+    return ModelConfig({name: widths[0]}, config.prefix).optional_integer(name, minimum=0)
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from pagoda.cache.spec import DTYPE_BITS, AttentionLayerSpec
+from pagoda.cache.formats import PLAIN_BITS
+from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.planning.workloads import Work, WorkItem
 
@@ -158,4 +159,4 @@ def _attended(span: Span, window: int) -> int:
 
 
 def _size_bytes(num_values: int, dtype: str) -> int:
-    return num_values * DTYPE_BITS[dtype] // 8
+    return num_values * PLAIN_BITS[dtype] // 8

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pagoda.errors import ModelError
+from pagoda.errors import ModelError, UnsupportedModelError
 
 _MODEL_TYPES = MappingProxyType(
     {
@@ -24,10 +24,8 @@ _MODEL_TYPES = MappingProxyType(
         "phi2": "phi",
         "phi3": "phi3",
         "gptneox": "gpt_neox",
-        "granitehybrid": "granitemoehybrid",
         "glm4moe": "glm4_moe",
         "llama4": "llama4_text",
-        "qwen3next": "qwen3_next",
     }
 )
 _FIELDS = MappingProxyType(
@@ -39,6 +37,7 @@ _FIELDS = MappingProxyType(
         "num_attention_heads": "attention.head_count",
         "num_key_value_heads": "attention.head_count_kv",
         "head_dim": "attention.key_length",
+        "num_kv_shared_layers": "attention.shared_kv_layers",
         "sliding_window": "attention.sliding_window",
         "attention_chunk_size": "attention.chunk_size",
         "kv_lora_rank": "attention.kv_lora_rank",
@@ -50,19 +49,26 @@ _FIELDS = MappingProxyType(
         "first_k_dense_replace": "leading_dense_block_count",
         "mamba_d_conv": "ssm.conv_kernel",
         "mamba_d_state": "ssm.state_size",
-        "mamba_n_groups": "ssm.group_count",
-        "mamba_n_heads": "ssm.time_step_rank",
         "mamba_intermediate": "ssm.inner_size",
     }
 )
+_STATES_READ = ("jamba",)
+"""Architectures with a state whose keys tell which layers keep it, and how large it is."""
 _NEEDED = ("num_hidden_layers", "hidden_size")
 
 
 def config_of_gguf(metadata: Mapping[str, Any], vocab_size: int, is_tied: bool) -> dict[str, Any]:
-    """The fields of a config; `ModelError` for a key that is missing."""
+    """The fields of a config.
+
+    Raises `ModelError` for a key that is missing, `UnsupportedModelError` for an architecture with
+    recurrent layers that its file does not describe.
+    """
     name = metadata.get("general.architecture")
     if not isinstance(name, str):
         raise ModelError("general.architecture", name, "the file does not name its architecture")
+    if name not in _STATES_READ and any(key.startswith(f"{name}.ssm.") for key in metadata):
+        limit = "its recurrent layers cannot be told from a GGUF file: give its config.json"
+        raise UnsupportedModelError("general.architecture", name, limit)
     config: dict[str, Any] = {
         "model_type": _MODEL_TYPES.get(name, name),
         "vocab_size": vocab_size,

@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.layers import CachedLayer
+from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 
 _MERGE_BELOW = 1.5
-_STATE = "recurrent state"
 _EVERY_TOKEN = ("full",)
 
 
@@ -158,8 +158,8 @@ def aligned_block_size(layers: Sequence[CachedLayer], block_size: int, alignment
 
     block = alignment × ceil(state / (alignment × attention bytes of a token))
     """
-    states = [layer.block_bytes(1) for layer in layers if layer.kind == _STATE]
-    others = [layer.block_bytes(1) for layer in layers if layer.kind != _STATE]
+    states = [layer.block_bytes(1) for layer in layers if layer.kind == StateLayerSpec.kind]
+    others = [layer.block_bytes(1) for layer in layers if layer.kind != StateLayerSpec.kind]
     if not states or not others:
         return block_size
     alignment = max(alignment, block_size)
@@ -194,7 +194,7 @@ def _grown_block_size(layer: CachedLayer, block_size: int, page_bytes: int) -> i
     own = layer.block_bytes(block_size)
     if own > page_bytes:
         raise UnsupportedModelError("page", own, f"larger than the pool's page of {page_bytes}")
-    if layer.kind == _STATE or page_bytes % own:
+    if layer.kind == StateLayerSpec.kind or page_bytes % own:
         return block_size
     return block_size * (page_bytes // own)
 

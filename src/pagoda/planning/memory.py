@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.errors import CapacityError
@@ -61,8 +60,3 @@ class StageMemory:
 def part_of(name: str, bounds: Range) -> MemoryPart:
     """A part that is a range."""
     return MemoryPart(name, bounds.low, bounds.high, bounds.source)
-
-
-def tightest(stages: Sequence[StageMemory]) -> StageMemory:
-    """The stage that leaves least for the cache."""
-    return min(stages, key=lambda stage: stage.cache_high)

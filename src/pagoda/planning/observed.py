@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.capacity import GIB
@@ -165,7 +165,7 @@ def _word(row: Mapping[str, Any], name: str) -> str | None:
 def _dtype(row: Mapping[str, Any]) -> str | None:
     """Of the cache where nothing else is said; None for auto and for quantised weights."""
     name = canonical((_word(row, "dtype") or "auto").removeprefix("torch."))
-    return name if name in ("float32", "float16", "bfloat16") else None
+    return name if name in FLOAT_DTYPES else None
 
 
 def _read(path: Path) -> str:

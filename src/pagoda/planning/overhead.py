@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pagoda.models.config import ModelConfig
+from pagoda.planning.capacity import GIB
+from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.releases import Range, Release
 
 _MIB = 2**20
-_GIB = 2**30
 _LOGIT_BYTES = 4
-_LARGE_DEVICE = 70 * _GIB
+_LARGE_DEVICE = 70 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,23 @@ class TrialRun:
     intermediate_size: int
     tensor_parallel_size: int
     dtype_bytes: int = 2
+
+
+def trial_run(
+    config: ModelConfig, batch: tuple[int, int], tensor_parallel_size: int, dtype_bytes: int = 2
+) -> TrialRun:
+    """The trial run of a model; `batch` is max_num_batched_tokens and max_num_seqs."""
+    text = language_config(config)
+    hidden = text.integer("hidden_size")
+    return TrialRun(
+        max_num_batched_tokens=batch[0],
+        max_num_seqs=batch[1],
+        vocab_size=text.integer("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=mlp_width(text) or 4 * hidden,
+        tensor_parallel_size=tensor_parallel_size,
+        dtype_bytes=dtype_bytes,
+    )
 
 
 def default_batch(memory_bytes: int, name: str) -> tuple[int, int]:
@@ -62,11 +81,11 @@ def runtime_range(num_ranks: int) -> Range:
     """Bytes that no tensor accounts for."""
     if num_ranks == 1:
         return Range(0, 700 * _MIB, "0.01 to 0.25 GiB seen on one device; up to 0.7 allowed for")
-    return Range(100 * _MIB, 3 * _GIB, "buffers of collectives: 0.1 to 3 GiB with several devices")
+    return Range(100 * _MIB, 3 * GIB, "buffers of collectives: 0.1 to 3 GiB with several devices")
 
 
 def graphs_range(release: Release) -> Range:
     """Bytes set aside for CUDA graphs."""
     if not release.estimates_graphs:
         return Range(0, 0, f"not set aside in {release.name}: taken from what utilization leaves")
-    return Range(50 * _MIB, int(2.5 * _GIB), "estimates of 0.3 to 2.3 GiB seen; since 0.21")
+    return Range(50 * _MIB, int(2.5 * GIB), "estimates of 0.3 to 2.3 GiB seen; since 0.21")

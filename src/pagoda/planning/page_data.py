@@ -15,11 +15,18 @@ from pagoda.cache.formats import ALIASES, FORMATS, LATENT_BYTES, PLAIN_BITS
 from pagoda.cache.layers import CachedLayer
 from pagoda.errors import RefusedError
 from pagoda.planning.budget import PROCESS
-from pagoda.planning.fields import text_config
-from pagoda.planning.overhead import graphs_range, runtime_range
-from pagoda.planning.releases import Release, parse_release
+from pagoda.planning.capability import SCHEMES, product_rate, refused_on
+from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
+from pagoda.planning.releases import (
+    FORMATS_SEEN,
+    NEWEST,
+    Release,
+    is_newer,
+    parse_release,
+    read_version,
+)
 from pagoda.planning.request import ModelFacts, PlanRequest
-from pagoda.planning.subject import Subject, read_subject
+from pagoda.planning.subject import PAGODA_BATCH, Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, model_rows
 
 WEIGHT_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
@@ -61,6 +68,8 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
         "plain_bits": dict(PLAIN_BITS),
         "latent_bytes": dict(LATENT_BYTES),
         "aliases": dict(ALIASES),
+        "formats_seen": FORMATS_SEEN,
+        "newest": NEWEST[:2],
         "runtime": {
             "one": asdict(runtime_range(1)),
             "several": asdict(runtime_range(2)),
@@ -72,9 +81,7 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
 def _model(facts: ModelFacts) -> dict[str, Any]:
     subject = read_subject(facts, PlanRequest(max_model_len=_ANY_LENGTH), None)
     model, weights = subject.model, subject.weights
-    text = text_config(facts.config)
-    hidden = text.integer("hidden_size")
-    width = text.values.get("intermediate_size")
+    run = trial_run(facts.config, (1, 1), tensor_parallel_size=1)
     specs = list(dict.fromkeys(model.cached_layers))
     parts = list(dict.fromkeys(weights.parameters.layers))
     return {
@@ -82,6 +89,7 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
         "type": model.model_type,
         "dtype": subject.dtype,
         "heads": model.num_heads,
+        "latent_pair": model.latent_pair_size,
         "longest": model.max_model_len,
         "extended": model.extended_max_model_len,
         "assumed": model.assumed,
@@ -94,9 +102,9 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
         "parts": [list(asdict(part).values()) for part in parts],
         "part_order": _runs([parts.index(part) for part in weights.parameters.layers]),
         "weights": _weights(facts, subject),
-        "vocabulary": text.integer("vocab_size"),
-        "hidden": hidden,
-        "intermediate": width if type(width) is int else 4 * hidden,
+        "vocabulary": run.vocab_size,
+        "hidden": run.hidden_size,
+        "intermediate": run.intermediate_size,
         "pagoda": _in_pagoda(facts),
     }  # fmt: skip
 
@@ -131,13 +139,15 @@ def _layer(layer: CachedLayer) -> dict[str, Any]:
 
 def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
     subject = _on(probe, PlanRequest(max_model_len=_ANY_LENGTH, gpu=device.name))
+    refused = refused_on(device)
     return {
         "vendor": device.vendor,
         "bytes": device.memory_bytes,
         "bandwidth": device.bandwidth,
         "rate": device.bf16_rate,
-        "fp8_rate": device.fp8_rate,
+        "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
+        "refused": {"weights": refused.weights, "caches": refused.caches},
         **subject,
     }
 
@@ -162,8 +172,14 @@ def _engine(name: str) -> dict[str, Any]:
     request = PlanRequest(engine=name)
     version, release = parse_release(request.engine_version)
     if request.engine_name == "pagoda":
-        return {"label": "pagoda", "release": "pagoda", "pagoda": True, **_rules(release)}
-    return {"label": f"vllm {version}", "release": release.name, "pagoda": False, **_rules(release)}
+        named = {"label": "pagoda", "release": "pagoda", "pagoda": True, "batch": PAGODA_BATCH}
+    else:
+        named = {
+            "label": f"vllm {version}", "release": release.name, "pagoda": False, "batch": None,
+        }  # fmt: skip
+    line = (read_version(version) or NEWEST)[:2]
+    newer = is_newer(request.engine_version)
+    return {**named, "version": version, "line": line, "is_newer": newer, **_rules(release)}
 
 
 def _rules(release: Release) -> dict[str, Any]:

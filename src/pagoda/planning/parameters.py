@@ -16,8 +16,8 @@ from pagoda.cache.layers import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
-from pagoda.planning.fields import text_config, with_defaults
-from pagoda.planning.patterns import FAMILIES
+from pagoda.planning.fields import language_config, mlp_width
+from pagoda.planning.patterns import indices
 
 _NO_GATE = (
     "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "opt", "mpt", "falcon", "phi", "starcoder2",
@@ -83,9 +83,7 @@ def count_parameters(
 
     A part is scaled down where the parts come to more than the total.
     """
-    text = text_config(config)
-    family = FAMILIES.get(model.model_type)
-    text = with_defaults(text, family.defaults if family else {})
+    text = language_config(config)
     hidden, vocabulary = text.integer("hidden_size"), text.integer("vocab_size")
     tied = text.boolean("tie_word_embeddings", default=model.model_type in ("gemma", "gemma2"))
     embedding = vocabulary * hidden
@@ -119,8 +117,12 @@ def _layer(
         heads, size = config.integer("num_attention_heads"), config.integer("head_dim")
         mixing = 2 * hidden * heads * size
     mixing += 2 * hidden
-    letters = config.values.get("hybrid_override_pattern")
-    if isinstance(letters, str):  # one thing a layer: attention, a state, an MLP or experts
+    if config.values.get("hybrid_override_pattern") is not None:
+        letters = config.string("hybrid_override_pattern")
+        if len(letters) != len(model.layers):
+            limit = f"must have {len(model.layers)} letters"
+            raise config.error("hybrid_override_pattern", letters, limit)
+        # One thing a layer: attention, a state, an MLP or experts.
         if letters[index] in "M*":
             return LayerParameters(mixing, 0)
         if letters[index] == "-":
@@ -185,12 +187,9 @@ def _dense_width(config: ModelConfig) -> int:
     named = config.optional_integer("intermediate_size_mlp")
     if named is not None:
         return named
-    sizes = config.values.get("intermediate_size")
-    if isinstance(sizes, list) and sizes:
-        return int(sizes[0])
     if config.values.get("model_type") in _NO_MLP:
         return 0
-    width = config.optional_integer("intermediate_size", minimum=0)
+    width = mlp_width(config)
     return 4 * config.integer("hidden_size") if width is None else width
 
 
@@ -203,7 +202,7 @@ def _has_experts(config: ModelConfig, index: int) -> bool:
     listed = config.values.get("moe_layers")
     if isinstance(listed, list):
         return index in listed
-    if index in (config.values.get("mlp_only_layers") or ()):
+    if config.values.get("mlp_only_layers") and index in indices(config, "mlp_only_layers"):
         return False
     if index < config.integer("first_k_dense_replace", default=0, minimum=0):
         return False

@@ -111,10 +111,7 @@ def named_full(field_name: str) -> Rule:
     """`field_name` lists the indices of the layers with attention."""
 
     def rule(config: ModelConfig, num_layers: int) -> list[str]:
-        listed = config.values.get(field_name)
-        if listed is None:
-            raise config.missing(field_name)
-        config.items(field_name, int, length=0)  # refuses what is no list of indices
+        listed = indices(config, field_name)
         return [FULL if layer in listed else STATE for layer in range(num_layers)]
 
     return rule
@@ -132,9 +129,9 @@ def nemotron_h(config: ModelConfig, num_layers: int) -> list[str]:
 
 def kimi_linear(config: ModelConfig, num_layers: int) -> list[str]:
     section = config.section("linear_attn_config")
-    if section is None or section.values.get("full_attn_layers") is None:
+    if section is None:
         raise config.missing("linear_attn_config.full_attn_layers")
-    full = set(section.values["full_attn_layers"])  # counted from 1
+    full = indices(section, "full_attn_layers")  # counted from 1
     return [FULL if layer + 1 in full else STATE for layer in range(num_layers)]
 
 
@@ -178,8 +175,15 @@ def self_and_cross(config: ModelConfig, num_layers: int) -> list[str]:
 
 
 def mllama(config: ModelConfig, num_layers: int) -> list[str]:
-    cross = set(config.values.get("cross_attention_layers") or ())
+    cross = indices(config, "cross_attention_layers")
     return [CROSS if layer in cross else FULL for layer in range(num_layers)]
+
+
+def indices(config: ModelConfig, name: str) -> frozenset[int]:
+    """The layers that a list names; the field must be there."""
+    if config.items(name, int, length=0) is None:
+        raise config.missing(name)
+    return frozenset(config.values[name])
 
 
 def layer_types(config: ModelConfig, num_layers: int, field_name: str) -> list[str] | None:

@@ -11,11 +11,18 @@ Every figure that depends on a range is given at both ends; where the memory of 
 
 from __future__ import annotations
 
+from pagoda.cache.formats import canonical
 from pagoda.errors import CapacityError
-from pagoda.planning.budget import cache_bytes, require_room, stage_memories
+from pagoda.planning.budget import (
+    cache_bytes,
+    narrowest_stage,
+    require_room,
+    stage_memories,
+)
+from pagoda.planning.capability import refusals
 from pagoda.planning.capacity import GIB
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
-from pagoda.planning.memory import MemoryPart, StageMemory, tightest
+from pagoda.planning.memory import MemoryPart, StageMemory
 from pagoda.planning.pool import rank_layers
 from pagoda.planning.question import PoolQuestion
 from pagoda.planning.request import ModelFacts, PlanRequest
@@ -61,7 +68,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         block_bytes=pool.block_bytes,
         token_bytes=_token_bytes(pool),
         sequence_bytes=pool.num_blocks(subject.max_model_len) * pool.block_bytes,
-        memory=_memory(stages, low, high),
+        memory=_memory(subject, stages, low, high),
         device_bytes=subject.device_bytes,
         low=low,
         high=high,
@@ -69,8 +76,26 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         speed=speed,
         cost_per_user=_cost_per_user(request, low, high),
         cost_per_million_tokens=_token_cost(request, speed),
-        warnings=(*subject.warnings, *_shortages(subject, low, high)),
+        warnings=(*subject.warnings, *_refusals(subject), *_shortages(subject, low, high)),
     )
+
+
+def certain_length(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None) -> int:
+    """Tokens of the longest request that fits even where all else takes most; 0: not one token.
+
+    Raises as `make_plan`, but for what does not fit.
+    """
+    subject = read_subject(facts, request, draft)
+    pool = subject.pool
+    stages = stage_memories(subject)
+    if request.states_cache:
+        blocks = request.num_gpu_blocks_override or 0
+        blocks = blocks or pool.num_blocks_in(request.kv_cache_memory_bytes or 0)
+    elif stages:
+        blocks = pool.num_blocks_in(cache_bytes(subject, stages, least=True))
+    else:
+        return 0
+    return pool.longest_request(blocks)
 
 
 def _pools(
@@ -86,15 +111,15 @@ def _pools(
         context=subject.context,
         users=request.users or 1,
         shared_prefix=request.shared_prefix,
+        max_num_seqs=subject.batch[1],
         made_for=subject.made_for,
-        tells_memory=subject.is_pagoda or request.kv_cache_memory_bytes is None,
+        tells_memory=subject.is_pagoda or not request.states_cache,
     )
-    stated = request.kv_cache_memory_bytes
-    if request.num_gpu_blocks_override is not None:
-        stated = request.num_gpu_blocks_override * subject.pool.block_bytes
-    if stated is not None:
+    if request.states_cache:
+        override = (request.num_gpu_blocks_override or 0) * subject.pool.block_bytes
+        stated = request.kv_cache_memory_bytes or override
         exact = question.answer(stated, must_fit=True)
-        require_room(subject, stages, exact.size_bytes)
+        require_room(subject, stages, exact.num_blocks)
         return exact, exact
     if not stages:
         return None, None
@@ -109,6 +134,23 @@ def _pools(
     return low, high
 
 
+def _refusals(subject: Subject) -> list[str]:
+    """What the device certainly cannot do. An own dtype that it lacks vLLM replaces by another.
+
+    Earlier releases could fall back on an engine and kernels that took more.
+    """
+    if subject.device is None or subject.is_pagoda or not subject.release.runs_ahead:
+        return []
+    request = subject.request
+    return refusals(
+        subject.device,
+        dtype=canonical(request.dtype),
+        quantization=subject.quantization,
+        kv_cache_dtype=request.kv_cache_dtype,
+        block_size=request.block_size,
+    )
+
+
 def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | None) -> list[str]:
     """What does not fit, or may not, and by how much."""
     if low is None or high is None:
@@ -120,14 +162,22 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
             f"one request of {subject.max_model_len:,} tokens fits only if activations and runtime "
             "stay near their lower bounds"
         )
-    wanted = request.users
-    if wanted is not None and wanted > low.users:
+    wanted, most_at_once = request.users, subject.batch[1]
+    if wanted is not None and wanted > most_at_once:
+        short.append(f"{wanted:,} users do not run at once: max_num_seqs is {most_at_once:,}")
+    elif wanted is None and request.max_num_seqs is None and high.users == most_at_once:
+        short.append(f"users are bound by max_num_seqs, {most_at_once:,} where nothing is said")
+    held_low, held_high = (
+        pool.num_users(end.num_blocks, subject.context, request.shared_prefix)
+        for end in (low, high)
+    )
+    if wanted is not None and wanted > held_low:
         shared = pool.shared_blocks(request.shared_prefix)
         own = pool.num_blocks(subject.context) - shared
         blocks = shared + own * wanted + pool.reserved_blocks
         least, most = ((blocks - end.num_blocks) * pool.block_bytes / GIB for end in (high, low))
         missing = f"{least:,.2f}" if low == high else f"{least:,.2f} – {most:,.2f}"
-        never = wanted > high.users
+        never = wanted > held_high
         short.append(
             f"{wanted:,} users of {subject.context:,} tokens {'do' if never else 'may'} not fit: "
             f"{missing if never else f'up to {most:,.2f}'} GiB are missing on each device"
@@ -136,35 +186,39 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
 
 
 def _memory(
-    stages: tuple[StageMemory, ...], low: PoolFigures | None, high: PoolFigures | None
+    subject: Subject,
+    stages: tuple[StageMemory, ...],
+    low: PoolFigures | None,
+    high: PoolFigures | None,
 ) -> tuple[MemoryPart, ...]:
-    """Of a device of the stage that has least left."""
-    if not stages:
+    """Of a device of the stage that holds fewest blocks."""
+    if not stages or low is None or high is None:
         return ()
-    stage = tightest(stages)
+    index = narrowest_stage(subject, stages)
+    stage, size = stages[index], subject.pool.stage_block_bytes[index]
+    cache = MemoryPart("KV cache", low.num_blocks * size, high.num_blocks * size, "whole blocks")
     kept = stage.total_bytes - stage.requested_bytes
-    cache = (low.size_bytes, high.size_bytes) if low and high else (0, 0)
-    return (
-        *stage.parts,
-        MemoryPart("KV cache", *cache, "whole blocks"),
-        MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}"),
-    )
+    if subject.request.states_cache or not kept:  # a cache that is stated heeds no utilization
+        return (*stage.parts, cache)
+    left = MemoryPart("left by utilization", kept, kept, f"1 - {stage.utilization:g}")
+    return (*stage.parts, cache, left)
 
 
 def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
-    if subject.device is None:
-        return None
-    users = subject.request.users or (high.users if high else 1)
+    if subject.device is None or subject.draft_weights is not None:
+        return None  # with a draft a step may give several tokens, and how many is not known
+    wanted = subject.request.users
+    most = high.users if high else min(wanted or 1, subject.batch[1])
     ranks = rank_layers(subject.model, subject.options)
     return speed_floor(
         subject.weights,
         [layer for kept in ranks for layer in kept],
         subject.options,
         subject.device,
-        num_heads=subject.model.num_heads,
-        users=max(1, users),
+        model=subject.model,
+        users=max(1, min(most, wanted or most)),
         context=subject.context,
-        computes_in_fp8=subject.quantization == "fp8",
+        quantization=subject.quantization,
     )
 
 
@@ -174,9 +228,8 @@ def _cost_per_user(
     if request.price is None or low is None or high is None or not low.users:
         return None
     hourly = request.price * request.num_devices
-    if request.users is not None and request.users <= low.users:
-        return hourly / request.users, hourly / request.users
-    return hourly / low.users, hourly / high.users
+    fewest, most = (min(end.users, request.users or end.users) for end in (low, high))
+    return hourly / fewest, hourly / most
 
 
 def _token_cost(request: PlanRequest, speed: SpeedFloor | None) -> float | None:

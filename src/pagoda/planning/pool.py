@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.formats import FORMATS, LATENT_BYTES, canonical
-from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.formats import FLOAT_DTYPES, FORMATS, LATENT_BYTES, canonical
 from pagoda.cache.layers import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
@@ -18,7 +17,6 @@ DEFAULT_BLOCK_SIZE = 16
 LATENT_BLOCK_SIZE = 64
 CPU_BLOCK_SIZE = 128
 PACKED_FP8 = "fp8_ds_mla"
-STATE_DTYPES = ("float32", "float16", "bfloat16")
 STATE_ALIGNMENT = 16
 _GUARDED = "turboquant_"
 _GUARDED_LAYERS = 2
@@ -54,8 +52,8 @@ class PoolOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
-        if self.state_dtype not in (None, *STATE_DTYPES):
-            limit = f"one of {', '.join(STATE_DTYPES)}"
+        if self.state_dtype not in (None, *FLOAT_DTYPES):
+            limit = f"one of {', '.join(FLOAT_DTYPES)}"
             raise InvalidOptionError("mamba_ssm_cache_dtype", self.state_dtype, limit)
 
 
@@ -68,9 +66,9 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
     if kv_dtype not in FORMATS and kv_dtype not in LATENT_BYTES:
         known = ("auto", *FORMATS, *LATENT_BYTES)
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, f"one of {', '.join(known)}")
-    if kv_dtype in LATENT_BYTES and not _has_latents(model):
+    if kv_dtype in LATENT_BYTES and not model.has_latents:
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, "is for latent attention (MLA) alone")
-    if kv_dtype.startswith("fp8") and options.packs_sparse_latents and _is_sparse(model):
+    if kv_dtype.startswith("fp8") and options.packs_sparse_latents and model.has_sparse_latents:
         kv_dtype = PACKED_FP8
     guarded = _guarded_layers(model) if kv_dtype.startswith(_GUARDED) else set()
     return [
@@ -86,28 +84,22 @@ def build_pool(model: Architecture, options: PoolOptions, release: Release) -> G
     if not layers:
         raise UnsupportedModelError("model", model.model_type, "keeps nothing in a cache")
     block_size = _block_size(model, options, layers)
-    return GroupedPool(
+    pool = GroupedPool(
         groups=form_groups(layers, block_size, mixed=release.forms_groups),
         stages=_cached_stages(per_layer, options),
         in_flight_tokens=options.in_flight_tokens,
         context_parallel_size=options.context_parallel_size,
         reserved_blocks=release.reserved_blocks,
     )
+    if not pool.block_bytes:
+        raise UnsupportedModelError("model", model.model_type, "keeps nothing in a cache")
+    return pool
 
 
 def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> CachedLayer:
     own = layer.sharded(options.tensor_parallel_size)
     own = own.computed_in(options.dtype or model.dtype, options.state_dtype)
     return own.for_requests(2 if options.shares_states else 1, options.encoder_tokens)
-
-
-def _has_latents(model: Architecture) -> bool:
-    return any(layer.kind == LatentLayerSpec.kind for layer in model.cached_layers)
-
-
-def _is_sparse(model: Architecture) -> bool:
-    layers = model.cached_layers
-    return any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
 
 
 def _guarded_layers(model: Architecture) -> set[int]:
@@ -122,7 +114,7 @@ def _guarded_layers(model: Architecture) -> set[int]:
 def _block_size(model: Architecture, options: PoolOptions, layers: Sequence[CachedLayer]) -> int:
     if all(layer.kind == StateLayerSpec.kind for layer in layers):
         return options.block_size or model.max_model_len or DEFAULT_BLOCK_SIZE
-    default = LATENT_BLOCK_SIZE if _has_latents(model) else DEFAULT_BLOCK_SIZE
+    default = LATENT_BLOCK_SIZE if model.has_latents else DEFAULT_BLOCK_SIZE
     return aligned_block_size(layers, options.block_size or default, STATE_ALIGNMENT)
 
 

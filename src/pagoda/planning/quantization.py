@@ -41,6 +41,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
 )
 """By the name of `--quantization`."""
 
+_MOST_BITS = 32
 _METHODS = {
     "fbgemm_fp8": "fp8", "awq_marlin": "awq", "gptq_marlin": "gptq", "auto-round": "gptq",
     "auto_round": "gptq", "modelopt_fp4": "nvfp4", "bnb": "bitsandbytes",
@@ -64,7 +65,10 @@ def scheme_of(config: ModelConfig) -> Scheme | None:
         return None
     method = str(section.values.get("quant_method") or section.values.get("quant_algo") or "")
     method = _METHODS.get(method.lower(), method.lower())
-    bits = section.optional_integer("bits") or _bits_of_groups(section.values)
+    name = "num_bits" if section.values.get("bits") is None else "bits"
+    bits = section.values.get("bits") or _bits_of_groups(section.values)
+    if bits is not None and (type(bits) is not int or not 1 <= bits <= _MOST_BITS):
+        raise section.error(name, bits, f"must be a whole number from 1 to {_MOST_BITS}")
     if method in SCHEMES and bits in (None, 4, 8) and not (method == "gptq" and bits == 8):
         return SCHEMES[method]
     if bits is None:
@@ -81,7 +85,7 @@ def plain(dtype: str) -> Scheme:
     return Scheme(dtype, float(PLAIN_BITS[dtype]))
 
 
-def _bits_of_groups(values: Mapping[str, Any]) -> int | None:
+def _bits_of_groups(values: Mapping[str, Any]) -> Any:
     """compressed-tensors and its kin: `config_groups.*.weights.num_bits`."""
     groups = values.get("config_groups")
     if not isinstance(groups, Mapping):
@@ -92,4 +96,4 @@ def _bits_of_groups(values: Mapping[str, Any]) -> int | None:
         for group in groups.values()
         if isinstance(group, Mapping) and isinstance(weights := group.get("weights"), Mapping)
     ]
-    return next((bits for bits in found if type(bits) is int), None)
+    return next((bits for bits in found if bits is not None), None)

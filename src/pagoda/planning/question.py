@@ -23,10 +23,13 @@ class PoolQuestion:
     context: int
     users: int
     shared_prefix: int
+    max_num_seqs: int
+    """However many the memory holds, no more requests run at once."""
     made_for: int | None
     """Positions of the model."""
     tells_memory: bool
-    """vLLM does not say what is available where it was told how much to take."""
+    """Whether what is available is printed, and known: told how much to take, vLLM does not say it;
+    told how many blocks, it says what it would have taken."""
 
     def answer(self, available_bytes: int, *, must_fit: bool) -> PoolFigures:
         """The figures for that much memory.
@@ -42,14 +45,15 @@ class PoolQuestion:
         )
         count = capacity.num_blocks
         longest = pool.longest_context(count, self.users, self.shared_prefix)
+        is_any = self.made_for is None and longest == pool.longest
         return PoolFigures(
             available_bytes=available_bytes,
             num_blocks=count,
             size_bytes=capacity.size_bytes,
             num_tokens=self._tokens(capacity),
             concurrency=self._concurrency(capacity),
-            users=pool.num_users(count, self.context, self.shared_prefix),
-            longest_context=min(longest, self.made_for or longest),
+            users=min(pool.num_users(count, self.context, self.shared_prefix), self.max_num_seqs),
+            longest_context=None if is_any else min(longest, self.max_model_len),
             lines=self._lines(capacity),
         )
 
@@ -64,6 +68,8 @@ class PoolQuestion:
         return self.release.concurrency(self.pool, capacity.num_blocks, self.max_model_len)
 
     def _lines(self, capacity: Capacity[GroupedPool]) -> tuple[str, ...]:
+        if capacity.num_blocks < self.pool.num_blocks(self.max_model_len):
+            return ()  # it refuses to start
         lines = capacity.log_lines(self.device)
         if self.release is not None:
             size = f"{self.device} KV cache size: {self._tokens(capacity):,} tokens"

@@ -4,7 +4,10 @@
 |---|---|
 | 0.9.2 | layers are put into groups; printed tokens = blocks // groups × smallest block |
 | 0.17 | the sampler's trial run holds fewer copies of the logits |
-| 0.20 | printed tokens = int(concurrency × max_model_len) |
+| 0.20 | printed tokens = int(concurrency × max_model_len), on one line with the concurrency |
+| 0.20 | the next step is scheduled ahead: two batches are in flight, and windows keep more |
+| 0.20 | YaRN's length is the config's, no longer original × factor |
+| 0.20 | states are kept for prefix sharing: two a request |
 | 0.21 | the memory of CUDA graphs is estimated and set aside; the default utilization is 0.92 |
 
 Before 0.9.2 printed tokens = blocks × block size, and windows freed nothing.
@@ -20,6 +23,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.planning.groups import GroupedPool
 
 _VERSION = re.compile(r"[~v]*\s*(\d+)\.(\d+)(?:\.(\d+))?")
+_NAMED = re.compile(r"v?\d+\.\d+(\.(\d+|x))*((a|b|rc)\d+)?(\.(post|dev)\d+)?(\+[\w.]+)?")
 _FIRST_ENGINE = re.compile(r"\bV0\b(?!\.)", re.IGNORECASE)
 _LAST_PATCH = 99
 NEWEST = (0, 32, 0)
@@ -107,6 +111,17 @@ _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
     ((0, 0, 0), _FIRST),
 )
 
+FORMATS_SEEN = (
+    ("fp8_ds_mla", (0, 11)),
+    ("turboquant_", (0, 20)),
+    ("int8_per_token_head", (0, 20)),
+    ("fp8_per_token_head", (0, 20)),
+    ("int4_per_token_head", (0, 27)),
+    ("nvfp4", (0, 32)),
+)
+"""Forms of the cache by how their names begin, and the first line in which each was seen to work or
+was read; plain numbers and fp8 are older than any line that is planned for."""
+
 DISTINCT = tuple(release for _, release in _RELEASES)
 """One of each set of rules, newest first."""
 
@@ -134,10 +149,28 @@ def parse_release(text: str | None) -> tuple[str, Release]:
     """
     if text is None:
         return ".".join(map(str, NEWEST[:2])), release_of(NEWEST)
-    version = read_version(text)
+    version = read_version(text) if _NAMED.fullmatch(text) else None
     if version is None:
         raise InvalidOptionError("engine", f"vllm@{text}", "a version such as vllm@0.19.1")
-    return text, release_of(version)
+    return text.removeprefix("v"), release_of(version)
+
+
+def first_seen(kv_cache_dtype: str) -> tuple[int, int]:
+    """The first line in which a form of the cache was seen."""
+    lines = (line for name, line in FORMATS_SEEN if kv_cache_dtype.startswith(name))
+    return next(lines, (0, 0))
+
+
+def knows_format(version_text: str | None, kv_cache_dtype: str) -> bool:
+    """Whether a version is one of those in which a form of the cache was seen; None: the newest."""
+    version = NEWEST if version_text is None else read_version(version_text)
+    return version is not None and version[:2] >= first_seen(kv_cache_dtype)
+
+
+def is_newer(text: str | None) -> bool:
+    """Whether a version is of a line after the newest one that was read."""
+    version = None if text is None else read_version(text)
+    return version is not None and version[:2] > NEWEST[:2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
 
 ENGINES = ("vllm", "pagoda")
+_LEAST_MEMORY = 2**20
+"""Bytes; a number below it was meant in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,9 @@ class PlanRequest:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
+        if self.memory is not None and self.memory < _LEAST_MEMORY:
+            limit = f"is less than any device has: with a unit it would be {self.memory}GiB"
+            raise InvalidOptionError("memory", self.memory, limit)
         if self.shared_prefix < 0:
             raise InvalidOptionError("shared_prefix", self.shared_prefix, "must be at least 0")
         share = self.gpu_memory_utilization
@@ -95,11 +100,17 @@ class PlanRequest:
 
     @property
     def engine_version(self) -> str | None:
-        return self.engine.partition("@")[2] or None
+        _, at, version = self.engine.partition("@")
+        return version if at else None
 
     @property
     def num_devices(self) -> int:
         return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def states_cache(self) -> bool:
+        """Whether it says how large the cache is, and leaves nothing to what memory is free."""
+        return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
 
     def _refuse_contradictions(self) -> None:
         pairs: tuple[tuple[bool, str, object, str], ...] = (
@@ -111,16 +122,6 @@ class PlanRequest:
                 self.kv_cache_memory_bytes is not None and self.num_gpu_blocks_override is not None,
                 "num_gpu_blocks_override", self.num_gpu_blocks_override,
                 "kv_cache_memory_bytes says how much to take as well: give one of the two",
-            ),
-            (
-                self.context is not None
-                and self.max_model_len is not None
-                and self.context > self.max_model_len,
-                "context", self.context, f"at most max_model_len, {self.max_model_len}",
-            ),
-            (
-                self.context is not None and self.shared_prefix > self.context,
-                "shared_prefix", self.shared_prefix, f"at most the context, {self.context}",
             ),
             (
                 self.engine_name == "pagoda" and self.num_devices > 1,

@@ -33,11 +33,13 @@ class PoolFigures:
     """As the engine prints it."""
     concurrency: float
     users: int
-    """Requests of `context` tokens at once."""
-    longest_context: int
-    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one."""
+    """Requests of `context` tokens at once: what memory holds, up to max_num_seqs."""
+    longest_context: int | None
+    """Tokens of each of `users_wanted` requests, if so many are to fit; else of one; up to
+    max_model_len. None: any length, where only states of fixed size are kept."""
     lines: tuple[str, ...]
-    """What the engine prints for this amount of memory, word for word."""
+    """What the engine prints for this amount of memory, word for word; nothing where it cannot hold
+    one request of max_model_len: there the engine refuses to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class Plan:
     sequence_bytes: int
     """Blocks of one request of max_model_len, on one rank."""
     memory: tuple[MemoryPart, ...]
-    """Uses of one device's memory: the cache last but for what utilization leaves alone."""
+    """Uses of one device's memory, of the stage that holds fewest blocks: the cache last but for
+    what utilization leaves alone, which there is only where the cache's memory is not stated."""
     device_bytes: int | None
     low: PoolFigures | None
     """Where everything else takes most; None: no memory was named."""
@@ -100,8 +103,10 @@ class Plan:
     is_exact: bool
     """Low and high are the same, and the lines are what will be printed."""
     speed: SpeedFloor | None
+    """None where no device is named, or a draft, with which a step may give several tokens."""
     cost_per_user: tuple[float, float] | None
-    """An hour, at most and at least: with as few users as `low` holds, and as many as `high`."""
+    """An hour, at most and at least: for the users wanted, or as many of them as `low` and `high`
+    hold."""
     cost_per_million_tokens: float | None
     """Of output, at the decode floor: no engine is cheaper on this machine."""
     warnings: tuple[str, ...]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pagoda.cache.layers import CachedLayer
 from pagoda.errors import ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture, read_architecture
@@ -160,9 +159,3 @@ def _mamba2(shape: ModelConfig) -> dict[str, Any]:
 
 def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
-
-
-def state_page(layers: Sequence[CachedLayer]) -> int | None:
-    """Bytes of the largest recurrent state; None where there is none."""
-    pages = [layer.block_bytes(1) for layer in layers if layer.kind == "recurrent state"]
-    return max(pages, default=None)

@@ -1,17 +1,27 @@
 """How fast a machine could be at best: bytes over bandwidth, operations over their rate.
 
-    decode    seconds a token = (weights + cache of the users in a stage) / bandwidth, over stages
-    prefill   seconds = operations / rate,  2 × active numbers × tokens + 4 × heads × size × pairs
+    decode    seconds a token, over stages = the longer of
+                (weights + cache of the users in a stage) / bandwidth
+                users in a stage × (2 × active numbers + 4 × heads × size × tokens seen) / rate
+    prefill   seconds = operations / rate,  2 × active numbers × tokens + 4 × heads × size × pairs;
+              the output head is for the last token alone
 
-Nothing an engine does can beat these; real ones reach 50 to 90% of the first.
+Of latents 2 × heads × `Architecture.latent_pair_size` stands for 4 × heads × size. An indexer's
+scores and recurrences are left out.
+
+No engine that computes one token a user and step can beat these; real ones reach 50 to 90% of the
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import CachedLayer
+from pagoda.planning.architecture import Architecture
+from pagoda.planning.capability import product_rate
 from pagoda.planning.pool import PoolOptions
 from pagoda.planning.tables import Accelerator
 from pagoda.planning.weights import Weights
@@ -44,25 +54,29 @@ def speed_floor(
     options: PoolOptions,
     device: Accelerator,
     *,
-    num_heads: int,
+    model: Architecture,
     users: int,
     context: int,
-    computes_in_fp8: bool = False,
+    quantization: str | None = None,
 ) -> SpeedFloor:
     """The floor on `device`s for as many users of that context.
 
-    `layers` is what one rank of the whole model keeps. Stages of a pipeline take turns: each has a
-    part of the users, and a token passes all of them.
+    `layers` is what one rank of the whole `model` keeps. Stages of a pipeline take turns: each has
+    a part of the users, and a token passes all of them.
     """
     num_stages, size = options.pipeline_parallel_size, options.tensor_parallel_size
     in_stage = -(-users // num_stages)
     rank_cache = sum(layer.read_bytes(context) for layer in layers)
     read = weights.read_bytes(in_stage)
-    step_s = (read / size + in_stage * rank_cache) / device.bandwidth
-    rate = device.fp8_rate if computes_in_fp8 and device.fp8_rate else device.bf16_rate
-    operations = 2 * weights.parameters.active * context + _attention_operations(
-        layers, num_heads, context
-    )
+    reading_s = (read / size + in_stage * rank_cache) / device.bandwidth
+    rate = product_rate(device, quantization)
+    parts = weights.parameters
+    attended = list(_attended(layers, model, context))
+    own = 2 * parts.active + sum(each * seen for each, seen in attended)
+    step_s = max(reading_s, in_stage * own / (rate * size))
+    head = parts.head or parts.embedding
+    operations = 2 * ((parts.active - head) * context + head)
+    operations += sum(each * _pairs(seen, context) for each, seen in attended)
     prefill_s = operations / (rate * size * num_stages)
     return SpeedFloor(
         users=users,
@@ -77,14 +91,23 @@ def speed_floor(
     )
 
 
-def _attention_operations(layers: Sequence[CachedLayer], num_heads: int, context: int) -> int:
-    """Of scores and weighted values; of latents, which can be computed in two ways, none."""
-    total = 0
+def _attended(
+    layers: Sequence[CachedLayer], model: Architecture, context: int
+) -> Iterator[tuple[int, int]]:
+    """For each layer operations of scores and weighted values a token seen, and tokens seen."""
     for layer in layers:
         kept = layer.vectors
         if kept is not None:
             seen = min(context, layer.read_bytes(context) // layer.block_bytes(1))
-            pairs = seen * context - seen * seen // 2
-            widths = kept.head_size + (kept.head_size_v or kept.head_size)
-            total += 2 * num_heads * widths * pairs
-    return total
+            yield (
+                2 * model.num_heads * (kept.head_size + (kept.head_size_v or kept.head_size)),
+                seen,
+            )
+        elif isinstance(layer, LatentLayerSpec):
+            seen = min(context, layer.index_top or context)
+            yield 2 * model.num_heads * model.latent_pair_size, seen
+
+
+def _pairs(seen: int, context: int) -> int:
+    """Of each of `context` tokens with those before it, up to `seen` of them."""
+    return seen * context - seen * seen // 2

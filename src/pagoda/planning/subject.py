@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pagoda.cache.spec import CacheSpec
+from pagoda.cache.layers import (
+    ChunkedLayerSpec,
+    CrossAttentionLayerSpec,
+    SlidingWindowLayerSpec,
+)
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.planning.architecture import Architecture, read_architecture
+from pagoda.planning.architecture import ENCODER_TOKENS, Architecture, read_architecture
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
 from pagoda.planning.fields import text_config
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
@@ -20,12 +25,20 @@ from pagoda.planning.pool import (
     rank_layers,
 )
 from pagoda.planning.quantization import Scheme, scheme_named, scheme_of
-from pagoda.planning.releases import Release, parse_release
+from pagoda.planning.releases import (
+    NEWEST,
+    Release,
+    first_seen,
+    is_newer,
+    knows_format,
+    parse_release,
+)
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
 
-_ENCODER_TOKENS = 1500
+PAGODA_BATCH = (512, 128)
+"""Its defaults of max_num_batched_tokens and max_num_seqs."""
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
 """Devices whose kernels read sparse latents as plain fp8 numbers."""
 
@@ -118,7 +131,10 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         weights=_weights(facts, model, dtype, request.quantization, is_pagoda=is_pagoda),
         draft_weights=draft_weights,
         pool=_pagoda_pool(whole, options) if is_pagoda else build_pool(whole, options, release),
-        warnings=(*whole.assumed, *_doubts(request, model, release, device)),
+        warnings=(
+            *whole.assumed,
+            *_doubts(request, model, release, device, has_draft=draft is not None),
+        ),
     )
 
 
@@ -145,7 +161,9 @@ def _batch(request: PlanRequest, device: Accelerator | None) -> tuple[int, int]:
     memory = request.memory or (device.memory_bytes if device else 0)
     if device is not None and device.is_cpu:
         memory = 0  # however much a CPU has, its steps are small
-    tokens, sequences = default_batch(memory, device.name if device else "")
+    is_pagoda = request.engine_name == "pagoda"
+    default = PAGODA_BATCH if is_pagoda else default_batch(memory, device.name if device else "")
+    tokens, sequences = default
     return request.max_num_batched_tokens or tokens, request.max_num_seqs or sequences
 
 
@@ -162,7 +180,7 @@ def _pool_options(
         limit = f"Pagoda's cache has the dtype of its model: auto or {dtype}"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     on_cpu = device is not None and device.is_cpu
-    has_encoder = "cross attention" in kinds_of(model.cached_layers)
+    has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     batches = _batches_in_flight(request, release, on_cpu=on_cpu)
     return PoolOptions(
         kv_cache_dtype=request.kv_cache_dtype,
@@ -174,7 +192,7 @@ def _pool_options(
         shares_states=release.shares_states,
         packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
         state_dtype=request.mamba_ssm_cache_dtype,
-        encoder_tokens=max(max_num_batched_tokens, _ENCODER_TOKENS) if has_encoder else None,
+        encoder_tokens=max(max_num_batched_tokens, ENCODER_TOKENS) if has_encoder else None,
     )
 
 
@@ -187,17 +205,34 @@ def _batches_in_flight(request: PlanRequest, release: Release, *, on_cpu: bool) 
 
 
 def _doubts(
-    request: PlanRequest, model: Architecture, release: Release, device: Accelerator | None
+    request: PlanRequest,
+    model: Architecture,
+    release: Release,
+    device: Accelerator | None,
+    *,
+    has_draft: bool,
 ) -> list[str]:
     """What was taken for granted, in words."""
-    kinds = kinds_of(model.cached_layers)
+    kinds, windows = kinds_of(model.cached_layers), SlidingWindowLayerSpec.kind
     is_pagoda = request.engine_name == "pagoda"
+    newest = ".".join(map(str, NEWEST[:2]))
+    seen = ".".join(map(str, first_seen(request.kv_cache_dtype)))
     doubts = {
+        f"a cache in {request.kv_cache_dtype} was seen in vllm {seen} and later: "
+        f"{request.engine_version} may refuse it": (
+            not is_pagoda and not knows_format(request.engine_version, request.kv_cache_dtype)
+        ),
+        f"vllm {request.engine_version} is not known: planned for by the rules of {newest}": (
+            is_newer(request.engine_version)
+        ),
+        "with a draft a step may give several tokens: no bound of speed or of their cost is told": (
+            has_draft and device is not None
+        ),
         "no device is named: taken for a GPU, which schedules a second batch ahead": (
-            device is None and not is_pagoda and "sliding window" in kinds and release.runs_ahead
+            device is None and not is_pagoda and windows in kinds and release.runs_ahead
         ),
         "releases before 0.20 may keep chunks whole, and hold fewer requests": (
-            "chunked attention" in kinds and not release.runs_ahead and release.forms_groups
+            ChunkedLayerSpec.kind in kinds and not release.runs_ahead and release.forms_groups
         ),
         "Pagoda runs on CPUs: the memory is taken for a machine's": (
             is_pagoda and device is not None and not device.is_cpu
@@ -233,7 +268,7 @@ def _weights(
 def _pagoda_pool(model: Architecture, options: PoolOptions) -> GroupedPool:
     """Pagoda keeps every token of every layer: the same `CacheSpec` that its engine allocates."""
     kinds = kinds_of(model.cached_layers)
-    uncovered = set(kinds) - {"full attention", "sliding window"}
+    uncovered = set(kinds) - {AttentionLayerSpec.kind, SlidingWindowLayerSpec.kind}
     if uncovered:
         listed = ", ".join(sorted(uncovered))
         raise UnsupportedModelError("model", model.model_type, f"Pagoda does not run {listed}")

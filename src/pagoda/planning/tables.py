@@ -11,8 +11,7 @@ from importlib import resources
 from typing import Any
 
 from pagoda.errors import InvalidOptionError
-
-_GIB = 2**30
+from pagoda.planning.capacity import GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
     return Accelerator(
         name=name,
         vendor=row["vendor"],
-        memory_bytes=round(row["memory_gib"] * _GIB),
+        memory_bytes=round(row["memory_gib"] * GIB),
         bandwidth=row["bandwidth_gb_s"] * 1e9,
         bf16_rate=row["bf16_tflops"] * 1e12,
         fp8_rate=None if fp8 is None else fp8 * 1e12,

@@ -15,6 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layers import (
+    ChunkedLayerSpec,
+    CrossAttentionLayerSpec,
+    SlidingWindowLayerSpec,
+)
+from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import RefusedError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.capacity import GIB
@@ -32,7 +38,7 @@ _LATENT_BLOCKS = (LATENT_BLOCK_SIZE, 128, 32, 16)
 _OTHER_DEVICE = re.compile(r"\b(cpu|npu|ascend|hpu|gaudi|xpu|tpu)\b", re.IGNORECASE)
 """Devices whose blocks have 128 tokens where nothing is said."""
 _HOST_POOL_BYTES = 4 * GIB
-_WINDOWED = ("sliding window", "chunked attention")
+_WINDOWED = (SlidingWindowLayerSpec.kind, ChunkedLayerSpec.kind)
 _KV_DTYPE, _TP = "kv_cache_dtype", "tensor_parallel_size"
 _EXPLAINED_BY: tuple[tuple[str, dict[str, Any]], ...] = (
     (
@@ -102,7 +108,10 @@ def _settings(seen: Observation, model: Architecture) -> Iterator[Setting]:
     version = read_version(seen.version) if seen.version else None
     releases = DISTINCT if version is None else (release_of(version),)
     kinds = {layer.kind for layer in model.cached_layers}
-    windowed, has_encoder = bool(kinds.intersection(_WINDOWED)), "cross attention" in kinds
+    windowed, has_encoder = (
+        bool(kinds.intersection(_WINDOWED)),
+        CrossAttentionLayerSpec.kind in kinds,
+    )
     batches = (seen.max_num_batched_tokens,) if seen.max_num_batched_tokens else _BATCHES
     states = (False, True) if model.has_states else (False,)
     possibilities = itertools.product(
@@ -152,18 +161,16 @@ def _block_sizes(seen: Observation, kinds: set[str]) -> tuple[int | None, ...]:
     """The size that was stated, or those that kernels ask for: None is the default of 16."""
     if seen.block_size is not None:
         return (seen.block_size,)
-    if "latent attention" in kinds:
+    if LatentLayerSpec.kind in kinds:
         return _LATENT_BLOCKS
-    if "recurrent state" in kinds:
+    if StateLayerSpec.kind in kinds:
         return (None, 32, 64)
     return (128, None) if _OTHER_DEVICE.search(seen.gpu or "") else (None,)
 
 
 def _stored_forms(seen: Observation, model: Architecture) -> tuple[str, ...]:
     """Sparse latents have a packed form of fp8, which some releases and devices take."""
-    layers = model.cached_layers
-    is_sparse = any(isinstance(layer, LatentLayerSpec) and layer.index_size for layer in layers)
-    if is_sparse and seen.kv_cache_dtype.startswith(("fp8", "auto")):
+    if model.has_sparse_latents and seen.kv_cache_dtype.startswith(("fp8", "auto")):
         return (PACKED_FP8, seen.kv_cache_dtype)
     return (seen.kv_cache_dtype,)
 

@@ -49,7 +49,7 @@ export function tilesOf(plan) {
   if (low) {
     add("Tokens in the pool", range(low.num_tokens, high.num_tokens, whole), `${range(low.num_blocks, high.num_blocks, whole)} blocks`);
     add("Concurrency", `${range(low.concurrency, high.concurrency, (value) => fixed(value, 2))}×`, `of ${whole(plan.max_model_len)} tokens each`);
-    add("Longest context", range(low.longest_context, high.longest_context, whole), `tokens, for ${whole(wanted)} sequence${wanted > 1 ? "s" : ""}`);
+    add("Longest context", longest(low, high), `tokens, for ${whole(wanted)} sequence${wanted > 1 ? "s" : ""}`);
   }
   add("One token", plan.token_bytes ? size(plan.token_bytes) : "nothing", tokenHint(plan));
   add("One sequence", size(plan.context_bytes), `of ${short(plan.context)} tokens, on a device`);
@@ -63,6 +63,12 @@ export function tilesOf(plan) {
     add("Cost", range(least, most, (value) => value.toPrecision(3)), "a sequence and hour");
   }
   return tiles;
+}
+
+/** The most that memory holds, whatever the longest request is set to. */
+function longest(...ends) {
+  const [low, high] = ends.map((end) => ("longest_held" in end ? end.longest_held : end.longest_context));
+  return high === null ? "any length" : range(low, high, whole);
 }
 
 /** Of a mixed model only some layers go on growing. */
@@ -79,7 +85,15 @@ function layersOf({ layer_kinds: kinds }) {
     .join(", ");
 }
 
-/** What the engine prints: one line where all is known, else the two ends. */
+/** What the engine prints: one line where all is known, else the two ends that it starts at. */
 export function linesOf({ low, high, is_exact: isExact }) {
-  return isExact ? low.lines : [...low.lines, "", ...high.lines];
+  if (isExact || !low.lines.length) return high.lines;
+  return [...low.lines, "", ...high.lines];
+}
+
+/** What stands above them. */
+export function printedTitle({ engine, low, is_exact: isExact }) {
+  const [name] = engine.split(" ");
+  if (isExact) return `${name} will print`;
+  return `${name} will print something ${low.lines.length ? "between" : "up to this, or refuse to start"}`;
 }

@@ -1,6 +1,6 @@
 // The page: what is chosen goes to the planner, and what it answers onto the page.
 
-import { linesOf, refusalOf, sentence, tilesOf, verdictOf } from "./answer.js";
+import { linesOf, printedTitle, refusalOf, sentence, tilesOf, verdictOf } from "./answer.js";
 import { SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
 import { contextsUpTo, drawCliff } from "./cliff.js";
 import {
@@ -134,17 +134,14 @@ function asChoice(change) {
 }
 
 function showLines(plan) {
-  $("printed").hidden = !plan.low;
+  $("printed").hidden = !plan.high?.lines.length;
   if ($("printed").hidden) return;
-  const [name] = plan.engine.split(" ");
-  $("printed-title").textContent = plan.is_exact
-    ? `${name} will print`
-    : `${name} will print something between`;
+  $("printed-title").textContent = printedTitle(plan);
   $("lines").textContent = linesOf(plan).join("\n");
 }
 
 function showSources(plan) {
-  const doubts = plan.warnings?.filter((text) => !text.includes("fit")) ?? [];
+  const doubts = plan.warnings?.filter((text) => !text.includes("fit") && !text.includes("at once")) ?? [];
   const told = [
     `${plan.model}: ${(plan.parameters / 1e9).toFixed(2)} B numbers; shape read in ${plan.source}.`,
     `Rules of ${plan.engine}. Speeds are floors of bandwidth and arithmetic; links between devices are left out.`,

@@ -49,19 +49,23 @@ export function drawBar(plan) {
   drawScale(laid, share, over);
 }
 
+const CACHE = "KV cache";
+const LEFT = "left by utilization";
+const bytesAtLeast = ({ memory }, part) => memory.find(({ name }) => name === part)?.low ?? 0;
+
 /** Bytes of the segments from left to right, the limit, and how far it all reaches. */
 function layOut(plan) {
   const sum = (parts, end) => parts.reduce((bytes, part) => bytes + part[end], 0);
-  const beside = plan.memory.slice(0, -2);
+  const beside = plan.memory.filter(({ name }) => ![CACHE, LEFT].includes(name));
   const [weights, ...others] = beside;
-  const kept = plan.memory.at(-1).low;
+  const kept = bytesAtLeast(plan, LEFT);
   const device = plan.device_bytes;
   const limit = device - kept;
   const low = sum(beside, "low");
   const taken = plan.low && !plan.is_refused ? sum(beside, "high") : low;
   const wanted = low > limit ? 0 : wantedBytes(plan);
   const reached = taken + wanted;
-  const free = plan.low ? Math.max(0, plan.memory.at(-2).low - wanted) : 0;
+  const free = plan.low ? Math.max(0, bytesAtLeast(plan, CACHE) - wanted) : 0;
   const sizes = [
     ["weights", "weights", weights.low],
     ["beside", "runtime", sum(others, "low")],
@@ -86,7 +90,7 @@ function wantedBytes(plan) {
   if (plan.is_refused) return plan.sequence_bytes;
   if (plan.users_wanted !== null) return plan.wanted_bytes;
   if (!plan.low) return plan.context_bytes;
-  const least = plan.memory.at(-2).low;
+  const least = bytesAtLeast(plan, CACHE);
   return Math.min(least, plan.low.users * plan.context_bytes) || (plan.low.users ? least : plan.context_bytes);
 }
 
@@ -106,8 +110,8 @@ function drawScale({ device, limit, end, reached }, share, over) {
 
 const PART_KINDS = {
   weights: "weights",
-  "KV cache": "used",
-  "left by utilization": "rest",
+  [CACHE]: "used",
+  [LEFT]: "rest",
 };
 
 export function drawParts(plan) {

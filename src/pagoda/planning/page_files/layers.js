@@ -73,6 +73,7 @@ const KINDS = {
       kind: LATENT,
       shares: EVERY_TOKEN,
       widths: 0,
+      most: spec.index_top ?? Infinity,
       blockBytes: (size) => size * (latent + index),
       numBlocks: (tokens, size) => ceilDiv(tokens, size),
       readBytes: (tokens) =>

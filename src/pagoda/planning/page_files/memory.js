@@ -69,8 +69,8 @@ export function partsBeside(tables, model, asked, weights) {
   return device.cpu ? parts : [...parts, { name: "CUDA graphs", ...rules.graphs }];
 }
 
-function activations(model, { rules, device, ranks }, bytes) {
-  const [tokens, sequences] = device.batch;
+function activations(model, { rules, ranks, batch }, bytes) {
+  const [tokens, sequences] = batch;
   const [least, most] = rules.logits_copies;
   const logits = sequences * model.vocabulary * 4;
   const gateAndUp = tokens * 2 * ceilDiv(model.intermediate, ranks) * bytes;

@@ -2,9 +2,9 @@
 
 import { EVERY_TOKEN, Refusal } from "./layers.js";
 import { GIB, fixed, grouped, inGib, whole } from "./numbers.js";
-import { has, spread } from "./pool.js";
+import { LONGEST, has, spread } from "./pool.js";
 import { speedFloor } from "./speed.js";
-import { readSubject } from "./subject.js";
+import { before, firstSeen, readSubject } from "./subject.js";
 
 const DEFAULT_SHARE = 0.5;
 const DEFAULT_CAP_BYTES = 4 * GIB;
@@ -19,6 +19,12 @@ export function makePlan(tables, request) {
   return { ...shape(subject), ...outcome(subject, low, high) };
 }
 
+/** The longest request that fits even where all else takes most; 0: not one token. */
+export function certainLength(tables, request) {
+  const subject = readSubject(tables, request);
+  return subject.pool.longestContext(blocksIn(subject.pool, cacheBytes(subject, true)), 1);
+}
+
 /** Requests of each of these lengths that fit at once, at least and at most: for the chart. */
 export function usersAt(tables, request, contexts) {
   const subject = readSubject(tables, { ...request, context: null, shared_prefix: 0 });
@@ -26,7 +32,7 @@ export function usersAt(tables, request, contexts) {
     const shared = Math.min(request.shared_prefix, context);
     const ends = [true, false].map((least) => {
       const blocks = blocksIn(subject.pool, cacheBytes({ ...subject, length: context }, least));
-      return subject.pool.numUsers(blocks, context, shared);
+      return Math.min(subject.pool.numUsers(blocks, context, shared), subject.batch[1]);
     });
     return { context, low: ends[0], high: ends[1] };
   });
@@ -75,9 +81,10 @@ function fill(subject) {
 }
 
 function answer(subject, available) {
-  const { pool, request, context, madeFor } = subject;
+  const { pool, request, context, madeFor, batch } = subject;
   const blocks = blocksIn(pool, available);
   const longest = pool.longestContext(blocks, request.users ?? 1, request.shared_prefix);
+  const isAny = madeFor === null && longest === LONGEST;
   const tokens = printedTokens(subject, blocks);
   const concurrency = printedConcurrency(subject, blocks, tokens);
   return {
@@ -86,9 +93,10 @@ function answer(subject, available) {
     size_bytes: blocks * pool.blockBytes,
     num_tokens: tokens,
     concurrency,
-    users: pool.numUsers(blocks, context, request.shared_prefix),
-    longest_context: Math.min(longest, madeFor ?? longest),
-    lines: lines(subject, available, tokens, concurrency),
+    users: Math.min(pool.numUsers(blocks, context, request.shared_prefix), batch[1]),
+    longest_context: isAny ? null : Math.min(longest, subject.length),
+    longest_held: isAny ? null : Math.min(longest, madeFor ?? longest),
+    lines: blocks < pool.numBlocks(subject.length) ? [] : lines(subject, available, tokens, concurrency),
   };
 }
 
@@ -166,7 +174,7 @@ function shape(subject) {
 
 function outcome(subject, low, high) {
   const { device, request } = subject;
-  const users = Math.max(1, request.users ?? high.users);
+  const users = Math.max(1, Math.min(high.users, request.users ?? high.users));
   const speed = device.bandwidth ? speedFloor(subject, users) : null;
   return {
     ...memoryOf(subject, low, high),
@@ -175,7 +183,7 @@ function outcome(subject, low, high) {
     high,
     is_exact: low.available_bytes === high.available_bytes,
     speed,
-    warnings: [...doubts(subject), ...shortages(subject, low, high)],
+    warnings: [...doubts(subject), ...refusals(subject), ...shortages(subject, low, high)],
   };
 }
 
@@ -183,8 +191,7 @@ function outcome(subject, low, high) {
 function costs({ request, ranks }, low, high, speed) {
   if (request.price === null) return { cost_per_user: null, cost_per_million_tokens: null };
   const hourly = request.price * ranks;
-  const wanted = request.users;
-  const all = wanted !== null && wanted <= low.users ? [wanted, wanted] : [low.users, high.users];
+  const all = [low, high].map(({ users }) => Math.min(users, request.users ?? users));
   return {
     cost_per_user: low.users ? all.map((users) => hourly / users) : null,
     cost_per_million_tokens: speed && (hourly / (speed.total_tokens_per_s * 3600)) * 1e6,
@@ -199,7 +206,7 @@ function memoryOf(subject, low, high) {
     memory: [
       ...subject.parts,
       { name: "KV cache", low: least, high: most, source: "whole blocks" },
-      { name: "left by utilization", low: kept, high: kept, source: `1 - ${share(subject)}` },
+      ...(kept ? [{ name: "left by utilization", low: kept, high: kept, source: `1 - ${share(subject)}` }] : []),
     ],
   };
 }
@@ -211,7 +218,7 @@ function wantedBlocks({ pool, request, context }) {
 }
 
 function shortages(subject, low, high) {
-  const { pool, request, context, length } = subject;
+  const { pool, request, context, length, batch } = subject;
   const short = [];
   if (low.concurrency < 1) {
     short.push(
@@ -220,12 +227,18 @@ function shortages(subject, low, high) {
     );
   }
   const wanted = request.users;
-  if (wanted !== null && wanted > low.users) {
+  if (wanted !== null && wanted > batch[1]) {
+    short.push(`${whole(wanted)} users do not run at once: max_num_seqs is ${whole(batch[1])}`);
+  } else if (wanted === null && high.users === batch[1]) {
+    short.push(`users are bound by max_num_seqs, ${whole(batch[1])} where nothing is said`);
+  }
+  const held = [low, high].map((end) => pool.numUsers(end.num_blocks, context, request.shared_prefix));
+  if (wanted !== null && wanted > held[0]) {
     const [least, most] = [high, low].map(({ num_blocks: blocks }) =>
       grouped(((wantedBlocks(subject) - blocks) * pool.blockBytes) / GIB, 2),
     );
     const missing = low.num_blocks === high.num_blocks ? least : `${least} – ${most}`;
-    const never = wanted > high.users;
+    const never = wanted > held[1];
     short.push(
       `${whole(wanted)} users of ${whole(context)} tokens ${never ? "do" : "may"} not fit: ` +
         `${never ? missing : `up to ${most}`} GiB are missing on each device`,
@@ -234,9 +247,31 @@ function shortages(subject, low, high) {
   return short;
 }
 
-function doubts({ model, rules, device }) {
+/** What the device certainly cannot do. */
+function refusals({ request, rules, device, quantization }) {
+  if (rules.pagoda || !rules.runs_ahead || !device.refused) return [];
+  const { weights, caches } = device.refused;
+  const told = [];
+  if (weights.includes(quantization)) told.push(`weights in ${quantization} are refused on ${request.gpu}`);
+  if (caches.some((name) => request.kv_cache_dtype.startsWith(name))) {
+    told.push(`a cache in ${request.kv_cache_dtype} is refused on ${request.gpu}`);
+  }
+  return told;
+}
+
+function doubts({ tables, request, model, rules, device }) {
   const chunked = has(model, "chunked attention") && !rules.runs_ahead && rules.forms_groups;
   const told = [...model.assumed];
+  const seen = firstSeen(tables, request.kv_cache_dtype);
+  if (!rules.pagoda && before(rules.line, seen)) {
+    told.push(
+      `a cache in ${request.kv_cache_dtype} was seen in vllm ${seen.join(".")} and later: ` +
+        `${rules.version} may refuse it`,
+    );
+  }
+  if (rules.is_newer) {
+    told.push(`vllm ${rules.version} is not known: planned for by the rules of ${tables.newest.join(".")}`);
+  }
   if (chunked && !rules.pagoda) {
     told.push("releases before 0.20 may keep chunks whole, and hold fewer requests");
   }

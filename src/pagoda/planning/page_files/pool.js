@@ -7,7 +7,7 @@ const LATENT_BLOCK_SIZE = 64;
 const ALIGNMENT = 16;
 const MERGE_BELOW = 1.5;
 const GUARDED_LAYERS = 2;
-const LONGEST = 2 ** 40;
+export const LONGEST = 2 ** 40;
 
 /** A run-length list, value and times in turn, written out. */
 export function spread(runs) {
@@ -102,7 +102,9 @@ export function pagodaPool(layers) {
 export function buildPool(model, layers, { blockSize, inFlight, rules }) {
   if (!layers.length) throw new Refusal("model", "keeps nothing in a cache");
   const size = alignedSize(layers, startSize(model, layers, blockSize));
-  return new Pool(formGroups(layers, size), inFlight, rules.reserved_blocks);
+  const pool = new Pool(formGroups(layers, size), inFlight, rules.reserved_blocks);
+  if (!pool.blockBytes) throw new Refusal("model", "keeps nothing in a cache");
+  return pool;
 }
 
 function startSize(model, layers, asked) {

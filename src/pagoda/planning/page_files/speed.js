@@ -1,14 +1,22 @@
 // How fast the machine could be at best: bytes over bandwidth, operations over their rate.
 
+import { LATENT } from "./layers.js";
+
 /** The floor for so many users of the subject's context. */
 export function speedFloor(subject, users) {
   const { model, device, ranks, weights, layers, context, quantization } = subject;
   const cache = layers.reduce((sum, layer) => sum + layer.readBytes(context), 0);
   const read = weights.readBytes(users);
-  const step = (read / ranks + users * cache) / device.bandwidth;
-  const rate = quantization === "fp8" && device.fp8_rate ? device.fp8_rate : device.rate;
-  const active = model.numbers[4];
-  const operations = 2 * active * context + attention(layers, model.heads, context);
+  const rate = device.rates[quantization] ?? device.rate;
+  const [embedding, ownHead, , , active] = model.numbers;
+  const head = ownHead || embedding; // for the last token alone
+  const seen = attended(layers, model, context);
+  const own = seen.reduce((sum, [each, tokens]) => sum + each * tokens, 2 * active);
+  const step = Math.max((read / ranks + users * cache) / device.bandwidth, (users * own) / (rate * ranks));
+  const operations = seen.reduce(
+    (sum, [each, tokens]) => sum + each * pairs(tokens, context),
+    2 * ((active - head) * context + head),
+  );
   const prefill = operations / (rate * ranks);
   return {
     users,
@@ -23,12 +31,15 @@ export function speedFloor(subject, users) {
   };
 }
 
-/** Operations of scores and weighted values; of latents, which can be computed in two ways, none. */
-function attention(layers, heads, context) {
-  return layers.reduce((total, layer) => {
-    if (!layer.widths) return total;
+/** For each layer operations of scores and weighted values a token seen, and tokens seen. */
+function attended(layers, { heads, latent_pair: latentPair }, context) {
+  return layers.flatMap((layer) => {
+    if (layer.kind === LATENT) return [[2 * heads * latentPair, Math.min(context, layer.most)]];
+    if (!layer.widths) return [];
     const seen = Math.min(context, Math.floor(layer.readBytes(context) / layer.blockBytes(1)));
-    const pairs = seen * context - Math.floor((seen * seen) / 2);
-    return total + 2 * heads * layer.widths * pairs;
-  }, 0);
+    return [[2 * heads * layer.widths, seen]];
+  });
 }
+
+/** Of each of so many tokens with those before it, up to `seen` of them. */
+const pairs = (seen, context) => seen * context - Math.floor((seen * seen) / 2);

@@ -32,6 +32,7 @@ export function readSubject(tables, request) {
   const rules = tables.engines[request.engine];
   const device = tables.devices[request.gpu];
   const ranks = request.tensor_parallel_size;
+  const batch = rules.batch ?? device.batch;
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
   if (rules.pagoda && request.quantization !== null) {
@@ -48,7 +49,7 @@ export function readSubject(tables, request) {
   if (row.refused) throw new Refusal("model", row.refused);
   const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
   const weights = new Weights(model, stored);
-  const asked = { tables, request, model, rules, device, ranks, dtype: row.dtype, madeFor, length, context };
+  const asked = { tables, request, model, rules, device, ranks, batch, dtype: row.dtype, madeFor, length, context };
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
   const keepsAll = rules.pagoda || !rules.forms_groups;
@@ -73,7 +74,7 @@ function contextOf({ context: asked, shared_prefix: shared }, length) {
   return context;
 }
 
-function howKept({ request, model, rules, device, ranks, dtype }) {
+function howKept({ request, model, rules, device, ranks, batch, dtype }) {
   const hasEncoder = has(model, "cross attention");
   return {
     ranks,
@@ -81,13 +82,13 @@ function howKept({ request, model, rules, device, ranks, dtype }) {
     kvDtype: request.kv_cache_dtype,
     packsSparseLatents: device.packs_sparse_latents,
     numStates: rules.shares_states ? 2 : 1,
-    encoderTokens: hasEncoder ? Math.max(device.batch[0], ENCODER_TOKENS) : null,
+    encoderTokens: hasEncoder ? Math.max(batch[0], ENCODER_TOKENS) : null,
   };
 }
 
-function poolOptions({ rules, device }) {
+function poolOptions({ rules, device, batch }) {
   const batches = rules.runs_ahead && !device.cpu ? 2 : 1;
-  return { rules, blockSize: device.block_size, inFlight: device.batch[0] * batches };
+  return { rules, blockSize: device.block_size, inFlight: batch[0] * batches };
 }
 
 function indivisible({ heads, layers }, size) {
@@ -96,3 +97,11 @@ function indivisible({ heads, layers }, size) {
   const odd = counts.find((count) => count % size && size % count);
   return odd === undefined ? null : `must divide the ${odd} KV heads, or be a multiple of them`;
 }
+
+/** The first line of releases in which a form of the cache was seen. */
+export function firstSeen({ formats_seen: seen }, format) {
+  return seen.find(([name]) => format.startsWith(name))?.[1] ?? [0, 0];
+}
+
+/** Whether a line of releases, [major, minor], is before another. */
+export const before = (one, other) => one[0] < other[0] || (one[0] === other[0] && one[1] < other[1]);

@@ -1,17 +1,22 @@
 // What one change would buy, and what would make it fit: the plan again with a flag more.
 
 import { LATENT, Refusal } from "./layers.js";
-import { makePlan } from "./plan.js";
+import { certainLength, makePlan } from "./plan.js";
+import { before, firstSeen } from "./subject.js";
 
 const LARGEST_GROUP = 64;
+const LENGTHS = [32_768, 8192, 2048];
+const INT4_CACHE = "int4_per_token_head";
+const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
+const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
 
 /** Changes worth a try, each with its figures, or with why it cannot be. */
 export function alternatives(tables, request, plan) {
-  return Object.entries(changes(request, plan)).flatMap(([name, change]) => {
-    const found =
-      name === "more devices" ? moreDevices(tables, request, plan) : tried(tables, request, plan, name, change);
-    return found ? [found] : [];
-  });
+  const found = Object.entries(changes(tables, request, plan)).map(([name, change]) =>
+    tried(tables, request, plan, name, change),
+  );
+  if (plan.engine !== "pagoda") found.push(moreDevices(tables, request, plan));
+  return found.filter((other) => other !== null);
 }
 
 /** Single flags with which a choice that does not fit would: the smallest of each. */
@@ -24,17 +29,21 @@ export function waysToFit(tables, request) {
     tries.push({ quantization: "fp8" }, { quantization: "awq" });
   }
   if (request.context === null || request.max_model_len === null) {
-    for (const length of [32_768, 8192, 2048]) tries.push({ max_model_len: length });
+    const certain = certainLength(tables, request);
+    const lengths = certain >= LENGTHS.at(-1) ? [certain, ...LENGTHS] : LENGTHS;
+    for (const length of lengths) tries.push({ max_model_len: length });
   }
   const found = {};
   for (const change of tries) {
     const [name] = Object.keys(change);
     if (!found[name] && fits(tables, { ...request, ...change })) found[name] = change;
   }
-  return Object.values(found).map((change) => ({ change, flags: flagsOf(change) }));
+  return Object.values(found).map((change) => ({ change, flags: flagsOf(change) || SMALL_CHECKPOINT }));
 }
 
+/** Nothing for a checkpoint in 4 bits. */
 export function flagsOf(change) {
+  if (change.quantization === INT4_WEIGHTS) return "";
   return Object.entries(change)
     .map(([name, value]) => `--${name.replaceAll("_", "-")} ${value}`)
     .join(" ");
@@ -54,29 +63,30 @@ function planOrRefusal(tables, request) {
   }
 }
 
-function changes(request, plan) {
+function changes(tables, request, plan) {
   const found = {};
   if (plan.engine !== "pagoda") {
     if (request.kv_cache_dtype === "auto") {
       found["fp8 cache"] = { kv_cache_dtype: "fp8" };
-      if (!(LATENT in plan.layer_kinds)) found["int4 cache"] = { kv_cache_dtype: "int4_per_token_head" };
+      const isKnown = !before(tables.engines[request.engine].line, firstSeen(tables, INT4_CACHE));
+      if (!(LATENT in plan.layer_kinds) && isKnown) found["int4 cache"] = { kv_cache_dtype: INT4_CACHE };
     }
     if (plan.quantization === null) {
       found["fp8 weights"] = { quantization: "fp8" };
-      found["int4 weights"] = { quantization: "awq" };
+      found[SMALL_CHECKPOINT] = { quantization: INT4_WEIGHTS };
     }
-    found["more devices"] = {};
   }
   if (plan.context > 1) {
     const half = Math.floor(plan.context / 2);
     if (request.shared_prefix === 0) found["half of it the same"] = { shared_prefix: half };
-    found["half the context"] = { context: half, shared_prefix: Math.min(request.shared_prefix, half) };
+    // Else nothing of a request would be its own.
+    if (half > request.shared_prefix) found["half the context"] = { context: half };
   }
   return found;
 }
 
 function tried(tables, request, plan, name, change) {
-  const flags = change.shared_prefix === 0 ? flagsOf({ context: change.context }) : flagsOf(change);
+  const flags = flagsOf(change);
   const other = planOrRefusal(tables, { ...request, ...change });
   if (other instanceof Refusal) return { ...NOTHING, name, flags, change, note: other.message };
   return compared(name, flags, change, plan, other);
@@ -98,7 +108,12 @@ function moreDevices(tables, request, plan) {
 
 const NOTHING = { users_low: null, users_high: null, tokens_low: null, tokens_high: null, gain: null };
 
+/** Null where it would buy nothing. */
 function compared(name, flags, change, plan, other) {
+  const isSame = ["low", "high"].every(
+    (end) => plan[end].users === other[end].users && plan[end].num_tokens === other[end].num_tokens,
+  );
+  if (isSame) return null;
   return {
     name,
     flags,

@@ -1,0 +1,121 @@
+"""What a plan offers beside itself, and what it warns of: only what an engine takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pagoda.errors import CapacityError, InvalidOptionError
+from pagoda.planning.alternatives import plan_with_alternatives
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.result import Plan
+from pagoda.planning.subject import read_subject
+from pagoda.planning.tables import find_model
+
+GIB = 2**30
+LLAMA_3_8B = "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def facts(name: str) -> ModelFacts:
+    found = find_model(name)
+    assert found is not None
+    return ModelFacts.of_row(*found)
+
+
+def plan(name: str, **options: Any) -> Plan:
+    return make_plan(facts(name), PlanRequest(**options))
+
+
+@pytest.mark.parametrize(("prefix", "is_offered"), [(4000, True), (4096, False), (8192, False)])
+def test_half_a_context_is_not_offered_where_all_of_it_is_shared(
+    prefix: int, is_offered: bool
+) -> None:
+    request = PlanRequest(gpu="H100", context=8192, shared_prefix=prefix)
+    told = plan_with_alternatives(facts(LLAMA_3_8B), request)
+    offered = {other.name: other.flags for other in told.alternatives}
+    assert (offered.get("half the context") == "--context 4096") is is_offered
+
+
+def test_no_longer_context_is_told_than_the_engine_takes() -> None:
+    told = plan(LLAMA_3_8B, gpu="H100", max_model_len=8192)
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low.longest_context == told.high.longest_context == 8192
+
+
+NEARLY_FITS: list[dict[str, Any]] = [
+    {"gpu": "RTX-4090"},
+    {"kv_cache_memory_bytes": 6 * GIB},
+    {"num_gpu_blocks_override": 999},
+]
+
+
+@pytest.mark.parametrize("options", NEARLY_FITS)
+def test_the_length_that_is_offered_is_the_longest_that_certainly_fits(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(CapacityError) as caught:
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(users=2, **options))
+    _, _, words = str(caught.value).partition("--max-model-len ")
+    length = int(words.partition(" ")[0])
+    told = plan(LLAMA_3_8B, max_model_len=length, **options)
+    assert told.low is not None
+    assert told.low.concurrency >= 1
+    pool = read_subject(facts(LLAMA_3_8B), PlanRequest(**options), None).pool
+    assert pool.num_blocks(length + 1) + pool.reserved_blocks > told.low.num_blocks
+
+
+def test_a_model_that_only_may_fit_is_not_told_to_fit() -> None:
+    with pytest.raises(CapacityError, match="alone certainly makes it fit"):
+        plan_with_alternatives(
+            facts(LLAMA_3_8B), PlanRequest(kv_cache_memory_bytes=GIB // 64, max_model_len=8192)
+        )
+
+
+def test_a_memory_without_a_unit_is_refused_with_a_hint() -> None:
+    with pytest.raises(InvalidOptionError, match="with a unit it would be 24GiB"):
+        PlanRequest(memory=24)
+
+
+CANNOT: list[tuple[dict[str, Any], str]] = [
+    ({"gpu": "V100-32GB", "dtype": "bfloat16"}, "bfloat16 is refused on V100-32GB"),
+    ({"gpu": "T4", "dtype": "bf16", "quantization": "awq"}, "bfloat16 is refused on T4"),
+    ({"gpu": "V100-32GB", "quantization": "nvfp4"}, "weights in nvfp4 are refused on V100-32GB"),
+    ({"gpu": "V100-32GB", "kv_cache_dtype": "fp8"}, "a cache in fp8 is refused on V100-32GB"),
+    ({"gpu": "H100", "kv_cache_dtype": "nvfp4"}, "a cache in nvfp4 is refused on H100"),
+    ({"gpu": "H100", "block_size": 24}, "blocks of 24 tokens are refused on H100"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), CANNOT)
+def test_what_a_device_certainly_cannot_do_is_a_warning(
+    options: dict[str, Any], words: str
+) -> None:
+    told = plan(LLAMA_3_8B, max_model_len=2048, **options)
+    assert len([warning for warning in told.warnings if warning.startswith(words)]) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gpu": "V100-32GB"},
+        {"gpu": "V100-32GB", "quantization": "gptq"},
+        {"gpu": "A100-80GB", "quantization": "nvfp4"},  # as weights alone
+        {"gpu": "A100-80GB", "kv_cache_dtype": "fp8"},
+        {"gpu": "B200", "kv_cache_dtype": "nvfp4"},
+        {"gpu": "H100", "block_size": 48},
+        {"gpu": "EPYC-9654", "block_size": 24},
+    ],
+)
+def test_what_a_device_may_do_is_no_warning(options: dict[str, Any]) -> None:
+    told = plan(LLAMA_3_8B, max_model_len=2048, **options)
+    assert not [warning for warning in told.warnings if "refused" in warning]
+
+
+def test_of_an_earlier_release_nothing_is_certain() -> None:
+    told = plan(
+        LLAMA_3_8B, gpu="V100-32GB", kv_cache_dtype="fp8", engine="vllm@0.8", max_model_len=2048
+    )
+    assert not [warning for warning in told.warnings if "refused" in warning]
