@@ -53,7 +53,7 @@ class Grammars:
         self._vocab_size = vocab_size
         self._vocabulary: llguidance.LLTokenizer | None = None
         self._preparing = threading.Lock()
-        self._kept = GrammarCache()
+        self._kept: GrammarCache[Grammar] = GrammarCache()
 
     def compile(
         self, wanted: StructuredOutputs, *, tenant: str = "", cache_salt: str = ""

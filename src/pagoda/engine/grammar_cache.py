@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from pagoda.structured import StructuredOutputs
 
-if TYPE_CHECKING:
-    from pagoda.engine.grammar import Grammar
+Grammar = TypeVar("Grammar")
 
 MOST_GRAMMARS = 64
 MOST_CHARACTERS = 256 * 1024
@@ -25,7 +24,7 @@ class GrammarKey(NamedTuple):
     wanted: StructuredOutputs
 
 
-class GrammarCache:
+class GrammarCache(Generic[Grammar]):
     """Forgets the grammar that was asked for longest ago, whosever it is. Any thread may ask it."""
 
     def __init__(self) -> None:
