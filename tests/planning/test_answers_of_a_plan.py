@@ -17,25 +17,13 @@ from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.capability import product_rate
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
-from pagoda.planning.result import Plan
 from pagoda.planning.subject import read_subject
-from pagoda.planning.tables import accelerators, find_accelerator, find_model
+from pagoda.planning.tables import accelerators, find_accelerator
+from planning.plans import GIB, LLAMA_3_8B, facts, plan
 
-GIB = 2**30
 LLAMA_2_7B = "meta-llama/Llama-2-7b-hf"
 LLAMA_2_70B = "meta-llama/Llama-2-70b-hf"
-LLAMA_3_8B = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_3_70B = "meta-llama/Llama-3.1-70B-Instruct"
-
-
-def facts(name: str) -> ModelFacts:
-    found = find_model(name)
-    assert found is not None
-    return ModelFacts.of_row(*found)
-
-
-def plan(name: str, **options: Any) -> Plan:
-    return make_plan(facts(name), PlanRequest(**options))
 
 
 # What people copy from one another

@@ -159,7 +159,11 @@ def test_metrics_that_make_no_sense_are_survived(name: str, data: st.DataObject)
         changed = data.draw(st.dictionaries(st.sampled_from(keys), SENSELESS, max_size=6))
         scrapes[index] = replace(scrapes[index], values={**scrapes[index].values, **changed})
     diagnosis = examined(scrapes, SMOLLM2)
-    json.loads(json.dumps(diagnosis.as_dict(), allow_nan=False))
+    told = json.loads(json.dumps(diagnosis.as_dict(), allow_nan=False))
+    assert [answer["question"] for answer in told["answers"]] == [
+        "bound", "bandwidth", "cache", "next",
+    ]  # fmt: skip
+    assert all(math.isfinite(one.value) for one in evidence_of(diagnosis))
 
 
 def without(scrape: Scrape, gone: set[str]) -> Scrape:

@@ -8,24 +8,9 @@ import pytest
 
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.planning.alternatives import plan_with_alternatives
-from pagoda.planning.plan import make_plan
-from pagoda.planning.request import ModelFacts, PlanRequest
-from pagoda.planning.result import Plan
+from pagoda.planning.request import PlanRequest
 from pagoda.planning.subject import read_subject
-from pagoda.planning.tables import find_model
-
-GIB = 2**30
-LLAMA_3_8B = "meta-llama/Llama-3.1-8B-Instruct"
-
-
-def facts(name: str) -> ModelFacts:
-    found = find_model(name)
-    assert found is not None
-    return ModelFacts.of_row(*found)
-
-
-def plan(name: str, **options: Any) -> Plan:
-    return make_plan(facts(name), PlanRequest(**options))
+from planning.plans import GIB, LLAMA_3_8B, facts, plan
 
 
 @pytest.mark.parametrize(("prefix", "is_offered"), [(4000, True), (4096, False), (8192, False)])

@@ -7,94 +7,22 @@ null takes the default of `SamplingParams`.
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
 from pagoda.server.answer_format import AnswerFormat
+from pagoda.server.body import Body, Many, Text
 from pagoda.server.errors import UnknownModelError
-from pagoda.server.tools import Tool, ToolChoice, ToolName, ToolUse
-from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
+from pagoda.server.messages import Message
+from pagoda.server.tools import Tool, ToolChoice, ToolUse
 
 MAX_PROMPTS = 128
 MAX_CHOICES = 1024
 """In one request, of all prompts together."""
 _PRIORITY_LIMIT = 2**63 - 1
-
-
-def _no_lone_surrogate(text: str) -> str:
-    # JSON can write half of a surrogate pair, which no encoding of text can.
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError("half of a surrogate pair") from None
-    return text
-
-
-def _covered_part(kind: object) -> object:
-    if isinstance(kind, str) and kind != "text":
-        raise PydanticCustomError(
-            "part_not_covered", "only parts of type 'text' are covered: no images, sound or files"
-        )
-    return kind
-
-
-Item = TypeVar("Item")
-Many = Annotated[list[Item], Field(fail_fast=True)]
-"""A list of which the first wrong item is told, not all of them."""
-
-Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
-
-# Fields that change the answer and are not covered: refused unless they hold one of these values,
-# which ask for nothing. Every other unknown field is ignored, as OpenAI's clients expect.
-_REFUSED_FIELDS: dict[str, tuple[object, ...]] = {
-    "add_generation_prompt": (True,),
-    "allowed_token_ids": ([],),
-    "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "detokenize": (True,),
-    "documents": ([],),
-    "echo": (False,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "guided_whitespace_pattern": (),
-    "length_penalty": (1.0,),
-    "logits_processors": ([],),
-    "logprob_token_ids": ([],),
-    "modalities": (["text"],),
-    "prompt_embeds": (),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "spaces_between_special_tokens": (True,),
-    "structural_tag": (),
-    "suffix": ("",),
-    "tool_calls": ([],),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
-    "web_search_options": (),
-}
-
-
-class _Body(BaseModel):
-    """Strict types; unknown fields are kept, so that the ones that matter can be refused."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-    def refuse_uncovered(self) -> None:
-        """Raises `InvalidRequestError` for a field that would change the answer."""
-        for name, value in (self.model_extra or {}).items():
-            if name in _REFUSED_FIELDS and value is not None and value not in _REFUSED_FIELDS[name]:
-                raise InvalidRequestError(name, value, "is not covered")
 
 
 class StreamOptions(BaseModel):
@@ -107,7 +35,7 @@ class StreamOptions(BaseModel):
     """vLLM's: usage in every chunk. Not covered."""
 
 
-class _ModelBody(_Body):
+class _ModelBody(Body):
     """A body that may name the model."""
 
     model: Text | None = None
@@ -282,75 +210,6 @@ class DetokenizeRequest(_ModelBody):
     """The body of `/detokenize`."""
 
     tokens: Many[int]
-
-
-class TextPart(_Body):
-    """One part of a message whose content is a list."""
-
-    type: Annotated[Literal["text"], BeforeValidator(_covered_part)]
-    text: Text
-
-
-class CalledFunction(BaseModel):
-    """What was called, its arguments as JSON text."""
-
-    model_config = ConfigDict(strict=True)
-
-    name: ToolName
-    arguments: Text = ""
-
-    def for_template(self) -> dict[str, Any]:
-        """Chat templates write the arguments themselves."""
-        limit = "a call's arguments must be the text of a JSON object"
-        try:
-            arguments = json.loads(self.arguments or "{}")
-        except (ValueError, RecursionError):
-            raise InvalidRequestError("messages", self.arguments, limit) from None
-        if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
-            raise InvalidRequestError("messages", self.arguments, limit)
-        return {"name": self.name, "arguments": arguments}
-
-
-class MadeCall(BaseModel):
-    """A call of a tool that the assistant made."""
-
-    model_config = ConfigDict(strict=True)
-
-    id: Text
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-    def for_template(self) -> dict[str, Any]:
-        return {"id": self.id, "type": self.type, "function": self.function.for_template()}
-
-
-class Message(_Body):
-    """One message of a chat."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Text | Many[TextPart] | None = None
-    tool_calls: Many[MadeCall] | None = None
-    tool_call_id: Text | None = None
-    """Of the call whose result a message of role `tool` is."""
-
-    def for_template(self) -> dict[str, Any]:
-        """As chat templates expect it: plain text, OpenAI's names of old.
-
-        Raises `InvalidRequestError` for calls that no assistant made or that cannot be read.
-        """
-        role = "system" if self.role == "developer" else self.role
-        content = self.content or ""
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        message: dict[str, Any] = {"role": role, "content": content}
-        if self.tool_calls:
-            if role != "assistant":
-                limit = "only an assistant's message has tool_calls"
-                raise InvalidRequestError("messages", role, limit)
-            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
-        if self.tool_call_id is not None:
-            message["tool_call_id"] = self.tool_call_id
-        return message
 
 
 class ChatCompletionRequest(GenerationRequest):

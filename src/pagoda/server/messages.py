@@ -1,0 +1,91 @@
+"""The messages of a chat, as clients send them and as chat templates want them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+from pagoda.errors import InvalidRequestError
+from pagoda.server.body import Body, Many, Text
+from pagoda.server.tools import ToolName
+from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
+
+
+def _covered_part(kind: object) -> object:
+    if isinstance(kind, str) and kind != "text":
+        raise PydanticCustomError(
+            "part_not_covered", "only parts of type 'text' are covered: no images, sound or files"
+        )
+    return kind
+
+
+class TextPart(Body):
+    """One part of a message whose content is a list."""
+
+    type: Annotated[Literal["text"], BeforeValidator(_covered_part)]
+    text: Text
+
+
+class CalledFunction(BaseModel):
+    """What was called, its arguments as JSON text."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: ToolName
+    arguments: Text = ""
+
+    def for_template(self) -> dict[str, Any]:
+        """Chat templates write the arguments themselves."""
+        limit = "a call's arguments must be the text of a JSON object"
+        try:
+            arguments = json.loads(self.arguments or "{}")
+        except (ValueError, RecursionError):
+            raise InvalidRequestError("messages", self.arguments, limit) from None
+        if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
+            raise InvalidRequestError("messages", self.arguments, limit)
+        return {"name": self.name, "arguments": arguments}
+
+
+class MadeCall(BaseModel):
+    """A call of a tool that the assistant made."""
+
+    model_config = ConfigDict(strict=True)
+
+    id: Text
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    def for_template(self) -> dict[str, Any]:
+        return {"id": self.id, "type": self.type, "function": self.function.for_template()}
+
+
+class Message(Body):
+    """One message of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Many[TextPart] | None = None
+    tool_calls: Many[MadeCall] | None = None
+    tool_call_id: Text | None = None
+    """Of the call whose result a message of role `tool` is."""
+
+    def for_template(self) -> dict[str, Any]:
+        """As chat templates expect it: plain text, OpenAI's names of old.
+
+        Raises `InvalidRequestError` for calls that no assistant made or that cannot be read.
+        """
+        role = "system" if self.role == "developer" else self.role
+        content = self.content or ""
+        if isinstance(content, list):
+            content = "".join(part.text for part in content)
+        message: dict[str, Any] = {"role": role, "content": content}
+        if self.tool_calls:
+            if role != "assistant":
+                limit = "only an assistant's message has tool_calls"
+                raise InvalidRequestError("messages", role, limit)
+            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
+        return message
