@@ -24,7 +24,7 @@ from numba import njit, prange
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.machine import best_seconds, read_bandwidth
 from pagoda.execution.batch import Batch
-from pagoda.execution.plan import plan_attention
+from pagoda.execution.cpu.plan import plan_attention
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import paged_attention
 from pagoda.kernels.cpu.heads import HeadShape

@@ -20,7 +20,7 @@ from decode_attention import decode_batch
 from pagoda.engine.build import load_model
 from pagoda.engine.machine import measure_limits
 from pagoda.engine.options import EngineOptions
-from pagoda.execution.executor import Executor
+from pagoda.execution.cpu.executor import Executor
 from pagoda.storage.kv_storage import KVStorage
 
 BLOCK_SIZE = 16

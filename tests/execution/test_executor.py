@@ -8,8 +8,8 @@ import torch
 from decoders import Pager, decoder_spec, random_weights, rope_spec
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.execution.executor import Executor
-from pagoda.execution.panel_weights import PanelWeights
+from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.kv_storage import KVStorage

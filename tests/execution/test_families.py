@@ -10,8 +10,8 @@ import torch
 from decoders import Pager
 
 from checkpoints import CASES, reference_model, write_checkpoint
-from pagoda.execution.executor import Executor
-from pagoda.execution.panel_weights import PanelWeights
+from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights

@@ -7,7 +7,7 @@ import pytest
 from decoders import Pager
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.plan import AttentionPlanner, plan_attention
+from pagoda.execution.cpu.plan import AttentionPlanner, plan_attention
 from pagoda.kernels.cpu.attention import split_tokens, tile_tokens
 from pagoda.kernels.cpu.heads import HeadShape
 

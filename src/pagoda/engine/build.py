@@ -19,8 +19,8 @@ from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
-from pagoda.execution.executor import Executor
-from pagoda.execution.panel_weights import PanelWeights
+from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate

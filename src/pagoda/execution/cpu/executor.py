@@ -8,11 +8,11 @@ import torch
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.batch import Batch
-from pagoda.execution.panel_weights import PanelWeights
-from pagoda.execution.plan import AttentionPlanner
+from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.execution.cpu.plan import AttentionPlanner
+from pagoda.execution.cpu.segment import Segment, segments
+from pagoda.execution.cpu.workspace import Workspace
 from pagoda.execution.rope import RotaryTables
-from pagoda.execution.segment import Segment, segments
-from pagoda.execution.workspace import Workspace
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention_plan import AttentionPlan
 from pagoda.kernels.cpu.decoder import (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pagoda.execution.panel_weights import PanelWeights
+from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines

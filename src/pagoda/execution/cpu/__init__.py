@@ -1,0 +1,1 @@
+"""Runs any decoder for a batch on CPUs, with compiled kernels."""
