@@ -20,6 +20,7 @@ from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.responses import Usage
 from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
 from pagoda.server.tally import tally_of
+from pagoda.server.text_chunk import TEXT, TextChunk, json_of
 from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
@@ -41,11 +42,23 @@ class Answer(ChunkWriter):
             "model": generation.engine.model_name,
         }
         """What every response and chunk carries."""
+        self._text_chunks: dict[int, TextChunk] = {}
+        """By the index of the choice."""
 
     def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
         """Tokens in and out of one output per prompt; none out where only prompts are told."""
         echo = self._generation.echo
         return usage_of(outputs, prompts_alone=echo is not None and echo.alone)
+
+    @abstractmethod
+    def _plain_chunk(self, index: int, text: str) -> BaseModel:
+        """A chunk in which the choice of that index goes on with `text`, and nothing else is."""
+
+    def _text_chunk(self, index: int, text: str) -> bytes:
+        """The same as JSON."""
+        if index not in self._text_chunks:
+            self._text_chunks[index] = TextChunk(self._plain_chunk(index, TEXT))
+        return self._text_chunks[index].saying(text)
 
     @abstractmethod
     def whole(self, outputs: Sequence[RequestOutput]) -> BaseModel:
@@ -93,4 +106,4 @@ async def respond(
     if body.stream:
         return await stream(request, generation, answer, body.include_usage)
     outputs = await unless_disconnected(request, generation.finished())
-    return JSONBody(answer.whole(outputs).model_dump_json())
+    return JSONBody(json_of(answer.whole(outputs)))

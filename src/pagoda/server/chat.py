@@ -28,6 +28,7 @@ from pagoda.server.responses import (
     Usage,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.text_chunk import json_of
 from pagoda.server.tool_calls import AnswerReader, Reading, ToolCall
 
 if TYPE_CHECKING:
@@ -75,22 +76,27 @@ class ChatAnswer(Answer):
             prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
         )
 
-    def chunks(self, item: PromptOutput) -> Iterator[ChatCompletionChunk]:
+    def chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """For each choice: once the role, then what is new."""
         for choice in item.output.outputs:
             if choice.index not in self._cursors:
                 opening = ChatDelta(role="assistant", content="")
-                yield self._chunk([ChatChunkChoice(index=choice.index, delta=opening)])
+                yield json_of(self._chunk([ChatChunkChoice(index=choice.index, delta=opening)]))
             cursor = self._cursors[choice.index]
             if cursor.finished:
                 continue
             news = self._read(choice, cursor.new_text(choice))
-            if news.content or news.calls or cursor.has_news_beside_text(choice):
-                yield self._chunk([self._news(cursor, choice, news)])
+            if news.content and not news.calls and cursor.has_text_alone(choice):
+                yield self._text_chunk(choice.index, news.content)
+            elif news.content or news.calls or cursor.has_news_beside_text(choice):
+                yield json_of(self._chunk([self._news(cursor, choice, news)]))
             cursor.advance(choice, num_calls=cursor.num_calls + len(news.calls))
 
     def usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)
+
+    def _plain_chunk(self, index: int, text: str) -> ChatCompletionChunk:
+        return self._chunk([ChatChunkChoice(index=index, delta=ChatDelta(content=text))])
 
     def _read(self, choice: CompletionOutput, text: str) -> Reading:
         """The end of `choice` that is new, apart: what is said in it, and the calls of tools."""

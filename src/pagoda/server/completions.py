@@ -25,6 +25,7 @@ from pagoda.server.responses import (
     Usage,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.text_chunk import json_of
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -69,13 +70,20 @@ class CompletionAnswer(Answer):
         ]
         return self._response(choices, self.usage_of(outputs))
 
-    def chunks(self, item: PromptOutput) -> Iterator[CompletionResponse]:
+    def chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """One chunk for each choice that has something new."""
         for choice in item.output.outputs:
-            cursor = self._cursors[self._index(item, choice)]
+            index = self._index(item, choice)
+            cursor = self._cursors[index]
             if cursor.has_news(choice):
-                yield self._response([self._choice(item, choice)])
+                if cursor.has_text_alone(choice):
+                    yield self._text_chunk(index, cursor.new_text(choice))
+                else:
+                    yield json_of(self._response([self._choice(item, choice)]))
                 cursor.advance(choice)
+
+    def _plain_chunk(self, index: int, text: str) -> CompletionResponse:
+        return self._response([CompletionChoice(index=index, text=text)])
 
     def usage_chunk(self, usage: Usage) -> CompletionResponse:
         return self._response([], usage)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastapi import Request
 
@@ -32,8 +32,7 @@ class ClientGoneError(Exception):
     """The client closed the connection before there was anything to send."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptOutput:
+class PromptOutput(NamedTuple):
     """What there is so far for the prompt at `prompt_index` of the HTTP request."""
 
     prompt_index: int

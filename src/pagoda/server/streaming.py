@@ -8,7 +8,6 @@ error shape.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -20,6 +19,7 @@ from starlette.types import Send
 from pagoda.server.errors import detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
 from pagoda.server.responses import ErrorResponse, Usage
+from pagoda.server.text_chunk import json_of
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
@@ -30,8 +30,8 @@ _DONE = b"data: [DONE]\n\n"
 class ChunkWriter(Protocol):
     """Turns outputs into the chunks of one API."""
 
-    def chunks(self, item: PromptOutput) -> Iterable[BaseModel]:
-        """What is new in `item`; empty while text is held back."""
+    def chunks(self, item: PromptOutput) -> Iterable[bytes]:
+        """What is new in `item`, as JSON; empty while text is held back."""
         ...
 
     def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
@@ -66,6 +66,10 @@ class ChoiceCursor:
             bool(self.new_text(choice)) or self.has_news_beside_text(choice)
         )
 
+    def has_text_alone(self, choice: CompletionOutput) -> bool:
+        """What is new is text: it is neither the first news nor the last, and has no candidates."""
+        return self.is_open and choice.finish_reason is None and choice.logprobs is None
+
     def has_news_beside_text(self, choice: CompletionOutput) -> bool:
         """There is a log-probability or the end of a choice that has not ended before."""
         grown = choice.logprobs is not None and len(choice.token_ids) > self.num_tokens
@@ -81,20 +85,51 @@ class ChoiceCursor:
 
 
 class EventStream(StreamingResponse):
-    """A streaming response that closes its events however it ends, so that the engine aborts."""
+    """Sends what is new in each output as soon as it is there, in one piece.
+
+    However it ends it closes the outputs, so that the engine aborts what still runs.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        self._events = events
+    def __init__(
+        self,
+        first: PromptOutput,
+        outputs: AsyncGenerator[PromptOutput, None],
+        writer: ChunkWriter,
+        include_usage: bool,
+    ) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__((), headers=headers)
+        self._first = first
+        self._outputs = outputs
+        self._writer = writer
+        self._include_usage = include_usage
 
     async def stream_response(self, send: Send) -> None:
         try:
-            await super().stream_response(send)
+            start = {"type": "http.response.start", "status": self.status_code}
+            await send({**start, "headers": self.raw_headers})
+            await self._send_events(send)
+            await send({"type": "http.response.body", "body": _DONE, "more_body": False})
         finally:
             with anyio.CancelScope(shield=True):
-                await self._events.aclose()
+                await self._outputs.aclose()
+
+    async def _send_events(self, send: Send) -> None:
+        first, writer = self._first, self._writer
+        last: dict[int, RequestOutput] = {first.prompt_index: first.output}
+        try:
+            await _send_each(send, writer.chunks(first))
+            async for item in self._outputs:
+                last[item.prompt_index] = item.output
+                await _send_each(send, writer.chunks(item))
+        except Exception as error:
+            await _send_each(send, [json_of(ErrorResponse(error=detail_of(error)))])
+        else:
+            if self._include_usage:
+                usage = writer.usage_of(list(last.values()))
+                await _send_each(send, [json_of(writer.usage_chunk(usage))])
 
 
 async def stream(
@@ -110,35 +145,15 @@ async def stream(
     except BaseException:
         await outputs.aclose()
         raise
-    return EventStream(_events(first, outputs, writer, include_usage))
+    return EventStream(first, outputs, writer, include_usage)
 
 
 async def _next(outputs: AsyncGenerator[PromptOutput, None]) -> PromptOutput:
     return await anext(outputs)
 
 
-async def _events(
-    first: PromptOutput,
-    outputs: AsyncGenerator[PromptOutput, None],
-    writer: ChunkWriter,
-    include_usage: bool,
-) -> AsyncGenerator[bytes, None]:
-    last: dict[int, RequestOutput] = {first.prompt_index: first.output}
-    async with aclosing(outputs):
-        try:
-            for chunk in writer.chunks(first):
-                yield _event(chunk)
-            async for item in outputs:
-                last[item.prompt_index] = item.output
-                for chunk in writer.chunks(item):
-                    yield _event(chunk)
-        except Exception as error:
-            yield _event(ErrorResponse(error=detail_of(error)))
-        else:
-            if include_usage:
-                yield _event(writer.usage_chunk(writer.usage_of(list(last.values()))))
-    yield _DONE
-
-
-def _event(chunk: BaseModel) -> bytes:
-    return b"data: " + chunk.model_dump_json().encode("utf-8") + b"\n\n"
+async def _send_each(send: Send, chunks: Iterable[bytes]) -> None:
+    """An event for each of the chunks, all at once; nothing where there is none."""
+    events = b"".join([b"data: " + chunk + b"\n\n" for chunk in chunks])
+    if events:
+        await send({"type": "http.response.body", "body": events, "more_body": True})
