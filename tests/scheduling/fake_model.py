@@ -4,11 +4,12 @@ Carries out plans over `PagedTokens`, so that a wrong block table, slot, copy or
 wrong token, or an assertion that says where.
 """
 
+from collections.abc import Container
 from collections.abc import Sequence as Tokens
 
 from paged_tokens import PagedTokens
 from pagoda.request import Request, SamplingParams
-from pagoda.scheduling import Scheduler, StepPlan
+from pagoda.scheduling import PENDING, ScheduledSequence, Scheduler, StepPlan
 
 VOCABULARY = 5
 
@@ -21,20 +22,30 @@ def next_token(tokens: Tokens[int]) -> int:
     return value % VOCABULARY
 
 
-def expected_output(prompt: Tokens[int], max_tokens: int, max_model_len: int) -> list[int]:
+def expected_output(
+    prompt: Tokens[int], max_tokens: int, max_model_len: int, stops: Container[int] = ()
+) -> list[int]:
     """What a sequence must generate, whatever happens around it."""
     tokens = list(prompt)
     while len(tokens) < min(len(prompt) + max_tokens, max_model_len):
         tokens.append(next_token(tokens))
+        if tokens[-1] in stops:
+            break
     return tokens[len(prompt) :]
 
 
 class FakeModel:
-    """Executes plans and checks each of them against the scheduler's sequences."""
+    """Executes plans and checks each of them against the scheduler's sequences.
 
-    def __init__(self, scheduler: Scheduler, num_blocks: int) -> None:
+    One that `runs_ahead` tells the scheduler what a step drew when the next one is under way.
+    """
+
+    def __init__(self, scheduler: Scheduler, num_blocks: int, *, runs_ahead: bool = False) -> None:
         self.scheduler = scheduler
         self.storage = PagedTokens(num_blocks, scheduler.cache.block_size)
+        self.runs_ahead = runs_ahead
+        self.under_way: tuple[StepPlan, dict[int, int]] | None = None
+        self._drawn: dict[int, int] = {}
 
     def execute(self, plan: StepPlan) -> dict[int, int]:
         """Sampled tokens by sequence id."""
@@ -43,7 +54,7 @@ class FakeModel:
         for scheduled in plan.sequences:
             sequence = self.scheduler.sequence(scheduled.sequence_id)
             table = scheduled.block_ids.tolist()
-            tokens = [*sequence.token_ids[: scheduled.start], *scheduled.token_ids]
+            tokens = self._tokens(scheduled)
             size = self.storage.block_size
             blocks = table[scheduled.start // size : -(-scheduled.stop // size)]
             assert written.isdisjoint(blocks), "two sequences write into one block"
@@ -54,18 +65,32 @@ class FakeModel:
         sampled = {}
         for scheduled in plan.sequences:
             sequence = self.scheduler.sequence(scheduled.sequence_id)
-            context = sequence.token_ids[: scheduled.stop]
+            context = self._tokens(scheduled)
             assert self.storage.holds(
                 scheduled.block_ids.tolist(), context, scheduled.stop, sequence.request.cache_salt
             ), "a sequence would attend what is not its own"
             if scheduled.samples:
                 sampled[scheduled.sequence_id] = next_token(context)
+        self._drawn = sampled
         return sampled
+
+    def _tokens(self, scheduled: ScheduledSequence) -> list[int]:
+        """The sequence up to where this step brings it."""
+        known = self.scheduler.sequence(scheduled.sequence_id).token_ids[: scheduled.start]
+        assert len(known) == scheduled.start, "a token before the step's own is not known"
+        for token_id in scheduled.token_ids:
+            known.append(self._drawn[scheduled.sequence_id] if token_id == PENDING else token_id)
+        return known
 
     def step(self) -> StepPlan:
         """One whole step."""
         plan = self.scheduler.schedule()
-        self.scheduler.update(plan, self.execute(plan))
+        before, self.under_way = self.under_way, (plan, self.execute(plan))
+        if before is not None:
+            self.scheduler.update(*before)
+        if not self.runs_ahead:
+            self.scheduler.update(*self.under_way)
+            self.under_way = None
         return plan
 
 

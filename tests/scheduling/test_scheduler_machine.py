@@ -26,6 +26,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         threshold=st.integers(0, 4),
         policy=st.sampled_from(["fcfs", "priority"]),
         sharing=st.booleans(),
+        runs_ahead=st.booleans(),
     )
     def start(
         self,
@@ -36,6 +37,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         threshold: int,
         policy: str,
         sharing: bool,
+        runs_ahead: bool,
     ) -> None:
         self.max_model_len = 30
         self.num_blocks = -(-self.max_model_len // block_size) + spare_blocks
@@ -49,7 +51,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy=policy,
             long_prefill_token_threshold=threshold,
         )
-        self.model = FakeModel(self.scheduler, self.num_blocks)
+        self.model = FakeModel(self.scheduler, self.num_blocks, runs_ahead=runs_ahead)
         self.alive: dict[str, tuple[Sequence, ...]] = {}
         self.count = 0
 
@@ -60,9 +62,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         n=st.sampled_from([1, 1, 1, 2, 3]),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "", "a"]),
+        stops=st.sampled_from([[], [], [0], [1, 2]]),
     )
     def arrive(
-        self, copies: int, prompt: list[int], max_tokens: int, n: int, priority: int, salt: str
+        self,
+        copies: int,
+        prompt: list[int],
+        max_tokens: int,
+        n: int,
+        priority: int,
+        salt: str,
+        stops: list[int],
     ) -> None:
         for _ in range(copies):
             self.count += 1
@@ -74,6 +84,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 priority=priority,
                 cache_salt=salt,
                 arrival_time=self.count,
+                stop_token_ids=stops,
             )
             self.alive[asked.request_id] = self.scheduler.add(asked)
 
@@ -83,7 +94,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         request_id = data.draw(st.sampled_from(sorted(self.alive)))
         self.scheduler.abort(request_id)
         reasons = {sequence.finish_reason for sequence in self.alive.pop(request_id)}
-        assert reasons <= {"abort", "length"}
+        assert reasons <= {"abort", "length", "stop"}
 
     @precondition(lambda self: self.alive)
     @rule(count=st.integers(1, 6))
@@ -98,14 +109,23 @@ class SchedulerMachine(RuleBasedStateMachine):
             sequence.sequence_id
             for sequence in self.scheduler._running
             if sequence.num_uncomputed_tokens == 1
+            and not (sequence.num_pending_tokens and self.is_at_its_end(sequence))
         }
+        is_first = self.model.under_way is None
         plan = self.model.step()
-        assert 0 < plan.num_scheduled_tokens <= self.budget
+        assert plan.num_scheduled_tokens <= self.budget
+        assert plan.num_scheduled_tokens > 0 or not is_first
         assert len(plan.sequences) <= self.seats
         if self.scheduler.stats().num_preemptions == 0:
             scheduled = {one.sequence_id for one in plan.sequences}
             assert streams <= scheduled, "a stream stalled"
         self.collect()
+
+    def is_at_its_end(self, sequence: Sequence) -> bool:
+        asked = sequence.request
+        assert asked.sampling.max_tokens is not None
+        longest = len(asked.prompt_token_ids) + asked.sampling.max_tokens
+        return sequence.num_tokens == min(longest, self.max_model_len)
 
     def collect(self) -> None:
         for request_id, sequences in list(self.alive.items()):
@@ -118,10 +138,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def check_answer(self, sequence: Sequence) -> None:
         asked = sequence.request
         assert asked.sampling.max_tokens is not None
-        assert sequence.finish_reason == "length"
-        assert sequence.output_token_ids == expected_output(
-            asked.prompt_token_ids, asked.sampling.max_tokens, self.max_model_len
+        stops = asked.stop_token_ids
+        expected = expected_output(
+            asked.prompt_token_ids, asked.sampling.max_tokens, self.max_model_len, stops
         )
+        assert sequence.output_token_ids == expected
+        assert sequence.finish_reason == ("stop" if expected[-1] in stops else "length")
 
     @invariant()
     def everything_holds(self) -> None:

@@ -3,9 +3,10 @@
 from pagoda.scheduling.scheduler import Scheduler
 from pagoda.scheduling.sequence import FinishReason, Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
-from pagoda.scheduling.step import ScheduledSequence, StepPlan
+from pagoda.scheduling.step import PENDING, ScheduledSequence, StepPlan
 
 __all__ = [
+    "PENDING",
     "FinishReason",
     "ScheduledSequence",
     "Scheduler",

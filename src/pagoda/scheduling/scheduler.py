@@ -25,7 +25,7 @@ from pagoda.scheduling.draft import Draft
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import FinishReason, Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
-from pagoda.scheduling.step import ScheduledSequence, StepPlan
+from pagoda.scheduling.step import PENDING, ScheduledSequence, StepPlan
 
 
 class Scheduler:
@@ -146,15 +146,22 @@ class Scheduler:
     # ---- a step ------------------------------------------------------------------------------
 
     def schedule(self) -> StepPlan:
-        """Decide the next step and reserve the blocks it writes to."""
+        """Decide the next step and reserve the blocks it writes to.
+
+        The plan counts as carried out from here on. One more may be decided before `update` says
+        what came of it, to be carried out after it: the tokens that it draws are `PENDING` then.
+        """
         draft = Draft(self._budget)
         self._continue_running(draft)
         if not draft.has_preempted:
             self._admit_waiting(draft)
+        for sequence, scheduled in draft.scheduled.items():
+            sequence.num_computed_tokens = scheduled.stop
+            sequence.num_pending_tokens += scheduled.samples
         return draft.plan(self.cache.block_size)
 
     def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
-        """Take note of a step that was carried out.
+        """Take note of a step that was carried out, in the order in which they were decided.
 
         `sampled` maps the ids of the plan's sampling sequences to their new tokens. Appends them,
         publishes full blocks, forks choices, and finishes what is done. Returns the sequences
@@ -163,15 +170,15 @@ class Scheduler:
         progressed = []
         for scheduled in plan.sequences:
             sequence = self._sequences.get(scheduled.sequence_id)
-            if sequence is None:  # aborted while the step ran
+            if sequence is None:  # it has ended while the step ran
                 continue
-            stop = scheduled.stop
-            self._num_computed_tokens += stop - scheduled.start
-            sequence.num_computed_tokens = stop
-            self.cache.commit(sequence.table, sequence.token_ids, stop)
+            self._num_computed_tokens += scheduled.num_scheduled_tokens
+            if sequence.status is Status.RUNNING:  # not preempted while the step ran
+                self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
             if scheduled.samples:
                 if sequence.num_output_tokens == 0:
                     self._fork_choices(sequence)
+                sequence.num_pending_tokens -= 1
                 sequence.append(sampled[scheduled.sequence_id])
                 self._finish_if_done(sequence)
                 progressed.append(sequence)
@@ -187,7 +194,8 @@ class Scheduler:
         for sequence in chain(short, long):
             if draft.budget == 0:
                 break
-            if sequence.status is Status.RUNNING:
+            ends = sequence.num_pending_tokens and self._is_full(sequence, sequence.num_tokens)
+            if sequence.status is Status.RUNNING and not ends:
                 self._continue(sequence, draft)
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
@@ -260,7 +268,7 @@ class Scheduler:
 
     def _num_outstanding_blocks(self, sequence: Sequence) -> int:
         """Blocks that the sequence's present tokens need and that it does not hold yet."""
-        needed = num_blocks_for(len(sequence.token_ids), self.cache.block_size)
+        needed = num_blocks_for(sequence.num_tokens, self.cache.block_size)
         return max(needed - len(sequence.table), 0)
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
@@ -284,14 +292,14 @@ class Scheduler:
         """Let the other choices of the request share the prompt that has just been computed.
 
         A fork computes the prompt's last token once more, into a block of its own, and draws its
-        first token from that. Where seats are short, a choice waits and begins like any other
-        sequence.
+        first token from that. Where seats are short, or the parent has been preempted meanwhile, a
+        choice waits and begins like any other sequence.
         """
         for sequence in tuple(self._requests[parent.request.request_id]):
             if sequence.fork_parent is not parent:
                 continue
             sequence.fork_parent = None
-            if len(self._running) < self._seats:
+            if parent.status is Status.RUNNING and len(self._running) < self._seats:
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens
@@ -305,14 +313,22 @@ class Scheduler:
         if may_stop and token_id in request.stop_token_ids:
             is_eos = token_id in sequence.request.eos_token_ids and not sampling.ignore_eos
             self.finish(sequence, "stop", None if is_eos else token_id)
-        elif num_output == sampling.max_tokens or len(sequence.token_ids) >= self._max_model_len:
+        elif self._is_full(sequence, len(sequence.token_ids)):
             self.finish(sequence, "length")
+
+    def _is_full(self, sequence: Sequence, num_tokens: int) -> bool:
+        """With so many tokens it has all that it may have."""
+        num_output = num_tokens - sequence.num_prompt_tokens
+        max_tokens = sequence.request.sampling.max_tokens
+        return num_output == max_tokens or num_tokens >= self._max_model_len
 
 
 def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
     token_ids = tuple(sequence.token_ids[start:stop])
+    if stop > len(sequence.token_ids):
+        token_ids += (PENDING,)
     block_ids = sequence.table.snapshot()
-    samples = stop == len(sequence.token_ids)
+    samples = stop == sequence.num_tokens
     num_logit_rows = 1 if samples else 0
     if sequence.wants_prompt_logprobs and start < sequence.num_prompt_tokens:
         num_logit_rows = stop - start

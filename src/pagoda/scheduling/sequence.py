@@ -33,6 +33,7 @@ class Sequence:
         "index",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_pending_tokens",
         "num_preemptions",
         "num_prompt_tokens",
         "output_token_ids",
@@ -57,7 +58,9 @@ class Sequence:
         """What follows the prompt in `token_ids`; kept beside it, so that nobody cuts it out."""
         self.wants_prompt_logprobs = index == 0 and request.sampling.prompt_logprobs is not None
         self.num_computed_tokens = 0
-        """Tokens whose K and V are in the cache."""
+        """Tokens whose K and V are in the cache, or will be once the steps decided so far are done."""
+        self.num_pending_tokens = 0
+        """Tokens that these steps draw and nobody knows yet; they come after `token_ids`."""
         self.num_cached_tokens = 0
         """Of the prompt, tokens that came from a hit when the sequence first began."""
         self.num_preemptions = 0
@@ -70,8 +73,13 @@ class Sequence:
         """The choice that computes the prompt this one will share."""
 
     @property
+    def num_tokens(self) -> int:
+        """Known and pending."""
+        return len(self.token_ids) + self.num_pending_tokens
+
+    @property
     def num_uncomputed_tokens(self) -> int:
-        return len(self.token_ids) - self.num_computed_tokens
+        return self.num_tokens - self.num_computed_tokens
 
     @property
     def num_output_tokens(self) -> int:

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 from pagoda.cache import BlockCopy
 
 
+PENDING = -1
+"""In the place of a token that the step before draws, which has not been read yet."""
+
+
 class ScheduledSequence(NamedTuple):
     """What one sequence does in a step: write and attend `token_ids` from position `start` on.
 
@@ -23,6 +27,7 @@ class ScheduledSequence(NamedTuple):
     start: int
     """Tokens already in the cache (`num_computed_tokens`), the position of the first new one."""
     token_ids: tuple[int, ...]
+    """The last one may be `PENDING`."""
     block_ids: NDArray[np.int32]
     """The block table, covering positions 0 to stop - 1. Read-only, and the very array of the
     sequence's last step where the table has not changed since."""
