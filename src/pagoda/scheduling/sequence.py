@@ -58,7 +58,7 @@ class Sequence:
         """What follows the prompt in `token_ids`; kept beside it, so that nobody cuts it out."""
         self.wants_prompt_logprobs = index == 0 and request.sampling.prompt_logprobs is not None
         self.num_computed_tokens = 0
-        """Tokens whose K and V are in the cache, or will be once the steps decided so far are done."""
+        """Tokens whose K and V are in the cache once the steps decided so far are done."""
         self.num_pending_tokens = 0
         """Tokens that these steps draw and nobody knows yet; they come after `token_ids`."""
         self.num_cached_tokens = 0

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from pagoda.cache import BlockCopy
 
-
 PENDING = -1
 """In the place of a token that the step before draws, which has not been read yet."""
 
