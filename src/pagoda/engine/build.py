@@ -13,11 +13,11 @@ import torch
 
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
+from pagoda.engine.cpu_sampler import warm_up as warm_up_sampler
 from pagoda.engine.intake import Intake
 from pagoda.engine.memory import granted_cores, kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import Executor
 from pagoda.execution.cpu.panel_weights import PanelWeights
