@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from ahead import let_run_ahead
 from samplers import SUBJECTS, Subject
 
 from checkpoints import CASES, write_checkpoint
@@ -34,12 +35,13 @@ def tiny_model(tiny_directory: str) -> Model:
     return load_model(EngineOptions(model=tiny_directory, max_model_len=MAX_MODEL_LEN))
 
 
-@pytest.fixture(scope="session")
-def make_llm(tiny_model: Model) -> MakeLLM:
+@pytest.fixture(scope="session", params=["in step", "ahead"])
+def make_llm(tiny_model: Model, request: pytest.FixtureRequest) -> MakeLLM:
     """A new engine over the tiny model; keyword arguments are engine options."""
 
     def make(**options: object) -> LLM:
         defaults: dict[str, object] = {"num_gpu_blocks_override": 256, "block_size": 4}
-        return LLM.from_engine(connect(tiny_model, EngineOptions(**(defaults | options))))  # type: ignore[arg-type]
+        engine = connect(tiny_model, EngineOptions(**(defaults | options)))  # type: ignore[arg-type]
+        return LLM.from_engine(let_run_ahead(engine) if request.param == "ahead" else engine)
 
     return make

@@ -218,7 +218,7 @@ def test_begin_reads_all_that_wait_tells() -> None:
     rows = [row_of(p, seed=9, output=o) for p, o in zip(params, outputs, strict=True)]
     logits = logits_of(3, 700).to(DEVICE)
     expected = DeviceSampler().sample(logits, rows)
-    pending = DeviceSampler().begin(logits, rows)
+    pending = DeviceSampler().begin(logits, rows, [len(row.output_token_ids) for row in rows])
     assert pending.token_ids.device.type == DEVICE.type
     logits.fill_(torch.nan)
     for output in outputs:
@@ -231,7 +231,7 @@ def test_begin_reads_all_that_wait_tells() -> None:
 def test_what_is_not_finite_is_told_when_the_tokens_are_waited_for() -> None:
     logits = logits_of(4, 300).to(DEVICE)
     logits[2, 17] = torch.nan
-    pending = DeviceSampler().begin(logits, [row_of(PARAMS["top_k 20"])] * 4)
+    pending = DeviceSampler().begin(logits, [row_of(PARAMS["top_k 20"])] * 4, [0] * 4)
     assert ((pending.token_ids >= 0) & (pending.token_ids < 300)).all(), (
         "the next step may embed it"
     )

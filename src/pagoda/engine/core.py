@@ -1,4 +1,11 @@
-"""The engine: requests in, a step at a time, outputs out."""
+"""The engine: requests in, a step at a time, outputs out.
+
+Where the device computes on its own, a GPU, the engine is one step ahead of what it knows: it plans
+and launches a step while the device is still at the one before, whose tokens it then reads.
+
+    host     plan 1 | launch 1 | plan 2 | launch 2 | read 1, tell | plan 3 | launch 3 | read 2 …
+    device                     | step 1            | step 2                           | step 3
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,7 @@ from pagoda.engine.assembler import Assembler, Choice
 from pagoda.engine.cpu_sampler import CPUSampler
 from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
+from pagoda.engine.launch import Launch
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import SampledToken, Sampler
@@ -72,6 +80,7 @@ class Engine:
         """By sequence id."""
         self._constrained: dict[int, Choice] = {}
         """Those of them that follow a grammar."""
+        self._under_way: Launch | None = None
         self._prompt_tokens = 0
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
@@ -102,20 +111,20 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Run one forward pass; returns the outputs that are due (see `add`).
 
+        An engine that runs ahead launches the pass, and returns what came of the one before.
         Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on. A
         request whose grammar cannot be followed any more is ended alone, before the pass, with an
         `InvalidRequestError`.
         """
+        before = self._under_way
+        if before is not None and not before.is_followable:
+            self._under_way = None
+            return self._conclude(before)
         self._follow_grammars()
-        plan = self.scheduler.schedule()
-        self.timeline.scheduled(plan)
-        try:
-            logits = self._runner.execute(plan)
-            sampled = self._sample(plan, logits)
-        except Exception as error:
-            raise self._end_failed(plan, error) from error
-        tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
-        return self._collect(self.scheduler.update(plan, tokens), sampled)
+        launch = self._launch()
+        self._under_way = launch if self._runner.runs_ahead else None
+        due = before if self._runner.runs_ahead else launch
+        return [] if due is None else self._conclude(due)
 
     def token_text(self, token_id: int) -> str:
         """What one token of the vocabulary stands for, alone."""
@@ -145,9 +154,37 @@ class Engine:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _sample(self, plan: StepPlan, logits: torch.Tensor) -> dict[int, SampledToken]:
+    def _launch(self) -> Launch | None:
+        """Plan a step and give it to the device; None if there is nothing to compute."""
+        plan = self.scheduler.schedule()
+        if not plan.sequences:
+            return None
+        self.timeline.scheduled(plan)
+        try:
+            logits = self._runner.execute(plan)
+            launch = self._begin_draws(plan, logits)
+            if launch.draws is not None:
+                self._runner.keep_drawn(launch.drawing, launch.draws)
+        except Exception as error:
+            raise self._end_failed(plan, error) from error
+        return launch
+
+    def _conclude(self, launch: Launch) -> list[RequestOutput]:
+        """Read what a step has drawn, and tell it."""
+        try:
+            sampled = launch.wait()
+        except Exception as error:
+            raise self._end_failed(launch.plan, error) from error
+        tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
+        outputs = self._collect(self.scheduler.update(launch.plan, tokens), sampled)
+        if not self.scheduler.has_unfinished:
+            self._under_way = None  # whoever is in it has ended
+        return outputs
+
+    def _begin_draws(self, plan: StepPlan, logits: torch.Tensor) -> Launch:
         """Draw a token for each sampling sequence; take note of prompt log-probabilities."""
         drawing: dict[int, int] = {}
+        positions = []
         first = 0
         for scheduled in plan.sequences:
             num_rows = scheduled.num_logit_rows
@@ -157,12 +194,16 @@ class Engine:
                 self._note_prompt_logprobs(sequence, scheduled.start, logits[first:last])
             if scheduled.samples:
                 drawing[scheduled.sequence_id] = last - 1
+                num_prompt = self.scheduler.sequence(scheduled.sequence_id).num_prompt_tokens
+                positions.append(scheduled.stop - num_prompt)
             first = last
         if not drawing:
-            return {}
+            return Launch(plan, (), None, is_followable=True)
         wanted = logits if len(drawing) == len(logits) else logits[list(drawing.values())]
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
-        return dict(zip(drawing, self._sampler.sample(wanted, rows), strict=True))
+        draws = self._sampler.begin(wanted, rows, positions)
+        is_followable = not any(row.changes_logits for row in rows)
+        return Launch(plan, tuple(drawing), draws, is_followable)
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
@@ -225,9 +266,9 @@ class Engine:
             self._constrained.pop(choice.sequence.sequence_id, None)
 
     def _end_failed(self, plan: StepPlan, cause: Exception) -> StepFailedError:
+        choices = [self._choices.get(scheduled.sequence_id) for scheduled in plan.sequences]
         request_ids = dict.fromkeys(
-            self.scheduler.sequence(scheduled.sequence_id).request.request_id
-            for scheduled in plan.sequences
+            choice.sequence.request.request_id for choice in choices if choice is not None
         )
         logger.exception("a step failed; its %d requests are ended", len(request_ids))
         for request_id in request_ids:

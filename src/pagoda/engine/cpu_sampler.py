@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,21 +21,43 @@ _TILE_ELEMENTS = 2**20
 """Changed logits are held this many at a time: a few megabytes."""
 
 
+class ChosenTokens:
+    """See `Draws`. They are here already."""
+
+    def __init__(self, tokens: list[SampledToken]) -> None:
+        self._tokens = tokens
+
+    @property
+    def token_ids(self) -> Tensor:
+        return torch.tensor([token.token_id for token in self._tokens], dtype=torch.int64)
+
+    def wait(self) -> list[SampledToken]:
+        return self._tokens
+
+
 class CPUSampler:
     """Chooses tokens from logits in main memory; see `Sampler`."""
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        if not rows:
-            return []
+        return self.begin(logits, rows, [len(row.output_token_ids) for row in rows]).wait()
+
+    def begin(
+        self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
+    ) -> ChosenTokens:
+        return ChosenTokens(self._chosen(logits, rows, positions) if rows else [])
+
+    def _chosen(
+        self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
+    ) -> list[SampledToken]:
         values = np.ascontiguousarray(logits.numpy())
         changing = [index for index, row in enumerate(rows) if row.changes_logits]
-        ids, sound = _choose(values, rows, undrawn=frozenset(changing))
+        ids, sound = _choose(values, rows, positions, undrawn=frozenset(changing))
         if not sound.all():
             raise LogitsError(np.flatnonzero(~sound).tolist())
         for tile in _tiles(changing, values.shape[1]):
             tile_values, tile_rows = values[tile], [rows[index] for index in tile]
             change_logits(tile_values, tile_rows)
-            ids[tile], _ = _choose(tile_values, tile_rows)
+            ids[tile], _ = _choose(tile_values, tile_rows, [positions[index] for index in tile])
         token_ids = ids.tolist()
         logprobs = _wanted_logprobs(logits, rows, token_ids)
         return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
@@ -52,11 +75,14 @@ def warm_up(temperature: float = 0.0) -> None:
     a program that asks for none need not wait for.
     """
     row = SamplingRow(SamplingParams(temperature=temperature), 0, (), (), frozenset())
-    _choose(np.zeros((1, 1), np.float32), [row])
+    _choose(np.zeros((1, 1), np.float32), [row], [0])
 
 
 def _choose(
-    logits: NDArray[np.float32], rows: Sequence[SamplingRow], undrawn: frozenset[int] = frozenset()
+    logits: NDArray[np.float32],
+    rows: Sequence[SamplingRow],
+    positions: Sequence[int],
+    undrawn: frozenset[int] = frozenset(),
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Token ids [rows], and which rows are sound [rows]; `undrawn` ones get their largest."""
     ids, sound = np.empty(len(rows), np.int64), np.empty(len(rows), np.bool_)
@@ -74,7 +100,7 @@ def _choose(
         np.array([max(p.top_k, 0) for p in params], np.int64),
         np.array([p.top_p for p in params], np.float64),
         np.array([p.min_p for p in params], np.float32),
-        uniforms([row.seed for row in rows], [len(row.output_token_ids) for row in rows]),
+        uniforms([row.seed for row in rows], positions),
     )
     return ids, sound
 

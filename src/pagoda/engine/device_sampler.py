@@ -128,16 +128,15 @@ class DeviceSampler:
     """Chooses tokens from logits on a device; see `Sampler`."""
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        return self.begin(logits, rows).wait() if rows else []
+        positions = [len(row.output_token_ids) for row in rows]
+        return self.begin(logits, rows, positions).wait() if rows else []
 
-    def begin(self, logits: Tensor, rows: Sequence[SamplingRow]) -> PendingTokens:
-        """Have the device choose a token for each row, one or more; nothing waits for it.
-
-        What the rows say is read now, and `logits` [rows, vocab] float32 before anything that is
-        launched later.
-        """
+    def begin(
+        self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
+    ) -> PendingTokens:
+        """Have the device choose a token for each row, one or more; nothing waits for it."""
         largest, ids = largest_of(logits)
-        tiles = list(_tiles(rows, logits.shape[1]))
+        tiles = list(_tiles(rows, positions, logits.shape[1]))
         for tile, sent in zip(tiles, _send(tiles, logits.device), strict=True):
             indices, numbers, changes = sent
             chosen = _choose(tile, logits, largest, indices, numbers, changes)
@@ -157,7 +156,9 @@ class DeviceSampler:
 # ---- on the host -----------------------------------------------------------------------------
 
 
-def _tiles(rows: Sequence[SamplingRow], vocab_size: int) -> Iterator[_Tile]:
+def _tiles(
+    rows: Sequence[SamplingRow], positions: Sequence[int], vocab_size: int
+) -> Iterator[_Tile]:
     """The rows for which the largest of the model's own logits will not do."""
     ways: dict[tuple[Way, bool], list[int]] = {}
     for index, row in enumerate(rows):
@@ -167,12 +168,14 @@ def _tiles(rows: Sequence[SamplingRow], vocab_size: int) -> Iterator[_Tile]:
     for (way, changes), indices in ways.items():
         num_rows = max(1, _TILE_ELEMENTS[way] // vocab_size)
         for first in range(0, len(indices), num_rows):
-            yield _tile(rows, indices[first : first + num_rows], way, changes, vocab_size)
+            tile = indices[first : first + num_rows]
+            yield _tile(rows, positions, tile, way, changes, vocab_size)
 
 
 def _tile(
-    rows: Sequence[SamplingRow], indices: list[int], way: Way, changes: bool, vocab_size: int
-) -> _Tile:
+    rows: Sequence[SamplingRow], positions: Sequence[int], indices: list[int], way: Way,
+    changes: bool, vocab_size: int,
+) -> _Tile:  # fmt: skip
     own = [rows[index] for index in indices]
     params = [row.params for row in own]
     # Where the largest is wanted there may be no temperature.
@@ -184,7 +187,7 @@ def _tile(
             top_k,
             [p.top_p for p in params],
             [p.min_p for p in params],
-            uniforms([row.seed for row in own], [len(row.output_token_ids) for row in own]),
+            uniforms([row.seed for row in own], [positions[index] for index in indices]),
         ],
         np.float64,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -10,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache import slot_mapping
+from pagoda.engine.sampler import Draws
 from pagoda.execution.batch import Batch
-from pagoda.scheduling import StepPlan
+from pagoda.scheduling import PENDING, StepPlan
 
 
 class Forward(Protocol):
@@ -25,8 +27,22 @@ class Forward(Protocol):
         ...
 
 
+class ForwardAhead(Forward, Protocol):
+    """Runs a model for batches in which tokens may be named by where the device has them."""
+
+    def keep_drawn(self, token_ids: torch.Tensor) -> None:
+        """What the last step has drawn, [num_drawn] int64 where the logits were.
+
+        The next batch may name them by their places.
+        """
+        ...
+
+
 class Runner:
     """Executes plans on one device. Decides nothing."""
+
+    runs_ahead = False
+    """It takes plans whose tokens are still to be drawn by the plan before."""
 
     def __init__(self, executor: Forward) -> None:
         self._executor = executor
@@ -34,8 +50,35 @@ class Runner:
 
     def execute(self, plan: StepPlan) -> torch.Tensor:
         """Logits of the plan's wanted rows, in the plan's order: float32 [num_rows, vocab_size]."""
-        block_tables = self._tables.of([scheduled.block_ids for scheduled in plan.sequences])
-        return self._executor.forward(prepare(plan, block_tables))
+        return self._executor.forward(self._prepare(plan))
+
+    def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
+        """The tokens of these sequences, drawn after the last plan, in this order."""
+
+    def _prepare(self, plan: StepPlan) -> Batch:
+        return prepare(plan, self._tables.of([one.block_ids for one in plan.sequences]))
+
+
+class AheadRunner(Runner):
+    """Executes plans on a device that computes on its own, so that pending tokens stay there."""
+
+    runs_ahead = True
+
+    def __init__(self, executor: ForwardAhead) -> None:
+        super().__init__(executor)
+        self._keeper = executor
+        self._places: dict[int, int] = {}
+        """Of each sequence's token among those that were drawn last."""
+
+    def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
+        """Where these sequences' pending tokens are found in the next plan's step."""
+        self._places = {sequence_id: place for place, sequence_id in enumerate(sequence_ids)}
+        self._keeper.keep_drawn(draws.token_ids)
+
+    def _prepare(self, plan: StepPlan) -> Batch:
+        batch = super()._prepare(plan)
+        name_pending(batch, plan, self._places)
+        return batch
 
 
 class PaddedTables:
@@ -97,6 +140,17 @@ def prepare(plan: StepPlan, block_tables: NDArray[np.int32]) -> Batch:
         copy_sources=np.array([copy.source for copy in plan.copies], dtype=np.int64),
         copy_targets=np.array([copy.target for copy in plan.copies], dtype=np.int64),
     )
+
+
+def name_pending(batch: Batch, plan: StepPlan, places: Mapping[int, int]) -> None:
+    """Write into the batch's tokens which of those that were drawn last the pending ones are.
+
+    `places`: by sequence id.
+    """
+    last = batch.query_starts[1:] - 1
+    pending = np.flatnonzero(batch.token_ids[last] == PENDING)
+    found = [places[plan.sequences[index].sequence_id] for index in pending.tolist()]
+    batch.token_ids[last[pending]] = -1 - np.array(found, np.int64)
 
 
 def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

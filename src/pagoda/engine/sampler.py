@@ -37,8 +37,30 @@ class LogitsError(EngineError):
         super().__init__(f"the model's logits are not finite in rows {list(rows)}")
 
 
+class Draws(Protocol):
+    """Tokens that a sampler chooses, or has chosen: one for each row."""
+
+    @property
+    def token_ids(self) -> Tensor:
+        """[rows] int64, where the logits lie. Any id where a row's logits are not finite."""
+        ...
+
+    def wait(self) -> list[SampledToken]:
+        """The tokens, once they are here. Raises `LogitsError`."""
+        ...
+
+
 class Sampler(Protocol):
     """Chooses tokens from logits that lie on its device."""
+
+    def begin(self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]) -> Draws:
+        """Choose as `sample` does, perhaps while the caller goes on.
+
+        `positions` say how many tokens each row's sequence has drawn before, which may be more
+        than are known of it. What the rows say is read at once, and `logits` before anything that
+        is launched later.
+        """
+        ...
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Choose a token for each row of `logits` [rows, vocab] float32, which is not changed.

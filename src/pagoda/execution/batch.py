@@ -23,7 +23,8 @@ class Batch:
     """
 
     token_ids: NDArray[np.int64]
-    """[num_tokens]"""
+    """[num_tokens]. A negative one is a token that the step before has drawn, which only the device
+    knows: -1 is the first of them, -2 the second, …"""
     positions: NDArray[np.int32]
     """[num_tokens], of each token in its sequence."""
     slot_mapping: NDArray[np.int64]
