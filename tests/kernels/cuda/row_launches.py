@@ -10,6 +10,7 @@ import torch
 
 from pagoda.kernels.cuda.activation import silu_mul
 from pagoda.kernels.cuda.copy import copy_blocks
+from pagoda.kernels.cuda.embed import embed
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.rotary import rotate_and_store
 
@@ -38,6 +39,8 @@ def row_launches() -> Iterator[Launch]:
         yield Launch(f"rms_norm {width}", partial(rms_norm, out, stream, weight, 1e-5))
         yield Launch(f"add_rms_norm {width}", partial(add_rms_norm, out, stream, out, weight, 1e-5))
         yield Launch(f"silu_mul {width}", partial(silu_mul, out, numbers(64, 2 * width)))
+        drawn = numbers(64, dtype=torch.int64)
+        yield Launch(f"embed {width}", partial(embed, stream, out, integers(64), drawn))
     for num_heads, num_kv_heads, head_dim, half, is_normed in ROTARY_CASES:
         norm = numbers(head_dim) if is_normed else None
         turns = numbers(4096, half, dtype=torch.float32)

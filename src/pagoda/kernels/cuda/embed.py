@@ -1,0 +1,41 @@
+"""Where the residual stream begins: each token's row of the embedding.
+
+A token that the step before has drawn is looked up here, so nobody has to wait for it: the host
+knows only its place among those that were drawn.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def embed_kernel(stream, embedding, token_ids, drawn, width: tl.constexpr, tile: tl.constexpr):
+    """See `embed`; one program has one row, and tile is a power of two from width on."""
+    row = tl.program_id(0).to(tl.int64)
+    token = tl.load(token_ids + row).to(tl.int64)
+    is_drawn = token < 0
+    place = tl.where(is_drawn, -1 - token, 0)
+    token = tl.where(is_drawn, tl.load(drawn + place, mask=is_drawn, other=0).to(tl.int64), token)
+    column = tl.arange(0, tile)
+    inside = column < width
+    x = tl.load(embedding + token * width + column, mask=inside, other=0.0)
+    tl.store(stream + row * width + column, x.to(tl.float32), mask=inside)
+
+
+def embed(stream: Tensor, embedding: Tensor, token_ids: Tensor, drawn: Tensor) -> None:
+    """Write the embedding [vocab, width] of token_ids [T] to stream: [T, width] float32.
+
+    A negative id stands for drawn[-1 - id]; drawn: [any number] int64. All are contiguous.
+    """
+    num_rows, width = stream.shape
+    assert token_ids.shape == (num_rows,)
+    assert embedding.shape[1] == width
+    assert all(each.is_contiguous() for each in (stream, embedding, token_ids, drawn))
+    tile = triton.next_power_of_2(width)
+    num_warps = min(16, max(1, tile // 512))
+    embed_kernel[(num_rows,)](
+        stream, embedding, token_ids, drawn, width=width, tile=tile, num_warps=num_warps
+    )
