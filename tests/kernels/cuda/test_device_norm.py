@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from device_tensors import DEVICE, DTYPES, assert_near, random_tensor, wide
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.kernels import reference
@@ -13,7 +13,6 @@ from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 WIDTHS = st.one_of(st.integers(1, 70), st.sampled_from((128, 576, 896, 1000, 2049)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 5), WIDTHS, st.sampled_from(DTYPES), st.sampled_from(DTYPES), st.integers(0, 99)
 )
