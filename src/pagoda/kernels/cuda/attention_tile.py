@@ -19,6 +19,10 @@ LOG2_E = math.log2(math.e)
 NOTHING_YET = tl.constexpr(-3.0e38)
 """The highest score before the first; finite, so that no difference of two infinities arises."""
 
+NUM_STAGES = 2 if torch.version.hip else 3
+"""Of the pipeline: on NVIDIA, two tiles are on their way while one is worked on; on AMD one, in
+registers, since two would fill the shared memory of a compute unit with a single program."""
+
 _TILE_BYTES = 16384
 _MOST_TILE_TOKENS = 128
 
@@ -26,9 +30,9 @@ _MOST_TILE_TOKENS = 128
 def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
     """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB.
 
-    A stage of the pipeline then holds 32 KiB, keys and values: three multiprocessor residents with
-    two stages in flight each are several times what hides the latency of memory, and two stages
-    fit where shared memory is least (64 KiB on MI300, 99 KiB on consumer chips).
+    A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
+    consumer chips, and three times into a multiprocessor of an H100: over 96 KiB are on their way
+    at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory.
     """
     row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
     return min(_MOST_TILE_TOKENS, _TILE_BYTES // row_bytes)

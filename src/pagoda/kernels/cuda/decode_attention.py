@@ -22,6 +22,7 @@ import triton.language as tl
 from pagoda.kernels.cuda.attention_tile import (
     LOG2_E,
     NOTHING_YET,
+    NUM_STAGES,
     attend_tile,
     block_ids_of,
     key_offsets,
@@ -214,7 +215,7 @@ def decode_attention(
         head_tile=_HEAD_TILE,
         **shape,
         num_warps=4,
-        num_stages=3,
+        num_stages=NUM_STAGES,
     )
     if num_splits > 1:
         merge_splits[(num_heads, len(rows))](
