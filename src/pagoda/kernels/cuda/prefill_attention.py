@@ -7,8 +7,8 @@ its rows, and walks over the tokens that they see in three parts:
     begin          full_begin            full_end           end
 
 Masks are needed in the first part, which there is only with a window, and in the last. Tiles of
-keys start at multiples of their length and a row is changed by no tile that it does not see, so
-its result depends neither on the rows beside it nor on how the sequence was cut into chunks.
+keys start at multiples of their length, and a row is changed by no tile that it does not see. So a
+row's sums have one order, whatever rows are beside it and however its sequence was cut into chunks.
 """
 
 from __future__ import annotations
