@@ -81,12 +81,12 @@ def attend_part(
     blocks, table, kv_head, scale,
     num_kv_heads: tl.constexpr, block_size: tl.constexpr,
     head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, num_stages: tl.constexpr,
+    tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """Walk over tokens [begin, end), begin a multiple of tile; end as well, unless masked."""
     tokens = begin + tl.arange(0, tile)
     block_ids = block_ids_of(table, tokens, (tokens >= seen_from) & (tokens < end), block_size)
-    for start in tl.range(begin, end, tile, num_stages=num_stages):
+    for start in tl.range(begin, end, tile, num_stages=stages):
         tokens = start + tl.arange(0, tile)
         keys_at = blocks + key_offsets(
             block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
@@ -113,7 +113,7 @@ def prefill_tile(
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
     tile: tl.constexpr, query_tokens: tl.constexpr, window: tl.constexpr,
-    num_stages: tl.constexpr,
+    stages: tl.constexpr,
 ):  # fmt: skip
     """Of one KV head and one tile of queries as many tokens as fit in tile_rows rows."""
     kv_head, part, index = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -157,7 +157,7 @@ def prefill_tile(
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, positions, full_begin, full_end,
         seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
-        padded_dim, tile, window, False, num_stages,
+        padded_dim, tile, window, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, positions, full_end, end,
@@ -216,6 +216,7 @@ def prefill_attention(
         tile=shape.keys,
         query_tokens=query_tokens,
         window=window,
-        num_stages=shape.num_stages,
+        stages=shape.num_stages,
         num_warps=8,
+        num_stages=shape.num_stages,
     )
