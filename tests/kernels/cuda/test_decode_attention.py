@@ -55,7 +55,7 @@ def check(case: PagedSequences, out: torch.Tensor) -> None:
             assert_near(out[row : row + 1], case.expected(row))
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(
     cache_shapes,
     st.lists(st.integers(0, 400), min_size=1, max_size=3),

@@ -197,6 +197,7 @@ def decode_attention(
     _, _, num_kv_heads, block_size, _ = blocks.shape
     assert all(each.is_contiguous() for each in (out, query, blocks))
     assert block_tables.stride(1) == 1
+    assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
     assert len(rows) <= len(workspace.sums)
     tile = tile_tokens(head_dim, blocks.dtype)
