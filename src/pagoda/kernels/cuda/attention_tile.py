@@ -19,7 +19,9 @@ LOG2_E = math.log2(math.e)
 NOTHING_YET = tl.constexpr(-3.0e38)
 """The highest score before the first; finite, so that no difference of two infinities arises."""
 
-NUM_STAGES = 2 if torch.version.hip else 3
+ON_AMD = torch.version.hip is not None
+
+NUM_STAGES = 2 if ON_AMD else 3
 """Of the pipeline: on NVIDIA, two tiles are on their way while one is worked on; on AMD one, in
 registers, since two would fill the shared memory of a compute unit with a single program."""
 
