@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from samplers import PARAMS, SUBJECTS, logits_of, row_of
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.conftest import MakeLLM
 from pagoda import RequestOutput, StructuredOutputs
@@ -292,3 +294,42 @@ def test_a_batch_takes_one_transfer_and_as_many_draws_as_there_are_ways(
     ):
         with monkeypatch.context() as patch:
             assert num_transfers_and_draws(rows(*names), patch) == expected
+
+
+class Operations(TorchDispatchMode):
+    """Notes what is launched, and refuses what would wait for the device to tell something."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "repeat_interleave")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function.overloadpacket.__name__
+        assert name not in self.WAITING, f"{name} waits for the device"
+        self.names.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+def operations(rows: Sequence[SamplingRow]) -> list[str]:
+    logits = logits_of(len(rows), 2000)
+    with Operations() as noted:
+        DeviceSampler().begin(logits, rows)
+    return noted.names
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_begin_waits_for_nothing_and_launches_the_same_for_any_number_of_rows(name: str) -> None:
+    matcher = AllowedAlone([3, 4], 1990)
+    rows = [row_of(PARAMS[name], output=[1]), row_of(replace(PARAMS[name], logprobs=3))]
+    rows.append(SamplingRow(PARAMS[name], 0, [1], [2], frozenset({5}), matcher))
+    few, many = operations(rows * 2), operations(rows * 40)
+    assert few == many
+    assert "sort" not in few or name in ("min_p high", "min_p low", "min_p 1", "top_k beyond")
+
+
+def test_greedy_rows_take_a_look_at_the_logits_and_little_else() -> None:
+    assert len(operations([row_of(PARAMS["greedy"])] * 30)) < 12

@@ -10,7 +10,8 @@ likeliest token, where that is wanted unchanged, costs no more than the look for
 A token is that of the CPU's sampler for the same logits and the same row: the same random number,
 the same weights in the same order. Weights are float32 there and here, and there some of their sums
 are as well: a random number within some 1e-6 of where two tokens' intervals meet, or a limit
-`top_p` as near to where a nucleus ends, may fall to either side.
+`top_p` as near to where a nucleus ends, may fall to either side. What a row is batched with changes
+no more than the last bit of a float64 sum.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Way(Enum):
         return cls.SELECTED if selects else cls.SORTED
 
 
-_TILE_ELEMENTS = {Way.LARGEST: 2**25, Way.BY_ID: 2**24, Way.SELECTED: 2**23, Way.SORTED: 2**22}
+_TILE_ELEMENTS = {Way.LARGEST: 2**24, Way.BY_ID: 2**24, Way.SELECTED: 2**23, Way.SORTED: 2**22}
 """Logits looked at together: the more memory one takes on the way, the fewer.
 
 A draw takes some 300 MB at most beside the logits themselves.
@@ -103,12 +104,11 @@ class PendingTokens:
         }
         self._logprobs: HostCopy | None = None
         if self._num_tops:
-            wanted = to_device(np.array(list(self._num_tops), np.int64), logits.device)
-            whole = len(self._num_tops) == len(rows)
-            values = logits if whole else logits.index_select(0, wanted)
-            targets = ids if whole else ids.index_select(0, wanted)
+            indices = to_device(np.array(list(self._num_tops), np.int64), logits.device)
+            wanted = None if len(self._num_tops) == len(rows) else indices
+            targets = ids.index_select(0, indices)
             most = max(self._num_tops.values())
-            self._logprobs = HostCopy(device_logprobs(values, targets, most))
+            self._logprobs = HostCopy(device_logprobs(logits, wanted, targets, most))
 
     def wait(self) -> list[SampledToken]:
         """The tokens, once they are here. Raises `LogitsError` as `Sampler.sample` does."""
@@ -149,7 +149,7 @@ class DeviceSampler:
         if not target_ids:
             return []
         targets = to_device(np.array(target_ids, np.int64), logits.device)
-        found = HostCopy(device_logprobs(logits, targets, num_top)).wait()
+        found = HostCopy(device_logprobs(logits, None, targets, num_top)).wait()
         return read_logprobs(found, target_ids, [num_top] * len(target_ids))
 
 

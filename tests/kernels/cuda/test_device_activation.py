@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from device_tensors import DEVICE, DTYPES, assert_near, random_tensor, wide
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.kernels import reference
@@ -13,7 +13,6 @@ from pagoda.kernels.cuda.activation import silu_mul
 WIDTHS = st.one_of(st.integers(1, 70), st.sampled_from((1023, 1024, 1025, 1536, 3072)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 4), WIDTHS, st.sampled_from(DTYPES), st.sampled_from((1.0, 20.0)))
 def test_gates_are_those_of_the_reference(
     num_rows: int, width: int, dtype: torch.dtype, scale: float

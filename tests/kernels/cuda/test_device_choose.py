@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from device_tensors import DEVICE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.kernels import reference
@@ -41,7 +41,6 @@ def is_drawn(token_id: int, weights: dict[int, float], uniform: float) -> bool:
     return before - TOLERANCE <= uniform <= before + weights[token_id] / mass + TOLERANCE
 
 
-@settings(deadline=None)
 @given(LOGITS, st.sampled_from((0.3, 1.0, 4.0)), UNIFORMS)
 def test_draws_by_id(logits: torch.Tensor, temperature: float, uniform: float) -> None:
     largest, _ = largest_of(logits)
@@ -51,7 +50,6 @@ def test_draws_by_id(logits: torch.Tensor, temperature: float, uniform: float) -
         assert is_drawn(token_id, reference.drawable(row, temperature, 0, 1.0, 0.0), uniform)
 
 
-@settings(deadline=None)
 @given(
     LOGITS,
     st.sampled_from((0.3, 1.0, 4.0)),
@@ -79,12 +77,11 @@ def test_draws_by_rank(
         # Near the limit itself one token more or less may stay.
         near = [
             reference.drawable(row, temperature, top_k, limit, min_p)
-            for limit in (top_p, top_p * (1 - 1e-6), min(1.0, top_p * (1 + 1e-6)))
+            for limit in (top_p, top_p * (1 - 1e-6), top_p * (1 + 1e-6))
         ]
         assert any(is_drawn(token_id, weights, uniform) for weights in near)
 
 
-@settings(deadline=None)
 @given(LOGITS, st.integers(1, 1100), st.sampled_from((1, choose.MOST_CANDIDATES)))
 def test_ranks_are_those_of_the_reference(logits: torch.Tensor, count: int, most: int) -> None:
     count = min(count, logits.shape[1])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from device_tensors import DEVICE
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.kernels.cuda.copy import copy_blocks
@@ -11,7 +11,6 @@ from pagoda.kernels.cuda.copy import copy_blocks
 NUM_BLOCKS = 7
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from((1, 3, 64, 1000, 1024, 1025, 2500)), min_size=1, max_size=3),
     st.permutations(range(NUM_BLOCKS)),

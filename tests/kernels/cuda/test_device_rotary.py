@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from device_tensors import DEVICE, DTYPES, assert_near, random_tensor, wide
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pagoda.kernels import reference
@@ -56,7 +56,6 @@ def expected_head(
     return reference.rotate(normed, wide(cosine), wide(sine))
 
 
-@settings(max_examples=60, deadline=None)
 @given(shapes(), st.integers(0, 99))
 @example(Shape(torch.bfloat16, 3, 2, 16, 128, 64, 16, True, True), 0)
 @example(Shape(torch.float16, 2, 3, 3, 80, 10, 1, False, False), 0)
@@ -74,9 +73,10 @@ def test_queries_and_blocks_are_those_of_the_reference(shape: Shape, seed: int) 
     positions = rng.integers(NUM_POSITIONS, size=tokens)
     slots = rng.permutation(NUM_BLOCKS * max(shape.block_size, tokens))[:tokens]
     slots = np.where(slots < NUM_BLOCKS * shape.block_size, slots, -1)
-    blocks_shape = (NUM_BLOCKS, 2, kv_heads, shape.block_size, dim)
-    blocks = random_tensor(rng, blocks_shape, shape.dtype)
-    before = blocks.clone()
+    # One block more at either end, to see what is written beyond them.
+    memory_shape = (NUM_BLOCKS + 2, 2, kv_heads, shape.block_size, dim)
+    memory = random_tensor(rng, memory_shape, shape.dtype)
+    blocks, before = memory[1:-1], memory.clone()
     query = torch.full((tokens, heads, dim), torch.nan, dtype=shape.dtype, device=DEVICE)
     rotate_and_store(
         query, qkv, blocks, torch.from_numpy(positions).to(DEVICE, torch.int32),
@@ -93,8 +93,8 @@ def test_queries_and_blocks_are_those_of_the_reference(shape: Shape, seed: int) 
             assert_near(blocks[block, 0, :, offset], keys, 8.0)
             values = wide(blocks[block, 1, :, offset])
             assert np.array_equal(values, heads_of[token, heads + kv_heads :])
-            before[block, :, :, offset] = blocks[block, :, :, offset]
-    assert torch.equal(blocks, before), "nothing but the tokens' slots is written"
+            before[block + 1, :, :, offset] = blocks[block, :, :, offset]
+    assert torch.equal(memory, before), "nothing but the tokens' slots is written"
 
 
 def test_a_token_is_the_same_alone_and_among_others() -> None:
