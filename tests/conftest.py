@@ -1,5 +1,8 @@
 """Hypothesis profiles: the default one is quick, `--hypothesis-profile=long` is for a night."""
 
+# First of all, because other libraries import triton as well, and it cannot be chosen again.
+import triton_device  # noqa: F401  # isort: skip
+
 from hypothesis import HealthCheck, settings
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]

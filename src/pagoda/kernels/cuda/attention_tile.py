@@ -1,0 +1,87 @@
+"""What attention over a paged cache does with one tile of tokens; decode and prefill share it.
+
+A tile is a run of tokens whose keys, and whose values, are read at once. Where tiles start depends
+on positions alone: at multiples of their length. A tile may span several blocks, or be a part of
+one; each of its tokens finds its own block, so any block size is right.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2_E = math.log2(math.e)
+"""The scale of scores is multiplied by it, and powers of two stand for those of e."""
+
+NOTHING_YET = tl.constexpr(-3.0e38)
+"""The highest score before the first; finite, so that no difference of two infinities arises."""
+
+_TILE_BYTES = 16384
+_MOST_TILE_TOKENS = 128
+
+
+def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
+    """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB.
+
+    A stage of the pipeline then holds 32 KiB, keys and values: three multiprocessor residents with
+    two stages in flight each are several times what hides the latency of memory, and two stages
+    fit where shared memory is least (64 KiB on MI300, 99 KiB on consumer chips).
+    """
+    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
+    return min(_MOST_TILE_TOKENS, _TILE_BYTES // row_bytes)
+
+
+@triton.jit
+def block_ids_of(table, tokens, visible, BLOCK_SIZE: tl.constexpr):
+    """The blocks that tokens lie in, read from a sequence's block table; 0 where not visible."""
+    return tl.load(table + tokens // BLOCK_SIZE, mask=visible, other=0)
+
+
+@triton.jit
+def key_offsets(
+    block_ids,
+    tokens,
+    head,
+    KV_HEADS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+):
+    """Where keys of tokens start in `blocks`, int64; values are KV_HEADS runs further on."""
+    in_block = (head * BLOCK_SIZE + tokens % BLOCK_SIZE) * HEAD_DIM
+    return block_ids.to(tl.int64) * (2 * KV_HEADS * BLOCK_SIZE * HEAD_DIM) + in_block
+
+
+@triton.jit
+def load_rows(pointers, visible, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):
+    """Rows of head_dim numbers, padded with zeros; `visible`: [rows] bool, or None for all."""
+    dims = tl.arange(0, PADDED_DIM)
+    places = pointers[:, None] + dims[None, :]
+    if HEAD_DIM == PADDED_DIM:
+        if visible is None:
+            return tl.load(places)
+        return tl.load(places, mask=visible[:, None], other=0.0)
+    if visible is None:
+        return tl.load(places, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+    return tl.load(places, mask=visible[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+
+
+@triton.jit
+def attend_tile(sums, mass, highest, query, keys, values, seen, scale):
+    """The online softmax over one more tile of tokens (Milakov & Gimelshein, 2018).
+
+    sums: [rows, dim] float32, Σ 2 ** (score - highest) · value; mass: [rows], Σ of the weights;
+    highest: [rows]. seen: [rows or 1, tokens] bool, or None where every row sees every token.
+    A tile of which a row sees nothing changes that row in no bit. scale > 0. Returns the three.
+    """
+    scores = tl.dot(query, tl.trans(keys), input_precision="ieee")
+    if seen is not None:
+        scores = tl.where(seen, scores, float("-inf"))
+    new_highest = tl.maximum(highest, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - new_highest[:, None])
+    decay = tl.exp2(highest - new_highest)
+    mass = mass * decay + tl.sum(weights, 1)
+    sums = tl.dot(weights.to(values.dtype), values, sums * decay[:, None], input_precision="ieee")
+    return sums, mass, new_highest
