@@ -1,4 +1,4 @@
-"""What a step of one token a sequence reads, at addresses that stay: so that it can be a CUDA graph.
+"""What a step of one token a sequence reads, at addresses that stay: so it can be a CUDA graph.
 
 A batch is padded to the next of a few sizes. A row that pads has token 0 at position 0, writes to
 no slot and has an empty context; its results are never read.
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.cuda.inputs import StepInputs
+from pagoda.execution.cuda.inputs import StepInputs, whole_lines
 from pagoda.execution.cuda.transfer import (
     ALIGNMENT,
     Integers,
@@ -36,10 +36,10 @@ class DecodeInputs:
 
     def __init__(self, sizes: Sequence[int], max_blocks: int, device: torch.device) -> None:
         self.sizes = tuple(sizes)
-        most = max(self.sizes, default=0)
+        most, max_blocks = max(self.sizes, default=0), whole_lines(max_blocks)
         row_bytes = sum(dtype.itemsize for dtype in _FIXED_DTYPES)
-        row_bytes += 4 * (max_blocks + 1)  # its table, and its number if logits are wanted
-        self._transfer = Transfer(most * row_bytes + 8 * ALIGNMENT, device)
+        row_bytes += 4 * (max_blocks + 1)  # its table, and its number where not all are wanted
+        self._transfer = Transfer(most * row_bytes + 6 * ALIGNMENT, device)
         self._tables = torch.zeros((most, max_blocks), dtype=torch.int32, device=device)
         self._counting = torch.arange(most + 1, dtype=torch.int32, device=device)
 
@@ -70,6 +70,13 @@ class DecodeInputs:
             tiles={},
             logit_rows=None,
         )
+
+    def clear(self, size: int) -> None:
+        """Nothing but rows that pad where `inputs(size)` reads."""
+        inputs = self.inputs(size)
+        for values in (inputs.token_ids, inputs.positions, inputs.context_lens):
+            values.zero_()
+        inputs.slot_mapping.fill_(_NO_SLOT)
 
     def fill(self, batch: Batch, size: int) -> torch.Tensor | None:
         """Put the batch, padded to `size`, where `inputs(size)` reads.

@@ -30,9 +30,9 @@ class DeviceExecutor:
     Products are in the weights' dtype, the residual stream and the logits in float32.
     `max_model_len` is the longest sequence, in tokens. Batches of one token a sequence are padded
     to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
-    launched kernel by kernel. Memory is made for steps of `max_num_tokens` of `max_num_seqs`
-    sequences, and made anew for larger ones. Raises UnsupportedModelError for an activation without
-    a kernel.
+    launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
+    sequences; a larger one takes its own. Raises UnsupportedModelError for an activation without a
+    kernel.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ def _idle_batch() -> Batch:
     """A sequence with two tokens and one with one, which write nothing and read the first block."""
     return Batch(
         token_ids=np.zeros(3, np.int64),
-        positions=np.array((0, 1, 0), np.int32),
+        positions=np.zeros(3, np.int32),
         slot_mapping=np.full(3, -1, np.int64),
         query_starts=np.array((0, 2, 3), np.int32),
         context_lens=np.array((2, 1), np.int32),
-        block_tables=np.zeros((2, 1), np.int32),
+        block_tables=np.zeros((2, 2), np.int32),
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

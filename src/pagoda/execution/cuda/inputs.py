@@ -47,9 +47,9 @@ class StepInputs:
     def num_tokens(self) -> int:
         return len(self.token_ids)
 
-    @property
-    def num_logit_rows(self) -> int:
-        return self.num_tokens if self.logit_rows is None else len(self.logit_rows)
+
+_LINE = 16
+"""Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
 
 
 class BatchInputs:
@@ -70,20 +70,30 @@ class BatchInputs:
             batch.slot_mapping,
             batch.query_starts,
             batch.context_lens,
-            batch.block_tables,
+            _whole_lines_of(batch.block_tables),
             batch.query_starts[decoding],
             decoding.astype(np.int32),
             batch.logit_rows.astype(np.int32),
         ]
         tiles = self._tiles(batch.query_starts, np.flatnonzero(counts > 1))
         arrays += tiles.values()
-        size = bytes_of(arrays)
-        if size > self._transfer.size_bytes:
-            self._transfer = Transfer(2 * size, self._device)
+        size_bytes = bytes_of(arrays)
+        if size_bytes > self._transfer.size_bytes:
+            self._transfer = Transfer(2 * size_bytes, self._device)
         sent = [self._transfer.at(place) for place in self._transfer.send(arrays)]
-        *plain, logit_rows = sent[: len(arrays) - len(tiles)]
-        on_device = dict(zip(tiles, sent[len(plain) + 1 :], strict=True))
-        return StepInputs(*plain, on_device, logit_rows)
+        first_tiles = len(arrays) - len(tiles)
+        return StepInputs(
+            token_ids=sent[0],
+            positions=sent[1],
+            slot_mapping=sent[2],
+            query_starts=sent[3],
+            context_lens=sent[4],
+            block_tables=sent[5],
+            decode_rows=sent[6],
+            decode_sequences=sent[7],
+            tiles=dict(zip(tiles, sent[first_tiles:], strict=True)),
+            logit_rows=sent[8],
+        )
 
     def _tiles(
         self, query_starts: NDArray[np.int32], wanted: NDArray[np.int64]
@@ -94,3 +104,13 @@ class BatchInputs:
             size: prefill_tiles(query_starts, wanted, size).astype(np.int32, copy=False)
             for size in self._group_sizes
         }
+
+
+def whole_lines(count: int) -> int:
+    """`count` up to a number that the widths of all block tables are multiples of."""
+    return -(-count // _LINE) * _LINE
+
+
+def _whole_lines_of(tables: NDArray[np.int32]) -> NDArray[np.int32]:
+    missing = whole_lines(tables.shape[1]) - tables.shape[1]
+    return np.pad(tables, ((0, 0), (0, missing)))
