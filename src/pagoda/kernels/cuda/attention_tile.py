@@ -19,6 +19,10 @@ LOG2_E = math.log2(math.e)
 NOTHING_YET = tl.constexpr(-3.0e38)
 """The highest score before the first; finite, so that no difference of two infinities arises."""
 
+NUM_STAGES = 2 if torch.version.hip else 3
+"""Of the pipeline: on NVIDIA, two tiles are on their way while one is worked on; on AMD one, in
+registers, since two would fill the shared memory of a compute unit with a single program."""
+
 _TILE_BYTES = 16384
 _MOST_TILE_TOKENS = 128
 
@@ -26,46 +30,46 @@ _MOST_TILE_TOKENS = 128
 def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
     """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB.
 
-    A stage of the pipeline then holds 32 KiB, keys and values: three multiprocessor residents with
-    two stages in flight each are several times what hides the latency of memory, and two stages
-    fit where shared memory is least (64 KiB on MI300, 99 KiB on consumer chips).
+    A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
+    consumer chips, and three times into a multiprocessor of an H100: over 96 KiB are on their way
+    at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory.
     """
     row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
     return min(_MOST_TILE_TOKENS, _TILE_BYTES // row_bytes)
 
 
 @triton.jit
-def block_ids_of(table, tokens, visible, BLOCK_SIZE: tl.constexpr):
+def block_ids_of(table, tokens, visible, block_size: tl.constexpr):
     """The blocks that tokens lie in, read from a sequence's block table; 0 where not visible."""
-    return tl.load(table + tokens // BLOCK_SIZE, mask=visible, other=0)
+    return tl.load(table + tokens // block_size, mask=visible, other=0)
 
 
 @triton.jit
 def key_offsets(
-    block_ids,
-    tokens,
-    head,
-    KV_HEADS: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-):
-    """Where keys of tokens start in `blocks`, int64; values are KV_HEADS runs further on."""
-    in_block = (head * BLOCK_SIZE + tokens % BLOCK_SIZE) * HEAD_DIM
-    return block_ids.to(tl.int64) * (2 * KV_HEADS * BLOCK_SIZE * HEAD_DIM) + in_block
+    block_ids, tokens, head,
+    num_kv_heads: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr,
+):  # fmt: skip
+    """Where keys of tokens start in `blocks`, int64; values are num_kv_heads runs further on."""
+    in_block = (head * block_size + tokens % block_size) * head_dim
+    return block_ids.to(tl.int64) * (2 * num_kv_heads * block_size * head_dim) + in_block
 
 
 @triton.jit
-def load_rows(pointers, visible, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):
+def load_rows(pointers, visible, head_dim: tl.constexpr, padded_dim: tl.constexpr):
     """Rows of head_dim numbers, padded with zeros; `visible`: [rows] bool, or None for all."""
-    dims = tl.arange(0, PADDED_DIM)
+    dims = tl.arange(0, padded_dim)
     places = pointers[:, None] + dims[None, :]
-    if HEAD_DIM == PADDED_DIM:
+    if head_dim == padded_dim:
         if visible is None:
-            return tl.load(places)
-        return tl.load(places, mask=visible[:, None], other=0.0)
-    if visible is None:
-        return tl.load(places, mask=(dims < HEAD_DIM)[None, :], other=0.0)
-    return tl.load(places, mask=visible[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+            tile = tl.load(places)
+        else:
+            tile = tl.load(places, mask=visible[:, None], other=0.0)
+    else:
+        inside = (dims < head_dim)[None, :]
+        if visible is not None:
+            inside = visible[:, None] & inside
+        tile = tl.load(places, mask=inside, other=0.0)
+    return tile
 
 
 @triton.jit

@@ -22,6 +22,7 @@ import triton.language as tl
 from pagoda.kernels.cuda.attention_tile import (
     LOG2_E,
     NOTHING_YET,
+    NUM_STAGES,
     attend_tile,
     block_ids_of,
     key_offsets,
@@ -44,7 +45,7 @@ class DecodeWorkspace(NamedTuple):
 
     sums: torch.Tensor
     """[rows, num_heads, MAX_SPLITS, head_dim] float32, divided by the sum of the weights."""
-    log_masses: torch.Tensor
+    masses: torch.Tensor
     """[rows, num_heads, MAX_SPLITS] float32: log2 of Σ 2 ** (score · scale · log2(e))."""
 
     @classmethod
@@ -60,79 +61,66 @@ class DecodeWorkspace(NamedTuple):
 
 
 @triton.jit
-def first_token(context_len, TILE: tl.constexpr, WINDOW: tl.constexpr):
-    """Where the first tile that the last token of a context sees starts."""
-    if WINDOW is None:
-        return context_len * 0
-    return tl.maximum(context_len - WINDOW, 0) // TILE * TILE
+def first_token(context_len, tile: tl.constexpr, window: tl.constexpr):
+    """Where the first tile starts that the last token of a context sees."""
+    first = 0
+    if window is not None:
+        first = tl.maximum(context_len - window, 0) // tile * tile
+    return first
 
 
 @triton.jit
-def split_length(num_tokens, TILE: tl.constexpr, SPLIT: tl.constexpr, SPLITS: tl.constexpr):
-    """Tokens of a split: whole tiles, at least SPLIT, so many that at most SPLITS are needed."""
-    return tl.maximum(tl.cdiv(tl.cdiv(num_tokens, SPLITS), TILE) * TILE, SPLIT)
+def split_length(num_tokens, tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr):
+    """Tokens of a split: whole tiles, at least `least`, so many that `max_splits` are enough."""
+    return tl.maximum(tl.cdiv(tl.cdiv(num_tokens, max_splits), tile) * tile, least)
 
 
 @triton.jit(do_not_specialize=["table_width"])
 def decode_splits(
-    out,
-    query,
-    blocks,
-    block_tables,
-    context_lens,
-    rows,
-    sequences,
-    sums_out,
-    log_masses_out,
-    table_width,
-    scale,
-    KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr,
-    HEAD_TILE: tl.constexpr,
-    TILE: tl.constexpr,
-    SPLIT: tl.constexpr,
-    SPLITS: tl.constexpr,
-    WINDOW: tl.constexpr,
-):
+    out, query, blocks, block_tables, context_lens, rows, sequences, split_sums, split_masses,
+    table_width, scale,
+    num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
+    head_tile: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, window: tl.constexpr,
+):  # fmt: skip
     """One split of one row and KV head. A row that has one split goes to `out` at once."""
     kv_head, index, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tl.load(rows + index).to(tl.int64)
     sequence = tl.load(sequences + index).to(tl.int64)
     context_len = tl.load(context_lens + sequence)
-    first = first_token(context_len, TILE, WINDOW)
-    length = split_length(context_len - first, TILE, SPLIT, SPLITS)
+    first = first_token(context_len, tile, window)
+    length = split_length(context_len - first, tile, least, max_splits)
     begin = first + split * length
     if (begin >= context_len) & (split > 0):
         return
     end = tl.minimum(begin + length, context_len)
     table = block_tables + sequence * table_width
 
-    dims = tl.arange(0, PADDED_DIM)
-    heads = tl.arange(0, HEAD_TILE)
-    head_ids = kv_head * GROUP + heads
-    within = (heads < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
-    places = (row * (KV_HEADS * GROUP) + head_ids)[:, None] * HEAD_DIM + dims[None, :]
+    dims = tl.arange(0, padded_dim)
+    heads = tl.arange(0, head_tile)
+    head_ids = kv_head * group_size + heads
+    within = (heads < group_size)[:, None] & (dims < head_dim)[None, :]
+    places = (row * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     own_query = tl.load(query + places, mask=within, other=0.0)
-    sums = tl.zeros((HEAD_TILE, PADDED_DIM), tl.float32)
-    mass = tl.zeros((HEAD_TILE,), tl.float32)
-    highest = tl.full((HEAD_TILE,), NOTHING_YET, tl.float32)
+    sums = tl.zeros((head_tile, padded_dim), tl.float32)
+    mass = tl.zeros((head_tile,), tl.float32)
+    highest = tl.full((head_tile,), NOTHING_YET, tl.float32)
 
-    tokens = begin + tl.arange(0, TILE)
-    block_ids = block_ids_of(table, tokens, tokens < end, BLOCK_SIZE)
-    for start in tl.range(begin, end, TILE):
-        tokens = start + tl.arange(0, TILE)
+    tokens = begin + tl.arange(0, tile)
+    block_ids = block_ids_of(table, tokens, tokens < end, block_size)
+    for start in tl.range(begin, end, tile):
+        tokens = start + tl.arange(0, tile)
         seen = tokens < end
-        if WINDOW is not None:
-            seen = seen & (tokens >= context_len - WINDOW)
-        keys_at = blocks + key_offsets(block_ids, tokens, kv_head, KV_HEADS, BLOCK_SIZE, HEAD_DIM)
-        values_at = keys_at + KV_HEADS * BLOCK_SIZE * HEAD_DIM
+        if window is not None:
+            seen = seen & (tokens >= context_len - window)
+        keys_at = blocks + key_offsets(
+            block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
+        )
+        values_at = keys_at + num_kv_heads * block_size * head_dim
         # A tile ahead, so that keys never wait for the number of their block.
-        block_ids = block_ids_of(table, tokens + TILE, tokens + TILE < end, BLOCK_SIZE)
-        keys = load_rows(keys_at, seen, HEAD_DIM, PADDED_DIM)
-        values = load_rows(values_at, seen, HEAD_DIM, PADDED_DIM)
+        block_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
+        keys = load_rows(keys_at, seen, head_dim, padded_dim)
+        values = load_rows(values_at, seen, head_dim, padded_dim)
         sums, mass, highest = attend_tile(
             sums, mass, highest, own_query, keys, values, seen[None, :], scale
         )
@@ -141,45 +129,35 @@ def decode_splits(
     if context_len - first <= length:
         tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
     else:
-        part = (index.to(tl.int64) * (KV_HEADS * GROUP) + head_ids) * SPLITS + split
-        tl.store(sums_out + part[:, None] * HEAD_DIM + dims[None, :], sums, mask=within)
-        tl.store(log_masses_out + part, highest + tl.log2(mass), mask=heads < GROUP)
+        part = (index.to(tl.int64) * (num_kv_heads * group_size) + head_ids) * max_splits + split
+        tl.store(split_sums + part[:, None] * head_dim + dims[None, :], sums, mask=within)
+        tl.store(split_masses + part, highest + tl.log2(mass), mask=heads < group_size)
 
 
 @triton.jit
 def merge_splits(
-    out,
-    sums_in,
-    log_masses_in,
-    context_lens,
-    rows,
-    sequences,
-    HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,
-    TILE: tl.constexpr,
-    SPLIT: tl.constexpr,
-    SPLITS: tl.constexpr,
-    WINDOW: tl.constexpr,
-):
+    out, split_sums, split_masses, context_lens, rows, sequences,
+    num_heads: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, window: tl.constexpr,
+):  # fmt: skip
     """Merge what the splits of one row and head left, where there is more than one."""
     head, index = tl.program_id(0), tl.program_id(1)
     context_len = tl.load(context_lens + tl.load(sequences + index))
-    num_tokens = context_len - first_token(context_len, TILE, WINDOW)
-    num_splits = tl.cdiv(num_tokens, split_length(num_tokens, TILE, SPLIT, SPLITS))
+    num_tokens = context_len - first_token(context_len, tile, window)
+    num_splits = tl.cdiv(num_tokens, split_length(num_tokens, tile, least, max_splits))
     if num_splits <= 1:
         return
-    splits = tl.arange(0, SPLITS)
-    dims = tl.arange(0, PADDED_DIM)
+    splits = tl.arange(0, max_splits)
+    dims = tl.arange(0, padded_dim)
     used = splits < num_splits
-    parts = (index.to(tl.int64) * HEADS + head) * SPLITS + splits
-    log_masses = tl.load(log_masses_in + parts, mask=used, other=float("-inf"))
-    sums = load_rows(sums_in + parts * HEAD_DIM, used, HEAD_DIM, PADDED_DIM)
+    parts = (index.to(tl.int64) * num_heads + head) * max_splits + splits
+    log_masses = tl.load(split_masses + parts, mask=used, other=float("-inf"))
+    sums = load_rows(split_sums + parts * head_dim, used, head_dim, padded_dim)
     weights = tl.exp2(log_masses - tl.max(log_masses, 0))
     merged = tl.sum(sums * weights[:, None], 0) / tl.sum(weights, 0)
     row = tl.load(rows + index).to(tl.int64)
-    place = out + (row * HEADS + head) * HEAD_DIM + dims
-    tl.store(place, merged.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
+    place = out + (row * num_heads + head) * head_dim + dims
+    tl.store(place, merged.to(out.dtype.element_ty), mask=dims < head_dim)
 
 
 def decode_attention(
@@ -205,20 +183,21 @@ def decode_attention(
     """
     _, num_heads, head_dim = query.shape
     _, _, num_kv_heads, block_size, _ = blocks.shape
-    most_blocks = block_tables.shape[1]
-    assert query.is_contiguous() and out.is_contiguous() and blocks.is_contiguous()
-    assert scale > 0 and len(rows) <= len(workspace.sums)
+    assert all(each.is_contiguous() for each in (out, query, blocks))
+    assert block_tables.stride(1) == 1
+    assert scale > 0
+    assert len(rows) <= len(workspace.sums)
     tile = tile_tokens(head_dim, blocks.dtype)
     shape = {
-        "HEAD_DIM": head_dim,
-        "PADDED_DIM": triton.next_power_of_2(head_dim),
-        "TILE": tile,
-        "SPLIT": SPLIT_TOKENS,
-        "SPLITS": MAX_SPLITS,
-        "WINDOW": window,
+        "head_dim": head_dim,
+        "padded_dim": triton.next_power_of_2(head_dim),
+        "tile": tile,
+        "least": SPLIT_TOKENS,
+        "max_splits": MAX_SPLITS,
+        "window": window,
     }
     # Longer contexts than the tables hold do not occur: no programs for their splits.
-    num_splits = min(MAX_SPLITS, triton.cdiv(most_blocks * block_size, SPLIT_TOKENS))
+    num_splits = min(MAX_SPLITS, triton.cdiv(block_tables.shape[1] * block_size, SPLIT_TOKENS))
     decode_splits[(num_kv_heads, len(rows), num_splits)](
         out,
         query,
@@ -228,17 +207,24 @@ def decode_attention(
         rows,
         sequences,
         *workspace,
-        most_blocks,
+        block_tables.stride(0),
         scale * LOG2_E,
-        KV_HEADS=num_kv_heads,
-        GROUP=num_heads // num_kv_heads,
-        BLOCK_SIZE=block_size,
-        HEAD_TILE=_HEAD_TILE,
+        num_kv_heads=num_kv_heads,
+        group_size=num_heads // num_kv_heads,
+        block_size=block_size,
+        head_tile=_HEAD_TILE,
         **shape,
         num_warps=4,
-        num_stages=3,
+        num_stages=NUM_STAGES,
     )
     if num_splits > 1:
         merge_splits[(num_heads, len(rows))](
-            out, *workspace, context_lens, rows, sequences, HEADS=num_heads, **shape, num_warps=4
+            out,
+            *workspace,
+            context_lens,
+            rows,
+            sequences,
+            num_heads=num_heads,
+            **shape,
+            num_warps=4,
         )
