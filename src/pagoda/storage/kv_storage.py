@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec, LayerSpec
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
+from pagoda.storage.block_storage import BlockStorage, plain_layers, size_of
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
@@ -56,7 +57,7 @@ class LayerStorage:
     """[num_blocks, bytes of this layer in a block]"""
 
 
-class KVStorage:
+class KVStorage(BlockStorage):
     """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
 
     No page of the memory, 2 MiB where the system has huge ones, is taken before something is
@@ -65,27 +66,14 @@ class KVStorage:
     """
 
     def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
-        if num_blocks < 1:
-            raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
-        self.spec = spec
-        self.num_blocks = num_blocks
-        self.size_bytes = num_blocks * spec.block_bytes
-        self._map = _map_memory(self.size_bytes)
-        self._memory = torch.frombuffer(self._map, dtype=torch.uint8)
-        layers = []
-        start = 0
-        for layer_spec in spec.layers:
-            block_bytes = layer_spec.block_bytes(spec.block_size)
-            stop = start + num_blocks * block_bytes
-            content = self._memory[start:stop].view(num_blocks, block_bytes)
-            layers.append(_view_layer(layer_spec, spec.block_size, content))
-            start = stop
-        self.layers: tuple[LayerStorage, ...] = tuple(layers)
-
-    @property
-    def block_size(self) -> int:
-        """Tokens in a block."""
-        return self.spec.block_size
+        size_bytes = size_of(spec, num_blocks)
+        layer_specs = plain_layers(spec, TORCH_DTYPES)
+        self._map = _map_memory(size_bytes)
+        super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
+        self.layers: tuple[LayerStorage, ...] = tuple(
+            _view_layer(layer, spec.block_size, content)
+            for layer, content in zip(layer_specs, self._contents, strict=True)
+        )
 
     def populate(self) -> Iterator[None]:
         """Have the system provide the memory, one huge page a turn, the first blocks first.
@@ -109,40 +97,10 @@ class KVStorage:
                         return
                     yield
 
-    def copy_blocks(
-        self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
-    ) -> None:
-        """Copy the content of block `sources[i]` to block `targets[i]`, in all layers.
-
-        All sources are read before any target is written, so a block may be both. Targets are
-        distinct.
-        """
-        source_ids = torch.as_tensor(sources, dtype=torch.int64)
-        target_ids = torch.as_tensor(targets, dtype=torch.int64)
-        assert len(source_ids) == len(target_ids)
-        if len(source_ids) == 0:
-            return
+    def _copy(self, pairs: NDArray[np.int64]) -> None:
+        sources, targets = torch.from_numpy(pairs)
         for layer in self.layers:
-            layer.blocks[target_ids] = layer.blocks[source_ids]
-
-    def export_block(self, block_id: int) -> NDArray[np.uint8]:
-        """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
-        return np.concatenate([layer.content[block_id] for layer in self.layers])
-
-    def import_block(self, block_id: int, data: NDArray[np.uint8] | bytes | memoryview) -> None:
-        """Overwrite a block with what `export_block` gave.
-
-        Raises InvalidOptionError if `data` is not exactly a block's bytes long.
-        """
-        content = np.frombuffer(data, dtype=np.uint8)
-        if len(content) != self.spec.block_bytes:
-            limit = f"a block of this cache takes {self.spec.block_bytes} bytes"
-            raise InvalidOptionError("data", f"{len(content)} bytes", limit)
-        start = 0
-        for layer in self.layers:
-            target = layer.content[block_id]
-            target[:] = content[start : start + len(target)]
-            start += len(target)
+            layer.blocks[targets] = layer.blocks[sources]
 
 
 def _map_memory(size_bytes: int) -> mmap.mmap:
@@ -156,14 +114,7 @@ def _map_memory(size_bytes: int) -> mmap.mmap:
     return memory
 
 
-def _view_layer(spec: LayerSpec, block_size: int, content: torch.Tensor) -> LayerStorage:
-    # The attention layer is the only kind so far; another kind will bring its own view.
-    assert isinstance(spec, AttentionLayerSpec)
-    if spec.dtype not in TORCH_DTYPES:
-        limit = f"the cache holds one of {', '.join(TORCH_DTYPES)}"
-        raise InvalidOptionError("dtype", spec.dtype, limit)
-    if spec.head_size_v not in (None, spec.head_size):
-        raise InvalidOptionError("head_size_v", spec.head_size_v, "must be that of the keys")
+def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> LayerStorage:
     dtype = TORCH_DTYPES[spec.dtype]
     blocks = content.view(dtype)
     heads, size, group = spec.num_kv_heads, spec.head_size, 4 // dtype.itemsize

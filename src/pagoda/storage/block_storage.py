@@ -1,0 +1,98 @@
+"""What every storage does alike: one allocation, cut into layers, whose blocks go out and come in.
+
+    layer 0                            | layer 1 …
+    block 0       | block 1       | …  | block 0       | …
+
+How the numbers of a block lie is each storage's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.errors import InvalidOptionError
+
+
+class BlockStorage(ABC):
+    """K and V of `num_blocks` blocks of every layer that `spec` names, on one device."""
+
+    def __init__(self, spec: CacheSpec, num_blocks: int, memory: torch.Tensor) -> None:
+        """`memory`: uint8, `num_blocks * spec.block_bytes` of them."""
+        self.spec = spec
+        self.num_blocks = num_blocks
+        self.size_bytes = num_blocks * spec.block_bytes
+        assert memory.nbytes == self.size_bytes
+        sizes = [num_blocks * layer.block_bytes(spec.block_size) for layer in spec.layers]
+        self._contents = tuple(part.view(num_blocks, -1) for part in memory.split(sizes))
+        """A layer each: [num_blocks, bytes of this layer in a block] uint8."""
+
+    @property
+    def block_size(self) -> int:
+        """Tokens in a block."""
+        return self.spec.block_size
+
+    def copy_blocks(
+        self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
+    ) -> None:
+        """Copy the content of block `sources[i]` to block `targets[i]`, in all layers.
+
+        All sources are read before any target is written, so a block may be both. Targets are
+        distinct.
+        """
+        assert len(sources) == len(targets)
+        if len(sources):
+            self._copy(np.asarray([sources, targets], np.int64))
+
+    @abstractmethod
+    def _copy(self, pairs: NDArray[np.int64]) -> None:
+        """`copy_blocks` for pairs: [2, one or more], the sources before the targets."""
+
+    def export_block(self, block_id: int) -> NDArray[np.uint8]:
+        """A copy of a block's content over all layers, `spec.block_bytes` bytes."""
+        return torch.cat([content[block_id] for content in self._contents]).cpu().numpy()
+
+    def import_block(self, block_id: int, data: NDArray[np.uint8] | bytes | memoryview) -> None:
+        """Overwrite a block with what `export_block` gave.
+
+        Raises InvalidOptionError if `data` is not exactly a block's bytes long.
+        """
+        content = np.frombuffer(data, dtype=np.uint8)
+        if len(content) != self.spec.block_bytes:
+            limit = f"a block of this cache takes {self.spec.block_bytes} bytes"
+            raise InvalidOptionError("data", f"{len(content)} bytes", limit)
+        targets = [content[block_id] for content in self._contents]
+        # A copy, since PyTorch takes only memory that may be written to.
+        parts = torch.from_numpy(content.copy()).to(targets[0].device)
+        for target, part in zip(targets, parts.split([len(each) for each in targets]), strict=True):
+            target.copy_(part)
+
+
+def size_of(spec: CacheSpec, num_blocks: int) -> int:
+    """Bytes of so many blocks. Raises InvalidOptionError for fewer than one."""
+    if num_blocks < 1:
+        raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
+    return num_blocks * spec.block_bytes
+
+
+def plain_layers(spec: CacheSpec, dtypes: Collection[str]) -> tuple[AttentionLayerSpec, ...]:
+    """The layers of a cache that holds plain numbers of some `dtypes`.
+
+    Raises InvalidOptionError for another dtype, and for values that are wider than keys.
+    """
+    layers = []
+    for layer in spec.layers:
+        # The attention layer is the only kind so far; another kind will bring its own view.
+        assert isinstance(layer, AttentionLayerSpec)
+        if layer.dtype not in dtypes:
+            limit = f"the cache holds one of {', '.join(dtypes)}"
+            raise InvalidOptionError("dtype", layer.dtype, limit)
+        if layer.head_size_v not in (None, layer.head_size):
+            raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")
+        layers.append(layer)
+    return tuple(layers)
