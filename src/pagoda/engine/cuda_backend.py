@@ -1,0 +1,221 @@
+"""Engines on a GPU: NVIDIA's by CUDA, AMD's by ROCm, which PyTorch calls cuda as well.
+
+What the cache may take is found out, not guessed: the largest step is run on a cache of one block,
+its CUDA graphs are captured for it, and both are given back before the cache is made. A capture
+takes a fraction of a second a graph, and what a driver takes for one cannot be known otherwise.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Sequence
+
+import torch
+
+from pagoda.cache.spec import CacheSpec
+from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
+from pagoda.engine.gpu import GPU
+from pagoda.engine.gpu_memory import (
+    DEFAULT_UTILIZATION,
+    DeviceUsage,
+    MemoryProfile,
+    require_free,
+    require_share,
+)
+from pagoda.engine.machine import measure_device_limits
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import CapacityError, InvalidOptionError
+from pagoda.execution.cuda.executor import DeviceExecutor
+from pagoda.execution.cuda.graphs import CUDAGraphs, default_sizes, usable_sizes
+from pagoda.execution.cuda.trial import largest_batch
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.load import load_weights
+from pagoda.models.locate import ModelFiles
+from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.planning import MachineLimits
+from pagoda.planning.capacity import Capacity, format_gib
+from pagoda.planning.overhead import default_batch
+from pagoda.storage.device_storage import DeviceStorage
+
+logger = logging.getLogger("pagoda")
+
+
+class CUDABackend:
+    """See `Backend`. `usage` is the device's memory before the engine takes any."""
+
+    kind = "GPU"
+
+    def __init__(self, device: torch.device, gpu: GPU, usage: DeviceUsage) -> None:
+        self._device = device
+        self._gpu = gpu
+        self._at_start = usage
+
+    @classmethod
+    def open(cls) -> CUDABackend:
+        """On the first device that this process may see."""
+        device = torch.device("cuda", 0)
+        return cls(device, GPU.of(device), _usage(device))
+
+    def check(self, options: EngineOptions) -> None:
+        """Refuse threads, which are a CPU's."""
+        if options.device == "cpu":
+            raise InvalidOptionError("device", options.device, "this model was loaded for a GPU")
+        if options.threads is not None:
+            limit = "is for CPUs: this engine computes on a GPU"
+            raise InvalidOptionError("threads", options.threads, limit)
+
+    def require_free_memory(self, options: EngineOptions) -> None:
+        """The share of the device, unless the size of the cache is given."""
+        if not _is_sized(options):
+            require_share(self._at_start, _utilization(options))
+
+    def dtype(self, options: EngineOptions, spec: DecoderSpec) -> str:
+        """The checkpoint's where nothing is said."""
+        dtype = spec.dtype if options.dtype == "auto" else options.dtype
+        self._gpu.require_dtype(dtype)
+        return dtype
+
+    def load_weights(
+        self, files: ModelFiles, spec: DecoderSpec, dtype: str, on_load: OnProgress | None
+    ) -> DecoderWeights:
+        """On the device, by way of main memory, one by one."""
+        started = time.perf_counter()
+        try:
+            weights = load_weights(files, spec, dtype, on_load, self._device)
+        except torch.OutOfMemoryError:
+            limit = f"the weights in {dtype} are more than the free memory of the {self._gpu.name}"
+            raise CapacityError(
+                "model", files.name, f"{limit}, {format_gib(self._at_start.free_bytes)} GiB"
+            ) from None
+        logger.info(
+            "Model loading took %s GiB memory and %.2f seconds",
+            format_gib(weights.size_bytes),
+            time.perf_counter() - started,
+        )
+        return weights
+
+    def step_limits(self, options: EngineOptions) -> StepLimits:
+        """vLLM's for a device of this size, where nothing is said."""
+        tokens, sequences = default_batch(self._gpu.total_bytes, self._gpu.name)
+        return StepLimits(
+            options.max_num_batched_tokens or tokens, options.max_num_seqs or sequences
+        )
+
+    def available_bytes(self, model: PlacedModel, cache: CacheSpec, options: EngineOptions) -> int:
+        """What is given, or what the largest step leaves of the engine's share."""
+        if options.kv_cache_memory_bytes is not None:
+            return options.kv_cache_memory_bytes
+        if options.num_gpu_blocks_override is not None:
+            return options.num_gpu_blocks_override * cache.block_bytes
+        profile = self._profile(model, cache, options)
+        logger.info("Memory profile: %s", profile)
+        return profile.available_bytes(_utilization(options))
+
+    def require_memory(self, capacity: Capacity[CacheSpec]) -> None:
+        """By what is free now."""
+        require_free(capacity.size_bytes, _usage(self._device))
+
+    def machinery(
+        self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
+    ) -> Machinery:
+        """Captures CUDA graphs unless they are not wanted."""
+        try:
+            storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
+        except torch.OutOfMemoryError:
+            require_free(capacity.size_bytes, _usage(self._device))
+            raise
+        executor = self._executor(model, storage, options)
+        before, started = _usage(self._device), time.perf_counter()
+        executor.warm_up()
+        torch.cuda.synchronize(self._device)
+        if executor.captured_sizes:
+            logger.info(
+                "Graph capturing finished in %.0f secs, took %s GiB",
+                time.perf_counter() - started,
+                format_gib(max(0, before.free_bytes - _usage(self._device).free_bytes)),
+            )
+        return Machinery(executor=executor, chores=iter(()), takes_all_cores=False)
+
+    def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
+        """Of the device."""
+        return measure_device_limits(dtype, self._device)
+
+    def _executor(
+        self, model: PlacedModel, storage: DeviceStorage, options: EngineOptions
+    ) -> DeviceExecutor:
+        limits = self.step_limits(options)
+        return DeviceExecutor(
+            model.spec,
+            model.weights,
+            storage,
+            model.max_model_len,
+            graph_sizes(options, limits),
+            capture=None if options.enforce_eager else CUDAGraphs(self._device),
+            max_num_tokens=limits.max_num_batched_tokens,
+            max_num_seqs=limits.max_num_seqs,
+        )
+
+    def _profile(
+        self, model: PlacedModel, cache: CacheSpec, options: EngineOptions
+    ) -> MemoryProfile:
+        """Run the largest step, and capture graphs, on a cache of one block."""
+        device, limits = self._device, self.step_limits(options)
+        _give_back()
+        torch.cuda.reset_peak_memory_stats(device)
+        weights_bytes = torch.cuda.memory_allocated(device)
+        executor = self._executor(model, DeviceStorage(cache, 1, device), options)
+        executor.forward(
+            largest_batch(
+                limits.max_num_batched_tokens,
+                limits.max_num_seqs,
+                model.max_model_len,
+                cache.block_size,
+            )
+        )
+        torch.cuda.synchronize(device)
+        peak_bytes = torch.cuda.max_memory_allocated(device) - weights_bytes
+        _give_back()
+        before_graphs = _usage(device)
+        executor.warm_up()
+        torch.cuda.synchronize(device)
+        _give_back()
+        graphs_bytes = before_graphs.free_bytes - _usage(device).free_bytes
+        del executor
+        _give_back()
+        return MemoryProfile(
+            total_bytes=self._at_start.total_bytes,
+            weights_bytes=weights_bytes,
+            peak_bytes=peak_bytes,
+            graphs_bytes=max(0, graphs_bytes),
+            outside_bytes=max(0, before_graphs.outside_bytes - self._at_start.outside_bytes),
+        )
+
+
+def graph_sizes(options: EngineOptions, limits: StepLimits) -> Sequence[int]:
+    """What batches of one token a sequence are padded to, with graphs or without."""
+    if options.cudagraph_capture_sizes is None:
+        return default_sizes(limits.max_num_seqs)
+    return usable_sizes(options.cudagraph_capture_sizes, limits.max_num_seqs)
+
+
+def _is_sized(options: EngineOptions) -> bool:
+    """The size of the cache is given, and no share of the device."""
+    given = (options.kv_cache_memory_bytes, options.num_gpu_blocks_override)
+    return any(size is not None for size in given)
+
+
+def _utilization(options: EngineOptions) -> float:
+    return options.gpu_memory_utilization or DEFAULT_UTILIZATION
+
+
+def _usage(device: torch.device) -> DeviceUsage:
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return DeviceUsage(total_bytes, free_bytes, torch.cuda.memory_reserved(device))
+
+
+def _give_back() -> None:
+    """Give the driver back what PyTorch holds and nobody uses."""
+    gc.collect()
+    torch.cuda.empty_cache()
