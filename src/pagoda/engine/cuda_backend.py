@@ -7,10 +7,10 @@ takes a fraction of a second a graph, and what a driver takes for one cannot be 
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -19,16 +19,16 @@ from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
 from pagoda.engine.gpu import GPU
 from pagoda.engine.gpu_memory import (
     DEFAULT_UTILIZATION,
-    DeviceUsage,
     MemoryProfile,
     require_free,
     require_share,
 )
+from pagoda.engine.gpu_meter import GPUMeter, Meter
 from pagoda.engine.machine import measure_device_limits
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.executor import DeviceExecutor
-from pagoda.execution.cuda.graphs import CUDAGraphs, default_sizes, usable_sizes
+from pagoda.execution.cuda.graphs import Capture, CUDAGraphs, default_sizes, usable_sizes
 from pagoda.execution.cuda.trial import largest_batch
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
@@ -43,20 +43,24 @@ logger = logging.getLogger("pagoda")
 
 
 class CUDABackend:
-    """See `Backend`. `usage` is the device's memory before the engine takes any."""
+    """See `Backend`. What `meter` reads when this is made was there before the engine."""
 
     kind = "GPU"
 
-    def __init__(self, device: torch.device, gpu: GPU, usage: DeviceUsage) -> None:
+    def __init__(
+        self, device: torch.device, gpu: GPU, meter: Meter, new_capture: Callable[[], Capture]
+    ) -> None:
         self._device = device
         self._gpu = gpu
-        self._at_start = usage
+        self._meter = meter
+        self._new_capture = new_capture
+        self._at_start = meter.usage()
 
     @classmethod
     def open(cls) -> CUDABackend:
         """On the first device that this process may see."""
         device = torch.device("cuda", 0)
-        return cls(device, GPU.of(device), _usage(device))
+        return cls(device, GPU.of(device), GPUMeter(device), partial(CUDAGraphs, device))
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""
@@ -115,7 +119,7 @@ class CUDABackend:
 
     def require_memory(self, capacity: Capacity[CacheSpec]) -> None:
         """By what is free now."""
-        require_free(capacity.size_bytes, _usage(self._device))
+        require_free(capacity.size_bytes, self._meter.usage())
 
     def machinery(
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
@@ -124,17 +128,17 @@ class CUDABackend:
         try:
             storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
         except torch.OutOfMemoryError:
-            require_free(capacity.size_bytes, _usage(self._device))
+            require_free(capacity.size_bytes, self._meter.usage())
             raise
         executor = self._executor(model, storage, options)
-        before, started = _usage(self._device), time.perf_counter()
+        before, started = self._meter.usage(), time.perf_counter()
         executor.warm_up()
-        torch.cuda.synchronize(self._device)
+        self._meter.settle()
         if executor.captured_sizes:
             logger.info(
                 "Graph capturing finished in %.0f secs, took %s GiB",
                 time.perf_counter() - started,
-                format_gib(max(0, before.free_bytes - _usage(self._device).free_bytes)),
+                format_gib(max(0, before.free_bytes - self._meter.usage().free_bytes)),
             )
         return Machinery(executor=executor, chores=iter(()), takes_all_cores=False)
 
@@ -152,7 +156,7 @@ class CUDABackend:
             storage,
             model.max_model_len,
             graph_sizes(options, limits),
-            capture=None if options.enforce_eager else CUDAGraphs(self._device),
+            capture=None if options.enforce_eager else self._new_capture(),
             max_num_tokens=limits.max_num_batched_tokens,
             max_num_seqs=limits.max_num_seqs,
         )
@@ -161,11 +165,11 @@ class CUDABackend:
         self, model: PlacedModel, cache: CacheSpec, options: EngineOptions
     ) -> MemoryProfile:
         """Run the largest step, and capture graphs, on a cache of one block."""
-        device, limits = self._device, self.step_limits(options)
-        _give_back()
-        torch.cuda.reset_peak_memory_stats(device)
-        weights_bytes = torch.cuda.memory_allocated(device)
-        executor = self._executor(model, DeviceStorage(cache, 1, device), options)
+        meter, limits = self._meter, self.step_limits(options)
+        meter.settle()
+        before = meter.usage()
+        meter.start_peak()
+        executor = self._executor(model, DeviceStorage(cache, 1, self._device), options)
         executor.forward(
             largest_batch(
                 limits.max_num_batched_tokens,
@@ -174,22 +178,20 @@ class CUDABackend:
                 cache.block_size,
             )
         )
-        torch.cuda.synchronize(device)
-        peak_bytes = torch.cuda.max_memory_allocated(device) - weights_bytes
-        _give_back()
-        before_graphs = _usage(device)
+        meter.settle()
+        peak_bytes = meter.peak_bytes() - before.allocated_bytes
+        without_graphs = meter.usage()
         executor.warm_up()
-        torch.cuda.synchronize(device)
-        _give_back()
-        graphs_bytes = before_graphs.free_bytes - _usage(device).free_bytes
+        meter.settle()
+        graphs_bytes = without_graphs.free_bytes - meter.usage().free_bytes
         del executor
-        _give_back()
+        meter.settle()
         return MemoryProfile(
-            total_bytes=self._at_start.total_bytes,
-            weights_bytes=weights_bytes,
+            total_bytes=before.total_bytes,
+            weights_bytes=before.allocated_bytes,
             peak_bytes=peak_bytes,
             graphs_bytes=max(0, graphs_bytes),
-            outside_bytes=max(0, before_graphs.outside_bytes - self._at_start.outside_bytes),
+            outside_bytes=max(0, without_graphs.outside_bytes - self._at_start.outside_bytes),
         )
 
 
@@ -208,14 +210,3 @@ def _is_sized(options: EngineOptions) -> bool:
 
 def _utilization(options: EngineOptions) -> float:
     return options.gpu_memory_utilization or DEFAULT_UTILIZATION
-
-
-def _usage(device: torch.device) -> DeviceUsage:
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    return DeviceUsage(total_bytes, free_bytes, torch.cuda.memory_reserved(device))
-
-
-def _give_back() -> None:
-    """Give the driver back what PyTorch holds and nobody uses."""
-    gc.collect()
-    torch.cuda.empty_cache()

@@ -18,10 +18,14 @@ def find_backend(options: EngineOptions) -> Backend:
     Raises `InvalidOptionError` for a GPU where none can be used. What a device needs is imported
     only where it is used: nobody on a CPU loads Triton, and nobody on a GPU compiles for the CPU.
     """
-    return _gpu_backend() if _wants_gpu(options, Surroundings.look) else _cpu_backend()
+    return _gpu_backend() if wants_gpu(options, Surroundings.look) else _cpu_backend()
 
 
-def _wants_gpu(options: EngineOptions, look: Callable[[], Surroundings]) -> bool:
+def wants_gpu(options: EngineOptions, look: Callable[[], Surroundings]) -> bool:
+    """Whether `options` ask for a GPU, or leave it to what `look` finds and it can be used.
+
+    Raises `InvalidOptionError` where one is asked for that cannot be used.
+    """
     if options.device == "cpu":
         return False
     surroundings = look()

@@ -31,6 +31,8 @@ class DeviceUsage:
     """By the driver, whoever uses the rest."""
     reserved_bytes: int
     """Held by this process's PyTorch."""
+    allocated_bytes: int
+    """Of those, the tensors that live."""
 
     @property
     def outside_bytes(self) -> int:
