@@ -23,20 +23,6 @@ NUM_STAGES = 2 if torch.version.hip else 3
 """Of the pipeline: on NVIDIA, two tiles are on their way while one is worked on; on AMD one, in
 registers, since two would fill the shared memory of a compute unit with a single program."""
 
-_TILE_BYTES = 16384
-_MOST_TILE_TOKENS = 128
-
-
-def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
-    """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB.
-
-    A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
-    consumer chips, and three times into a multiprocessor of an H100: over 96 KiB are on their way
-    at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory.
-    """
-    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
-    return min(_MOST_TILE_TOKENS, _TILE_BYTES // row_bytes)
-
 
 @triton.jit
 def block_ids_of(table, tokens, visible, block_size: tl.constexpr):

@@ -7,11 +7,13 @@ its rows, and walks over the tokens that they see in three parts:
     begin          full_begin            full_end           end
 
 Masks are needed in the first part, which there is only with a window, and in the last. Tiles of
-keys start at multiples of their length and a row is changed by no tile that it does not see, so
-its result depends neither on the rows beside it nor on how the sequence was cut into chunks.
+keys start at multiples of their length, and a row is changed by no tile that it does not see. So a
+row's sums have one order, whatever rows are beside it and however its sequence was cut into chunks.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,16 +29,36 @@ from pagoda.kernels.cuda.attention_tile import (
     block_ids_of,
     key_offsets,
     load_rows,
-    tile_tokens,
 )
 
-_TILE_ROWS = 128
-"""Enough for a product that is bound by arithmetic: each key read from L2 meets 128 queries."""
+_UNIT_ROWS = 64
+_TILE_UNITS = 2
 
 
 def query_tile(group_size: int) -> int:
-    """Tokens of a tile of queries, where group_size heads share a KV head: 1 to 16."""
-    return _TILE_ROWS // group_size
+    """Tokens of a tile, where group_size heads share a KV head, 1 to 16: up to 128 rows.
+
+    So each key that is read meets 128 queries, and the product is bound by arithmetic.
+    """
+    return _TILE_UNITS * (_UNIT_ROWS // group_size)
+
+
+class ProgramShape(NamedTuple):
+    """What one program works on at a time; found with the compiler, so that registers suffice."""
+
+    rows: int
+    """Query rows: a tile of queries takes one program, or several side by side."""
+    keys: int
+    num_stages: int
+
+    @classmethod
+    def of(cls, head_dim: int, dtype: torch.dtype) -> ProgramShape:
+        """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons."""
+        if dtype.itemsize > 2:
+            return cls(_UNIT_ROWS // 2, 16, 2)
+        if head_dim > 128:
+            return cls(_UNIT_ROWS, 32, 2)
+        return cls(_TILE_UNITS * _UNIT_ROWS, 64, NUM_STAGES)
 
 
 def prefill_tiles(query_starts: Array, wanted: Array, group_size: int) -> Array:
@@ -59,12 +81,12 @@ def attend_part(
     blocks, table, kv_head, scale,
     num_kv_heads: tl.constexpr, block_size: tl.constexpr,
     head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, num_stages: tl.constexpr,
+    tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """Walk over tokens [begin, end), begin a multiple of tile; end as well, unless masked."""
     tokens = begin + tl.arange(0, tile)
     block_ids = block_ids_of(table, tokens, (tokens >= seen_from) & (tokens < end), block_size)
-    for start in tl.range(begin, end, tile, num_stages=num_stages):
+    for start in tl.range(begin, end, tile, num_stages=stages):
         tokens = start + tl.arange(0, tile)
         keys_at = blocks + key_offsets(
             block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
@@ -90,16 +112,22 @@ def prefill_tile(
     out, query, blocks, block_tables, context_lens, query_starts, tiles, table_width, scale,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, window: tl.constexpr, num_stages: tl.constexpr,
+    tile: tl.constexpr, query_tokens: tl.constexpr, window: tl.constexpr,
+    stages: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of one KV head."""
-    kv_head, index = tl.program_id(0), tl.program_id(1)
+    """Of one KV head and one tile of queries as many tokens as fit in tile_rows rows."""
+    kv_head, part, index = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    part_tokens = tile_rows // group_size
     sequence = tl.load(tiles + 2 * index).to(tl.int64)
-    first = tl.load(tiles + 2 * index + 1)
+    first = tl.load(tiles + 2 * index + 1) + part * part_tokens
     start = tl.load(query_starts + sequence)
     num_tokens = tl.load(query_starts + sequence + 1) - start
+    if first >= num_tokens:
+        return
     position = tl.load(context_lens + sequence) - num_tokens + first
-    num_own = tl.minimum(num_tokens - first, tile_rows // group_size)
+    num_own = tl.minimum(
+        num_tokens - first, tl.minimum(part_tokens, query_tokens - part * part_tokens)
+    )
     table = block_tables + sequence * table_width
 
     dims = tl.arange(0, padded_dim)
@@ -129,7 +157,7 @@ def prefill_tile(
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, positions, full_begin, full_end,
         seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
-        padded_dim, tile, window, False, num_stages,
+        padded_dim, tile, window, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, positions, full_end, end,
@@ -165,7 +193,11 @@ def prefill_attention(
     assert all(each.is_contiguous() for each in (out, query, blocks, tiles))
     assert block_tables.stride(1) == 1
     assert scale > 0
-    prefill_tile[(num_kv_heads, len(tiles))](
+    group_size = num_heads // num_kv_heads
+    shape = ProgramShape.of(head_dim, blocks.dtype)
+    query_tokens = query_tile(group_size)
+    num_parts = triton.cdiv(query_tokens, shape.rows // group_size)
+    prefill_tile[(num_kv_heads, num_parts, len(tiles))](
         out,
         query,
         blocks,
@@ -176,13 +208,15 @@ def prefill_attention(
         block_tables.stride(0),
         scale * LOG2_E,
         num_kv_heads=num_kv_heads,
-        group_size=num_heads // num_kv_heads,
+        group_size=group_size,
         block_size=block_size,
-        tile_rows=_TILE_ROWS,
+        tile_rows=shape.rows,
         head_dim=head_dim,
         padded_dim=triton.next_power_of_2(head_dim),
-        tile=tile_tokens(head_dim, blocks.dtype),
+        tile=shape.keys,
+        query_tokens=query_tokens,
         window=window,
-        num_stages=NUM_STAGES,
+        stages=shape.num_stages,
         num_warps=8,
+        num_stages=shape.num_stages,
     )

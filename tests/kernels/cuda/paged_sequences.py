@@ -1,0 +1,138 @@
+"""Sequences in a paged cache for the tests of attention, and the plain truth of what tokens see.
+
+Blocks are [num_blocks, 2, num_kv_heads, block_size, head_dim], keys and then values. They lie in
+any order, and all that no token of a test may see is NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from pagoda.kernels.array import Array
+from triton_device import DEVICE, HAS_GPU
+
+# Products of bfloat16 do not work in the interpreter.
+DTYPES = (torch.float32, torch.float16) + ((torch.bfloat16,) if HAS_GPU else ())
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+"""Largest error, relative to the largest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What one layer's heads and blocks are like."""
+
+    head_dim: int
+    group_size: int
+    num_kv_heads: int
+    block_size: int
+    dtype: torch.dtype
+
+    @property
+    def num_heads(self) -> int:
+        """Of queries."""
+        return self.group_size * self.num_kv_heads
+
+    @property
+    def scale(self) -> float:
+        """Of q · k."""
+        return self.head_dim**-0.5
+
+
+cache_shapes = st.builds(
+    CacheShape,
+    head_dim=st.sampled_from([16, 32, 64, 80, 96, 112, 128, 160, 256]),
+    group_size=st.integers(1, 16),
+    num_kv_heads=st.integers(1, 2),
+    block_size=st.sampled_from([1, 5, 16, 24, 32, 64]),
+    dtype=st.sampled_from(DTYPES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedSequences:
+    """Sequences with the last `num_queries` tokens of each as queries, on the device."""
+
+    shape: CacheShape
+    window: int | None
+    blocks: torch.Tensor
+    block_tables: torch.Tensor
+    context_lens: torch.Tensor
+    query_starts: torch.Tensor
+    query: torch.Tensor
+    """[Σ num_queries, num_heads, head_dim]"""
+
+    def empty(self) -> torch.Tensor:
+        """Where results go: NaN, so that what is not written shows."""
+        return torch.full_like(self.query, float("nan"))
+
+    def expected(self, sequence: int) -> Array:
+        """[num_queries, num_heads, head_dim] float64: what a sequence's queries see."""
+        first, end = self.query_starts[sequence : sequence + 2].tolist()
+        context_len = int(self.context_lens[sequence])
+        return np.array(
+            [
+                self._seen(self.query[row], sequence, context_len - end + row)
+                for row in range(first, end)
+            ]
+        )
+
+    def _seen(self, query: torch.Tensor, sequence: int, position: int) -> Array:
+        begin = 0 if self.window is None else max(0, position - self.window + 1)
+        tokens = torch.arange(begin, position + 1)
+        block_ids = self.block_tables[sequence].cpu()[tokens // self.shape.block_size]
+        cached = self.blocks.cpu()[block_ids.long(), :, :, tokens % self.shape.block_size]
+        keys, values = np.moveaxis(cached.double().numpy(), 1, 0)  # [tokens, num_kv_heads, dim]
+        out = np.zeros(query.shape)
+        for head, own in enumerate(query.cpu().double().numpy()):
+            kv_head = head // self.shape.group_size
+            scores = keys[:, kv_head] @ own * self.shape.scale
+            weights = np.exp(scores - scores.max())
+            out[head] = weights @ values[:, kv_head] / weights.sum()
+        return out
+
+
+def paged_sequences(
+    shape: CacheShape,
+    context_lens: list[int],
+    num_queries: list[int],
+    window: int | None = None,
+    seed: int = 0,
+) -> PagedSequences:
+    """Random sequences. What their queries cannot see, and every unused slot, is NaN."""
+    rng = np.random.default_rng(seed)
+    most_blocks = max(1, -(-max(context_lens) // shape.block_size))
+    num_blocks = len(context_lens) * most_blocks + 1
+    block_tables = rng.permutation(num_blocks)[:-1].reshape(-1, most_blocks).astype(np.int32)
+    cached = np.full(
+        (num_blocks, 2, shape.num_kv_heads, shape.block_size, shape.head_dim), np.nan, np.float32
+    )
+    for sequence, (context_len, length) in enumerate(zip(context_lens, num_queries, strict=True)):
+        begin = 0 if window is None else max(0, context_len - length - window + 1)
+        for token in range(begin, context_len):
+            block = block_tables[sequence, token // shape.block_size]
+            place = cached[block, :, :, token % shape.block_size]
+            place[:] = rng.normal(size=place.shape)
+        used = -(-context_len // shape.block_size)
+        block_tables[sequence, used:] = num_blocks + 1_000_000  # never to be followed
+        block_tables[sequence, : begin // shape.block_size] = -1_000_000
+    starts = np.concatenate([[0], np.cumsum(num_queries)]).astype(np.int32)
+    query = rng.normal(size=(starts[-1], shape.num_heads, shape.head_dim))
+    return PagedSequences(
+        shape,
+        window,
+        torch.from_numpy(cached).to(DEVICE, shape.dtype),
+        torch.from_numpy(block_tables).to(DEVICE),
+        torch.tensor(context_lens, dtype=torch.int32, device=DEVICE),
+        torch.from_numpy(starts).to(DEVICE),
+        torch.from_numpy(query).to(DEVICE, shape.dtype),
+    )
+
+
+def assert_near(got: torch.Tensor, expected: Array) -> None:
+    """Equal within what the dtype allows; NaN is equal to nothing."""
+    error = np.abs(got.cpu().double().numpy() - expected)
+    assert (error <= TOLERANCE[got.dtype] * np.abs(expected).max(initial=1e-3)).all()

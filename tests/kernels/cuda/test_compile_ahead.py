@@ -1,0 +1,57 @@
+"""Every kernel compiles for the chips it is meant for, and fits them, without one being here.
+
+What is asserted is what the compilers say: the interpreter, where kernels are tested for what they
+compute, knows nothing of registers and shared memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KIB = 1024
+SHARED_BYTES = {"80": 99 * KIB, "90": 227 * KIB, "gfx942": 64 * KIB}
+"""What one program can have. Chips of compute capability 8.6 and 8.9 run code for 8.0 as well, and
+have 99 KiB; an A100 has 163."""
+
+SPILLED_BYTES = {("prefill_tile", "80"): 96}
+"""At most, per thread; any other kernel spills nothing. There, on chips without products that read
+shared memory, the queries, sums and scores of a tile of 128 rows take nearly all of the 255
+registers; the 24 that do not fit are a tenth, and smaller tiles would read each key twice."""
+
+READS_THE_CACHE = ("decode_splits", "prefill_tile")
+
+
+def compiled(backend: str, folder: Path) -> list[dict[str, Any]]:
+    """Figures of all kernels, compiled anew in a fresh process."""
+    environment = {
+        name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"
+    } | {"TRITON_CACHE_DIR": str(folder)}
+    script = Path(__file__).with_name("compile_ahead.py")
+    result = subprocess.run(
+        [sys.executable, str(script), backend],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr[-3000:]
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("backend", "chips"), [("cuda", {"80", "90"}), ("hip", {"gfx942"})])
+def test_every_kernel_compiles_and_fits(backend: str, chips: set[str], tmp_path: Path) -> None:
+    figures = compiled(backend, tmp_path)
+    assert {each["chip"] for each in figures} == chips
+    assert {each["kernel"] for each in figures} >= {*READS_THE_CACHE, "merge_splits"}
+    for each in figures:
+        assert each["shared_bytes"] <= SHARED_BYTES[each["chip"]], each
+        allowed = SPILLED_BYTES.get((each["kernel"], each["chip"]), 0)
+        assert each["spilled_bytes"] <= allowed, each
+        if backend == "cuda" and each["kernel"] in READS_THE_CACHE:
+            # keys and values: asynchronously, and as many bytes at once as there can be
+            assert each["wide_copies"] > 0, each
+            assert each["narrow_copies"] == 0, each
