@@ -101,7 +101,7 @@ def serve(
     ):
         engine = load_engine(options, console)
 
-        from pagoda.engine.sampler import warm_up
+        from pagoda.engine.cpu_sampler import warm_up
         from pagoda.server.app import create_app
         from pagoda.server.run import run
 

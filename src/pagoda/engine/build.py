@@ -130,6 +130,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         intake=intake,
         scheduler=scheduler,
         runner=Runner(machinery.executor),
+        sampler=machinery.sampler,
         chores=machinery.chores,
         takes_all_cores=machinery.takes_all_cores,
     )

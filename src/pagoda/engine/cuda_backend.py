@@ -16,6 +16,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
+from pagoda.engine.device_sampler import DeviceSampler
 from pagoda.engine.gpu import GPU
 from pagoda.engine.gpu_memory import (
     DEFAULT_UTILIZATION,
@@ -24,6 +25,7 @@ from pagoda.engine.gpu_memory import (
     require_share,
 )
 from pagoda.engine.gpu_meter import GPUMeter, Meter
+from pagoda.engine.logits import SamplingRow
 from pagoda.engine.machine import measure_device_limits
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
@@ -37,9 +39,19 @@ from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.planning import MachineLimits
 from pagoda.planning.capacity import Capacity, format_gib
 from pagoda.planning.overhead import default_batch
+from pagoda.request import SamplingParams
 from pagoda.storage.device_storage import DeviceStorage
 
 logger = logging.getLogger("pagoda")
+
+_COSTLY_ROW = SamplingRow(
+    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=1.0, logprobs=20),
+    seed=0,
+    prompt_token_ids=(0,),
+    output_token_ids=(0,),
+    stop_token_ids=frozenset(),
+)
+"""What takes the sampler the most memory: changed logits, a whole vocabulary ranked."""
 
 
 class CUDABackend:
@@ -140,7 +152,9 @@ class CUDABackend:
                 time.perf_counter() - started,
                 format_gib(max(0, before.free_bytes - self._meter.usage().free_bytes)),
             )
-        return Machinery(executor=executor, chores=iter(()), takes_all_cores=False)
+        return Machinery(
+            executor=executor, sampler=DeviceSampler(), chores=iter(()), takes_all_cores=False
+        )
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
         """Of the device."""
@@ -164,20 +178,21 @@ class CUDABackend:
     def _profile(
         self, model: PlacedModel, cache: CacheSpec, options: EngineOptions
     ) -> MemoryProfile:
-        """Run the largest step, and capture graphs, on a cache of one block."""
+        """Run and sample the largest step, and capture graphs, on a cache of one block."""
         meter, limits = self._meter, self.step_limits(options)
         meter.settle()
         before = meter.usage()
         meter.start_peak()
         executor = self._executor(model, DeviceStorage(cache, 1, self._device), options)
-        executor.forward(
-            largest_batch(
-                limits.max_num_batched_tokens,
-                limits.max_num_seqs,
-                model.max_model_len,
-                cache.block_size,
-            )
+        batch = largest_batch(
+            limits.max_num_batched_tokens,
+            limits.max_num_seqs,
+            model.max_model_len,
+            cache.block_size,
         )
+        logits = executor.forward(batch)
+        DeviceSampler().sample(logits, [_COSTLY_ROW] * len(logits))
+        del logits
         meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
         without_graphs = meter.usage()
