@@ -10,7 +10,8 @@ likeliest token, where that is wanted unchanged, costs no more than the look for
 A token is that of the CPU's sampler for the same logits and the same row: the same random number,
 the same weights in the same order. Weights are float32 there and here, and there some of their sums
 are as well: a random number within some 1e-6 of where two tokens' intervals meet, or a limit
-`top_p` as near to where a nucleus ends, may fall to either side.
+`top_p` as near to where a nucleus ends, may fall to either side. What a row is batched with changes
+no more than the last bit of a float64 sum.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Way(Enum):
         return cls.SELECTED if selects else cls.SORTED
 
 
-_TILE_ELEMENTS = {Way.LARGEST: 2**25, Way.BY_ID: 2**24, Way.SELECTED: 2**23, Way.SORTED: 2**22}
+_TILE_ELEMENTS = {Way.LARGEST: 2**24, Way.BY_ID: 2**24, Way.SELECTED: 2**23, Way.SORTED: 2**22}
 """Logits looked at together: the more memory one takes on the way, the fewer.
 
 A draw takes some 300 MB at most beside the logits themselves.

@@ -25,6 +25,7 @@ from pagoda.kernels.cuda.attention_tile import (
     LOG2_E,
     NOTHING_YET,
     NUM_STAGES,
+    ON_AMD,
     attend_tile,
     block_ids_of,
     key_offsets,
@@ -58,7 +59,7 @@ class ProgramShape(NamedTuple):
             return cls(_UNIT_ROWS // 2, 16, 2)
         if head_dim > 128:
             return cls(_UNIT_ROWS, 32, 2)
-        return cls(_TILE_UNITS * _UNIT_ROWS, 64, NUM_STAGES)
+        return cls(_TILE_UNITS * _UNIT_ROWS, 32 if ON_AMD else 64, NUM_STAGES)
 
 
 def prefill_tiles(query_starts: Array, wanted: Array, group_size: int) -> Array:

@@ -28,7 +28,7 @@ def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
 def all_to_device(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
     """`to_device` of several arrays, of whatever dtypes and shapes, in one transfer."""
     sizes = [-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]
-    parcel = np.zeros(sum(sizes), np.uint8)
+    parcel = np.zeros(max(_ALIGNMENT, sum(sizes)), np.uint8)
     start, places = 0, []
     for array, size in zip(arrays, sizes, strict=True):
         places.append(slice(start, start + array.nbytes))
