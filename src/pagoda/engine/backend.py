@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,6 +43,8 @@ class Machinery:
     executor: Forward
     sampler: Sampler
     """For logits where the executor leaves them."""
+    warm_up_draws: Callable[[], None]
+    """Prepares what the first token that is drawn would wait for."""
     chores: Iterator[None]
     """Makes later steps faster; each turn takes a few milliseconds."""
     takes_all_cores: bool

@@ -131,6 +131,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         scheduler=scheduler,
         runner=Runner(machinery.executor),
         sampler=machinery.sampler,
+        warm_up_draws=machinery.warm_up_draws,
         chores=machinery.chores,
         takes_all_cores=machinery.takes_all_cores,
     )

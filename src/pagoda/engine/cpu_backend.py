@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 
 import numba
 import torch
@@ -94,6 +95,7 @@ class CPUBackend:
         return Machinery(
             executor=executor,
             sampler=CPUSampler(),
+            warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),
             takes_all_cores=num_threads >= num_usable_cores(),
         )

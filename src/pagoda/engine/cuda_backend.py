@@ -28,6 +28,7 @@ from pagoda.engine.gpu_meter import GPUMeter, Meter
 from pagoda.engine.logits import SamplingRow
 from pagoda.engine.machine import measure_device_limits
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.sampler import Sampler
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.cuda.graphs import Capture, CUDAGraphs, default_sizes, usable_sizes
@@ -152,8 +153,14 @@ class CUDABackend:
                 time.perf_counter() - started,
                 format_gib(max(0, before.free_bytes - self._meter.usage().free_bytes)),
             )
+        sampler = DeviceSampler()
+        logits = torch.zeros((1, model.spec.vocab_size), device=self._device)
         return Machinery(
-            executor=executor, sampler=DeviceSampler(), chores=iter(()), takes_all_cores=False
+            executor=executor,
+            sampler=sampler,
+            warm_up_draws=lambda: _draw_each_way(sampler, logits),
+            chores=iter(()),
+            takes_all_cores=False,
         )
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
@@ -215,6 +222,20 @@ def graph_sizes(options: EngineOptions, limits: StepLimits) -> Sequence[int]:
     if options.cudagraph_capture_sizes is None:
         return default_sizes(limits.max_num_seqs)
     return usable_sizes(options.cudagraph_capture_sizes, limits.max_num_seqs)
+
+
+def _draw_each_way(sampler: Sampler, logits: torch.Tensor) -> None:
+    """Have PyTorch load the kernels of greedy, plain and filtered draws."""
+    rows = [
+        SamplingRow(params, 0, (), (), frozenset())
+        for params in (
+            SamplingParams(temperature=0),
+            SamplingParams(temperature=1.0),
+            SamplingParams(temperature=1.0, top_k=1),
+        )
+    ]
+    for row in (*rows, _COSTLY_ROW):
+        sampler.sample(logits, [row])
 
 
 def _is_sized(options: EngineOptions) -> bool:
