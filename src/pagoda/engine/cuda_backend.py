@@ -7,9 +7,10 @@ takes a fraction of a second a graph, and what a driver takes for one cannot be 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -73,7 +74,9 @@ class CUDABackend:
     def open(cls) -> CUDABackend:
         """On the first device that this process may see."""
         device = torch.device("cuda", 0)
-        return cls(device, GPU.of(device), GPUMeter(device), partial(CUDAGraphs, device))
+        gpu = GPU.of(device)
+        new_capture = partial(CUDAGraphs, torch.cuda.Stream(device))
+        return cls(device, gpu, GPUMeter(device), new_capture)
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""
@@ -99,13 +102,10 @@ class CUDABackend:
     ) -> DecoderWeights:
         """On the device, by way of main memory, one by one."""
         started = time.perf_counter()
-        try:
+        free = format_gib(self._at_start.free_bytes)
+        limit = f"the weights in {dtype} are more than the {free} GiB free of the {self._gpu.name}"
+        with _refusing("model", files.name, limit):
             weights = load_weights(files, spec, dtype, on_load, self._device)
-        except torch.OutOfMemoryError:
-            limit = f"the weights in {dtype} are more than the free memory of the {self._gpu.name}"
-            raise CapacityError(
-                "model", files.name, f"{limit}, {format_gib(self._at_start.free_bytes)} GiB"
-            ) from None
         logger.info(
             "Model loading took %s GiB memory and %.2f seconds",
             format_gib(weights.size_bytes),
@@ -126,7 +126,8 @@ class CUDABackend:
             return options.kv_cache_memory_bytes
         if options.num_gpu_blocks_override is not None:
             return options.num_gpu_blocks_override * cache.block_bytes
-        profile = self._profile(model, cache, options)
+        with self._refusing_the_largest_step(options):
+            profile = self._profile(model, cache, options)
         logger.info("Memory profile: %s", profile)
         return profile.available_bytes(_utilization(options))
 
@@ -138,14 +139,13 @@ class CUDABackend:
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
     ) -> Machinery:
         """Captures CUDA graphs unless they are not wanted."""
-        try:
+        limit = "this much is not free on the device in one piece"
+        with _refusing("kv_cache_memory_bytes", capacity.size_bytes, limit):
             storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
-        except torch.OutOfMemoryError:
-            require_free(capacity.size_bytes, self._meter.usage())
-            raise
-        executor = self._executor(model, storage, options)
-        before, started = self._meter.usage(), time.perf_counter()
-        executor.warm_up()
+        with self._refusing_the_largest_step(options):
+            executor = self._executor(model, storage, options)
+            before, started = self._meter.usage(), time.perf_counter()
+            executor.warm_up()
         self._meter.settle()
         if executor.captured_sizes:
             logger.info(
@@ -166,6 +166,16 @@ class CUDABackend:
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
         """Of the device."""
         return measure_device_limits(dtype, self._device)
+
+    def _refusing_the_largest_step(
+        self, options: EngineOptions
+    ) -> contextlib.AbstractContextManager[None]:
+        tokens = self.step_limits(options).max_num_batched_tokens
+        limit = (
+            "the largest step does not fit beside the weights and the cache: lower it, "
+            "max_num_seqs, or the memory for the cache"
+        )
+        return _refusing("max_num_batched_tokens", tokens, limit)
 
     def _executor(
         self, model: PlacedModel, storage: DeviceStorage, options: EngineOptions
@@ -222,6 +232,15 @@ def graph_sizes(options: EngineOptions, limits: StepLimits) -> Sequence[int]:
     if options.cudagraph_capture_sizes is None:
         return default_sizes(limits.max_num_seqs)
     return usable_sizes(options.cudagraph_capture_sizes, limits.max_num_seqs)
+
+
+@contextlib.contextmanager
+def _refusing(field: str, value: object, limit: str) -> Iterator[None]:
+    """Raises `CapacityError` in place of PyTorch's error for a device that is full."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise CapacityError(field, value, limit) from None
 
 
 def _draw_each_way(sampler: Sampler, logits: torch.Tensor) -> None:
