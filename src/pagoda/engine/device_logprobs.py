@@ -16,17 +16,24 @@ _TILE_ELEMENTS = 2**24
 """Logits looked at together: temporaries stay a few hundred megabytes, however long the prompt."""
 
 
-def device_logprobs(logits: Tensor, target_ids: Tensor, num_top: int) -> Tensor:
-    """What `read_logprobs` takes, float64 [rows, 2 + 3 n]; nothing waits for the device.
+def device_logprobs(
+    logits: Tensor, rows: Tensor | None, target_ids: Tensor, num_top: int
+) -> Tensor:
+    """What `read_logprobs` takes, float64 [n, 2 + 3 top]; nothing waits for the device.
 
-    logits: [rows, vocab] float32; target_ids: [rows] int64 on the same device; n is `num_top`, or
-    all of a smaller vocabulary. A row: its target's log-probability and rank; the ids of the most
-    likely tokens, in the order of ranks; their log-probabilities; their ranks.
+    logits: [any, vocab] float32; rows: [n] int64, those that are asked for, or None for the first
+    n; target_ids: [n] int64; top is `num_top`, or all of a smaller vocabulary. A row of the result:
+    its target's log-probability and rank; the ids of the most likely tokens, in the order of ranks;
+    their log-probabilities; their ranks.
     """
     num_top = min(num_top, logits.shape[1])
     num_rows = max(1, _TILE_ELEMENTS // logits.shape[1])
-    tiles = zip(logits.split(num_rows), target_ids.split(num_rows), strict=True)
-    return torch.cat([_tile_logprobs(*tile, num_top) for tile in tiles])
+    found = []
+    for first in range(0, len(target_ids), num_rows):
+        own = slice(first, first + num_rows)
+        values = logits[own] if rows is None else logits.index_select(0, rows[own])
+        found.append(_tile_logprobs(values[: len(target_ids) - first], target_ids[own], num_top))
+    return torch.cat(found)
 
 
 def _tile_logprobs(logits: Tensor, target_ids: Tensor, num_top: int) -> Tensor:

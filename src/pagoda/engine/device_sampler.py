@@ -104,12 +104,11 @@ class PendingTokens:
         }
         self._logprobs: HostCopy | None = None
         if self._num_tops:
-            wanted = to_device(np.array(list(self._num_tops), np.int64), logits.device)
-            whole = len(self._num_tops) == len(rows)
-            values = logits if whole else logits.index_select(0, wanted)
-            targets = ids if whole else ids.index_select(0, wanted)
+            indices = to_device(np.array(list(self._num_tops), np.int64), logits.device)
+            wanted = None if len(self._num_tops) == len(rows) else indices
+            targets = ids.index_select(0, indices)
             most = max(self._num_tops.values())
-            self._logprobs = HostCopy(device_logprobs(values, targets, most))
+            self._logprobs = HostCopy(device_logprobs(logits, wanted, targets, most))
 
     def wait(self) -> list[SampledToken]:
         """The tokens, once they are here. Raises `LogitsError` as `Sampler.sample` does."""
@@ -151,7 +150,7 @@ class DeviceSampler:
         if not target_ids:
             return []
         targets = to_device(np.array(target_ids, np.int64), logits.device)
-        found = HostCopy(device_logprobs(logits, targets, num_top)).wait()
+        found = HostCopy(device_logprobs(logits, None, targets, num_top)).wait()
         return read_logprobs(found, target_ids, [num_top] * len(target_ids))
 
 
