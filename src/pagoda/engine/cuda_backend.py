@@ -208,7 +208,7 @@ class CUDABackend:
             cache.block_size,
         )
         logits = executor.forward(batch)
-        DeviceSampler().sample(logits, [_COSTLY_ROW] * len(logits))
+        DeviceSampler().sample(logits.zero_(), [_COSTLY_ROW] * len(logits))
         del logits
         meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
