@@ -27,10 +27,28 @@ def batch_of(counts: list[int], computed: int = 3) -> Batch:
     return pager.batch(steps)
 
 
+def batch_inputs(tokens: int = 1, sequences: int = 1, blocks: int = 1) -> BatchInputs:
+    return BatchInputs(
+        [1, 4], DEVICE, max_num_tokens=tokens, max_num_seqs=sequences, max_blocks=blocks
+    )
+
+
+@given(
+    counts=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    computed=st.integers(0, 50),
+)
+def test_the_largest_batch_finds_memory_that_is_there(counts: list[int], computed: int) -> None:
+    batch = batch_of(counts, computed)
+    blocks = batch.block_tables.shape[1]
+    inputs = batch_inputs(batch.num_tokens, len(counts), blocks)
+    place = inputs.of(batch_of([1])).token_ids.data_ptr()
+    assert inputs.of(batch).token_ids.data_ptr() == place
+
+
 @given(counts=st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_every_row_goes_to_one_attention_and_no_other(counts: list[int]) -> None:
     batch = batch_of(counts)
-    inputs = BatchInputs([1, 4], DEVICE).of(batch)
+    inputs = batch_inputs().of(batch)
     decoding = [row for row, count in enumerate(counts) if count == 1]
     assert inputs.decode_sequences.tolist() == decoding
     assert inputs.decode_rows.tolist() == [int(batch.query_starts[row]) for row in decoding]
