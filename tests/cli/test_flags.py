@@ -17,6 +17,7 @@ from server.fake_engine import FakeEngine
 
 GIVEN = {
     "model": "some/model",
+    "device": "cpu",
     "dtype": "float32",
     "max_model_len": 128,
     "block_size": 16,
@@ -30,6 +31,8 @@ GIVEN = {
     "long_prefill_token_threshold": 8,
     "seed": 5,
     "threads": 1,
+    "enforce_eager": True,
+    "cudagraph_capture_sizes": (1, 2, 4),
     "served_model_name": "mine",
 }
 
@@ -42,6 +45,11 @@ def arguments_for(values: dict[str, object]) -> list[str]:
             arguments.append(flag.replace("--", "--no-", 1))
         elif name == "kv_cache_memory_bytes":
             arguments += [flag, "2GiB"]
+        elif value is True:
+            arguments.append(flag)
+        elif isinstance(value, tuple):
+            first, *others = map(str, value)
+            arguments += [flag, first, flag, ",".join(others)]
         else:
             arguments += [flag, str(value)]
     return arguments

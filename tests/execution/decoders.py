@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import torch
@@ -69,6 +69,21 @@ def random_weights(
         final_norm=normal(hidden, mean=1.0),
         lm_head=embedding,
     )
+
+
+def on_device(weights: DecoderWeights, device: torch.device) -> DecoderWeights:
+    """The same weights there; those that are tied stay so."""
+
+    def moved(item: object) -> object:
+        return item.to(device) if isinstance(item, torch.Tensor) else item
+
+    layers = [
+        LayerWeights(**{item.name: moved(getattr(layer, item.name)) for item in fields(layer)})
+        for layer in weights.layers
+    ]
+    embedding = weights.embedding.to(device)
+    assert weights.lm_head is weights.embedding
+    return DecoderWeights(embedding, tuple(layers), weights.final_norm.to(device), embedding)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pagoda.engine.cpu_backend import CPUBackend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError, ModelError, RefusedError
 from pagoda.models.config import ModelConfig
@@ -506,9 +507,9 @@ def test_the_cost_of_users_that_may_fit_is_no_less_than_theirs() -> None:
 
 
 def test_pagoda_s_batch_is_its_engine_s() -> None:
-    given = EngineOptions()
+    limits = CPUBackend().step_limits(EngineOptions())
     told = read_subject(facts(SMOLLM2), PlanRequest(engine="pagoda"), None)
-    assert told.batch == (given.max_num_batched_tokens, given.max_num_seqs)
+    assert told.batch == (limits.max_num_batched_tokens, limits.max_num_seqs)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "pagoda"])

@@ -144,9 +144,7 @@ class Bench:
         return time_run(self._llm.engine, work)
 
     def _measure(self) -> MachineLimits:
-        from pagoda.engine.machine import measure_limits
-
-        return measure_limits(self._model.weights.dtype)
+        return self._model.backend.measure_limits(self._model.weights.dtype)
 
     def _row(self, name: str, work: Work, runs: Sequence[RunTimes]) -> BenchRow:
         return BenchRow(

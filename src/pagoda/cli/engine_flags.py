@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, Flag, FlagGroup
+from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.engine.options import EngineOptions
 
 ENGINE_FLAGS = FlagGroup(
@@ -14,7 +14,8 @@ ENGINE_FLAGS = FlagGroup(
             TEXT,
             "A directory, a .gguf file or a hub id; without it smollm2, which is built in.",
         ),
-        Flag("dtype", TEXT, "Of weights and cache: auto, bfloat16 or float32."),
+        Flag("device", TEXT, "cpu, cuda (a GPU of NVIDIA's or AMD's), or auto: a GPU if there is."),
+        Flag("dtype", TEXT, "Of weights and cache: auto, bfloat16, float16 (GPUs) or float32."),
         Flag("max_model_len", WHOLE, "Longest prompt and answer together, in tokens."),
         Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
         Flag(
@@ -25,12 +26,21 @@ ENGINE_FLAGS = FlagGroup(
         Flag(
             "gpu_memory_utilization",
             REAL,
-            "Share of the free memory that the KV cache may take, on a CPU too.",
+            "On a GPU, the share of its memory that the engine takes, 0.92 if not given; on a CPU, "
+            "of the free memory for the KV cache.",
         ),
         Flag("num_gpu_blocks_override", WHOLE, "Exactly this many blocks."),
         Flag("enable_prefix_caching", SWITCH, "Share blocks of equal prefixes.", negatable=True),
-        Flag("max_num_batched_tokens", WHOLE, "Most tokens in one step."),
-        Flag("max_num_seqs", WHOLE, "Most sequences that run at once."),
+        Flag(
+            "max_num_batched_tokens",
+            WHOLE,
+            "Most tokens in one step; 512 on a CPU, 2048 or 8192 on a GPU if not given.",
+        ),
+        Flag(
+            "max_num_seqs",
+            WHOLE,
+            "Most sequences that run at once; 128 on a CPU, 256 or 1024 on a GPU if not given.",
+        ),
         Flag("scheduling_policy", TEXT, "fcfs, or priority (lower goes first)."),
         Flag(
             "long_prefill_token_threshold",
@@ -43,7 +53,13 @@ ENGINE_FLAGS = FlagGroup(
             "Where random draws start: the same requests in the same order get the same answers. "
             "A request to the server that has a seed of its own takes that one.",
         ),
-        Flag("threads", WHOLE, "Threads to compute with; without it, one per core."),
+        Flag("threads", WHOLE, "Threads of a CPU to compute with; without it, one per core."),
+        Flag("enforce_eager", SWITCH, "On a GPU, do without CUDA graphs."),
+        Flag(
+            "cudagraph_capture_sizes",
+            WHOLES,
+            "Batches that a CUDA graph is captured for, like 1,2,4,8; may be given again.",
+        ),
         Flag("served_model_name", TEXT, "The model's name in the API."),
     ),
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -53,6 +53,12 @@ def _read_whole(field: str, text: str) -> int:
         raise InvalidOptionError(field, text, "must be a whole number") from None
 
 
+def _read_wholes(field: str, texts: Sequence[str]) -> tuple[int, ...] | None:
+    """Numbers with commas between them, in one text or several; None where nothing was given."""
+    numbers = [number for text in texts for number in text.split(",")]
+    return tuple(_read_whole(field, number) for number in numbers) or None
+
+
 def _read_real(field: str, text: str) -> float:
     try:
         return float(text)
@@ -67,6 +73,7 @@ TEXTS = Kind(list[str], "TEXT", _read_as_is)
 WHOLE = Kind(_MAYBE_TEXT, "INT", _read_whole)
 REAL = Kind(_MAYBE_TEXT, "FLOAT", _read_real)
 SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
+WHOLES = Kind(list[str] | None, "INT,INT…", _read_wholes)
 SWITCH = Kind(bool, None, _read_as_is)
 
 

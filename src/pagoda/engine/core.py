@@ -10,7 +10,7 @@ and launches a step while the device is still at the one before, whose tokens it
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -59,6 +59,7 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         sampler: Sampler | None = None,
+        warm_up_draws: Callable[[], None] = lambda: None,
         chores: Iterator[None] | None = None,
         takes_all_cores: bool = False,
     ) -> None:
@@ -68,6 +69,8 @@ class Engine:
         self.intake = intake
         self.scheduler = scheduler
         self.timeline = Timeline()
+        self.warm_up_draws = warm_up_draws
+        """Prepares what the first token that is drawn would wait for."""
         self.takes_all_cores = takes_all_cores
         """Its steps compute on all the cores that this process may use."""
         self.chores = chores or iter(())

@@ -14,6 +14,9 @@ _READ_BYTES = 256 * 2**20
 _ROWS, _IN, _OUT = 512, 576, 3072
 """A full step of the default model through its widest matrices."""
 _READ_ROUNDS, _PRODUCT_ROUNDS = 8, 32
+_DEVICE_COPY_BYTES = 2**30
+_DEVICE_ROWS = 8192
+"""Of both matrices of a product that keeps a whole GPU at work."""
 
 
 def measure_limits(dtype: torch.dtype) -> MachineLimits:
@@ -27,6 +30,29 @@ def measure_limits(dtype: torch.dtype) -> MachineLimits:
     out = torch.empty(_ROWS, _OUT, dtype=dtype)
     product_s = best_seconds(lambda: torch.mm(x, weight, out=out), _PRODUCT_ROUNDS)
     return MachineLimits(read_bandwidth(), 2 * _ROWS * _IN * _OUT / product_s)
+
+
+def measure_device_limits(dtype: torch.dtype, device: torch.device) -> MachineLimits:
+    """How fast a GPU copies memory, reads and writes counted, and multiplies matrices of `dtype`.
+
+    Takes a fraction of a second, and 2 GiB of the device for a moment.
+    """
+    source = torch.ones(_DEVICE_COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    x = torch.ones(_DEVICE_ROWS, _DEVICE_ROWS, dtype=dtype, device=device)
+    out = torch.empty_like(x)
+
+    def copy() -> None:
+        target.copy_(source)
+        torch.cuda.synchronize(device)
+
+    def multiply() -> None:
+        torch.mm(x, x, out=out)
+        torch.cuda.synchronize(device)
+
+    copy_s = best_seconds(copy, _READ_ROUNDS)
+    product_s = best_seconds(multiply, _PRODUCT_ROUNDS)
+    return MachineLimits(2 * _DEVICE_COPY_BYTES / copy_s, 2 * _DEVICE_ROWS**3 / product_s)
 
 
 def read_bandwidth() -> float:

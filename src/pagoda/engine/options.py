@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
 
-DTYPES = ("auto", "bfloat16", "float32")
+DEVICES = ("auto", "cpu", "cuda")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +18,11 @@ class EngineOptions:
 
     model: str | None = None
     """A directory, a .gguf file, a hub id; None: the default model, SmolLM2-135M-Instruct."""
+    device: str = "auto"
+    """cpu, or cuda, a GPU of NVIDIA's or AMD's; auto: a GPU if there is one that can be used."""
     dtype: str = "auto"
-    """Of weights, activations and cache; auto: the checkpoint's, bfloat16 in place of float16."""
+    """Of weights, activations and cache; auto: the checkpoint's. float16 is for GPUs: on a CPU
+    auto takes bfloat16 in its place."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
     block_size: int = 16
@@ -25,15 +30,17 @@ class EngineOptions:
     kv_cache_memory_bytes: int | None = None
     """Memory for K and V; goes before `gpu_memory_utilization`."""
     gpu_memory_utilization: float | None = None
-    """Share of the memory that is free once the weights are loaded, on a CPU too. None: half
-    of it, but no more than 4 GiB."""
+    """On a GPU, the share of its memory that the engine takes in all; None: 0.92. On a CPU, the
+    share of the memory that is free once the weights are loaded; None: half of it, but no more
+    than 4 GiB."""
     num_gpu_blocks_override: int | None = None
     """Exactly this many blocks."""
     enable_prefix_caching: bool = True
-    max_num_batched_tokens: int = 512
-    """Tokens that go through the model in one step."""
-    max_num_seqs: int = 128
-    """Sequences that run at once."""
+    max_num_batched_tokens: int | None = None
+    """Tokens that go through the model in one step. None: 512 on a CPU, 8192 on a GPU of 70 GiB or
+    more, but for the A100, and 2048 on others."""
+    max_num_seqs: int | None = None
+    """Sequences that run at once. None: 128 on a CPU, 1024 or 256 on GPUs, large and others."""
     scheduling_policy: str = "fcfs"
     long_prefill_token_threshold: int = 0
     """Most tokens of one sequence in a step; 0: no bound but the step's own."""
@@ -41,25 +48,31 @@ class EngineOptions:
     """Where the draws of requests without a seed of their own start."""
     threads: int | None = None
     """Of computation; None: one for each core that this process may use."""
+    enforce_eager: bool = False
+    """No CUDA graphs: a GPU is given each kernel of a step anew."""
+    cudagraph_capture_sizes: Sequence[int] | None = None
+    """Numbers of sequences that a CUDA graph is captured for; smaller batches are padded to the
+    next. None: 1, 2, 4, and every eighth up to `max_num_seqs` or 512; none at all: no graphs."""
     served_model_name: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("block_size", "max_num_batched_tokens", "max_num_seqs"):
-            _require_whole(name, getattr(self, name), 1)
+        _require_whole("block_size", self.block_size, 1)
         for name in (
-            "max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks_override", "threads",
+            "max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks_override",
+            "max_num_batched_tokens", "max_num_seqs", "threads",
         ):  # fmt: skip
             if getattr(self, name) is not None:
                 _require_whole(name, getattr(self, name), 1)
         _require_whole("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         _require_whole("seed", self.seed, 0)
         _require_share("gpu_memory_utilization", self.gpu_memory_utilization)
+        _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
-        if not isinstance(self.enable_prefix_caching, bool):
-            raise InvalidOptionError(
-                "enable_prefix_caching", self.enable_prefix_caching, "must be true or false"
-            )
+        for name in ("enable_prefix_caching", "enforce_eager"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidOptionError(name, getattr(self, name), "must be true or false")
+        _require_sizes("cudagraph_capture_sizes", self.cudagraph_capture_sizes)
         for name in ("model", "served_model_name"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidOptionError(name, getattr(self, name), "must be a string")
@@ -68,6 +81,15 @@ class EngineOptions:
 def _require_whole(name: str, value: object, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InvalidOptionError(name, value, f"must be a whole number of at least {low}")
+
+
+def _require_sizes(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidOptionError(name, value, "must be a list of whole numbers")
+    for size in value:
+        _require_whole(name, size, 1)
 
 
 def _require_share(name: str, value: object) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from pagoda.models.checkpoint import SafetensorsCheckpoint
 from pagoda.models.config import ModelConfig, read_directory_config
 from pagoda.models.decoder import DecoderSpec
@@ -64,11 +66,13 @@ def load_weights(
     spec: DecoderSpec,
     dtype: str,
     on_progress: OnProgress | None = None,
+    device: torch.device | None = None,
 ) -> DecoderWeights:
     """The weights as `dtype` (float32, bfloat16 or float16), merged as `LayerWeights` says.
 
-    `on_progress` is called with the bytes that are done and the bytes in all. Raises `ModelError`
-    where a tensor is missing, misshaped or too many, or a file is truncated.
+    They are moved to `device` one by one, or stay in main memory without one. `on_progress` is
+    called with the bytes that are done and the bytes in all. Raises `ModelError` where a tensor is
+    missing, misshaped or too many, or a file is truncated.
     """
     form = FORMATS[files.kind]
-    return load_decoder(spec, form.source(files), form.names, dtype, on_progress)
+    return load_decoder(spec, form.source(files), form.names, dtype, on_progress, device)

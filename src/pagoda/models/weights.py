@@ -7,20 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-import numpy as np
 import torch
 
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.names import WeightNames
+from pagoda.models.room import DeviceRoom, OneRoom, Room
 
 DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-_LINE_BYTES = 64
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes that are done and the bytes in all."""
@@ -127,8 +125,11 @@ def load_decoder(
     names: WeightNames,
     dtype: str,
     on_progress: OnProgress | None = None,
+    device: torch.device | None = None,
 ) -> DecoderWeights:
     """Read all weights as `dtype`, each straight into its merged tensor.
+
+    With a `device` each is moved there once it is whole, and main memory never holds them all.
 
     Before anything is allocated, every tensor the spec needs is looked up and its shape compared;
     one that is missing, misshaped or unknown to the spec is a `ModelError` that names it.
@@ -147,7 +148,9 @@ def load_decoder(
     needed += [part for layer in layers for parts in layer.values() for part in parts]
     _check(source, needed, names)
     num_values = sum(math.prod(part.shape) for part in needed)
-    assembler = _Assembler(source, DTYPES[dtype], num_values, len(needed), on_progress)
+    total_bytes = num_values * DTYPES[dtype].itemsize
+    room = OneRoom(total_bytes, len(needed)) if device is None else DeviceRoom(device)
+    assembler = _Assembler(source, DTYPES[dtype], room, total_bytes, on_progress)
     tokens = assembler.merge(embedding)
     return DecoderWeights(
         embedding=tokens,
@@ -210,25 +213,6 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
             )
 
 
-class _Room:
-    """One allocation for all weights.
-
-    NumPy takes huge pages for an array this large where the system has them, and weights are read
-    from end to end in every step: fewer addresses have to be looked up.
-    """
-
-    def __init__(self, size_bytes: int, num_tensors: int) -> None:
-        room = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
-        self._left = torch.from_numpy(room)
-
-    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """The next tensor, uninitialised; it begins with a cache line."""
-        start = -self._left.data_ptr() % _LINE_BYTES
-        end = start + math.prod(shape) * dtype.itemsize
-        taken, self._left = self._left[start:end], self._left[end:]
-        return taken.view(dtype).view(shape)
-
-
 class _Assembler:
     """Merges parts and tells how far it has come."""
 
@@ -236,15 +220,15 @@ class _Assembler:
         self,
         source: TensorSource,
         dtype: torch.dtype,
-        num_values: int,
-        num_tensors: int,
+        room: Room,
+        total_bytes: int,
         on_progress: OnProgress | None,
     ) -> None:
         self._source = source
         self._dtype = dtype
-        self._total_bytes = num_values * dtype.itemsize
+        self._room = room
+        self._total_bytes = total_bytes
         self._done_bytes = 0
-        self._room = _Room(self._total_bytes, num_tensors)
         self._on_progress = on_progress
 
     def merge(self, parts: tuple[Part, ...]) -> torch.Tensor:
@@ -262,7 +246,7 @@ class _Assembler:
             self._done_bytes += target.nbytes
             if self._on_progress is not None:
                 self._on_progress(self._done_bytes, self._total_bytes)
-        return merged
+        return self._room.settle(merged)
 
     def merge_if_any(self, parts: tuple[Part, ...]) -> torch.Tensor | None:
         """None where the layer has no such weight."""

@@ -1,0 +1,124 @@
+"""Which GPU PyTorch can compute on here, or why there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+
+import torch
+
+from pagoda.errors import InvalidOptionError
+
+_LEAST_TORCH, _LEAST_TRITON = (2, 11), (3, 6)
+_BFLOAT16_CAPABILITY = (8, 0)
+"""NVIDIA's first generation whose matrix units take bfloat16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is installed, and what PyTorch sees of the machine."""
+
+    torch_version: str
+    cuda_version: str | None
+    """That PyTorch was built for."""
+    hip_version: str | None
+    """Likewise: AMD's ROCm."""
+    sees_device: bool
+    triton_version: str | None
+    """Looked for only where a device is seen."""
+
+    @classmethod
+    def look(cls) -> Surroundings:
+        """As it is now. Does not touch the device."""
+        sees_device = torch.cuda.is_available()
+        return cls(
+            torch_version=torch.__version__,
+            cuda_version=torch.version.cuda,
+            hip_version=torch.version.hip,
+            sees_device=sees_device,
+            triton_version=_triton_version() if sees_device else None,
+        )
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no GPU can be computed on, and what would help; None if one can."""
+        if self.cuda_version is None and self.hip_version is None:
+            return (
+                f"PyTorch {self.torch_version} is built for CPUs alone; install a build for CUDA "
+                "or ROCm (https://pytorch.org/get-started says how)"
+            )
+        if not self.sees_device:
+            return f"PyTorch {self.torch_version} {self._platform_obstacle}"
+        if self.triton_version is None:
+            return "Triton, which compiles the kernels, is missing: pip install 'pagoda-llm[cuda]'"
+        for name, version, least in (
+            ("PyTorch", self.torch_version, _LEAST_TORCH),
+            ("Triton", self.triton_version, _LEAST_TRITON),
+        ):
+            if _numbers(version) < least:
+                return f"{name} {version} is too old: it takes {least[0]}.{least[1]} or newer"
+        return None
+
+    @property
+    def _platform_obstacle(self) -> str:
+        if self.hip_version is not None:
+            return (
+                f"is built for ROCm {self.hip_version} but sees no GPU: look whether rocminfo "
+                "lists one, and HIP_VISIBLE_DEVICES names it if it is set"
+            )
+        return (
+            f"is built for CUDA {self.cuda_version} but sees no GPU: look whether nvidia-smi lists "
+            "one under a driver that is new enough, and CUDA_VISIBLE_DEVICES names it if it is set"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """One device, as its driver describes it."""
+
+    name: str
+    total_bytes: int
+    capability: tuple[int, int]
+    is_rocm: bool
+
+    @classmethod
+    def of(cls, device: torch.device) -> GPU:
+        """Asks the driver, which begins to use the device."""
+        properties = torch.cuda.get_device_properties(device)
+        return cls(
+            name=properties.name,
+            total_bytes=properties.total_memory,
+            capability=torch.cuda.get_device_capability(device),
+            is_rocm=torch.version.hip is not None,
+        )
+
+    def require_dtype(self, dtype: str) -> None:
+        """Raises `InvalidOptionError` for one that the device does not multiply in."""
+        if dtype == "bfloat16" and not self.is_rocm and self.capability < _BFLOAT16_CAPABILITY:
+            major, minor = self.capability
+            limit = (
+                f"the {self.name} has compute capability {major}.{minor}, and bfloat16 takes 8.0; "
+                "set dtype to float16"
+            )
+            raise InvalidOptionError("dtype", dtype, limit)
+
+
+def require_gpu(surroundings: Surroundings) -> None:
+    """Raises `InvalidOptionError` that names what is missing."""
+    if surroundings.obstacle is not None:
+        raise InvalidOptionError("device", "cuda", surroundings.obstacle)
+
+
+def _triton_version() -> str | None:
+    """None where it is not installed; on ROCm its distribution has other names."""
+    if importlib.util.find_spec("triton") is None:
+        return None
+    import triton
+
+    return str(triton.__version__)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

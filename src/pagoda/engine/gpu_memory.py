@@ -1,0 +1,95 @@
+"""Where a GPU's memory goes, and what is left of it for the KV cache.
+
+    total    | others, and the runtime when the engine began  |
+             | utilization × total:                           |
+             |     weights                                    |
+             |     peak, of the largest step and its sampling | measured
+             |     graphs                                     | measured
+             |     what the runtime has taken since           | measured
+             |     the KV cache                               | what is left
+
+What was in use when the engine began is not counted: the engine starts only if its share is free.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pagoda.errors import CapacityError
+from pagoda.planning.capacity import format_gib
+
+DEFAULT_UTILIZATION = 0.92
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUsage:
+    """A device's memory at one moment."""
+
+    total_bytes: int
+    free_bytes: int
+    """By the driver, whoever uses the rest."""
+    reserved_bytes: int
+    """Held by this process's PyTorch."""
+    allocated_bytes: int
+    """Of those, the tensors that live."""
+
+    @property
+    def outside_bytes(self) -> int:
+        """In use but not by PyTorch: compiled kernels, libraries, other processes."""
+        return self.total_bytes - self.free_bytes - self.reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProfile:
+    """What an engine takes of a device beside its cache."""
+
+    total_bytes: int
+    weights_bytes: int
+    peak_bytes: int
+    """PyTorch's, above the weights, in the largest step."""
+    graphs_bytes: int
+    """That the driver and PyTorch gave for CUDA graphs."""
+    outside_bytes: int
+    """Taken outside of PyTorch since the engine began."""
+
+    def available_bytes(self, utilization: float) -> int:
+        """utilization × total − weights − peak − graphs − outside, or 0."""
+        taken = self.weights_bytes + self.peak_bytes + self.graphs_bytes + self.outside_bytes
+        return max(0, requested_bytes(self.total_bytes, utilization) - taken)
+
+    def __str__(self) -> str:
+        return (
+            f"weights {format_gib(self.weights_bytes)} GiB, peak of the largest step "
+            f"{format_gib(self.peak_bytes)} GiB, CUDA graphs {format_gib(self.graphs_bytes)} GiB, "
+            f"outside of PyTorch {format_gib(self.outside_bytes)} GiB"
+        )
+
+
+def requested_bytes(total_bytes: int, utilization: float) -> int:
+    """The engine's share of a device, rounded as vLLM does."""
+    return math.ceil(total_bytes * utilization)
+
+
+def require_share(usage: DeviceUsage, utilization: float) -> None:
+    """Raises `CapacityError` if less is free than the engine is to take."""
+    requested = requested_bytes(usage.total_bytes, utilization)
+    if usage.free_bytes < requested:
+        raise CapacityError(
+            "gpu_memory_utilization",
+            utilization,
+            f"that is {format_gib(requested)} GiB, but of the device's "
+            f"{format_gib(usage.total_bytes)} GiB only {format_gib(usage.free_bytes)} GiB are "
+            "free: lower it, or end what else uses the device",
+        )
+
+
+def require_free(size_bytes: int, usage: DeviceUsage) -> None:
+    """Raises `CapacityError` if a cache of this size is more than what is free."""
+    if size_bytes > usage.free_bytes:
+        raise CapacityError(
+            "kv_cache_memory_bytes",
+            size_bytes,
+            f"at most {usage.free_bytes}, what is free on the device "
+            f"({format_gib(usage.free_bytes)} of {format_gib(usage.total_bytes)} GiB)",
+        )

@@ -1,0 +1,155 @@
+"""Runs any decoder for a batch on a GPU.
+
+One function launches a step, whatever the batch. A step of one token a sequence is padded to one of
+a few sizes, and replayed as a CUDA graph where graphs were captured: the launches are the same with
+and without. On a CPU the kernels run in Triton's interpreter, which is for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from pagoda.errors import UnsupportedModelError
+from pagoda.execution.batch import Batch
+from pagoda.execution.cuda.decode_inputs import DecodeInputs
+from pagoda.execution.cuda.decoder import Decoder
+from pagoda.execution.cuda.graphs import Capture, Launches
+from pagoda.execution.cuda.inputs import BatchInputs
+from pagoda.execution.cuda.workspace import LayerShape, Workspace
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.weights import DecoderWeights
+from pagoda.storage.device_storage import DeviceStorage
+
+
+class DeviceExecutor:
+    """A decoder, its weights and the storage of its cache on one device, ready to run batches.
+
+    Products are in the weights' dtype, the residual stream and the logits in float32.
+    `max_model_len` is the longest sequence, in tokens. Batches of one token a sequence are padded
+    to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
+    launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
+    sequences; a larger one takes its own. Raises UnsupportedModelError for an activation without a
+    kernel.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        storage: DeviceStorage,
+        max_model_len: int,
+        graph_sizes: Sequence[int] = (),
+        *,
+        capture: Capture | None = None,
+        max_num_tokens: int = 1,
+        max_num_seqs: int = 1,
+    ) -> None:
+        for layer in spec.layers:
+            if layer.mlp.activation != "silu":
+                raise UnsupportedModelError("activation", layer.mlp.activation, "silu is covered")
+        self.spec = spec
+        self.storage = storage
+        self.max_model_len = max_model_len
+        self._weights = weights
+        self._decoder = Decoder(spec, weights, storage, max_model_len)
+        device = weights.embedding.device
+        sizes = sorted(set(graph_sizes))
+        max_blocks = -(-max_model_len // storage.block_size)
+        self._decode_inputs = DecodeInputs(sizes, max_blocks, device)
+        group_sizes = [LayerShape.of(layer).group_size for layer in spec.layers]
+        most = max((*sizes, max_num_seqs))
+        max_num_tokens = max(max_num_tokens, most)
+        self._batch_inputs = BatchInputs(
+            group_sizes,
+            device,
+            max_num_tokens=max_num_tokens,
+            max_num_seqs=most,
+            max_blocks=max_blocks,
+        )
+        self._workspace = self._new_workspace(max_num_tokens, most)
+        self._capture = capture
+        self._graphs: dict[int, Launches] = {}
+
+    @property
+    def captured_sizes(self) -> tuple[int, ...]:
+        """Batches that there is a graph for, ascending."""
+        return tuple(sorted(self._graphs))
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Copy blocks, run the batch's tokens through all layers and store their K and V.
+
+        Returns the logits of batch.logit_rows: [num_logit_rows, vocab_size] float32 on the device,
+        in memory that the next call uses again. It may return before the device is done.
+        """
+        if len(batch.copy_sources):
+            self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
+        if not batch.num_tokens:
+            return self._workspace.logits(0)
+        size = self._decode_inputs.size_for(batch)
+        return self._run_as_it_is(batch) if size is None else self._run_padded(batch, size)
+
+    def warm_up(self) -> None:
+        """Compile every kernel that this model needs, or load it from disk, and capture graphs.
+
+        Touches no block. The largest graph comes first, so that smaller ones find room in the
+        memory that they share.
+        """
+        self._run_as_it_is(_idle_batch())
+        for size in reversed(self._decode_inputs.sizes):
+            self._decode_inputs.clear(size)
+            launches = self._launches(size)
+            if self._capture is None:
+                launches()
+            else:
+                self._graphs[size] = self._capture(launches)
+
+    def _run_padded(self, batch: Batch, size: int) -> torch.Tensor:
+        rows = self._decode_inputs.fill(batch, size)
+        launches = self._graphs.get(size) or self._launches(size)
+        launches()
+        logits = self._workspace.logits(size)
+        return logits[: len(batch.context_lens)] if rows is None else logits.index_select(0, rows)
+
+    def _launches(self, size: int) -> Launches:
+        """What runs a padded step of `size` sequences, on memory that it keeps."""
+        inputs, workspace = self._decode_inputs.inputs(size), self._workspace
+        logits = workspace.logits(size)
+        return lambda: self._decoder.run(inputs, workspace, logits)
+
+    def _run_as_it_is(self, batch: Batch) -> torch.Tensor:
+        inputs = self._batch_inputs.of(batch)
+        workspace = self._workspace_for(batch)
+        logits = workspace.logits(len(batch.logit_rows))
+        self._decoder.run(inputs, workspace, logits)
+        return logits
+
+    def _workspace_for(self, batch: Batch) -> Workspace:
+        """The one that is kept, unless the batch is larger than was foreseen."""
+        tokens, sequences = batch.num_tokens, len(batch.context_lens)
+        kept = self._workspace
+        if tokens <= kept.num_tokens and sequences <= kept.num_sequences:
+            return kept
+        return self._new_workspace(tokens, sequences)
+
+    def _new_workspace(self, num_tokens: int, num_sequences: int) -> Workspace:
+        weights = self._weights
+        device = weights.embedding.device
+        return Workspace(self.spec, weights.dtype, num_tokens, num_sequences, device)
+
+
+def _idle_batch() -> Batch:
+    """A sequence with two tokens and one with one, which write nothing and read the first block."""
+    return Batch(
+        token_ids=np.zeros(3, np.int64),
+        positions=np.zeros(3, np.int32),
+        slot_mapping=np.full(3, -1, np.int64),
+        query_starts=np.array((0, 2, 3), np.int32),
+        context_lens=np.array((2, 1), np.int32),
+        block_tables=np.zeros((2, 2), np.int32),
+        logit_rows=np.array((1, 2), np.int64),
+        copy_sources=np.empty(0, np.int64),
+        copy_targets=np.empty(0, np.int64),
+    )

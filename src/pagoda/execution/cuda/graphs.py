@@ -1,0 +1,62 @@
+"""CUDA graphs: launches recorded once and replayed as one.
+
+What a graph reads and writes stays where it was at its capture: the memory must be kept and filled
+anew. A replay is ordered with the current stream like any launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+MOST_SEQUENCES = 512
+"""The largest batch that a graph is captured for unless sizes are given."""
+
+Launches = Callable[[], None]
+
+
+class Capture(Protocol):
+    """Records what a function launches."""
+
+    def __call__(self, launches: Launches) -> Launches:
+        """Call `launches`, which must neither wait for the device nor copy from the host.
+
+        Returns what launches the same again; it keeps what it needs of the graph alive.
+        """
+        ...
+
+
+class CUDAGraphs:
+    """Captures on a side stream, with one memory pool for all its graphs.
+
+    `stream` may be that of earlier graphs: cuBLAS keeps a workspace for each stream it ever had.
+    Each function runs once before it is recorded: kernels are compiled and loaded, and cuBLAS makes
+    its workspace, none of which may happen in a capture.
+    """
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, launches: Launches) -> Launches:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            launches()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            launches()
+        return graph.replay
+
+
+def default_sizes(max_num_seqs: int) -> tuple[int, ...]:
+    """1, 2, 4, then every eighth number up to `max_num_seqs`, itself included, and 512 at most."""
+    most = min(max_num_seqs, MOST_SEQUENCES)
+    return usable_sizes((1, 2, 4, *range(8, most + 1, 8), most), max_num_seqs)
+
+
+def usable_sizes(sizes: Sequence[int], max_num_seqs: int) -> tuple[int, ...]:
+    """Ascending, each once; those past `max_num_seqs` would never be used."""
+    return tuple(sorted({size for size in sizes if size <= max_num_seqs}))

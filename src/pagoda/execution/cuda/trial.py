@@ -1,0 +1,35 @@
+"""The largest step there can be, to see what it takes; it writes to no slot."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagoda.execution.batch import Batch
+
+
+def largest_batch(
+    max_num_tokens: int, max_num_seqs: int, max_model_len: int, block_size: int
+) -> Batch:
+    """As many tokens of as many sequences as a step may have, each with a row of logits.
+
+    Every sequence begins with this step and reads the first block, whatever is in it.
+    """
+    num_tokens = min(max_num_tokens, max_num_seqs * max_model_len)
+    num_sequences = min(max_num_seqs, num_tokens)
+    share, more = divmod(num_tokens, num_sequences)
+    counts = np.full(num_sequences, share, np.int32)
+    counts[:more] += 1
+    query_starts = np.zeros(num_sequences + 1, np.int32)
+    query_starts[1:] = np.cumsum(counts)
+    rows = np.arange(num_tokens, dtype=np.int32)
+    return Batch(
+        token_ids=np.zeros(num_tokens, np.int64),
+        positions=rows - np.repeat(query_starts[:-1], counts),
+        slot_mapping=np.full(num_tokens, -1, np.int64),
+        query_starts=query_starts,
+        context_lens=counts,
+        block_tables=np.zeros((num_sequences, -(-int(counts[0]) // block_size)), np.int32),
+        logit_rows=query_starts[1:].astype(np.int64) - 1,
+        copy_sources=np.empty(0, np.int64),
+        copy_targets=np.empty(0, np.int64),
+    )

@@ -1,0 +1,147 @@
+"""What a machine must have for its GPU to be used, and what is said where it has not."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from types import SimpleNamespace
+from unittest.mock import create_autospec
+
+import pytest
+import torch
+
+from pagoda.engine.cuda_backend import CUDABackend
+from pagoda.engine.devices import find_backend, wants_gpu
+from pagoda.engine.gpu import GPU, Surroundings
+from pagoda.engine.gpu_memory import DeviceUsage
+from pagoda.engine.gpu_meter import GPUMeter
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import CapacityError, InvalidOptionError
+
+CUDA = Surroundings("2.13.0+cu130", "13.0", None, sees_device=True, triton_version="3.7.1")
+ROCM = Surroundings("2.13.0+rocm7.1", None, "7.1", sees_device=True, triton_version="3.7.1")
+CPU_BUILD = Surroundings("2.13.0+cpu", None, None, sees_device=False, triton_version=None)
+
+OBSTACLES = {
+    "built for CPUs": (CPU_BUILD, r"PyTorch 2\.13\.0\+cpu is built for CPUs alone; install a"),
+    "no driver": (
+        dataclasses.replace(CUDA, sees_device=False),
+        r"PyTorch 2\.13\.0\+cu130 is built for CUDA 13\.0 but sees no GPU: look whether nvidia-smi",
+    ),
+    "no AMD device": (
+        dataclasses.replace(ROCM, sees_device=False),
+        r"built for ROCm 7\.1 but sees no GPU: look whether rocminfo",
+    ),
+    "no Triton": (
+        dataclasses.replace(CUDA, triton_version=None),
+        r"Triton, .* is missing: pip install 'pagoda-llm\[cuda\]'",
+    ),
+    "old PyTorch": (
+        dataclasses.replace(CUDA, torch_version="2.9.1"),
+        r"PyTorch 2\.9\.1 is too old: it takes 2\.11 or newer",
+    ),
+    "old Triton": (
+        dataclasses.replace(CUDA, triton_version="3.5.0"),
+        r"Triton 3\.5\.0 is too old: it takes 3\.6 or newer",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_a_gpu_that_cannot_be_used_is_refused_with_what_would_help(name: str) -> None:
+    surroundings, reason = OBSTACLES[name]
+    with pytest.raises(InvalidOptionError, match=reason) as refusal:
+        wants_gpu(EngineOptions(device="cuda"), lambda: surroundings)
+    assert (refusal.value.field, refusal.value.value) == ("device", "cuda")
+    assert not wants_gpu(EngineOptions(device="auto"), lambda: surroundings)
+    assert not wants_gpu(EngineOptions(device="cpu"), lambda: surroundings)
+
+
+@pytest.mark.parametrize("surroundings", [CUDA, ROCM])
+def test_a_gpu_that_can_be_used_is_taken_unless_the_cpu_is_named(
+    surroundings: Surroundings,
+) -> None:
+    assert wants_gpu(EngineOptions(device="cuda"), lambda: surroundings)
+    assert wants_gpu(EngineOptions(device="auto"), lambda: surroundings)
+    assert not wants_gpu(EngineOptions(device="cpu"), lambda: surroundings)
+
+
+def test_a_gpu_that_is_left_alone_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    without_triton = dataclasses.replace(CUDA, triton_version=None)
+    with caplog.at_level(logging.WARNING, logger="pagoda"):
+        assert not wants_gpu(EngineOptions(), lambda: without_triton)
+        assert not wants_gpu(EngineOptions(), lambda: CPU_BUILD)
+    [message] = caplog.messages
+    assert message.startswith("the GPU is left alone: Triton")
+
+
+def test_this_machine_is_looked_at_without_an_error() -> None:
+    surroundings = Surroundings.look()
+    assert surroundings.torch_version == torch.__version__
+    assert surroundings.sees_device == torch.cuda.is_available()
+    assert find_backend(EngineOptions(device="cpu")).kind == "CPU"
+
+
+def test_bfloat16_is_refused_where_the_chip_has_none() -> None:
+    old = GPU("Tesla T4", 15 * 2**30, (7, 5), is_rocm=False)
+    old.require_dtype("float16")
+    old.require_dtype("float32")
+    with pytest.raises(InvalidOptionError) as refusal:
+        old.require_dtype("bfloat16")
+    assert str(refusal.value) == (
+        "dtype='bfloat16': the Tesla T4 has compute capability 7.5, and bfloat16 takes 8.0; "
+        "set dtype to float16"
+    )
+    dataclasses.replace(old, capability=(8, 0)).require_dtype("bfloat16")
+    dataclasses.replace(old, is_rocm=True).require_dtype("bfloat16")
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A PyTorch whose calls on a device answer with figures that are made up."""
+    notes: list[str] = []
+
+    def note(name: str, answer: object) -> None:
+        def call(*_: object, **__: object) -> object:
+            notes.append(name)
+            return answer
+
+        double = create_autospec(getattr(torch.cuda, name), side_effect=call)
+        monkeypatch.setattr(torch.cuda, name, double)
+
+    properties = SimpleNamespace(name="Test Card", total_memory=1000)
+    for name, answer in {
+        "mem_get_info": (600, 1000),
+        "memory_reserved": 300,
+        "memory_allocated": 200,
+        "max_memory_allocated": 250,
+        "reset_peak_memory_stats": None,
+        "synchronize": None,
+        "empty_cache": None,
+        "get_device_properties": properties,
+        "get_device_capability": (9, 0),
+    }.items():
+        note(name, answer)
+    return notes
+
+
+def test_the_driver_and_pytorch_are_asked_for_memory(noted: list[str]) -> None:
+    meter = GPUMeter(torch.device("cuda", 0))
+    assert meter.usage() == DeviceUsage(1000, 600, 300, 200)
+    assert meter.usage().outside_bytes == 100
+    meter.start_peak()
+    assert meter.peak_bytes() == 250
+    noted.clear()
+    meter.settle()
+    assert noted == ["synchronize", "empty_cache"]
+
+
+def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}")
+    backend = CUDABackend.open()
+    assert backend.kind == "GPU"
+    assert GPU.of(torch.device("cuda", 0)) == GPU("Test Card", 1000, (9, 0), is_rocm=False)
+    backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.6))
+    with pytest.raises(CapacityError):
+        backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.61))
+    backend.require_free_memory(EngineOptions(kv_cache_memory_bytes=10**12))
