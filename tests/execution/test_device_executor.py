@@ -32,10 +32,13 @@ def make(
     dtype: str = "float32",
     graph_sizes: tuple[int, ...] = (),
     num_blocks: int = 40,
+    max_num_seqs: int = 1,
 ) -> tuple[DeviceExecutor, Pager]:
     storage = DeviceStorage(spec.cache_spec(BLOCK_SIZE, dtype), num_blocks, DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
-    executor = DeviceExecutor(spec, weights, storage, MAX_MODEL_LEN, graph_sizes)
+    executor = DeviceExecutor(
+        spec, weights, storage, MAX_MODEL_LEN, graph_sizes, max_num_seqs=max_num_seqs
+    )
     return executor, Pager(BLOCK_SIZE, num_blocks)
 
 
@@ -269,3 +272,21 @@ def test_an_activation_without_a_kernel_is_refused_by_name():
     with pytest.raises(UnsupportedModelError) as refusal:
         make(dataclasses.replace(spec, layers=(layer,)))
     assert (refusal.value.field, refusal.value.value) == ("activation", "gelu")
+
+
+@pytest.mark.parametrize("graph_sizes", [(), (4,)], ids=["as-it-is", "padded"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_drawn_tokens_are_taken_from_where_they_are(count: int, graph_sizes: tuple[int, ...]):
+    outputs = []
+    for is_named in (False, True):
+        executor, pager = make(graph_sizes=graph_sizes, max_num_seqs=3)
+        sequences = [pager.sequence(tokens(9, seed)) for seed in range(3)]
+        executor.forward(pager.batch([(s, 8) for s in sequences]))
+        last = [sequence.token_ids[8] for sequence in sequences]
+        executor.keep_drawn(torch.tensor([*last[::-1]], device=DEVICE))
+        batch = pager.batch([(s, 1) for s in sequences[:count]])
+        if is_named:
+            places = np.array([-3, -2, -1][:count], np.int64)
+            batch = dataclasses.replace(batch, token_ids=places)
+        outputs.append(executor.forward(batch).cpu().clone())
+    assert torch.equal(*outputs)

@@ -10,7 +10,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
-from pagoda.engine.runner import Forward
+from pagoda.engine.runner import Runner
 from pagoda.engine.sampler import Sampler
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.locate import ModelFiles
@@ -40,9 +40,9 @@ class PlacedModel:
 class Machinery:
     """What runs the steps of one engine, ready for the first."""
 
-    executor: Forward
+    runner: Runner
     sampler: Sampler
-    """For logits where the executor leaves them."""
+    """For logits where the runner leaves them."""
     warm_up_draws: Callable[[], None]
     """Prepares what the first token that is drawn would wait for."""
     chores: Iterator[None]

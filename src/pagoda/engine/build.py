@@ -12,7 +12,6 @@ from pagoda.engine.core import Engine
 from pagoda.engine.devices import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
-from pagoda.engine.runner import Runner
 from pagoda.errors import InvalidOptionError
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec
@@ -129,7 +128,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         tokenizer=model.tokenizer,
         intake=intake,
         scheduler=scheduler,
-        runner=Runner(machinery.executor),
+        runner=machinery.runner,
         sampler=machinery.sampler,
         warm_up_draws=machinery.warm_up_draws,
         chores=machinery.chores,

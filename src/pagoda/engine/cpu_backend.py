@@ -16,6 +16,7 @@ from pagoda.engine.cpu_sampler import warm_up as warm_up_sampler
 from pagoda.engine.machine import measure_limits
 from pagoda.engine.memory import granted_cores, kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.runner import Runner
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import Executor
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -93,7 +94,7 @@ class CPUBackend:
         executor.warm_up()
         warm_up_sampler()
         return Machinery(
-            executor=executor,
+            runner=Runner(executor),
             sampler=CPUSampler(),
             warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),

@@ -29,6 +29,7 @@ from pagoda.engine.gpu_meter import GPUMeter, Meter
 from pagoda.engine.logits import SamplingRow
 from pagoda.engine.machine import measure_device_limits
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.runner import AheadRunner
 from pagoda.engine.sampler import Sampler
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.executor import DeviceExecutor
@@ -156,7 +157,7 @@ class CUDABackend:
         sampler = DeviceSampler()
         logits = torch.zeros((1, model.spec.vocab_size), device=self._device)
         return Machinery(
-            executor=executor,
+            runner=AheadRunner(executor),
             sampler=sampler,
             warm_up_draws=lambda: _draw_each_way(sampler, logits),
             chores=iter(()),

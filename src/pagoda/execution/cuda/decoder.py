@@ -12,6 +12,7 @@ from pagoda.execution.cuda.workspace import LayerMemory, LayerShape, Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.cuda.activation import silu_mul
 from pagoda.kernels.cuda.decode_attention import decode_attention
+from pagoda.kernels.cuda.embed import embed
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
 from pagoda.kernels.cuda.rotary import rotate_and_store
@@ -64,16 +65,18 @@ class Decoder:
             for layer, layer_weights, kept, next_norm in layers
         ]  # fmt: skip
 
-    def run(self, inputs: StepInputs, workspace: Workspace, logits: torch.Tensor) -> None:
+    def run(
+        self, inputs: StepInputs, drawn: torch.Tensor, workspace: Workspace, logits: torch.Tensor
+    ) -> None:
         """Launch a step: K and V of its tokens go to their slots, and logits to `logits`.
 
-        logits: [num_logit_rows, vocab] float32.
+        drawn: int64, the tokens that negative ids stand for. logits: [num_logit_rows, vocab]
+        float32.
         """
         count = inputs.num_tokens
         stream, hidden = workspace.stream(count), workspace.hidden(count)
         delta, memories = workspace.delta(count), workspace.layers(count)
-        torch.index_select(self._weights.embedding, 0, inputs.token_ids, out=hidden)
-        stream.copy_(hidden)
+        embed(stream, self._weights.embedding, inputs.token_ids, drawn)
         rms_norm(hidden, stream, self._first_norm, self._eps)
         for layer in self._layers:
             memory, weights = memories[layer.shape], layer.weights

@@ -70,6 +70,7 @@ class DeviceExecutor:
             max_blocks=max_blocks,
         )
         self._workspace = self._new_workspace(max_num_tokens, most)
+        self._drawn = torch.zeros(most, dtype=torch.int64, device=device)
         self._capture = capture
         self._graphs: dict[int, Launches] = {}
 
@@ -90,6 +91,13 @@ class DeviceExecutor:
             return self._workspace.logits(0)
         size = self._decode_inputs.size_for(batch)
         return self._run_as_it_is(batch) if size is None else self._run_padded(batch, size)
+
+    def keep_drawn(self, token_ids: torch.Tensor) -> None:
+        """What was drawn from the last logits, for a batch that names it by its places.
+
+        token_ids: [num_drawn] int64 on the device, perhaps still to be computed there.
+        """
+        self._drawn[: len(token_ids)].copy_(token_ids)
 
     def warm_up(self) -> None:
         """Compile every kernel that this model needs, or load it from disk, and capture graphs.
@@ -116,14 +124,14 @@ class DeviceExecutor:
     def _launches(self, size: int) -> Launches:
         """What runs a padded step of `size` sequences, on memory that it keeps."""
         inputs, workspace = self._decode_inputs.inputs(size), self._workspace
-        logits = workspace.logits(size)
-        return lambda: self._decoder.run(inputs, workspace, logits)
+        drawn, logits = self._drawn, workspace.logits(size)
+        return lambda: self._decoder.run(inputs, drawn, workspace, logits)
 
     def _run_as_it_is(self, batch: Batch) -> torch.Tensor:
         inputs = self._batch_inputs.of(batch)
         workspace = self._workspace_for(batch)
         logits = workspace.logits(len(batch.logit_rows))
-        self._decoder.run(inputs, workspace, logits)
+        self._decoder.run(inputs, self._drawn, workspace, logits)
         return logits
 
     def _workspace_for(self, batch: Batch) -> Workspace:

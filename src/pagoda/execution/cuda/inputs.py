@@ -23,7 +23,7 @@ class StepInputs:
     """The whole numbers of T tokens of S sequences."""
 
     token_ids: torch.Tensor
-    """[T] int32"""
+    """[T] int32; negative ones are known to the device alone, see `Batch`"""
     positions: torch.Tensor
     """[T] int32"""
     slot_mapping: torch.Tensor
