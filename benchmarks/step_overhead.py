@@ -32,7 +32,6 @@ import numba
 import torch
 
 from pagoda.cache import CacheManager
-from pagoda.engine import core
 from pagoda.engine.core import Engine
 from pagoda.engine.intake import Intake
 from pagoda.engine.runner import Runner
@@ -136,7 +135,7 @@ def measure(
     engine.scheduler.update = watch.wrap("update", engine.scheduler.update)  # type: ignore[method-assign]
     engine._runner.execute = watch.wrap("prepare", engine._runner.execute)  # type: ignore[method-assign]
     step = watch.wrap("all", engine.step)
-    plain_sample, core.sample = core.sample, watch.wrap("sample", core.sample)
+    engine._sampler.begin = watch.wrap("sample", engine._sampler.begin)  # type: ignore[method-assign]
     params = SamplingParams(max_tokens=args.steps + 2, ignore_eos=True, **SAMPLING[args.sampling])
     for number in range(len(logits)):
         prompt = [number % 1000 + 100, *range(1, PROMPT_TOKENS)]
@@ -151,7 +150,6 @@ def measure(
         step()
         steps.append(dict(watch.seconds))
     gc.enable()
-    core.sample = plain_sample
     found = {part: statistics.median(s[part] for s in steps) for part in (*PARTS[:4], "all")}
     found["collect"] = found["all"] - sum(found[part] for part in PARTS[:4])
     return found
