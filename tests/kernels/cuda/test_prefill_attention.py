@@ -73,6 +73,14 @@ def test_tiles_of_every_group(group_size: int, head_dim: int) -> None:
     assert_near(prefill(case, [0]), case.expected(0))
 
 
+@pytest.mark.parametrize("window", [1, 50, 64, 100, 129])
+def test_windows_that_begin_inside_a_tile_and_at_its_edges(window: int) -> None:
+    case = paged_sequences(HEADS, [200, 129], [40, 33], window)
+    out = prefill(case, [0, 1])
+    for sequence in (0, 1):
+        assert_near(rows_of(case, out, sequence), case.expected(sequence))
+
+
 @pytest.mark.parametrize("num_tokens", SIZES)
 def test_shape_of_llama_3_8b(num_tokens: int) -> None:
     shape = CacheShape(128, 4, 8, 16, DTYPES[-1])
