@@ -1,4 +1,4 @@
-"""Compile all launches of `launches.py` for chips that are not here; print what came of it.
+"""Compile launches of every kernel for chips that are not here; print what came of it.
 
 Run in a process of its own, without Triton's interpreter, with the name of a backend: `cuda` or
 `hip`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory, bytes
@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,12 @@ def spilled_bytes(compiled: Any, target: GPUTarget) -> int:
 
 def main(backend: str) -> None:
     """Print a line for each kernel and chip."""
-    from launches import LAUNCHES
+    from attention_launches import attention_launches
+    from row_launches import row_launches
 
     recorder = Recorder()
     JITFunction.run = lambda *args, **kwargs: recorder.run(*args, **kwargs)
-    for launch in (each for launches in LAUNCHES for each in launches()):
+    for launch in chain(attention_launches(), row_launches()):
         recorder.kernels.clear()
         launch.call()
         assert recorder.kernels, f"{launch.name} launched nothing"

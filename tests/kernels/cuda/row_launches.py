@@ -1,21 +1,18 @@
-"""What the compile check compiles of the kernels that go over rows and blocks; see `launches`."""
+"""What the compile check compiles of the kernels that go over rows and blocks; see `launch`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
+from launch import Launch, integers, numbers
 
 from pagoda.kernels.cuda.activation import silu_mul
 from pagoda.kernels.cuda.copy import copy_blocks
 from pagoda.kernels.cuda.embed import embed
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.rotary import rotate_and_store
-
-if TYPE_CHECKING:
-    from launches import Launch
 
 WIDTHS = (576, 4096, 8192)
 ROTARY_CASES = (
@@ -30,9 +27,6 @@ ROTARY_CASES = (
 
 def row_launches() -> Iterator[Launch]:
     """Norms and activations of some widths, rotations of some heads, and copies of blocks."""
-    # That module has these rows in its table.
-    from launches import Launch, integers, numbers
-
     for width in WIDTHS:
         out, weight = numbers(64, width), numbers(width)
         stream = numbers(64, width, dtype=torch.float32)

@@ -1,30 +1,15 @@
-"""What the compile check compiles: launches of every kernel, with tensors that hold nothing.
-
-A launch is a launcher called as the executor calls it, so that what is compiled is what would run:
-signature, constants and number of warps are the launcher's own. Another kernel is another function
-that yields its launches, and a row of `LAUNCHES`.
-"""
+"""What the compile check compiles of attention; see `launch`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import torch
+from launch import META, Launch, integers, numbers
 
 from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
-
-META = torch.device("meta")
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A name for messages, and what launches the kernels when it is called."""
-
-    name: str
-    call: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +37,6 @@ ATTENTION_CASES = (
 )
 
 
-def numbers(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    """A tensor that holds nothing."""
-    return torch.empty(shape, dtype=dtype, device=META)
-
-
-def integers(*shape: int) -> torch.Tensor:
-    """As `numbers`, int32."""
-    return numbers(*shape, dtype=torch.int32)
-
-
 def attention_launches() -> Iterator[Launch]:
     """Decode and prefill of all cases, with eight KV heads and 64 sequences of 4,096 tokens."""
     for case in ATTENTION_CASES:
@@ -84,6 +59,3 @@ def attention_launches() -> Iterator[Launch]:
                 integers(65), integers(100, 2), 0.1, case.window,
             ),
         )  # fmt: skip
-
-
-LAUNCHES: tuple[Callable[[], Iterator[Launch]], ...] = (attention_launches,)
