@@ -22,7 +22,7 @@ import torch
 from numba import njit, prange
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.engine.machine import best_seconds, read_bandwidth
+from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.execution.batch import Batch
 from pagoda.execution.cpu.plan import plan_attention
 from pagoda.kernels.array import Array

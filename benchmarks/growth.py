@@ -18,7 +18,7 @@ import numpy as np
 from decode_attention import decode_batch
 
 from pagoda.engine.build import load_model
-from pagoda.engine.machine import measure_limits
+from pagoda.engine.devices.machine import measure_limits
 from pagoda.engine.options import EngineOptions
 from pagoda.execution.cpu.executor import Executor
 from pagoda.storage.kv_storage import KVStorage

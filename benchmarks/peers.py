@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import torch
 
-from pagoda.engine.machine import measure_limits
+from pagoda.engine.devices.machine import measure_limits
 from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
 from pagoda.planning import WORKLOADS, MachineLimits, Work, draw, floor_seconds

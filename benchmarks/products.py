@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numba import njit, prange
 
-from pagoda.engine.machine import best_seconds
+from pagoda.engine.devices.machine import best_seconds
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.kernels.cpu.panels import SUMS_SIZE, multiply, pack, sum_routine

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pagoda.engine import devices
+from pagoda.engine.devices import find
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -24,10 +24,10 @@ settings.load_profile("quick")
 @pytest.fixture(autouse=True, scope="session")
 def engines_on_cpus() -> Iterator[None]:
     """An engine whose device is not named is the CPU's in tests, whatever the machine has."""
-    wants_gpu = devices.wants_gpu
+    wants_gpu = find.wants_gpu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            devices,
+            find,
             "wants_gpu",
             lambda given, look: given.device != "auto" and wants_gpu(given, look),
         )

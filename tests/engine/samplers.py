@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from pagoda.engine import cpu_sampler, device_logprobs, device_sampler, logprobs
-from pagoda.engine.cpu_sampler import CPUSampler
-from pagoda.engine.device_sampler import DeviceSampler, Way
-from pagoda.engine.logits import SamplingRow
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampler import SampledToken, Sampler
+from pagoda.engine.sampling.cpu_sampler import CPUSampler
+from pagoda.engine.sampling.device_sampler import DeviceSampler, Way
+from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.request import SamplingParams
 from triton_device import DEVICE
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from samplers import PARAMS, logits_of, row_of
 
-from pagoda.engine.cpu_sampler import CPUSampler
+from pagoda.engine.sampling.cpu_sampler import CPUSampler
 
 
 @pytest.mark.parametrize("name", PARAMS)

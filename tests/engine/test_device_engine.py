@@ -16,9 +16,9 @@ from checkpoints import Case, write_checkpoint
 from pagoda import SamplingParams
 from pagoda.engine import build
 from pagoda.engine.build import Model, connect, load_model
-from pagoda.engine.cuda_backend import CUDABackend, graph_sizes
-from pagoda.engine.gpu import GPU
-from pagoda.engine.gpu_memory import DeviceUsage
+from pagoda.engine.devices.cuda_backend import CUDABackend, graph_sizes
+from pagoda.engine.devices.gpu import GPU
+from pagoda.engine.devices.gpu_memory import DeviceUsage
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
@@ -253,7 +253,7 @@ def test_what_does_not_fit_is_refused_by_name(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr("pagoda.engine.cuda_backend.load_weights", refuse)
+        patch.setattr("pagoda.engine.devices.cuda_backend.load_weights", refuse)
         with pytest.raises(
             CapacityError, match=r"the weights in float32 are more than the 15\.0 GiB"
         ):
@@ -263,7 +263,7 @@ def test_what_does_not_fit_is_refused_by_name(
         ("DeviceStorage", "kv_cache_memory_bytes"), ("DeviceExecutor", "max_num_batched_tokens"),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
-            patch.setattr(f"pagoda.engine.cuda_backend.{name}", refuse)
+            patch.setattr(f"pagoda.engine.devices.cuda_backend.{name}", refuse)
             with pytest.raises(CapacityError) as refusal:
                 connect(model, options_for(directory))
             assert refusal.value.field == blamed

@@ -17,13 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine.conftest import MakeLLM
 from pagoda import RequestOutput, StructuredOutputs
 from pagoda.engine import core, device_sampler
-from pagoda.engine.cpu_sampler import CPUSampler
-from pagoda.engine.device_logits import LogitChanges, change_on_device, changes_of
-from pagoda.engine.device_sampler import DeviceSampler
 from pagoda.engine.grammar import Matcher
-from pagoda.engine.logits import SamplingRow, change_logits
-from pagoda.engine.sampler import LogitsError, SampledToken
-from pagoda.engine.uniforms import uniforms
+from pagoda.engine.sampling.cpu_sampler import CPUSampler
+from pagoda.engine.sampling.device_logits import LogitChanges, change_on_device, changes_of
+from pagoda.engine.sampling.device_sampler import DeviceSampler
+from pagoda.engine.sampling.logits import SamplingRow, change_logits
+from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels import reference
 from pagoda.kernels.cuda.transfer import all_to_device
 from pagoda.request import SamplingParams

@@ -10,11 +10,11 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 
-from pagoda.engine.cuda_backend import CUDABackend
-from pagoda.engine.devices import find_backend, wants_gpu
-from pagoda.engine.gpu import GPU, Surroundings
-from pagoda.engine.gpu_memory import DeviceUsage
-from pagoda.engine.gpu_meter import GPUMeter
+from pagoda.engine.devices.cuda_backend import CUDABackend
+from pagoda.engine.devices.find import find_backend, wants_gpu
+from pagoda.engine.devices.gpu import GPU, Surroundings
+from pagoda.engine.devices.gpu_memory import DeviceUsage
+from pagoda.engine.devices.gpu_meter import GPUMeter
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda.engine.gpu_memory import (
+from pagoda.engine.devices.gpu_memory import (
     DeviceUsage,
     MemoryProfile,
     requested_bytes,

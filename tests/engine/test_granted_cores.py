@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pagoda.engine import memory
-from pagoda.engine.cpu_backend import num_usable_cores
+from pagoda.engine.devices.cpu_backend import num_usable_cores
 
 
 @pytest.mark.parametrize(

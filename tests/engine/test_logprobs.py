@@ -8,8 +8,8 @@ import pytest
 import torch
 from samplers import Subject
 
-from pagoda.engine.logits import SamplingRow
 from pagoda.engine.outputs import Logprob
+from pagoda.engine.sampling.logits import SamplingRow
 from pagoda.request import SamplingParams
 
 

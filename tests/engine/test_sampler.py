@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samplers import PARAMS, Subject, logits_of, row_of
 
-from pagoda.engine.logits import SamplingRow
-from pagoda.engine.sampler import LogitsError, SampledToken
-from pagoda.engine.uniforms import uniforms
+from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.request import SamplingParams
 
 VOCAB_SIZES = (1, 2, 100, 256, 257, 1000, 1025)

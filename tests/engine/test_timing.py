@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.conftest import MakeLLM
-from pagoda.engine.machine import measure_limits
+from pagoda.engine.devices.machine import measure_limits
 from pagoda.engine.timing import RequestTimes, RunTimes, time_run
 from pagoda.errors import InvalidRequestError
 from pagoda.planning import WorkItem

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pagoda.engine.cpu_backend import CPUBackend
+from pagoda.engine.devices.cpu_backend import CPUBackend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError, ModelError, RefusedError
 from pagoda.models.config import ModelConfig

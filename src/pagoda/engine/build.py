@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
-from pagoda.engine.backend import Backend, PlacedModel
 from pagoda.engine.core import Engine
-from pagoda.engine.devices import find_backend
+from pagoda.engine.devices.backend import Backend, PlacedModel
+from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 
 from pagoda.engine.assembler import Assembler, Choice
-from pagoda.engine.cpu_sampler import CPUSampler
 from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
 from pagoda.engine.launch import Launch
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampler import SampledToken, Sampler
+from pagoda.engine.sampling.cpu_sampler import CPUSampler
+from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary

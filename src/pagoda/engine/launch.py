@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagoda.engine.sampler import Draws, SampledToken
+from pagoda.engine.sampling.sampler import Draws, SampledToken
 from pagoda.scheduling import StepPlan
 
 

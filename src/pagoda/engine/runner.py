@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache import slot_mapping
-from pagoda.engine.sampler import Draws
+from pagoda.engine.sampling.sampler import Draws
 from pagoda.execution.batch import Batch
 from pagoda.scheduling import PENDING, StepPlan
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from pagoda.engine.gpu_memory import DeviceUsage
+from pagoda.engine.devices.gpu_memory import DeviceUsage
 
 
 class Meter(Protocol):

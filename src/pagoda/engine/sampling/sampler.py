@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from pagoda.engine.logits import SamplingRow
 from pagoda.engine.outputs import Logprob
+from pagoda.engine.sampling.logits import SamplingRow
 from pagoda.errors import EngineError
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pagoda.engine.logits import SamplingRow
+from pagoda.engine.sampling.logits import SamplingRow
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pagoda.engine.backend import Backend
-from pagoda.engine.gpu import Surroundings, require_gpu
+from pagoda.engine.devices.backend import Backend
+from pagoda.engine.devices.gpu import Surroundings, require_gpu
 from pagoda.engine.options import EngineOptions
 
 logger = logging.getLogger("pagoda")
@@ -40,12 +40,12 @@ def wants_gpu(options: EngineOptions, look: Callable[[], Surroundings]) -> bool:
 
 
 def _cpu_backend() -> Backend:
-    from pagoda.engine.cpu_backend import CPUBackend
+    from pagoda.engine.devices.cpu_backend import CPUBackend
 
     return CPUBackend()
 
 
 def _gpu_backend() -> Backend:
-    from pagoda.engine.cuda_backend import CUDABackend
+    from pagoda.engine.devices.cuda_backend import CUDABackend
 
     return CUDABackend.open()

@@ -16,21 +16,21 @@ from functools import partial
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.device_sampler import DeviceSampler
-from pagoda.engine.gpu import GPU
-from pagoda.engine.gpu_memory import (
+from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
+from pagoda.engine.devices.gpu import GPU
+from pagoda.engine.devices.gpu_memory import (
     DEFAULT_UTILIZATION,
     MemoryProfile,
     require_free,
     require_share,
 )
-from pagoda.engine.gpu_meter import GPUMeter, Meter
-from pagoda.engine.logits import SamplingRow
-from pagoda.engine.machine import measure_device_limits
+from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
+from pagoda.engine.devices.machine import measure_device_limits
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import AheadRunner
-from pagoda.engine.sampler import Sampler
+from pagoda.engine.sampling.device_sampler import DeviceSampler
+from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.sampler import Sampler
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.cuda.graphs import Capture, CUDAGraphs, default_sizes, usable_sizes

@@ -10,13 +10,13 @@ import numba
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.cpu_sampler import CPUSampler
-from pagoda.engine.cpu_sampler import warm_up as warm_up_sampler
-from pagoda.engine.machine import measure_limits
-from pagoda.engine.memory import granted_cores, kv_cache_bytes, require_memory
+from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
+from pagoda.engine.devices.machine import measure_limits
+from pagoda.engine.devices.memory import granted_cores, kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
+from pagoda.engine.sampling.cpu_sampler import CPUSampler
+from pagoda.engine.sampling.cpu_sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import Executor
 from pagoda.execution.cpu.panel_weights import PanelWeights

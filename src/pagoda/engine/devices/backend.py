@@ -11,7 +11,7 @@ import torch
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampler import Sampler
+from pagoda.engine.sampling.sampler import Sampler
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress

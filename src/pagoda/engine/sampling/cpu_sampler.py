@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pagoda.engine.logits import SamplingRow, change_logits
-from pagoda.engine.logprobs import token_logprobs
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampler import LogitsError, SampledToken
-from pagoda.engine.uniforms import uniforms
+from pagoda.engine.sampling.logits import SamplingRow, change_logits
+from pagoda.engine.sampling.logprobs import token_logprobs
+from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels.cpu.choose import choose, choose_largest
 from pagoda.request import SamplingParams
 

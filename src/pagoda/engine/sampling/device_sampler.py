@@ -26,12 +26,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pagoda.engine.device_logits import LogitChanges, change_on_device, changes_of
-from pagoda.engine.device_logprobs import device_logprobs, read_logprobs
-from pagoda.engine.logits import SamplingRow
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampler import LogitsError, SampledToken
-from pagoda.engine.uniforms import uniforms
+from pagoda.engine.sampling.device_logits import LogitChanges, change_on_device, changes_of
+from pagoda.engine.sampling.device_logprobs import device_logprobs, read_logprobs
+from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels.cuda.choose import MOST_CANDIDATES, draw_by_id, draw_by_rank, largest_of
 from pagoda.kernels.cuda.transfer import HostCopy, all_to_device, to_device
 

@@ -1,0 +1,1 @@
+"""The devices that an engine can run on, and what they have."""

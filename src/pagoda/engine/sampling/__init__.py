@@ -1,0 +1,1 @@
+"""From logits to tokens, in main memory and on a device."""
