@@ -317,7 +317,7 @@ class Operations(TorchDispatchMode):
 def operations(rows: Sequence[SamplingRow]) -> list[str]:
     logits = logits_of(len(rows), 2000)
     with Operations() as noted:
-        DeviceSampler().begin(logits, rows)
+        DeviceSampler().begin(logits, rows, [0] * len(rows))
     return noted.names
 
 
