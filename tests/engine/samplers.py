@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from pagoda.engine import cpu_sampler, device_logprobs, device_sampler, logprobs
 from pagoda.engine.outputs import Logprob
+from pagoda.engine.sampling import cpu_sampler, device_logprobs, device_sampler, logprobs
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.device_sampler import DeviceSampler, Way
 from pagoda.engine.sampling.logits import SamplingRow
