@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.conftest import MakeLLM
 from pagoda import RequestOutput, StructuredOutputs
-from pagoda.engine import core, device_sampler
+from pagoda.engine import core
 from pagoda.engine.grammar import Matcher
+from pagoda.engine.sampling import device_sampler
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.device_logits import LogitChanges, change_on_device, changes_of
 from pagoda.engine.sampling.device_sampler import DeviceSampler

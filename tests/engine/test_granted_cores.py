@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pagoda.engine import memory
+from pagoda.engine.devices import memory
 from pagoda.engine.devices.cpu_backend import num_usable_cores
 
 

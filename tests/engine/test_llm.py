@@ -404,7 +404,7 @@ def test_more_memory_than_the_machine_has_is_refused(make_llm, size: int) -> Non
 def test_the_default_cache_holds_the_longest_request(
     tiny_model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pagoda.engine import memory
+    from pagoda.engine.devices import memory
     from pagoda.engine.options import EngineOptions
 
     monkeypatch.setattr(memory, "free_memory_bytes", lambda: 100 * 2**30)
