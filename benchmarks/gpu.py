@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def arguments() -> argparse.Namespace:
     if args.models is None:
         args.models = list(_TINY_MODELS[:1] if args.tiny else _MODELS)
         if args.quick:
-            args.models = args.models[:2]
+            args.models = args.models[:1]
     return args
 
 
@@ -85,8 +86,8 @@ def job_names(args: argparse.Namespace) -> list[str]:
     """The most telling first. Limits are always measured: shares are of this run."""
     first, *others = (f"engine:{model}" for model in args.models)
     ordered = [
-        "limits", "kernels:decode", first, "kernels:accuracy", "kernels:prefill",
-        "kernels:streaming", "promises", *others,
+        "limits", "kernels:decode", first, "kernels:accuracy", "promises", "kernels:prefill",
+        "kernels:streaming", *others,
     ]  # fmt: skip
     return [name for name in ordered if name.partition(":")[0] in {"limits", *args.only}]
 
@@ -131,6 +132,8 @@ def run_here(args: argparse.Namespace, names: list[str]) -> int:
 
     from pagoda.models.weights import DTYPES
 
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("pagoda").setLevel(logging.INFO)  # what the engine says of its memory
     results = Results.open(args.json)
     device = torch.device("cuda", 0) if args.device == "cuda" else torch.device("cpu")
     clock = Clock(device, 1 if args.tiny else 15 if args.quick else 40)

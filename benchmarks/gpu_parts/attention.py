@@ -124,14 +124,17 @@ class _Bench:
         for name, lay in peers.items():
             what = f"{self._kernel} {self._case.name}, {name}"
             with self._job.attempt(what):
+                reason, num_found = "", 0
                 for attempt in lay(self._inputs):
                     try:
                         found = attempt.rows(attempt.run())
                     except RuntimeError as error:  # as SDPA says that a backend has no kernel
                         reason = str(error).strip().splitlines()[0]
-                        self._job.left_out(f"{what}, {attempt.way}", reason)
                         continue
                     self._add(attempt.peer, attempt.way, attempt.run, found)
+                    num_found += 1
+                if not num_found:
+                    self._job.left_out(what, reason)
 
     def _add(self, name: str, way: str, run: Callable[[], object], found: torch.Tensor) -> None:
         error = self._inputs.error(found, sequences=2, last=_CHECKED_ROWS)

@@ -26,6 +26,8 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _QUICK_BATCHES = (256, 64, 8)
 _GENERATE_SHARE = 0.35
 """Of free memory for the cache of `generate`, which is copied when it grows."""
+_QUICK_GENERATE = ("single", "mixed", "longbatch")
+_TINY_PAGED = {"num_blocks": 16, "max_batch_tokens": 64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,16 @@ def measure_engine(setting: Setting, job: Job, limits: Limits, name: str) -> Non
     made = time.perf_counter()
     own = _Own(setting, job, limits, model)
     with engine(setting, job, model) as llm:
-        stats = llm.stats()
+        ready, stats = time.perf_counter(), llm.stats()
         capacity = stats.num_blocks * stats.block_size
         job.add(
-            f"weights took {made - started:.1f} s, the engine {time.perf_counter() - made:.1f} s; "
+            f"weights took {made - started:.1f} s, the engine {ready - made:.1f} s; "
             f"the cache has {capacity:,} tokens",
             kind="start",
             model=name,
             weights_bytes=model.weights.size_bytes,
             weights_seconds=made - started,
-            engine_seconds=time.perf_counter() - made,
+            engine_seconds=ready - made,
             cache_tokens=capacity,
         )
         own.stream(llm)
@@ -204,7 +206,8 @@ def _measure_transformers(setting: Setting, job: Job, shape: Shape, model: Model
     """The same work by transformers, over the same weights."""
     release(setting)
     with job.attempt("transformers"):
-        peer = TransformersPeer(shape.values, shape.spec, model.weights)
+        paged = _TINY_PAGED if setting.tiny else {}
+        peer = TransformersPeer(shape.values, shape.spec, model.weights, paged)
         kv_bytes = shape.spec.cache_spec(1, setting.dtype_name).block_bytes
         most = int(_GENERATE_SHARE * setting.free_bytes() / kv_bytes)
         for name, make in _transformers_ways(setting, peer, most).items():
@@ -245,7 +248,7 @@ def _transformers_ways(
             yield from timed(batching.run, NAMES)
 
     def static_batches() -> Iterator[tuple[str, float]]:
-        names = [name for name in NAMES if not (setting.quick and name == NANO)]
+        names = _QUICK_GENERATE if setting.quick else NAMES
         yield from timed(lambda todo: peer.generate(todo, most_tokens), names)
 
     def compiled() -> Iterator[tuple[str, float]]:

@@ -23,7 +23,8 @@ from pagoda.engine.llm import LLM
 
 _MAX_MODEL_LEN = 1024
 _NUM_TOKENS, _TINY_NUM_TOKENS = 96, 2
-_CACHE_BYTES = 2 * 2**30
+_OPTIONS = {"kv_cache_memory_bytes": 2 * 2**30, "cudagraph_capture_sizes": (1, 2, 4, 8)}
+_TINY_OPTIONS = {"num_gpu_blocks_override": 64}
 _BEGINNING = "You are a careful assistant who answers briefly and never makes anything up. "
 _QUESTIONS = (
     "What is the capital of France, and which river runs through it?",
@@ -42,14 +43,14 @@ Answers = list[list[int]]
 def measure_promises(setting: Setting, job: Job) -> None:
     """The default model with real text, and a random one; in the device's dtype and in float32."""
     dtypes = ["float32"] if setting.tiny else [setting.dtype_name, "float32"]
-    smallest = min(setting.models, key=lambda name: shape_of(name).num_weights)
+    shape = shape_of("tiny-qwen3" if setting.tiny else "qwen3-0.6b")
     for dtype in dict.fromkeys(dtypes):
         with job.attempt(f"promises of the default model in {dtype}"):
             model = default_model(setting, dtype, _MAX_MODEL_LEN)
             _compare(setting, job, model, _texts(setting, model))
         release(setting)
-        with job.attempt(f"promises of {smallest} in {dtype}"):
-            model = random_model(setting, shape_of(smallest), dtype, _MAX_MODEL_LEN)
+        with job.attempt(f"promises of {shape.name} in {dtype}"):
+            model = random_model(setting, shape, dtype, _MAX_MODEL_LEN)
             _compare(setting, job, model, _random_prompts(setting, model))
         release(setting)
 
@@ -70,7 +71,7 @@ def _random_prompts(setting: Setting, model: Model) -> Answers:
 
 def _compare(setting: Setting, job: Job, model: Model, asked: Answers) -> None:
     num_tokens = [_TINY_NUM_TOKENS if setting.tiny else _NUM_TOKENS] * len(asked)
-    room = {} if setting.tiny else {"kv_cache_memory_bytes": _CACHE_BYTES}
+    options = _TINY_OPTIONS if setting.tiny else _OPTIONS
 
     def all_at_once(llm: LLM) -> Answers:
         return generate(llm, asked, num_tokens)
@@ -86,7 +87,7 @@ def _compare(setting: Setting, job: Job, model: Model, asked: Answers) -> None:
     ways: dict[str, Callable[[LLM], Answers]] = {
         "again": emptied, "hit": all_at_once, "alone": alone
     }  # fmt: skip
-    with engine(setting, job, model, insist=True, **room) as llm:
+    with engine(setting, job, model, insist=True, **options) as llm:
         expected = emptied(llm)
         for way, answer in ways.items():
             with job.attempt(f"{model.name}, {model.dtype}, {way}"):
@@ -94,7 +95,7 @@ def _compare(setting: Setting, job: Job, model: Model, asked: Answers) -> None:
                 found = answer(llm)
                 hits = llm.stats().prefix_cache_hits - before
                 _add(job, model, way, expected, found, hits)
-    with engine(setting, job, model, insist=True, enforce_eager=True, **room) as llm:
+    with engine(setting, job, model, insist=True, enforce_eager=True, **options) as llm:
         _add(job, model, "eager", expected, emptied(llm), 0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import GenerationConfig
+from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
@@ -27,8 +27,13 @@ class TransformersPeer:
     version = transformers.__version__
 
     def __init__(
-        self, values: Mapping[str, Any], spec: DecoderSpec, weights: DecoderWeights
+        self,
+        values: Mapping[str, Any],
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        paged: Mapping[str, Any],
     ) -> None:
+        """`paged`: fields of its ContinuousBatchingConfig; those not given it finds out itself."""
         config = transformers.AutoConfig.for_model(**values)
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(
@@ -43,6 +48,7 @@ class TransformersPeer:
         rotary = type(model.model.rotary_emb)(config=model.config)
         model.model.rotary_emb = rotary.to(self.device)
         self._model = model.eval()
+        self._paged = dict(paged)
 
     @torch.no_grad()
     def generate(self, work: Work, most_tokens: int, *, static: bool = False) -> list[list[int]]:
@@ -71,7 +77,7 @@ class TransformersPeer:
         made = self._model.generate(
             ids,
             attention_mask=mask.long(),
-            generation_config=_exactly(most, **more),
+            generation_config=_exactly(most, min_new_tokens=most, **more),
         )[:, width:].tolist()
         return [tokens[: item.num_output_tokens] for tokens, item in zip(made, batch, strict=True)]
 
@@ -82,7 +88,10 @@ class TransformersPeer:
             warnings.catch_warnings(action="ignore"),
             torch.no_grad(),
             self._model.continuous_batching_context_manager(
-                generation_config=_exactly(1), block=True, timeout=30
+                generation_config=_exactly(1, eos_token_id=-1),
+                continuous_batching_config=ContinuousBatchingConfig(**self._paged),
+                block=True,
+                timeout=30,
             ) as manager,
         ):
             yield ContinuousBatching(manager)
@@ -136,9 +145,7 @@ def _padded_tokens(batch: Work) -> int:
 
 def _exactly(num_tokens: int, **more: Any) -> GenerationConfig:
     """Greedy, and no end before `num_tokens`."""
-    return GenerationConfig(
-        do_sample=False, max_new_tokens=num_tokens, eos_token_id=-1, pad_token_id=0, **more
-    )
+    return GenerationConfig(do_sample=False, max_new_tokens=num_tokens, pad_token_id=0, **more)
 
 
 def _named(
