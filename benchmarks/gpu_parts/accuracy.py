@@ -9,7 +9,7 @@ import torch
 
 from gpu_parts.paged_inputs import Heads, PagedInputs, Span, relative_error
 from gpu_parts.results import Job
-from gpu_parts.setting import DTYPE_NAMES, Setting
+from gpu_parts.setting import DTYPE_NAMES, Limits, Setting
 from pagoda.kernels.cuda.activation import silu_mul
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.rotary import rotate_and_store
@@ -71,7 +71,7 @@ Check = Callable[[Draw], tuple[str, float]]
 """Draws a shape, runs a kernel on it; what it was, and the relative error."""
 
 
-def measure_accuracy(setting: Setting, job: Job) -> None:
+def measure_accuracy(setting: Setting, job: Job, limits: Limits) -> None:
     """The largest error of each kernel over several shapes."""
     num_shapes = 1 if setting.tiny else 4 if setting.quick else 8
     for kernel, check in CHECKS.items():

@@ -52,7 +52,7 @@ _BATCH = DecodePlan(512, 16, 80)
 _TINY_PLAN = DecodePlan(6, 2, 4)
 
 
-def measure_engine(setting: Setting, job: Job, limits: Limits, name: str) -> None:
+def measure_engine(name: str, setting: Setting, job: Job, limits: Limits) -> None:
     """All figures of one model, Pagoda's first."""
     shape = shape_of(name)
     wanted = shape.num_weights * setting.dtype.itemsize + (0 if setting.tiny else _ROOM_BYTES)

@@ -1,7 +1,8 @@
-"""The jobs of a run, in the order in which their figures are wanted.
+"""The jobs of a run.
 
 Each takes a process of its own on a GPU: a kernel that reads where it must not spoils its process
-for good, and one that hangs can be ended from outside.
+for good, and one that hangs can be ended from outside. What a job needs is imported when it runs,
+so that a library that is missing or broken fails the jobs that want it, and no other.
 """
 
 from __future__ import annotations
@@ -9,23 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from importlib import import_module
 
-from gpu_parts.accuracy import measure_accuracy
-from gpu_parts.attention import measure_decode, measure_prefill
-from gpu_parts.engine import measure_engine
-from gpu_parts.limits import measure_limits
-from gpu_parts.promises import measure_promises
 from gpu_parts.results import Job, Results
 from gpu_parts.setting import Limits, Setting
-from gpu_parts.streaming import measure_streaming
 
 Measure = Callable[[Setting, Job, Limits], None]
+
+_FUNCTIONS = {
+    "kernels:decode": ("attention", "measure_decode"),
+    "kernels:prefill": ("attention", "measure_prefill"),
+    "kernels:streaming": ("streaming", "measure_streaming"),
+    "kernels:accuracy": ("accuracy", "measure_accuracy"),
+    "promises": ("promises", "measure_promises"),
+}
+"""Module and function of the jobs that are not of one model; engine:NAME is of one."""
 
 
 def run_job(setting: Setting, results: Results, name: str) -> None:
     """Run one job; its figures go into the results. The first must be the limits."""
     with results.timed(name) as job:
         if name == "limits":
+            from gpu_parts.limits import measure_limits
+
             results.content["limits"] = asdict(measure_limits(setting, job))
         elif "limits" in results.content:
             _measure_of(name)(setting, job, Limits(**results.content["limits"]))
@@ -34,20 +41,10 @@ def run_job(setting: Setting, results: Results, name: str) -> None:
 
 
 def _measure_of(name: str) -> Measure:
-    part, _, which = name.partition(":")
-    return partial(measure_model, which) if part == "engine" else MEASURES[name]
+    part, _, model = name.partition(":")
+    if part == "engine":
+        from gpu_parts.engine import measure_engine
 
-
-def measure_model(name: str, setting: Setting, job: Job, limits: Limits) -> None:
-    """`measure_engine`, of one model."""
-    measure_engine(setting, job, limits, name)
-
-
-MEASURES: dict[str, Measure] = {
-    "kernels:decode": measure_decode,
-    "kernels:prefill": measure_prefill,
-    "kernels:streaming": measure_streaming,
-    "kernels:accuracy": lambda setting, job, limits: measure_accuracy(setting, job),
-    "promises": lambda setting, job, limits: measure_promises(setting, job),
-}
-"""Jobs that are not of one model."""
+        return partial(measure_engine, model)
+    module, function = _FUNCTIONS[name]
+    return getattr(import_module(f"gpu_parts.{module}"), function)

@@ -15,7 +15,7 @@ from itertools import takewhile
 from gpu_parts.engine_rig import engine, generate, release
 from gpu_parts.random_model import default_model, random_model
 from gpu_parts.results import Job
-from gpu_parts.setting import Setting
+from gpu_parts.setting import Limits, Setting
 from gpu_parts.shapes import shape_of
 from gpu_parts.workload import prompts
 from pagoda.engine.build import Model
@@ -40,7 +40,7 @@ _QUESTIONS = (
 Answers = list[list[int]]
 
 
-def measure_promises(setting: Setting, job: Job) -> None:
+def measure_promises(setting: Setting, job: Job, limits: Limits) -> None:
     """The default model with real text, and a random one; in the device's dtype and in float32."""
     dtypes = ["float32"] if setting.tiny else [setting.dtype_name, "float32"]
     shape = shape_of("tiny-qwen3" if setting.tiny else "qwen3-0.6b")
