@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from samplers import SUBJECTS, Subject
 
 from checkpoints import CASES, write_checkpoint
 from pagoda.engine.build import Model, connect, load_model
@@ -13,6 +14,12 @@ from pagoda.engine.options import EngineOptions
 
 MAX_MODEL_LEN = 128
 MakeLLM = Callable[..., LLM]
+
+
+@pytest.fixture(scope="session", params=SUBJECTS)
+def subject(request: pytest.FixtureRequest) -> Subject:
+    """Each of the samplers."""
+    return SUBJECTS[request.param]
 
 
 @pytest.fixture(scope="session")

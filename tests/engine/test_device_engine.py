@@ -133,6 +133,7 @@ def test_greedy_answers_are_those_of_a_cpu(
         engine = connect(load_model(options), options)
     assert not engine.takes_all_cores
     assert list(engine.chores) == []
+    engine.warm_up_draws()
     llm = LLM.from_engine(engine)
     assert answers(llm) == expected
     [counter] = card.counters
@@ -245,15 +246,27 @@ def test_more_cache_than_the_device_has_is_refused(placed: Model, directory: str
     assert refusal.value.field == "kv_cache_memory_bytes"
 
 
-def test_weights_that_do_not_fit_are_refused_by_name(
+def test_what_does_not_fit_is_refused_by_name(
     directory: str, card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("pagoda.engine.cuda_backend.load_weights", refuse)
-    with pytest.raises(CapacityError, match=r"the weights in float32 are more than the free"):
-        load_model(options_for(directory))
+    with monkeypatch.context() as patch:
+        patch.setattr("pagoda.engine.cuda_backend.load_weights", refuse)
+        with pytest.raises(
+            CapacityError, match=r"the weights in float32 are more than the 15\.0 GiB"
+        ):
+            load_model(options_for(directory))
+    model = load_model(options_for(directory))
+    for name, blamed in (
+        ("DeviceStorage", "kv_cache_memory_bytes"), ("DeviceExecutor", "max_num_batched_tokens"),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pagoda.engine.cuda_backend.{name}", refuse)
+            with pytest.raises(CapacityError) as refusal:
+                connect(model, options_for(directory))
+            assert refusal.value.field == blamed
 
 
 def test_tied_weights_stay_tied(placed: Model) -> None:

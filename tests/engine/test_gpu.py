@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from types import SimpleNamespace
+from unittest.mock import create_autospec
 
 import pytest
 import torch
 
+from pagoda.engine.cuda_backend import CUDABackend
 from pagoda.engine.devices import find_backend, wants_gpu
 from pagoda.engine.gpu import GPU, Surroundings
+from pagoda.engine.gpu_memory import DeviceUsage
+from pagoda.engine.gpu_meter import GPUMeter
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import CapacityError, InvalidOptionError
 
 CUDA = Surroundings("2.13.0+cu130", "13.0", None, sees_device=True, triton_version="3.7.1")
 ROCM = Surroundings("2.13.0+rocm7.1", None, "7.1", sees_device=True, triton_version="3.7.1")
@@ -89,3 +94,54 @@ def test_bfloat16_is_refused_where_the_chip_has_none() -> None:
     )
     dataclasses.replace(old, capability=(8, 0)).require_dtype("bfloat16")
     dataclasses.replace(old, is_rocm=True).require_dtype("bfloat16")
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A PyTorch whose calls on a device answer with figures that are made up."""
+    notes: list[str] = []
+
+    def note(name: str, answer: object) -> None:
+        def call(*_: object, **__: object) -> object:
+            notes.append(name)
+            return answer
+
+        double = create_autospec(getattr(torch.cuda, name), side_effect=call)
+        monkeypatch.setattr(torch.cuda, name, double)
+
+    properties = SimpleNamespace(name="Test Card", total_memory=1000)
+    for name, answer in {
+        "mem_get_info": (600, 1000),
+        "memory_reserved": 300,
+        "memory_allocated": 200,
+        "max_memory_allocated": 250,
+        "reset_peak_memory_stats": None,
+        "synchronize": None,
+        "empty_cache": None,
+        "get_device_properties": properties,
+        "get_device_capability": (9, 0),
+    }.items():
+        note(name, answer)
+    return notes
+
+
+def test_the_driver_and_pytorch_are_asked_for_memory(noted: list[str]) -> None:
+    meter = GPUMeter(torch.device("cuda", 0))
+    assert meter.usage() == DeviceUsage(1000, 600, 300, 200)
+    assert meter.usage().outside_bytes == 100
+    meter.start_peak()
+    assert meter.peak_bytes() == 250
+    noted.clear()
+    meter.settle()
+    assert noted == ["synchronize", "empty_cache"]
+
+
+def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}")
+    backend = CUDABackend.open()
+    assert backend.kind == "GPU"
+    assert GPU.of(torch.device("cuda", 0)) == GPU("Test Card", 1000, (9, 0), is_rocm=False)
+    backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.6))
+    with pytest.raises(CapacityError):
+        backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.61))
+    backend.require_free_memory(EngineOptions(kv_cache_memory_bytes=10**12))

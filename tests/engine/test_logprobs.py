@@ -6,11 +6,10 @@ import math
 
 import pytest
 import torch
+from samplers import Subject
 
-from pagoda.engine import logprobs as logprobs_module
-from pagoda.engine.logprobs import token_logprobs
+from pagoda.engine.logits import SamplingRow
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampler import SamplingRow, sample
 from pagoda.request import SamplingParams
 
 
@@ -26,15 +25,15 @@ def reference(values: list[float], target_id: int, num_top: int) -> dict[int, tu
 @pytest.mark.parametrize("num_top", [0, 1, 5, 20])
 @pytest.mark.parametrize("step", [0.0, 0.5])
 def test_against_a_plain_softmax(
-    vocab_size: int, num_top: int, step: float, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, vocab_size: int, num_top: int, step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logprobs_module, "_TILE_ELEMENTS", 4 * vocab_size)
+    subject.shrink_tiles(monkeypatch, 4 * vocab_size)
     generator = torch.Generator().manual_seed(vocab_size)
     logits = torch.randn(10, vocab_size, generator=generator) * 3
     if step:
         logits = (logits / step).round() * step
     targets = torch.randint(vocab_size, (10,), generator=generator).tolist()
-    found = token_logprobs(logits, targets, num_top)
+    found = subject.token_logprobs(logits, targets, num_top)
     for entry, values, target_id in zip(found, logits.double().tolist(), targets, strict=True):
         expected = reference(values, target_id, num_top)
         assert list(entry) == list(expected)
@@ -45,7 +44,7 @@ def test_against_a_plain_softmax(
             assert entry[token_id].logprob == pytest.approx(value, abs=1e-5)
 
 
-def test_samples_report_the_models_own_logits() -> None:
+def test_samples_report_the_models_own_logits(subject: Subject) -> None:
     """Before bias, penalties and temperature, as many as each row asks for."""
     logits = torch.tensor([[0.0, 1.0, 2.0, 3.0]] * 3)
     common = {"temperature": 0.0, "logit_bias": {0: 100.0}}
@@ -53,12 +52,12 @@ def test_samples_report_the_models_own_logits() -> None:
         SamplingRow(SamplingParams(logprobs=num_top, **common), 0, [1], [], frozenset())
         for num_top in (2, None, 0)
     ]
-    found = [token.logprobs for token in sample(logits, rows)]
+    found = [token.logprobs for token in subject.sample(logits, rows)]
     log_total = math.log(sum(math.exp(value) for value in range(4)))
     chosen = {0: Logprob(pytest.approx(-log_total), 4)}
     top = {t: Logprob(pytest.approx(t - log_total), rank) for rank, t in ((1, 3), (2, 2))}
     assert found == [chosen | top, None, chosen]
 
 
-def test_no_targets() -> None:
-    assert token_logprobs(torch.empty(0, 5), [], 3) == []
+def test_no_targets(subject: Subject) -> None:
+    assert subject.token_logprobs(torch.empty(0, 5), [], 3) == []

@@ -1,4 +1,4 @@
-"""The sampler against a plain slow one, and the promises that make its draws repeatable."""
+"""All samplers against a plain slow one, and the promises that make their draws repeatable."""
 
 from __future__ import annotations
 
@@ -6,45 +6,25 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from samplers import PARAMS, Subject, logits_of, row_of
 
-from pagoda.engine import logprobs as logprobs_module
-from pagoda.engine import sampler
-from pagoda.engine.sampler import LogitsError, SamplingRow, sample
+from pagoda.engine.logits import SamplingRow
+from pagoda.engine.sampler import LogitsError, SampledToken
 from pagoda.engine.uniforms import uniforms
 from pagoda.request import SamplingParams
 
-VOCAB_SIZES = (1, 2, 100, 256, 257, 1000)
-"""Around the size at which the sampler changes its ways: chunks of 256."""
+VOCAB_SIZES = (1, 2, 100, 256, 257, 1000, 1025)
+"""Around the sizes at which samplers change their ways: chunks of 256, selection of 1,024."""
 
 TOLERANCE = 1e-5
 """Of a cumulative probability: the sampler adds float32 weights, the reference float64 ones."""
-
-
-def logits_of(num_rows: int, vocab_size: int, seed: int = 0, step: float = 0.0) -> torch.Tensor:
-    """Random logits; with a `step` they are rounded to its multiples, so that many are equal."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(num_rows, vocab_size, generator=generator) * 2
-    return (logits / step).round() * step if step else logits
-
-
-def row_of(
-    params: SamplingParams,
-    seed: int = 0,
-    prompt: Sequence[int] = (0,),
-    output: Sequence[int] = (),
-    stops: frozenset[int] = frozenset(),
-) -> SamplingRow:
-    return SamplingRow(params, seed, prompt, output, stops)
-
-
-def choose(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[int]:
-    return [token.token_id for token in sample(logits, rows)]
 
 
 # ---- the plain slow sampler ------------------------------------------------------------------
@@ -127,46 +107,12 @@ def between_ranks(logits: torch.Tensor, params: SamplingParams, num_kept: int) -
     return replace(params, top_p=(before + here / 2) / sum(weights))
 
 
-PARAMS = {
-    "greedy": SamplingParams(temperature=0.0),
-    "temperature 1": SamplingParams(),
-    "low temperature": SamplingParams(temperature=0.3),
-    "high temperature": SamplingParams(temperature=5.0),
-    "top_k 1": SamplingParams(top_k=1),
-    "top_k -1": SamplingParams(top_k=-1),
-    "top_k 20": SamplingParams(top_k=20, temperature=0.8),
-    "top_k 128": SamplingParams(top_k=128, temperature=3.0),
-    "top_k 129": SamplingParams(top_k=129, temperature=3.0),
-    "top_k beyond": SamplingParams(top_k=10**6, temperature=3.0),
-    "min_p high": SamplingParams(min_p=0.2371),
-    "min_p low": SamplingParams(min_p=1.37e-4, temperature=3.0),
-    "min_p 1": SamplingParams(min_p=1.0),
-    "min_p and top_k": SamplingParams(min_p=0.0123, top_k=30),
-    "bias": SamplingParams(logit_bias={0: 2.5, 1: -100.0}),
-    "bias, greedy": SamplingParams(temperature=0.0, logit_bias={0: 100.0}),
-    "min_tokens": SamplingParams(min_tokens=8),
-    "min_tokens, greedy": SamplingParams(temperature=0.0, min_tokens=8),
-    "min_tokens reached": SamplingParams(min_tokens=5),
-    "repetition": SamplingParams(repetition_penalty=1.7),
-    "repetition, greedy": SamplingParams(temperature=0.0, repetition_penalty=0.6),
-    "presence": SamplingParams(presence_penalty=1.2),
-    "frequency": SamplingParams(frequency_penalty=-0.7),
-    "all penalties": SamplingParams(
-        presence_penalty=0.5,
-        frequency_penalty=0.4,
-        repetition_penalty=1.2,
-        logit_bias={0: -3.0},
-        min_tokens=9,
-        temperature=0.9,
-        top_k=15,
-    ),
-}
-
-
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 @pytest.mark.parametrize("name", PARAMS)
 @pytest.mark.parametrize("step", [0.0, 0.5])
-def test_each_parameter_does_what_it_says(name: str, vocab_size: int, step: float) -> None:
+def test_each_parameter_does_what_it_says(
+    subject: Subject, name: str, vocab_size: int, step: float
+) -> None:
     num_rows = 12
     logits = logits_of(num_rows, vocab_size, seed=vocab_size, step=step)
     generator = np.random.default_rng(vocab_size)
@@ -182,7 +128,7 @@ def test_each_parameter_does_what_it_says(name: str, vocab_size: int, step: floa
         )
         for index in range(num_rows)
     ]
-    for token_id, row_logits, row in zip(choose(logits, rows), logits, rows, strict=True):
+    for token_id, row_logits, row in zip(subject.choose(logits, rows), logits, rows, strict=True):
         assert_chosen(token_id, row_logits, row)
 
 
@@ -200,49 +146,51 @@ def test_each_parameter_does_what_it_says(name: str, vocab_size: int, step: floa
 )
 @pytest.mark.parametrize("step", [0.0, 0.5])
 def test_top_p_keeps_the_nucleus_of_what_the_others_leave(
-    base: SamplingParams, num_kept: int, step: float
+    subject: Subject, base: SamplingParams, num_kept: int, step: float
 ) -> None:
     logits = logits_of(1, 1000, seed=num_kept, step=step)
     available = len(reference_weights(logits[0].double().tolist(), base))
     params = between_ranks(logits[0], base, min(num_kept, available))
     rows = [row_of(params, seed=seed) for seed in range(20)]
-    for token_id, row in zip(choose(logits.expand(20, -1), rows), rows, strict=True):
+    for token_id, row in zip(subject.choose(logits.expand(20, -1), rows), rows, strict=True):
         assert_chosen(token_id, logits[0], row)
 
 
-def test_top_k_1_is_greedy_also_among_equals() -> None:
+def test_top_k_1_is_greedy_also_among_equals(subject: Subject) -> None:
     logits = logits_of(40, 700, seed=3, step=1.0)
     top = [row_of(SamplingParams(top_k=1), seed=seed) for seed in range(40)]
     greedy = [row_of(SamplingParams(temperature=0.0))] * 40
-    assert choose(logits, top) == choose(logits, greedy)
+    assert subject.choose(logits, top) == subject.choose(logits, greedy)
 
 
-def test_a_temperature_too_small_for_float32_is_greedy() -> None:
+def test_a_temperature_too_small_for_float32_is_greedy(subject: Subject) -> None:
     logits = logits_of(4, 300) * 1e3
     tiny = [row_of(SamplingParams(temperature=1e-300))] * 4
-    assert choose(logits, tiny) == logits.argmax(1).tolist()
+    assert subject.choose(logits, tiny) == logits.argmax(1).tolist()
 
 
-def test_equal_logits_everywhere() -> None:
+def test_equal_logits_everywhere(subject: Subject) -> None:
     logits = torch.zeros(200, 1000)
     for params in (SamplingParams(), SamplingParams(top_p=0.5), SamplingParams(top_k=400)):
         rows = [row_of(params, seed=seed) for seed in range(200)]
-        chosen = choose(logits, rows)
+        chosen = subject.choose(logits, rows)
         expected = 1000 * params.top_p if params.top_k <= 0 else params.top_k
         uniform = [reference_uniform(seed, 0) for seed in range(200)]
         exact = [u * expected for u in uniform]
         assert all(abs(c + 0.5 - e) <= 0.51 for c, e in zip(chosen, exact, strict=True))
 
 
-def test_the_logits_are_not_changed() -> None:
+def test_the_logits_are_not_changed(subject: Subject) -> None:
     logits = logits_of(len(PARAMS), 500)
     before = logits.clone()
-    sample(logits, [row_of(params, prompt=[1, 2], output=[3]) for params in PARAMS.values()])
+    subject.sample(
+        logits, [row_of(params, prompt=[1, 2], output=[3]) for params in PARAMS.values()]
+    )
     assert torch.equal(logits, before)
 
 
-def test_no_rows() -> None:
-    assert sample(torch.empty(0, 100), []) == []
+def test_no_rows(subject: Subject) -> None:
+    assert subject.sample(torch.empty(0, 100), []) == []
 
 
 # ---- draws -----------------------------------------------------------------------------------
@@ -266,33 +214,33 @@ def test_neighbouring_streams_share_no_numbers() -> None:
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 @pytest.mark.parametrize("uniform", [0.0, 0.5, np.nextafter(1.0, 0.0)])
 def test_a_token_without_probability_is_never_drawn(
-    vocab_size: int, uniform: float, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, vocab_size: int, uniform: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "uniforms", lambda seeds, positions: np.full(len(seeds), uniform))
+    subject.draw_with(monkeypatch, lambda n: uniform)
     for only in {0, vocab_size // 2, vocab_size - 1}:
         logits = torch.full((1, vocab_size), -1e6)
         logits[0, only] = 0.0
         for params in (SamplingParams(), SamplingParams(top_p=0.99), SamplingParams(top_k=900)):
-            assert choose(logits, [row_of(params)]) == [only]
+            assert subject.choose(logits, [row_of(params)]) == [only]
 
 
-def test_the_last_draw_is_still_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_draw_is_still_a_token(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums rounded in different ways must not lead beyond the row."""
     last = np.nextafter(1.0, 0.0)
-    monkeypatch.setattr(sampler, "uniforms", lambda seeds, positions: np.full(len(seeds), last))
+    subject.draw_with(monkeypatch, lambda n: last)
     for vocab_size in (200, 300, 1000):
         for params in (SamplingParams(), SamplingParams(top_k=900), SamplingParams(top_p=0.9)):
-            chosen = choose(logits_of(500, vocab_size), [row_of(params)] * 500)
+            chosen = subject.choose(logits_of(500, vocab_size), [row_of(params)] * 500)
             assert all(0 <= token_id < vocab_size for token_id in chosen)
 
 
 @pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(top_k=4)])
 def test_a_token_owns_the_lower_end_of_its_interval(
-    params: SamplingParams, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, params: SamplingParams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uniform = np.array([0.0, 0.25, 0.5, 0.75])
-    monkeypatch.setattr(sampler, "uniforms", lambda seeds, positions: uniform)
-    assert choose(torch.zeros(4, 4), [row_of(params)] * 4) == [0, 1, 2, 3]
+    subject.draw_with(monkeypatch, lambda n: uniform)
+    assert subject.choose(torch.zeros(4, 4), [row_of(params)] * 4) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +254,7 @@ def test_a_token_owns_the_lower_end_of_its_interval(
         SamplingParams(top_k=20, min_p=0.02, temperature=1.5),
     ],
 )
-def test_draws_follow_the_distribution(params: SamplingParams) -> None:
+def test_draws_follow_the_distribution(subject: Subject, params: SamplingParams) -> None:
     """Pearson's statistic over 40,000 draws; fixed seeds, so it either holds or it does not."""
     num_draws, vocab_size = 40_000, 300
     logits = logits_of(1, vocab_size, seed=11)
@@ -315,7 +263,7 @@ def test_draws_follow_the_distribution(params: SamplingParams) -> None:
     for first in range(0, num_draws, 1000):
         positions = range(first, first + 1000)
         rows = [row_of(params, seed=7, output=range(position)) for position in positions]
-        np.add.at(counts, choose(logits.expand(1000, -1), rows), 1)
+        np.add.at(counts, subject.choose(logits.expand(1000, -1), rows), 1)
     expected = np.array([weights.get(t, 0.0) for t in range(vocab_size)])
     expected *= num_draws / expected.sum()
     assert counts[expected == 0].sum() == 0
@@ -336,42 +284,35 @@ CROWD = [
     )
 ]
 CROWD_LOGITS = logits_of(len(CROWD), 777, seed=5, step=0.25)
-ALONE = [sample(CROWD_LOGITS[i : i + 1], [row])[0] for i, row in enumerate(CROWD)]
+
+
+@cache
+def alone(subject: Subject) -> list[SampledToken]:
+    return [subject.sample(CROWD_LOGITS[i : i + 1], [row])[0] for i, row in enumerate(CROWD)]
 
 
 @given(st.lists(st.sampled_from(range(len(CROWD))), min_size=1, max_size=2 * len(CROWD)))
-def test_a_row_does_not_depend_on_its_neighbours(members: list[int]) -> None:
-    together = sample(CROWD_LOGITS[members], [CROWD[member] for member in members])
-    assert together == [ALONE[member] for member in members]
+def test_a_row_does_not_depend_on_its_neighbours(subject: Subject, members: list[int]) -> None:
+    together = subject.sample(CROWD_LOGITS[members], [CROWD[member] for member in members])
+    assert together == [alone(subject)[member] for member in members]
 
 
-def test_tiles_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "_TILE_ELEMENTS", 3 * CROWD_LOGITS.shape[1])
-    monkeypatch.setattr(logprobs_module, "_TILE_ELEMENTS", 1)
-    assert sample(CROWD_LOGITS, CROWD) == ALONE
+def test_tiles_do_not_show(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject.shrink_tiles(monkeypatch, 3 * CROWD_LOGITS.shape[1])
+    assert subject.sample(CROWD_LOGITS, CROWD) == alone(subject)
 
 
-def test_a_seed_is_a_stream_of_draws() -> None:
+def test_a_seed_is_a_stream_of_draws(subject: Subject) -> None:
     logits = logits_of(1, 500).expand(50, -1)
 
     def stream(seed: int) -> list[int]:
-        return choose(logits, [row_of(SamplingParams(), seed, output=range(n)) for n in range(50)])
+        return subject.choose(
+            logits, [row_of(SamplingParams(), seed, output=range(n)) for n in range(50)]
+        )
 
     assert stream(1) == stream(1)
     assert stream(1) != stream(2)
     assert stream(-1) == stream(2**64 - 1)
-
-
-@pytest.mark.parametrize("name", PARAMS)
-def test_the_vocabulary_is_not_sorted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("sorted")
-
-    for function in ("topk", "sort", "argsort"):
-        monkeypatch.setattr(torch.Tensor, function, refuse)
-    for function in ("sort", "argsort", "partition", "argpartition"):
-        monkeypatch.setattr(np, function, refuse)
-    assert len(sample(logits_of(5, 1000), [row_of(PARAMS[name], output=[1])] * 5)) == 5
 
 
 # ---- what cannot be sampled ------------------------------------------------------------------
@@ -379,28 +320,28 @@ def test_the_vocabulary_is_not_sorted(name: str, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["greedy", "temperature 1", "top_k 20", "min_p high"])
-def test_broken_logits_name_their_rows(name: str, broken: float) -> None:
+def test_broken_logits_name_their_rows(subject: Subject, name: str, broken: float) -> None:
     logits = logits_of(5, 400)
     logits[1, 399] = broken
     logits[3, 0] = broken
     with pytest.raises(LogitsError, match=r"\[1, 3\]"):
-        sample(logits, [row_of(PARAMS[name])] * 5)
+        subject.sample(logits, [row_of(PARAMS[name])] * 5)
 
 
-def test_a_row_without_any_finite_logit_is_broken() -> None:
+def test_a_row_without_any_finite_logit_is_broken(subject: Subject) -> None:
     with pytest.raises(LogitsError, match="not finite"):
-        sample(torch.full((1, 10), -math.inf), [row_of(SamplingParams())])
+        subject.sample(torch.full((1, 10), -math.inf), [row_of(SamplingParams())])
 
 
 @pytest.mark.parametrize("name", PARAMS)
-def test_minus_infinity_is_a_token_that_cannot_be(name: str) -> None:
+def test_minus_infinity_is_a_token_that_cannot_be(subject: Subject, name: str) -> None:
     logits = torch.full((8, 600), -math.inf)
     logits[:, [3, 300]] = torch.tensor([1.0, 0.5])
     rows = [row_of(PARAMS[name], seed=seed) for seed in range(8)]
-    assert set(choose(logits, rows)) <= {3, 300}
+    assert set(subject.choose(logits, rows)) <= {3, 300}
 
 
-def test_stop_tokens_outside_the_vocabulary_are_no_matter() -> None:
+def test_stop_tokens_outside_the_vocabulary_are_no_matter(subject: Subject) -> None:
     params = SamplingParams(temperature=0.0, min_tokens=3)
     rows = [row_of(params, stops=frozenset({999, 2})), row_of(params, stops=frozenset(range(3)))]
-    assert choose(torch.tensor([[0.0, 1.0, 2.0]] * 2), rows) == [1, 2]
+    assert subject.choose(torch.tensor([[0.0, 1.0, 2.0]] * 2), rows) == [1, 2]

@@ -51,8 +51,12 @@ class FakeEngine:
         self.ended: list[str] = []
         self.aborted: list[str] = []
         self.is_running = False
+        self.is_warm = False
         self._seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._generated = 0
+
+    def warm_up_draws(self) -> None:
+        self.is_warm = True
 
     def start(self) -> None:
         self.is_running = True

@@ -101,13 +101,12 @@ def serve(
     ):
         engine = load_engine(options, console)
 
-        from pagoda.engine.sampler import warm_up
         from pagoda.server.app import create_app
         from pagoda.server.run import run
 
         # Clients should not wait for one another's first draw or first chat.
-        logger.info("preparing the sampler; some 10 s the first time on a machine, to compile it")
-        warm_up(temperature=1.0)
+        logger.info("preparing the sampler; for a CPU some 10 s the first time, to compile it")
+        engine.warm_up_draws()
         if not engine.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
         if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:

@@ -80,6 +80,10 @@ class AsyncEngine:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive() and not self._closed
 
+    def warm_up_draws(self) -> None:
+        """Prepare what the first token that is drawn would wait for. Before `start`."""
+        self.engine.warm_up_draws()
+
     def start(self) -> None:
         """Start the engine's thread."""
         self._thread.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,7 @@ import torch
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Forward
+from pagoda.engine.sampler import Sampler
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress
@@ -40,6 +41,10 @@ class Machinery:
     """What runs the steps of one engine, ready for the first."""
 
     executor: Forward
+    sampler: Sampler
+    """For logits where the executor leaves them."""
+    warm_up_draws: Callable[[], None]
+    """Prepares what the first token that is drawn would wait for."""
     chores: Iterator[None]
     """Makes later steps faster; each turn takes a few milliseconds."""
     takes_all_cores: bool

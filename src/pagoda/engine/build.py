@@ -130,6 +130,8 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         intake=intake,
         scheduler=scheduler,
         runner=Runner(machinery.executor),
+        sampler=machinery.sampler,
+        warm_up_draws=machinery.warm_up_draws,
         chores=machinery.chores,
         takes_all_cores=machinery.takes_all_cores,
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
 from pagoda.engine.assembler import Assembler, Choice
+from pagoda.engine.cpu_sampler import CPUSampler
 from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampler import SampledToken, sample, token_logprobs
+from pagoda.engine.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
@@ -49,6 +50,8 @@ class Engine:
         intake: Intake,
         scheduler: Scheduler,
         runner: Runner,
+        sampler: Sampler | None = None,
+        warm_up_draws: Callable[[], None] = lambda: None,
         chores: Iterator[None] | None = None,
         takes_all_cores: bool = False,
     ) -> None:
@@ -58,11 +61,14 @@ class Engine:
         self.intake = intake
         self.scheduler = scheduler
         self.timeline = Timeline()
+        self.warm_up_draws = warm_up_draws
+        """Prepares what the first token that is drawn would wait for."""
         self.takes_all_cores = takes_all_cores
         """Its steps compute on all the cores that this process may use."""
         self.chores = chores or iter(())
         """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
+        self._sampler: Sampler = sampler or CPUSampler()
         self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
         self._choices: dict[int, Choice] = {}
@@ -159,7 +165,7 @@ class Engine:
             return {}
         wanted = logits if len(drawing) == len(logits) else logits[list(drawing.values())]
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
-        return dict(zip(drawing, sample(wanted, rows), strict=True))
+        return dict(zip(drawing, self._sampler.sample(wanted, rows), strict=True))
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
@@ -189,7 +195,7 @@ class Engine:
         num_top = sequence.request.sampling.prompt_logprobs
         assert num_top is not None, "logits of a prompt that nobody asked for"
         if targets:
-            logprobs = token_logprobs(logits[: len(targets)], targets, num_top)
+            logprobs = self._sampler.token_logprobs(logits[: len(targets)], targets, num_top)
             assembler = self._assemblers[sequence.request.request_id]
             assembler.add_prompt_logprobs(start + 1, logprobs)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 
 import numba
 import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
+from pagoda.engine.cpu_sampler import CPUSampler
+from pagoda.engine.cpu_sampler import warm_up as warm_up_sampler
 from pagoda.engine.machine import measure_limits
 from pagoda.engine.memory import granted_cores, kv_cache_bytes, require_memory
 from pagoda.engine.options import EngineOptions
-from pagoda.engine.sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import Executor
 from pagoda.execution.cpu.panel_weights import PanelWeights
@@ -92,6 +94,8 @@ class CPUBackend:
         warm_up_sampler()
         return Machinery(
             executor=executor,
+            sampler=CPUSampler(),
+            warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),
             takes_all_cores=num_threads >= num_usable_cores(),
         )

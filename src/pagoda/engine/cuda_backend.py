@@ -7,15 +7,17 @@ takes a fraction of a second a graph, and what a driver takes for one cannot be 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.backend import Machinery, PlacedModel, StepLimits
+from pagoda.engine.device_sampler import DeviceSampler
 from pagoda.engine.gpu import GPU
 from pagoda.engine.gpu_memory import (
     DEFAULT_UTILIZATION,
@@ -24,8 +26,10 @@ from pagoda.engine.gpu_memory import (
     require_share,
 )
 from pagoda.engine.gpu_meter import GPUMeter, Meter
+from pagoda.engine.logits import SamplingRow
 from pagoda.engine.machine import measure_device_limits
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.sampler import Sampler
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.cuda.graphs import Capture, CUDAGraphs, default_sizes, usable_sizes
@@ -37,9 +41,19 @@ from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.planning import MachineLimits
 from pagoda.planning.capacity import Capacity, format_gib
 from pagoda.planning.overhead import default_batch
+from pagoda.request import SamplingParams
 from pagoda.storage.device_storage import DeviceStorage
 
 logger = logging.getLogger("pagoda")
+
+_COSTLY_ROW = SamplingRow(
+    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=1.0, logprobs=20),
+    seed=0,
+    prompt_token_ids=(0,),
+    output_token_ids=(0,),
+    stop_token_ids=frozenset(),
+)
+"""What takes the sampler the most memory: changed logits, a whole vocabulary ranked."""
 
 
 class CUDABackend:
@@ -60,7 +74,9 @@ class CUDABackend:
     def open(cls) -> CUDABackend:
         """On the first device that this process may see."""
         device = torch.device("cuda", 0)
-        return cls(device, GPU.of(device), GPUMeter(device), partial(CUDAGraphs, device))
+        gpu = GPU.of(device)
+        new_capture = partial(CUDAGraphs, torch.cuda.Stream(device))
+        return cls(device, gpu, GPUMeter(device), new_capture)
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""
@@ -86,13 +102,10 @@ class CUDABackend:
     ) -> DecoderWeights:
         """On the device, by way of main memory, one by one."""
         started = time.perf_counter()
-        try:
+        free = format_gib(self._at_start.free_bytes)
+        limit = f"the weights in {dtype} are more than the {free} GiB free of the {self._gpu.name}"
+        with _refusing("model", files.name, limit):
             weights = load_weights(files, spec, dtype, on_load, self._device)
-        except torch.OutOfMemoryError:
-            limit = f"the weights in {dtype} are more than the free memory of the {self._gpu.name}"
-            raise CapacityError(
-                "model", files.name, f"{limit}, {format_gib(self._at_start.free_bytes)} GiB"
-            ) from None
         logger.info(
             "Model loading took %s GiB memory and %.2f seconds",
             format_gib(weights.size_bytes),
@@ -113,7 +126,8 @@ class CUDABackend:
             return options.kv_cache_memory_bytes
         if options.num_gpu_blocks_override is not None:
             return options.num_gpu_blocks_override * cache.block_bytes
-        profile = self._profile(model, cache, options)
+        with self._refusing_the_largest_step(options):
+            profile = self._profile(model, cache, options)
         logger.info("Memory profile: %s", profile)
         return profile.available_bytes(_utilization(options))
 
@@ -125,14 +139,13 @@ class CUDABackend:
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
     ) -> Machinery:
         """Captures CUDA graphs unless they are not wanted."""
-        try:
+        limit = "this much is not free on the device in one piece"
+        with _refusing("kv_cache_memory_bytes", capacity.size_bytes, limit):
             storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
-        except torch.OutOfMemoryError:
-            require_free(capacity.size_bytes, self._meter.usage())
-            raise
-        executor = self._executor(model, storage, options)
-        before, started = self._meter.usage(), time.perf_counter()
-        executor.warm_up()
+        with self._refusing_the_largest_step(options):
+            executor = self._executor(model, storage, options)
+            before, started = self._meter.usage(), time.perf_counter()
+            executor.warm_up()
         self._meter.settle()
         if executor.captured_sizes:
             logger.info(
@@ -140,11 +153,29 @@ class CUDABackend:
                 time.perf_counter() - started,
                 format_gib(max(0, before.free_bytes - self._meter.usage().free_bytes)),
             )
-        return Machinery(executor=executor, chores=iter(()), takes_all_cores=False)
+        sampler = DeviceSampler()
+        logits = torch.zeros((1, model.spec.vocab_size), device=self._device)
+        return Machinery(
+            executor=executor,
+            sampler=sampler,
+            warm_up_draws=lambda: _draw_each_way(sampler, logits),
+            chores=iter(()),
+            takes_all_cores=False,
+        )
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
         """Of the device."""
         return measure_device_limits(dtype, self._device)
+
+    def _refusing_the_largest_step(
+        self, options: EngineOptions
+    ) -> contextlib.AbstractContextManager[None]:
+        tokens = self.step_limits(options).max_num_batched_tokens
+        limit = (
+            "the largest step does not fit beside the weights and the cache: lower it, "
+            "max_num_seqs, or the memory for the cache"
+        )
+        return _refusing("max_num_batched_tokens", tokens, limit)
 
     def _executor(
         self, model: PlacedModel, storage: DeviceStorage, options: EngineOptions
@@ -164,20 +195,21 @@ class CUDABackend:
     def _profile(
         self, model: PlacedModel, cache: CacheSpec, options: EngineOptions
     ) -> MemoryProfile:
-        """Run the largest step, and capture graphs, on a cache of one block."""
+        """Run and sample the largest step, and capture graphs, on a cache of one block."""
         meter, limits = self._meter, self.step_limits(options)
         meter.settle()
         before = meter.usage()
         meter.start_peak()
         executor = self._executor(model, DeviceStorage(cache, 1, self._device), options)
-        executor.forward(
-            largest_batch(
-                limits.max_num_batched_tokens,
-                limits.max_num_seqs,
-                model.max_model_len,
-                cache.block_size,
-            )
+        batch = largest_batch(
+            limits.max_num_batched_tokens,
+            limits.max_num_seqs,
+            model.max_model_len,
+            cache.block_size,
         )
+        logits = executor.forward(batch)
+        DeviceSampler().sample(logits.zero_(), [_COSTLY_ROW] * len(logits))
+        del logits
         meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
         without_graphs = meter.usage()
@@ -200,6 +232,29 @@ def graph_sizes(options: EngineOptions, limits: StepLimits) -> Sequence[int]:
     if options.cudagraph_capture_sizes is None:
         return default_sizes(limits.max_num_seqs)
     return usable_sizes(options.cudagraph_capture_sizes, limits.max_num_seqs)
+
+
+@contextlib.contextmanager
+def _refusing(field: str, value: object, limit: str) -> Iterator[None]:
+    """Raises `CapacityError` in place of PyTorch's error for a device that is full."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise CapacityError(field, value, limit) from None
+
+
+def _draw_each_way(sampler: Sampler, logits: torch.Tensor) -> None:
+    """Have PyTorch load the kernels of greedy, plain and filtered draws."""
+    rows = [
+        SamplingRow(params, 0, (), (), frozenset())
+        for params in (
+            SamplingParams(temperature=0),
+            SamplingParams(temperature=1.0),
+            SamplingParams(temperature=1.0, top_k=1),
+        )
+    ]
+    for row in (*rows, _COSTLY_ROW):
+        sampler.sample(logits, [row])
 
 
 def _is_sized(options: EngineOptions) -> bool:

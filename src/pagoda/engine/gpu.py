@@ -26,16 +26,18 @@ class Surroundings:
     """Likewise: AMD's ROCm."""
     sees_device: bool
     triton_version: str | None
+    """Looked for only where a device is seen."""
 
     @classmethod
     def look(cls) -> Surroundings:
         """As it is now. Does not touch the device."""
+        sees_device = torch.cuda.is_available()
         return cls(
             torch_version=torch.__version__,
             cuda_version=torch.version.cuda,
             hip_version=torch.version.hip,
-            sees_device=torch.cuda.is_available(),
-            triton_version=_triton_version(),
+            sees_device=sees_device,
+            triton_version=_triton_version() if sees_device else None,
         )
 
     @property

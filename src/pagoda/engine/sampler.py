@@ -1,4 +1,4 @@
-"""The sampler: logits in, one token per row out. A pure function; sequences keep no state for it.
+"""Samplers: logits in, one token per row out. They keep nothing; sequences have no state in them.
 
 What happens to a row, in vLLM's order:
 
@@ -7,30 +7,19 @@ What happens to a row, in vLLM's order:
 
 A draw is counter-based: its one random number depends on the row's seed and on how many tokens the
 sequence has, so a sequence gets the same tokens whatever it is batched with, and again after it was
-preempted. The vocabulary is looked at by compiled loops, which never sort it.
+preempted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
-from pagoda.engine.logits import SamplingRow, change_logits
-from pagoda.engine.logprobs import token_logprobs
+from pagoda.engine.logits import SamplingRow
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.uniforms import uniforms
 from pagoda.errors import EngineError
-from pagoda.kernels.cpu.choose import choose, choose_largest
-from pagoda.request import SamplingParams
-
-__all__ = ["LogitsError", "SampledToken", "SamplingRow", "sample", "token_logprobs", "warm_up"]
-
-_TILE_ELEMENTS = 2**20
-"""Changed logits are held this many at a time: a few megabytes."""
 
 
 class SampledToken(NamedTuple):
@@ -44,87 +33,26 @@ class SampledToken(NamedTuple):
 class LogitsError(EngineError):
     """The model gave NaN, plus infinity or nothing finite."""
 
-
-def sample(logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-    """Choose a token for each row of `logits` [rows, vocab] float32, which is not changed.
-
-    Raises `LogitsError` before anything else if a row has NaN or plus infinity, or nothing finite.
-    """
-    if not rows:
-        return []
-    values = np.ascontiguousarray(logits.numpy())
-    changing = [index for index, row in enumerate(rows) if row.changes_logits]
-    ids, sound = _choose(values, rows, undrawn=frozenset(changing))
-    if not sound.all():
-        broken = np.flatnonzero(~sound).tolist()
-        raise LogitsError(f"the model's logits are not finite in rows {broken}")
-    for tile in _tiles(changing, values.shape[1]):
-        tile_values, tile_rows = values[tile], [rows[index] for index in tile]
-        change_logits(tile_values, tile_rows)
-        ids[tile], _ = _choose(tile_values, tile_rows)
-    token_ids = ids.tolist()
-    logprobs = _wanted_logprobs(logits, rows, token_ids)
-    return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
+    def __init__(self, rows: Sequence[int]) -> None:
+        super().__init__(f"the model's logits are not finite in rows {list(rows)}")
 
 
-def warm_up(temperature: float = 0.0) -> None:
-    """Compile the loops for greedy rows, or for drawn ones if `temperature` is above 0.
+class Sampler(Protocol):
+    """Chooses tokens from logits that lie on its device."""
 
-    Where they are on disk they are loaded. The first time on a machine drawn rows take 10 s, which
-    a program that asks for none need not wait for.
-    """
-    row = SamplingRow(SamplingParams(temperature=temperature), 0, (), (), frozenset())
-    _choose(np.zeros((1, 1), np.float32), [row])
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+        """Choose a token for each row of `logits` [rows, vocab] float32, which is not changed.
 
+        Raises `LogitsError` if a row has NaN or plus infinity, or nothing finite.
+        """
+        ...
 
-def _choose(
-    logits: NDArray[np.float32], rows: Sequence[SamplingRow], undrawn: frozenset[int] = frozenset()
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Token ids [rows], and which rows are sound [rows]; `undrawn` ones get their largest."""
-    ids, sound = np.empty(len(rows), np.int64), np.empty(len(rows), np.bool_)
-    drawn = [not row.is_greedy and index not in undrawn for index, row in enumerate(rows)]
-    if not any(drawn):
-        choose_largest(ids, sound, logits)
-        return ids, sound
-    params = [row.params for row in rows]
-    temperatures = [p.temperature if draws else 0.0 for p, draws in zip(params, drawn, strict=True)]
-    choose(
-        ids,
-        sound,
-        logits,
-        np.array(temperatures, np.float32),
-        np.array([max(p.top_k, 0) for p in params], np.int64),
-        np.array([p.top_p for p in params], np.float64),
-        np.array([p.min_p for p in params], np.float32),
-        uniforms([row.seed for row in rows], [len(row.output_token_ids) for row in rows]),
-    )
-    return ids, sound
+    def token_logprobs(
+        self, logits: Tensor, target_ids: Sequence[int], num_top: int
+    ) -> list[dict[int, Logprob]]:
+        """Per row of `logits` [rows, vocab] float32: its target and its `num_top` most likely.
 
-
-def _tiles(indices: list[int], vocab_size: int) -> Iterator[list[int]]:
-    num_rows = max(1, _TILE_ELEMENTS // vocab_size)
-    for first in range(0, len(indices), num_rows):
-        yield indices[first : first + num_rows]
-
-
-def _take(logits: Tensor, indices: list[int]) -> Tensor:
-    """Those rows; a view where they are neighbours."""
-    first, last = indices[0], indices[-1]
-    return logits[first : last + 1] if last - first + 1 == len(indices) else logits[indices]
-
-
-def _wanted_logprobs(
-    logits: Tensor, rows: Sequence[SamplingRow], token_ids: Sequence[int]
-) -> list[dict[int, Logprob] | None]:
-    found: list[dict[int, Logprob] | None] = [None] * len(rows)
-    groups: dict[int, list[int]] = {}
-    for index, row in enumerate(rows):
-        if row.params.logprobs is not None:
-            groups.setdefault(row.params.logprobs, []).append(index)
-    for num_top, group in groups.items():
-        chosen = [token_ids[index] for index in group]
-        for index, entry in zip(
-            group, token_logprobs(_take(logits, group), chosen, num_top), strict=True
-        ):
-            found[index] = entry
-    return found
+        The target comes first; equal logits stand in the order of their ids. `decoded_token` is
+        None.
+        """
+        ...

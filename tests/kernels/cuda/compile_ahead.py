@@ -2,7 +2,8 @@
 
 Run in a process of its own, without Triton's interpreter, with the name of a backend: `cuda` or
 `hip`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory, bytes
-of registers spilled per thread, and how many copies to shared memory are narrower than 16 bytes.
+of registers spilled per thread, how many instructions copy to shared memory 16 bytes at once, how
+many copy fewer, and how many are products of a whole warp group, Hopper's fast ones.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def main(backend: str) -> None:
                     "spilled_bytes": spilled_bytes(compiled, target),
                     "narrow_copies": compiled.asm.get("ptx", "").count("cp.async.ca"),
                     "wide_copies": compiled.asm.get("ptx", "").count("cp.async.cg"),
+                    "warpgroup_products": compiled.asm.get("ptx", "").count("wgmma.mma_async"),
                 }
                 print(json.dumps(figures), flush=True)
 

@@ -48,7 +48,7 @@ ATTENTION_CASES = (
     AttentionCase(80, 8, 32, None),
     AttentionCase(128, 4, 16, None),
     AttentionCase(128, 16, 32, 4096),
-    AttentionCase(256, 8, 16, None),
+    AttentionCase(256, 8, 16, 1024),
 )
 
 

@@ -20,10 +20,10 @@ SHARED_BYTES = {"80": 99 * KIB, "90": 227 * KIB, "gfx942": 64 * KIB}
 """What one program can have. Chips of compute capability 8.6 and 8.9 run code for 8.0 as well, and
 have 99 KiB; an A100 has 163."""
 
-SPILLED_BYTES = {("prefill_tile", "80"): 96}
+SPILLED_BYTES = {("prefill_tile", "80"): 144}
 """At most, per thread; any other kernel spills nothing. There, on chips without products that read
-shared memory, the queries, sums and scores of a tile of 128 rows take nearly all of the 255
-registers; the 24 that do not fit are a tenth, and smaller tiles would read each key twice."""
+shared memory, the queries, sums and scores of a tile take nearly all of the 255 registers; the 36
+that do not fit are a seventh, and smaller tiles would read keys more often."""
 
 READS_THE_CACHE = ("decode_splits", "prefill_tile")
 
@@ -55,3 +55,5 @@ def test_every_kernel_compiles_and_fits(backend: str, chips: set[str], tmp_path:
             # keys and values: asynchronously, and as many bytes at once as there can be
             assert each["wide_copies"] > 0, each
             assert each["narrow_copies"] == 0, each
+        if each["kernel"] == "prefill_tile" and each["chip"] == "90":
+            assert each["warpgroup_products"] > 0, each

@@ -11,6 +11,7 @@ import triton.language as tl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paged_sequences import (
+    DTYPES,
     CacheShape,
     PagedSequences,
     assert_near,
@@ -26,8 +27,10 @@ from pagoda.kernels.cuda.decode_attention import (
     decode_attention,
     tile_tokens,
 )
+from triton_device import HAS_GPU
 
 HEADS = CacheShape(32, 4, 2, 16, torch.float16)
+SIZES = [300] + ([4096, 40_000] if HAS_GPU else [])
 
 
 def decode(case: PagedSequences, rows: list[int] | None = None) -> torch.Tensor:
@@ -55,7 +58,7 @@ def check(case: PagedSequences, out: torch.Tensor) -> None:
             assert_near(out[row : row + 1], case.expected(row))
 
 
-@settings(max_examples=30)
+@settings(max_examples=40)
 @given(
     cache_shapes,
     st.lists(st.integers(0, 400), min_size=1, max_size=3),
@@ -79,6 +82,13 @@ def test_at_the_edges_of_splits(context_len: int) -> None:
 def test_splits_grow_where_their_number_has_reached_its_limit(window: int | None) -> None:
     shape = CacheShape(16, 2, 1, 64, torch.float32)
     case = paged_sequences(shape, [MAX_SPLITS * SPLIT_TOKENS + 700], [1], window)
+    check(case, decode(case))
+
+
+@pytest.mark.parametrize("num_tokens", SIZES)
+def test_shape_of_llama_3_8b(num_tokens: int) -> None:
+    shape = CacheShape(128, 4, 8, 16, DTYPES[-1])
+    case = paged_sequences(shape, [num_tokens, num_tokens // 3, 1], [1] * 3)
     check(case, decode(case))
 
 

@@ -33,6 +33,8 @@ def test_rows_are_those_of_the_reference(
     add_rms_norm(out, stream, delta, weight, 0.25)
     assert torch.equal(stream, before + delta.float())
     assert_near(out, reference.rms_norm(wide(stream), wide(weight), 0.25), 8.0)
+    add_rms_norm(delta, before, delta, weight, 0.25)
+    assert torch.equal(delta, out), "what is added may make room for the norm"
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1e15])

@@ -74,9 +74,10 @@ def test_queries_and_blocks_are_those_of_the_reference(shape: Shape, seed: int) 
     positions = rng.integers(NUM_POSITIONS, size=tokens)
     slots = rng.permutation(NUM_BLOCKS * max(shape.block_size, tokens))[:tokens]
     slots = np.where(slots < NUM_BLOCKS * shape.block_size, slots, -1)
-    blocks_shape = (NUM_BLOCKS, 2, kv_heads, shape.block_size, dim)
-    blocks = random_tensor(rng, blocks_shape, shape.dtype)
-    before = blocks.clone()
+    # One block more at either end, to see what is written beyond them.
+    memory_shape = (NUM_BLOCKS + 2, 2, kv_heads, shape.block_size, dim)
+    memory = random_tensor(rng, memory_shape, shape.dtype)
+    blocks, before = memory[1:-1], memory.clone()
     query = torch.full((tokens, heads, dim), torch.nan, dtype=shape.dtype, device=DEVICE)
     rotate_and_store(
         query, qkv, blocks, torch.from_numpy(positions).to(DEVICE, torch.int32),
@@ -93,8 +94,8 @@ def test_queries_and_blocks_are_those_of_the_reference(shape: Shape, seed: int) 
             assert_near(blocks[block, 0, :, offset], keys, 8.0)
             values = wide(blocks[block, 1, :, offset])
             assert np.array_equal(values, heads_of[token, heads + kv_heads :])
-            before[block, :, :, offset] = blocks[block, :, :, offset]
-    assert torch.equal(blocks, before), "nothing but the tokens' slots is written"
+            before[block + 1, :, :, offset] = blocks[block, :, :, offset]
+    assert torch.equal(memory, before), "nothing but the tokens' slots is written"
 
 
 def test_a_token_is_the_same_alone_and_among_others() -> None:

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paged_sequences import (
+    DTYPES,
     CacheShape,
     PagedSequences,
     assert_near,
@@ -19,6 +20,7 @@ from pagoda.kernels.cuda.prefill_attention import prefill_attention, prefill_til
 from triton_device import HAS_GPU
 
 HEADS = CacheShape(32, 4, 2, 16, torch.float16)
+SIZES = [130] + ([2500] if HAS_GPU else [])
 CHUNKS = [[64, 32, 204], [256, 44]]
 # The interpreter's products depend on where in its tile a row lies; those of a GPU do not.
 CHUNKS += [[150, 1, 149], [31, 64, 205], [299, 1]] if HAS_GPU else []
@@ -69,6 +71,23 @@ def test_tiles_of_every_group(group_size: int, head_dim: int) -> None:
     length = query_tile(group_size) + 1
     case = paged_sequences(shape, [length + 65], [length])
     assert_near(prefill(case, [0]), case.expected(0))
+
+
+@pytest.mark.parametrize("window", [1, 50, 64, 100, 129])
+def test_windows_that_begin_inside_a_tile_and_at_its_edges(window: int) -> None:
+    case = paged_sequences(HEADS, [200, 129], [40, 33], window)
+    out = prefill(case, [0, 1])
+    for sequence in (0, 1):
+        assert_near(rows_of(case, out, sequence), case.expected(sequence))
+
+
+@pytest.mark.parametrize("num_tokens", SIZES)
+def test_shape_of_llama_3_8b(num_tokens: int) -> None:
+    shape = CacheShape(128, 4, 8, 16, DTYPES[-1])
+    case = paged_sequences(shape, [num_tokens, 70], [num_tokens // 4, 70])
+    out = prefill(case, [0, 1])
+    for sequence in (0, 1):
+        assert_near(rows_of(case, out, sequence), case.expected(sequence))
 
 
 @pytest.mark.parametrize("window", [None, 50])

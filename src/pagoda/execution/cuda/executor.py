@@ -60,9 +60,16 @@ class DeviceExecutor:
         max_blocks = -(-max_model_len // storage.block_size)
         self._decode_inputs = DecodeInputs(sizes, max_blocks, device)
         group_sizes = [LayerShape.of(layer).group_size for layer in spec.layers]
-        self._batch_inputs = BatchInputs(group_sizes, device)
         most = max((*sizes, max_num_seqs))
-        self._workspace = self._new_workspace(max(max_num_tokens, most), most)
+        max_num_tokens = max(max_num_tokens, most)
+        self._batch_inputs = BatchInputs(
+            group_sizes,
+            device,
+            max_num_tokens=max_num_tokens,
+            max_num_seqs=most,
+            max_blocks=max_blocks,
+        )
+        self._workspace = self._new_workspace(max_num_tokens, most)
         self._capture = capture
         self._graphs: dict[int, Launches] = {}
 

@@ -29,14 +29,15 @@ class Capture(Protocol):
 
 
 class CUDAGraphs:
-    """Captures on one side stream, with one memory pool for all its graphs.
+    """Captures on a side stream, with one memory pool for all its graphs.
 
+    `stream` may be that of earlier graphs: cuBLAS keeps a workspace for each stream it ever had.
     Each function runs once before it is recorded: kernels are compiled and loaded, and cuBLAS makes
     its workspace, none of which may happen in a capture.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, launches: Launches) -> Launches:

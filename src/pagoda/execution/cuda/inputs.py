@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.cuda.transfer import Integers, Transfer, bytes_of
+from pagoda.execution.cuda.transfer import ALIGNMENT, Integers, Transfer, bytes_of
 from pagoda.kernels.cuda.prefill_attention import prefill_tiles
 
 
@@ -48,17 +48,38 @@ class StepInputs:
         return len(self.token_ids)
 
 
+_NUM_ARRAYS = 9
+"""That every batch sends, tiles aside."""
+_ROW_BYTES, _SEQUENCE_BYTES, _TILE_BYTES = 4 + 4 + 8 + 4, 4 + 4 + 4 + 4, 8
+"""Of a token: its id, position, slot and row of logits. Of a sequence, its table aside: its start,
+its context, and its row and number if it decodes. Of a tile, at most one for a token."""
 _LINE = 16
 """Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
 
 
 class BatchInputs:
-    """Brings batches of any kind to the device. Its memory grows with the largest so far."""
+    """Brings batches of any kind to the device.
 
-    def __init__(self, group_sizes: Sequence[int], device: torch.device) -> None:
+    Memory is kept for `max_num_tokens` of `max_num_seqs` sequences with tables of `max_blocks`; a
+    batch that takes more makes it grow.
+    """
+
+    def __init__(
+        self,
+        group_sizes: Sequence[int],
+        device: torch.device,
+        *,
+        max_num_tokens: int,
+        max_num_seqs: int,
+        max_blocks: int,
+    ) -> None:
         self._group_sizes = tuple(dict.fromkeys(group_sizes))
         self._device = device
-        self._transfer = Transfer(0, device)
+        row_bytes = _ROW_BYTES + _TILE_BYTES * len(self._group_sizes)
+        sequence_bytes = _SEQUENCE_BYTES + 4 * whole_lines(max_blocks)
+        size_bytes = max_num_tokens * row_bytes + max_num_seqs * sequence_bytes
+        num_arrays = _NUM_ARRAYS + len(self._group_sizes)
+        self._transfer = Transfer(size_bytes + num_arrays * ALIGNMENT, device)
 
     def of(self, batch: Batch) -> StepInputs:
         """The batch on the device, good until the next call."""

@@ -19,7 +19,9 @@ LOG2_E = math.log2(math.e)
 NOTHING_YET = tl.constexpr(-3.0e38)
 """The highest score before the first; finite, so that no difference of two infinities arises."""
 
-NUM_STAGES = 2 if torch.version.hip else 3
+ON_AMD = torch.version.hip is not None
+
+NUM_STAGES = 2 if ON_AMD else 3
 """Of the pipeline: on NVIDIA, two tiles are on their way while one is worked on; on AMD one, in
 registers, since two would fill the shared memory of a compute unit with a single program."""
 
@@ -27,7 +29,7 @@ registers, since two would fill the shared memory of a compute unit with a singl
 @triton.jit
 def block_ids_of(table, tokens, visible, block_size: tl.constexpr):
     """The blocks that tokens lie in, read from a sequence's block table; 0 where not visible."""
-    return tl.load(table + tokens // block_size, mask=visible, other=0)
+    return tl.load(table + tokens.to(tl.uint32) // block_size, mask=visible, other=0)
 
 
 @triton.jit
@@ -36,7 +38,8 @@ def key_offsets(
     num_kv_heads: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr,
 ):  # fmt: skip
     """Where keys of tokens start in `blocks`, int64; values are num_kv_heads runs further on."""
-    in_block = (head * block_size + tokens % block_size) * head_dim
+    # Unsigned: the remainder of a number that may be negative takes three times the instructions.
+    in_block = (head * block_size + tokens.to(tl.uint32) % block_size) * head_dim
     return block_ids.to(tl.int64) * (2 * num_kv_heads * block_size * head_dim) + in_block
 
 

@@ -23,6 +23,7 @@ from pagoda.kernels.cuda.attention_tile import (
     LOG2_E,
     NOTHING_YET,
     NUM_STAGES,
+    ON_AMD,
     attend_tile,
     block_ids_of,
     key_offsets,
@@ -35,7 +36,7 @@ SPLIT_TOKENS = 256
 float32 where it read 512 per KV head, so 3% for groups of four; and one row of 4,096 tokens and
 eight KV heads makes 128 programs, one for each multiprocessor."""
 
-_TILE_BYTES = 16384
+_TILE_BYTES = 8192 if ON_AMD else 16384
 _MOST_TILE_TOKENS = 128
 _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
@@ -62,14 +63,15 @@ class DecodeWorkspace(NamedTuple):
 
 
 def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
-    """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB.
+    """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB, on AMD 8 KiB.
 
     A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
     consumer chips, and three times into a multiprocessor of an H100: over 96 KiB are on their way
-    at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory.
+    at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory. On MI300 four
+    programs share a compute unit, by registers as by shared memory, with 16 KiB on their way each.
     """
     row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
-    return min(_MOST_TILE_TOKENS, _TILE_BYTES // row_bytes)
+    return min(_MOST_TILE_TOKENS, max(16, _TILE_BYTES // row_bytes))
 
 
 @triton.jit
@@ -197,6 +199,7 @@ def decode_attention(
     _, _, num_kv_heads, block_size, _ = blocks.shape
     assert all(each.is_contiguous() for each in (out, query, blocks))
     assert block_tables.stride(1) == 1
+    assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
     assert len(rows) <= len(workspace.sums)
     tile = tile_tokens(head_dim, blocks.dtype)

@@ -38,7 +38,10 @@ def rms_norm(out: Tensor, stream: Tensor, weight: Tensor, eps: float) -> None:
 
 
 def add_rms_norm(out: Tensor, stream: Tensor, delta: Tensor, weight: Tensor, eps: float) -> None:
-    """Add delta: [T, width], any dtype, to stream: [T, width] float32 in place; then `rms_norm`."""
+    """Add delta: [T, width], any dtype, to stream: [T, width] float32 in place; then `rms_norm`.
+
+    out may be delta: a row has been read before the sum that its norm waits for is known.
+    """
     _launch(out, stream, delta, weight, eps, adds=True)
 
 

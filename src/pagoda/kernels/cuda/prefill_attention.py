@@ -25,6 +25,7 @@ from pagoda.kernels.cuda.attention_tile import (
     LOG2_E,
     NOTHING_YET,
     NUM_STAGES,
+    ON_AMD,
     attend_tile,
     block_ids_of,
     key_offsets,
@@ -49,16 +50,18 @@ class ProgramShape(NamedTuple):
     rows: int
     """Query rows: a tile of queries takes one program, or several side by side."""
     keys: int
+    num_warps: int
     num_stages: int
 
     @classmethod
     def of(cls, head_dim: int, dtype: torch.dtype) -> ProgramShape:
         """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons."""
         if dtype.itemsize > 2:
-            return cls(_UNIT_ROWS // 2, 16, 2)
+            return cls(_UNIT_ROWS // 2, 16, num_warps=8, num_stages=2)
         if head_dim > 128:
-            return cls(_UNIT_ROWS, 32, 2)
-        return cls(_TILE_UNITS * _UNIT_ROWS, 64, NUM_STAGES)
+            return cls(_UNIT_ROWS, 16, num_warps=4, num_stages=NUM_STAGES)
+        keys = 32 if ON_AMD else 64
+        return cls(_TILE_UNITS * _UNIT_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
 
 
 def prefill_tiles(query_starts: Array, wanted: Array, group_size: int) -> Array:
@@ -69,10 +72,11 @@ def prefill_tiles(query_starts: Array, wanted: Array, group_size: int) -> Array:
     leaves no long tail.
     """
     length = query_tile(group_size)
-    lengths = np.diff(query_starts)
-    tiles = [(each, row) for each in wanted for row in range(0, lengths[each], length)]
-    tiles.sort(key=lambda tile: -tile[1])
-    return np.array(tiles, np.int32).reshape(-1, 2)
+    counts = -(-np.diff(query_starts)[wanted] // length)
+    ends = np.cumsum(counts)
+    rows = (np.arange(counts.sum()) - np.repeat(ends - counts, counts)) * length
+    order = np.argsort(-rows, kind="stable")
+    return np.stack([np.repeat(wanted, counts), rows], axis=1).astype(np.int32)[order]
 
 
 @triton.jit
@@ -217,6 +221,6 @@ def prefill_attention(
         query_tokens=query_tokens,
         window=window,
         stages=shape.num_stages,
-        num_warps=8,
+        num_warps=shape.num_warps,
         num_stages=shape.num_stages,
     )

@@ -1,0 +1,108 @@
+"""The sampler for logits in main memory: compiled loops, which never sort the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pagoda.engine.logits import SamplingRow, change_logits
+from pagoda.engine.logprobs import token_logprobs
+from pagoda.engine.outputs import Logprob
+from pagoda.engine.sampler import LogitsError, SampledToken
+from pagoda.engine.uniforms import uniforms
+from pagoda.kernels.cpu.choose import choose, choose_largest
+from pagoda.request import SamplingParams
+
+_TILE_ELEMENTS = 2**20
+"""Changed logits are held this many at a time: a few megabytes."""
+
+
+class CPUSampler:
+    """Chooses tokens from logits in main memory; see `Sampler`."""
+
+    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
+        if not rows:
+            return []
+        values = np.ascontiguousarray(logits.numpy())
+        changing = [index for index, row in enumerate(rows) if row.changes_logits]
+        ids, sound = _choose(values, rows, undrawn=frozenset(changing))
+        if not sound.all():
+            raise LogitsError(np.flatnonzero(~sound).tolist())
+        for tile in _tiles(changing, values.shape[1]):
+            tile_values, tile_rows = values[tile], [rows[index] for index in tile]
+            change_logits(tile_values, tile_rows)
+            ids[tile], _ = _choose(tile_values, tile_rows)
+        token_ids = ids.tolist()
+        logprobs = _wanted_logprobs(logits, rows, token_ids)
+        return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
+
+    def token_logprobs(
+        self, logits: Tensor, target_ids: Sequence[int], num_top: int
+    ) -> list[dict[int, Logprob]]:
+        return token_logprobs(logits, target_ids, num_top)
+
+
+def warm_up(temperature: float = 0.0) -> None:
+    """Compile the loops for greedy rows, or for drawn ones if `temperature` is above 0.
+
+    Where they are on disk they are loaded. The first time on a machine drawn rows take 10 s, which
+    a program that asks for none need not wait for.
+    """
+    row = SamplingRow(SamplingParams(temperature=temperature), 0, (), (), frozenset())
+    _choose(np.zeros((1, 1), np.float32), [row])
+
+
+def _choose(
+    logits: NDArray[np.float32], rows: Sequence[SamplingRow], undrawn: frozenset[int] = frozenset()
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Token ids [rows], and which rows are sound [rows]; `undrawn` ones get their largest."""
+    ids, sound = np.empty(len(rows), np.int64), np.empty(len(rows), np.bool_)
+    drawn = [not row.is_greedy and index not in undrawn for index, row in enumerate(rows)]
+    if not any(drawn):
+        choose_largest(ids, sound, logits)
+        return ids, sound
+    params = [row.params for row in rows]
+    temperatures = [p.temperature if draws else 0.0 for p, draws in zip(params, drawn, strict=True)]
+    choose(
+        ids,
+        sound,
+        logits,
+        np.array(temperatures, np.float32),
+        np.array([max(p.top_k, 0) for p in params], np.int64),
+        np.array([p.top_p for p in params], np.float64),
+        np.array([p.min_p for p in params], np.float32),
+        uniforms([row.seed for row in rows], [len(row.output_token_ids) for row in rows]),
+    )
+    return ids, sound
+
+
+def _tiles(indices: list[int], vocab_size: int) -> Iterator[list[int]]:
+    num_rows = max(1, _TILE_ELEMENTS // vocab_size)
+    for first in range(0, len(indices), num_rows):
+        yield indices[first : first + num_rows]
+
+
+def _take(logits: Tensor, indices: list[int]) -> Tensor:
+    """Those rows; a view where they are neighbours."""
+    first, last = indices[0], indices[-1]
+    return logits[first : last + 1] if last - first + 1 == len(indices) else logits[indices]
+
+
+def _wanted_logprobs(
+    logits: Tensor, rows: Sequence[SamplingRow], token_ids: Sequence[int]
+) -> list[dict[int, Logprob] | None]:
+    found: list[dict[int, Logprob] | None] = [None] * len(rows)
+    groups: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        if row.params.logprobs is not None:
+            groups.setdefault(row.params.logprobs, []).append(index)
+    for num_top, group in groups.items():
+        chosen = [token_ids[index] for index in group]
+        for index, entry in zip(
+            group, token_logprobs(_take(logits, group), chosen, num_top), strict=True
+        ):
+            found[index] = entry
+    return found

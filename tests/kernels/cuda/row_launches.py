@@ -1,0 +1,57 @@
+"""What the compile check compiles of the kernels that go over rows and blocks; see `launches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from pagoda.kernels.cuda.activation import silu_mul
+from pagoda.kernels.cuda.copy import copy_blocks
+from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
+from pagoda.kernels.cuda.rotary import rotate_and_store
+
+if TYPE_CHECKING:
+    from launches import Launch
+
+WIDTHS = (576, 4096, 8192)
+ROTARY_CASES = (
+    # query heads, KV heads, head size, half, is normed
+    (32, 8, 128, 64, False),
+    (16, 8, 128, 64, True),
+    (9, 3, 64, 0, False),
+    (24, 8, 80, 16, True),
+    (8, 1, 256, 128, False),
+)
+
+
+def row_launches() -> Iterator[Launch]:
+    """Norms and activations of some widths, rotations of some heads, and copies of blocks."""
+    # That module has these rows in its table.
+    from launches import Launch, integers, numbers
+
+    for width in WIDTHS:
+        out, weight = numbers(64, width), numbers(width)
+        stream = numbers(64, width, dtype=torch.float32)
+        yield Launch(f"rms_norm {width}", partial(rms_norm, out, stream, weight, 1e-5))
+        yield Launch(f"add_rms_norm {width}", partial(add_rms_norm, out, stream, out, weight, 1e-5))
+        yield Launch(f"silu_mul {width}", partial(silu_mul, out, numbers(64, 2 * width)))
+    for num_heads, num_kv_heads, head_dim, half, is_normed in ROTARY_CASES:
+        norm = numbers(head_dim) if is_normed else None
+        turns = numbers(4096, half, dtype=torch.float32)
+        arguments = (
+            numbers(64, num_heads, head_dim),
+            numbers(64, (num_heads + 2 * num_kv_heads) * head_dim),
+            numbers(2, 2, num_kv_heads, 16, head_dim),
+            integers(64),
+            numbers(64, dtype=torch.int64),
+        )
+        yield Launch(
+            f"rotate_and_store D={head_dim} half={half} normed={is_normed}",
+            partial(rotate_and_store, *arguments, turns, turns, norm, norm, 1e-6),
+        )
+    ids, layers = numbers(3, dtype=torch.int64), numbers(4, 2, dtype=torch.int64)
+    memory, staging = integers(100_000), integers(3, 4, 2048)
+    yield Launch("copy_blocks", partial(copy_blocks, memory, staging, layers, ids, ids))
