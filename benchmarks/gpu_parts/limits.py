@@ -22,7 +22,10 @@ _TINY_LARGE = ((64, 64, 64),)
 def measure_limits(setting: Setting, job: Job) -> Limits:
     """Copies of several sizes and products of several shapes; the best of each is the limit."""
     bandwidth = max(_copies(setting, job))
-    rates = [_product(setting, job, "large", *shape) for shape in _large(setting)]
+    rates = []
+    for shape in _TINY_LARGE if setting.tiny else _LARGE:
+        with job.attempt(f"product of {shape}"):
+            rates.append(_product(setting, job, "large", *shape))
     for model in setting.models:
         for rows in (16,) if setting.tiny else (256, 8192):
             for name, width, depth in _matrices(shape_of(model).spec):
@@ -52,10 +55,6 @@ def _copies(setting: Setting, job: Job) -> list[float]:
             best_read_bandwidth=size / reading.best,
         )
     return rates
-
-
-def _large(setting: Setting) -> tuple[tuple[int, int, int], ...]:
-    return _TINY_LARGE if setting.tiny else _LARGE
 
 
 def _product(setting: Setting, job: Job, name: str, rows: int, width: int, depth: int) -> float:
