@@ -45,10 +45,11 @@ def main() -> int:
     if args.job is not None:
         return run_here(args, [args.job])
     start(args)
-    if args.tiny and not args.isolate:
-        run_here(args, job_names(args))
-    else:
-        run_apart(args, job_names(args))
+    run = run_here if args.tiny and not args.isolate else run_apart
+    try:
+        run(args, job_names(args))
+    except KeyboardInterrupt:
+        print("Stopped; this is what had been found.", file=sys.stderr)
     return report(args.json)
 
 
@@ -104,26 +105,30 @@ def start(args: argparse.Namespace) -> None:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = None
-    device, dtype = describe(args)
     about = {
-        "command": " ".join(sys.argv), "device": device, "dtype": dtype, "versions": versions,
-        "models": args.models, "quick": args.quick, "tiny": args.tiny,
+        "command": " ".join(sys.argv), "versions": versions, "models": args.models,
+        "quick": args.quick, "tiny": args.tiny,
     }  # fmt: skip
     Results.new(args.json, about)
 
 
-def describe(args: argparse.Namespace) -> tuple[str, str]:
-    """The device's name, and the dtype that is measured."""
+def describe(args: argparse.Namespace) -> dict[str, str]:
+    """The device, and the dtype that is measured. Begins to use a GPU."""
     import torch
 
     if args.device == "cpu":
-        return "Triton's interpreter", "float32"
-    dtype = "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
-    return torch.cuda.get_device_name(0), dtype
+        return {"device": "Triton's interpreter", "dtype": "float32"}
+    properties = torch.cuda.get_device_properties(0)
+    runtime = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+    has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return {
+        "device": f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB, {runtime}",
+        "dtype": "bfloat16" if has_bfloat16 else "float16",
+    }
 
 
 def run_here(args: argparse.Namespace, names: list[str]) -> int:
-    """Run jobs in this process."""
+    """Run jobs in this process, which is the only one that touches the device meanwhile."""
     import torch
     from gpu_parts.clock import Clock
     from gpu_parts.jobs import run_job
@@ -135,9 +140,11 @@ def run_here(args: argparse.Namespace, names: list[str]) -> int:
     logging.basicConfig(format="%(name)s: %(message)s")
     logging.getLogger("pagoda").setLevel(logging.INFO)  # what the engine says of its memory
     results = Results.open(args.json)
+    about = results.content["about"]
+    about |= describe(args)
     device = torch.device("cuda", 0) if args.device == "cuda" else torch.device("cpu")
     clock = Clock(device, 1 if args.tiny else 15 if args.quick else 40)
-    dtype = DTYPES[results.content["about"]["dtype"]]
+    dtype = DTYPES[about["dtype"]]
     setting = Setting(device, dtype, args.tiny, args.quick, tuple(args.models), clock)
     for name in names:
         run_job(setting, results, name)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
-from gpu_parts.clock import Clock, Timing  # noqa: E402
-from gpu_parts.engine_rig import check_lengths, engine, run  # noqa: E402
-from gpu_parts.paged_inputs import Heads, PagedInputs, Span  # noqa: E402
-from gpu_parts.promises import num_agreed  # noqa: E402
-from gpu_parts.random_model import random_model  # noqa: E402
-from gpu_parts.report import markdown  # noqa: E402
-from gpu_parts.results import Results  # noqa: E402
-from gpu_parts.setting import Setting  # noqa: E402
-from gpu_parts.shapes import CONFIGS, TINY_CONFIGS, shape_of  # noqa: E402
-from gpu_parts.transformers_peer import TransformersPeer, batches  # noqa: E402
-from gpu_parts.workload import NANO, work_of  # noqa: E402
+from gpu_parts.clock import Clock, Timing
+from gpu_parts.engine_rig import check_lengths, engine, run
+from gpu_parts.paged_inputs import Heads, PagedInputs, Span
+from gpu_parts.promises import num_agreed
+from gpu_parts.random_model import random_model
+from gpu_parts.report import markdown
+from gpu_parts.results import Results
+from gpu_parts.setting import Setting
+from gpu_parts.shapes import CONFIGS, TINY_CONFIGS, shape_of
+from gpu_parts.transformers_peer import TransformersPeer, batches
+from gpu_parts.workload import NANO, work_of
 
-from pagoda.planning import WorkItem  # noqa: E402
+from pagoda.planning import WorkItem
 
 CPU = torch.device("cpu")
 
@@ -150,3 +151,29 @@ def test_a_timing_has_the_best_and_the_middle() -> None:
     calls: list[None] = []
     Clock(CPU, 4).time(lambda: calls.append(None))
     assert len(calls) == 4
+
+
+class FakeEvent:
+    """As torch.cuda.Event; the clock's tensor counts as the only work of a device."""
+
+    log: ClassVar[list[str]] = []
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.log.append("record")
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        return 2.0
+
+
+def test_a_gpu_is_timed_by_events_after_its_cache_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeEvent.log
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: log.append("wait"))
+    clock = Clock(torch.device("cuda", 0), 2)
+    clock._read = SimpleNamespace(max=lambda: log.append("sweep"))  # type: ignore[assignment]
+    assert clock.time(lambda: log.append("run")) == Timing(best=0.002, median=0.002)
+    one = ["sweep", "record", "run", "record"]
+    assert log == ["run"] * 3 + ["wait"] + one * 2 + ["wait"]

@@ -38,7 +38,7 @@ def _about(content: Row) -> str:
     versions = ", ".join(
         f"{name} {version}" for name, version in about["versions"].items() if version
     )
-    text = f"{about['device']}, {about['dtype']}; {versions}."
+    text = f"{about.get('device', 'No device')}, {about.get('dtype', 'no dtype')}; {versions}."
     if limits is not None:
         text += (
             f" Memory copies at {limits['copy_bandwidth'] / 1e9:,.0f} GB/s, read and written; "
