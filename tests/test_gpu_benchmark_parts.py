@@ -25,13 +25,14 @@ from gpu_parts.transformers_peer import TransformersPeer, batches
 from gpu_parts.workload import NANO, work_of
 
 from pagoda.planning import WorkItem
+from triton_device import DEVICE
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def setting() -> Setting:
-    return Setting(CPU, torch.float32, True, False, ("tiny-qwen3",), Clock(CPU, 1))
+    return Setting(DEVICE, torch.float32, True, False, ("tiny-qwen3",), Clock(DEVICE, 1))
 
 
 @pytest.mark.parametrize("name", TINY_CONFIGS)
@@ -57,8 +58,8 @@ def test_transformers_has_the_very_weights(name: str, setting: Setting, tmp_path
 def test_errors_of_attention_are_seen(num_queries: int, window: int | None) -> None:
     heads = Heads(4, 2, 16, block_size=4, window=window)
     spans = [Span(9, num_queries), Span(12, num_queries)]
-    like = torch.empty(0)
-    inputs = PagedInputs(heads, spans, like, torch.Generator().manual_seed(3))
+    like = torch.empty(0, device=DEVICE)
+    inputs = PagedInputs(heads, spans, like, torch.Generator(DEVICE).manual_seed(3))
     launch = inputs.decode() if num_queries == 1 else inputs.prefill()
     launch()
     assert inputs.error(inputs.out, sequences=2, last=64) < 1e-6
