@@ -1,0 +1,146 @@
+"""Models of random weights, made where they are used, behind Pagoda's own engine."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+from tokenizers.models import WordLevel
+
+from gpu_parts.setting import Setting
+from gpu_parts.shapes import Shape
+from pagoda.engine.backend import Backend
+from pagoda.engine.build import Model
+from pagoda.engine.cuda_backend import CUDABackend
+from pagoda.engine.gpu import GPU
+from pagoda.engine.gpu_memory import DeviceUsage
+from pagoda.models.decoder import DecoderLayer
+from pagoda.models.load import load_spec
+from pagoda.models.locate import ModelFiles, locate
+from pagoda.models.tokenizer import Tokenizer
+from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights
+
+_HOST_BYTES = 256 * 2**20
+"""Of the device that `--tiny` makes up."""
+
+
+def open_backend(setting: Setting) -> Backend:
+    """The GPU; or the same code on a CPU, with memory that is made up and without graphs."""
+    if setting.is_gpu:
+        return CUDABackend.open()
+    gpu = GPU("Triton's interpreter", _HOST_BYTES, (9, 0), is_rocm=False)
+    return CUDABackend(setting.device, gpu, HostMeter(), lambda: lambda launches: launches)
+
+
+@dataclass(frozen=True, slots=True)
+class HostMeter:
+    """See `pagoda.engine.gpu_meter.Meter`: nothing is ever taken."""
+
+    def usage(self) -> DeviceUsage:
+        return DeviceUsage(_HOST_BYTES, _HOST_BYTES, 0, 0)
+
+    def start_peak(self) -> None:
+        """Nothing to forget."""
+
+    def peak_bytes(self) -> int:
+        return 0
+
+    def settle(self) -> None:
+        gc.collect()
+
+
+def random_model(setting: Setting, shape: Shape, dtype: str, max_model_len: int) -> Model:
+    """A model of that shape, ready for `connect`."""
+    backend = open_backend(setting)  # first of all: it sees what was there before
+    weights = random_weights(shape, DTYPES[dtype], setting.generator(0))
+    return Model(
+        name=shape.name,
+        spec=shape.spec,
+        weights=weights,
+        tokenizer=stand_in_tokenizer(shape.spec.vocab_size),
+        max_model_len=min(max_model_len, shape.spec.max_position_embeddings),
+        dtype=dtype,
+        backend=backend,
+    )
+
+
+def default_model(setting: Setting, dtype: str, max_model_len: int) -> Model:
+    """SmolLM2 with its own weights and tokenizer; `--tiny` keeps the first layer alone."""
+    backend = open_backend(setting)
+    files = locate(None)
+    spec = load_spec(files, max_model_len)
+    weights = backend.load_weights(files, spec, dtype, None)
+    if setting.tiny:
+        spec = replace(spec, layers=spec.layers[:1])
+        weights = replace(weights, layers=weights.layers[:1])
+    return Model(
+        name=files.name,
+        spec=spec,
+        weights=weights,
+        tokenizer=Tokenizer(files),
+        max_model_len=max_model_len,
+        dtype=dtype,
+        backend=backend,
+    )
+
+
+def random_weights(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> DecoderWeights:
+    """Normal numbers that keep every product's results near one.
+
+    The embedding is small beside what the layers add: else a tied head would see little but the
+    token that went in, and repeat it.
+    """
+    spec, device = shape.spec, generator.device
+
+    def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
+        values = torch.empty(rows, columns, dtype=dtype, device=device)
+        return values.normal_(std=scale * columns**-0.5, generator=generator)
+
+    def norm(width: int) -> torch.Tensor:
+        values = torch.empty(width, dtype=dtype, device=device)
+        return values.normal_(mean=1.0, std=0.1, generator=generator)
+
+    def layer(each: DecoderLayer) -> LayerWeights:
+        attention, inner = each.attention, each.mlp.intermediate_size
+        dim, q_rows = attention.head_dim, attention.num_heads * attention.head_dim
+        kv_rows = 2 * attention.num_kv_heads * dim
+        return LayerWeights(
+            input_norm=norm(spec.hidden_size),
+            qkv=matrix(q_rows + kv_rows, spec.hidden_size),
+            qkv_bias=None,
+            q_norm=norm(dim) if attention.qk_norm else None,
+            k_norm=norm(dim) if attention.qk_norm else None,
+            o=matrix(spec.hidden_size, q_rows),
+            o_bias=None,
+            post_norm=norm(spec.hidden_size),
+            gate_up=matrix(2 * inner, spec.hidden_size),
+            gate_up_bias=None,
+            down=matrix(spec.hidden_size, inner),
+            down_bias=None,
+        )
+
+    embedding = matrix(spec.vocab_size, spec.hidden_size)
+    return DecoderWeights(
+        embedding=embedding,
+        layers=tuple(layer(each) for each in spec.layers),
+        final_norm=norm(spec.hidden_size),
+        lm_head=embedding
+        if spec.tie_word_embeddings
+        else matrix(spec.vocab_size, spec.hidden_size),
+    )
+
+
+def stand_in_tokenizer(vocab_size: int) -> Tokenizer:
+    """A word for each number; no token ends an answer."""
+    words = {f"w{number}": number for number in range(vocab_size)}
+    backend = tokenizers.Tokenizer(WordLevel(words, unk_token="w0"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
+    with tempfile.TemporaryDirectory() as directory:
+        wrapped.save_pretrained(directory)
+        return Tokenizer(ModelFiles("directory", Path(directory), "stand-in"))
