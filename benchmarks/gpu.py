@@ -78,7 +78,7 @@ def arguments() -> argparse.Namespace:
 
 def missing_gpu() -> str | None:
     """Why nothing can be measured here."""
-    from pagoda.engine.gpu import Surroundings
+    from pagoda.engine.devices.gpu import Surroundings
 
     return Surroundings.look().obstacle
 

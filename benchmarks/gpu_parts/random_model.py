@@ -14,11 +14,11 @@ from tokenizers.models import WordLevel
 
 from gpu_parts.setting import Setting
 from gpu_parts.shapes import Shape
-from pagoda.engine.backend import Backend
 from pagoda.engine.build import Model
-from pagoda.engine.cuda_backend import CUDABackend
-from pagoda.engine.gpu import GPU
-from pagoda.engine.gpu_memory import DeviceUsage
+from pagoda.engine.devices.backend import Backend
+from pagoda.engine.devices.cuda_backend import CUDABackend
+from pagoda.engine.devices.gpu import GPU
+from pagoda.engine.devices.gpu_memory import DeviceUsage
 from pagoda.models.decoder import DecoderLayer
 from pagoda.models.load import load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -39,7 +39,7 @@ def open_backend(setting: Setting) -> Backend:
 
 @dataclass(frozen=True, slots=True)
 class HostMeter:
-    """See `pagoda.engine.gpu_meter.Meter`: nothing is ever taken."""
+    """See `pagoda.engine.devices.gpu_meter.Meter`: nothing is ever taken."""
 
     def usage(self) -> DeviceUsage:
         return DeviceUsage(_HOST_BYTES, _HOST_BYTES, 0, 0)
