@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from decoders import Pager, decoder_spec, on_device, random_weights, rope_spec
+from triton.runtime.interpreter import GridExecutor
+from triton.runtime.jit import JITFunction
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.device_storage import DeviceStorage
-from triton_device import DEVICE
+from triton_device import DEVICE, HAS_GPU
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 41
@@ -193,6 +196,31 @@ def test_warm_up_touches_no_block_and_later_steps_are_the_same():
     logits = [executor.forward(pager.batch([(sequence, n)])).cpu().clone() for n in (7, 1, 1)]
     truth = reference_logits(MIXED, random_weights(MIXED), tokens(9))
     assert (torch.cat(logits) - truth).abs().max() < 1e-4
+
+
+def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.MonkeyPatch):
+    launched: set[str] = set()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    launch = getattr(launcher, method)
+
+    def note(kernel: Any, *args: object, **kwargs: object) -> object:
+        launched.add(kernel.fn.__name__)
+        return launch(kernel, *args, **kwargs)
+
+    monkeypatch.setattr(launcher, method, note)
+    spec = decoder_spec([FULL])
+    storage = DeviceStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
+    weights = on_device(random_weights(spec), DEVICE)
+    executor, pager = DeviceExecutor(spec, weights, storage, 300), Pager(32, 12)
+    executor.warm_up()
+    warmed_up = frozenset(launched)
+    launched.clear()
+    sequence = pager.sequence(tokens(262))
+    executor.forward(pager.batch([(sequence, 261)]))
+    copy = {"copy_sources": np.array([0]), "copy_targets": np.array([pager.free.pop()])}
+    executor.forward(dataclasses.replace(pager.batch([(sequence, 1)]), **copy))
+    assert {"copy_kernel", "decode_splits", "merge_splits", "prefill_tile"} <= launched
+    assert launched <= warmed_up
 
 
 class Recorder:

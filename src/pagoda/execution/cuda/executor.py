@@ -102,10 +102,11 @@ class DeviceExecutor:
     def warm_up(self) -> None:
         """Compile every kernel that this model needs, or load it from disk, and capture graphs.
 
-        Touches no block. The largest graph comes first, so that smaller ones find room in the
+        No block changes. The largest graph comes first, so that smaller ones find room in the
         memory that they share.
         """
-        self._run_as_it_is(_idle_batch())
+        self.storage.copy_blocks([0], [0])
+        self._run_as_it_is(_idle_batch(-(-self.max_model_len // self.storage.block_size)))
         for size in reversed(self._decode_inputs.sizes):
             self._decode_inputs.clear(size)
             launches = self._launches(size)
@@ -148,15 +149,18 @@ class DeviceExecutor:
         return Workspace(self.spec, weights.dtype, num_tokens, num_sequences, device)
 
 
-def _idle_batch() -> Batch:
-    """A sequence with two tokens and one with one, which write nothing and read the first block."""
+def _idle_batch(max_blocks: int) -> Batch:
+    """A sequence with two tokens and one with one, which write nothing and read the first block.
+
+    Tables are as long as they may be: what merges the splits of long contexts is launched as well.
+    """
     return Batch(
         token_ids=np.zeros(3, np.int64),
         positions=np.zeros(3, np.int32),
         slot_mapping=np.full(3, -1, np.int64),
         query_starts=np.array((0, 2, 3), np.int32),
         context_lens=np.array((2, 1), np.int32),
-        block_tables=np.zeros((2, 2), np.int32),
+        block_tables=np.zeros((2, max_blocks), np.int32),
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),
