@@ -202,7 +202,12 @@ class Engine:
             first = last
         if not drawing:
             return Launch(plan, (), None, is_followable=True)
-        wanted = logits if len(drawing) == len(logits) else logits[list(drawing.values())]
+        # Stacked: with a list for an index, PyTorch waits for the device.
+        wanted = (
+            logits
+            if len(drawing) == len(logits)
+            else torch.stack([logits[row] for row in drawing.values()])
+        )
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
         draws = self._sampler.begin(wanted, rows, positions)
         is_followable = not any(row.changes_logits for row in rows)

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from pagoda.errors import InvalidOptionError
+
 MOST_SEQUENCES = 512
 """The largest batch that a graph is captured for unless sizes are given."""
 
@@ -23,7 +25,8 @@ class Capture(Protocol):
     def __call__(self, launches: Launches) -> Launches:
         """Call `launches`, which must neither wait for the device nor copy from the host.
 
-        Returns what launches the same again; it keeps what it needs of the graph alive.
+        Returns what launches the same again; it keeps what it needs of the graph alive. Raises
+        InvalidOptionError where that cannot be, torch.OutOfMemoryError where memory is short.
         """
         ...
 
@@ -45,10 +48,25 @@ class CUDAGraphs:
         with torch.cuda.stream(self._stream):
             launches()
         torch.cuda.current_stream().wait_stream(self._stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            launches()
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                launches()
+        except RuntimeError as error:
+            raise _failure_of(error) from error
         return graph.replay
+
+
+def _failure_of(error: RuntimeError) -> Exception:
+    """What a capture failed with first: to end one that has failed is an error of its own."""
+    first: BaseException = error
+    while first.__context__ is not None:
+        first = first.__context__
+    if isinstance(first, torch.OutOfMemoryError):
+        return first
+    said = str(first).strip().partition("\n")[0]
+    limit = f"CUDA graphs cannot be captured here ({said}); set it to do without them"
+    return InvalidOptionError("enforce_eager", False, limit)
 
 
 def default_sizes(max_num_seqs: int) -> tuple[int, ...]:
