@@ -9,6 +9,7 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
+import triton
 
 from pagoda.engine.devices.cuda_backend import CUDABackend
 from pagoda.engine.devices.find import find_backend, wants_gpu
@@ -136,7 +137,31 @@ def test_the_driver_and_pytorch_are_asked_for_memory(noted: list[str]) -> None:
     assert noted == ["synchronize", "empty_cache"]
 
 
+class FakeDriver:
+    """In place of Triton's."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def get_current_target(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def test_a_machine_without_a_compiler_is_told_what_is_missing(
+    noted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("Failed to find C compiler. Please specify\nmore")
+    monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver(error))
+    with pytest.raises(InvalidOptionError) as refusal:
+        CUDABackend.open()
+    assert (refusal.value.field, refusal.value.value) == ("device", "cuda")
+    assert "(Failed to find C compiler. Please specify)" in refusal.value.limit
+    assert "python3-dev" in refusal.value.limit
+
+
 def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver())
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}")
     backend = CUDABackend.open()
     assert backend.kind == "GPU"

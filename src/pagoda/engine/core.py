@@ -129,6 +129,10 @@ class Engine:
         due = before if self._runner.runs_ahead else launch
         return [] if due is None else self._conclude(due)
 
+    def require_device(self) -> None:
+        """After a step has failed: raises what the device fails with, if it has for good."""
+        self._runner.require_device()
+
     def token_text(self, token_id: int) -> str:
         """What one token of the vocabulary stands for, alone."""
         return self._vocabulary.token_text(token_id)

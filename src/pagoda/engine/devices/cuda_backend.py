@@ -17,7 +17,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.devices.gpu import GPU
+from pagoda.engine.devices.gpu import GPU, begin_triton
 from pagoda.engine.devices.gpu_memory import (
     DEFAULT_UTILIZATION,
     MemoryProfile,
@@ -73,7 +73,11 @@ class CUDABackend:
 
     @classmethod
     def open(cls) -> CUDABackend:
-        """On the first device that this process may see."""
+        """On the first device that this process may see.
+
+        Raises `InvalidOptionError` where kernels cannot be compiled for it.
+        """
+        begin_triton()
         device = torch.device("cuda", 0)
         gpu = GPU.of(device)
         new_capture = partial(CUDAGraphs, torch.cuda.Stream(device))

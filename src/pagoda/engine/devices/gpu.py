@@ -110,6 +110,24 @@ def require_gpu(surroundings: Surroundings) -> None:
         raise InvalidOptionError("device", "cuda", surroundings.obstacle)
 
 
+def begin_triton() -> None:
+    """Have Triton load its driver: it compiles a part of that where it has not done so before.
+
+    Raises `InvalidOptionError` where it cannot.
+    """
+    import triton
+
+    try:
+        triton.runtime.driver.active.get_current_target()
+    except Exception as error:  # of whatever kind: it runs a compiler and loads what came of it
+        said = str(error).strip().partition("\n")[0]
+        limit = (
+            f"Triton does not get ready ({said}); it takes a C compiler, gcc or what the variable "
+            "CC names, and Python's headers, python3-dev or python3-devel"
+        )
+        raise InvalidOptionError("device", "cuda", limit) from error
+
+
 def _triton_version() -> str | None:
     """None where it is not installed; on ROCm its distribution has other names."""
     if importlib.util.find_spec("triton") is None:

@@ -99,6 +99,11 @@ class DeviceExecutor:
         """
         self._drawn[: len(token_ids)].copy_(token_ids)
 
+    def require_device(self) -> None:
+        """Raises RuntimeError if the device has failed: in this process it computes no more."""
+        if self._drawn.is_cuda:
+            torch.cuda.synchronize(self._drawn.device)
+
     def warm_up(self) -> None:
         """Compile every kernel that this model needs, or load it from disk, and capture graphs.
 
