@@ -19,7 +19,7 @@ from pagoda.execution.cuda.decoder import Decoder
 from pagoda.execution.cuda.graphs import Capture, Launches
 from pagoda.execution.cuda.inputs import BatchInputs
 from pagoda.execution.cuda.workspace import LayerShape, Workspace
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
 from pagoda.storage.device_storage import DeviceStorage
 
@@ -31,8 +31,7 @@ class DeviceExecutor:
     `max_model_len` is the longest sequence, in tokens. Batches of one token a sequence are padded
     to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
     launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
-    sequences; a larger one takes its own. Raises UnsupportedModelError for an activation without a
-    kernel.
+    sequences; a larger one takes its own. Raises UnsupportedModelError for layers without a kernel.
     """
 
     def __init__(
@@ -48,8 +47,7 @@ class DeviceExecutor:
         max_num_seqs: int = 1,
     ) -> None:
         for layer in spec.layers:
-            if layer.mlp.activation != "silu":
-                raise UnsupportedModelError("activation", layer.mlp.activation, "silu is covered")
+            _require_kernels(layer)
         self.spec = spec
         self.storage = storage
         self.max_model_len = max_model_len
@@ -152,6 +150,18 @@ class DeviceExecutor:
         weights = self._weights
         device = weights.embedding.device
         return Workspace(self.spec, weights.dtype, num_tokens, num_sequences, device)
+
+
+def _require_kernels(layer: DecoderLayer) -> None:
+    """Raises UnsupportedModelError for what no kernel computes."""
+    activation, shape = layer.mlp.activation, LayerShape.of(layer)
+    if activation != "silu":
+        raise UnsupportedModelError("activation", activation, "silu is covered")
+    if not 16 <= shape.head_dim <= 256:
+        raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
+    if shape.group_size > 16:
+        limit = f"at least a sixteenth of the {shape.num_heads} heads on a GPU"
+        raise UnsupportedModelError("num_key_value_heads", shape.num_kv_heads, limit)
 
 
 def _idle_batch(max_blocks: int) -> Batch:
