@@ -83,18 +83,16 @@ def test_this_machine_is_looked_at_without_an_error() -> None:
     assert find_backend(EngineOptions(device="cpu")).kind == "CPU"
 
 
-def test_bfloat16_is_refused_where_the_chip_has_none() -> None:
+def test_a_chip_that_the_kernels_do_not_fit_is_refused() -> None:
     old = GPU("Tesla T4", 15 * 2**30, (7, 5), is_rocm=False)
-    old.require_dtype("float16")
-    old.require_dtype("float32")
     with pytest.raises(InvalidOptionError) as refusal:
-        old.require_dtype("bfloat16")
+        old.require_kernels()
     assert str(refusal.value) == (
-        "dtype='bfloat16': the Tesla T4 has compute capability 7.5, and bfloat16 takes 8.0; "
-        "set dtype to float16"
+        "device='cuda': the Tesla T4 has compute capability 7.5, and the kernels take 8.0 or "
+        "newer; set device to cpu"
     )
-    dataclasses.replace(old, capability=(8, 0)).require_dtype("bfloat16")
-    dataclasses.replace(old, is_rocm=True).require_dtype("bfloat16")
+    dataclasses.replace(old, capability=(8, 0)).require_kernels()
+    dataclasses.replace(old, is_rocm=True).require_kernels()
 
 
 @pytest.fixture

@@ -80,6 +80,7 @@ class CUDABackend:
         begin_triton()
         device = torch.device("cuda", 0)
         gpu = GPU.of(device)
+        gpu.require_kernels()
         new_capture = partial(CUDAGraphs, torch.cuda.Stream(device))
         return cls(device, gpu, GPUMeter(device), new_capture)
 
@@ -98,9 +99,7 @@ class CUDABackend:
 
     def dtype(self, options: EngineOptions, spec: DecoderSpec) -> str:
         """The checkpoint's where nothing is said."""
-        dtype = spec.dtype if options.dtype == "auto" else options.dtype
-        self._gpu.require_dtype(dtype)
-        return dtype
+        return spec.dtype if options.dtype == "auto" else options.dtype
 
     def load_weights(
         self, files: ModelFiles, spec: DecoderSpec, dtype: str, on_load: OnProgress | None

@@ -11,8 +11,9 @@ import torch
 from pagoda.errors import InvalidOptionError
 
 _LEAST_TORCH, _LEAST_TRITON = (2, 11), (3, 6)
-_BFLOAT16_CAPABILITY = (8, 0)
-"""NVIDIA's first generation whose matrix units take bfloat16."""
+_LEAST_CAPABILITY = (8, 0)
+"""NVIDIA's first generation that the kernels fit: before it programs have 64 KiB of shared memory,
+and its matrix units no bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,15 @@ class GPU:
             is_rocm=torch.version.hip is not None,
         )
 
-    def require_dtype(self, dtype: str) -> None:
-        """Raises `InvalidOptionError` for one that the device does not multiply in."""
-        if dtype == "bfloat16" and not self.is_rocm and self.capability < _BFLOAT16_CAPABILITY:
+    def require_kernels(self) -> None:
+        """Raises `InvalidOptionError` where the kernels do not fit the device."""
+        if not self.is_rocm and self.capability < _LEAST_CAPABILITY:
             major, minor = self.capability
             limit = (
-                f"the {self.name} has compute capability {major}.{minor}, and bfloat16 takes 8.0; "
-                "set dtype to float16"
+                f"the {self.name} has compute capability {major}.{minor}, and the kernels take 8.0 "
+                "or newer; set device to cpu"
             )
-            raise InvalidOptionError("dtype", dtype, limit)
+            raise InvalidOptionError("device", "cuda", limit)
 
 
 def require_gpu(surroundings: Surroundings) -> None:
