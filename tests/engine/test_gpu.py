@@ -160,8 +160,14 @@ def test_a_machine_without_a_compiler_is_told_what_is_missing(
 
 def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver())
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}")
+    streams = iter(("first", "second"))
+    opened: list[str] = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: next(streams))
+    monkeypatch.setattr("pagoda.engine.devices.cuda_backend.CUDAGraphs", opened.append)
     backend = CUDABackend.open()
+    for _ in range(2):
+        backend._new_capture()
+    assert opened == ["first", "second"], "graphs of two engines share a stream"
     assert backend.kind == "GPU"
     assert GPU.of(torch.device("cuda", 0)) == GPU("Test Card", 1000, (9, 0), is_rocm=False)
     backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.6))

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import torch
 
@@ -81,8 +80,7 @@ class CUDABackend:
         device = torch.device("cuda", 0)
         gpu = GPU.of(device)
         gpu.require_kernels()
-        new_capture = partial(CUDAGraphs, torch.cuda.Stream(device))
-        return cls(device, gpu, GPUMeter(device), new_capture)
+        return cls(device, gpu, GPUMeter(device), lambda: CUDAGraphs(torch.cuda.Stream(device)))
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""

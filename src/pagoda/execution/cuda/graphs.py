@@ -34,7 +34,8 @@ class Capture(Protocol):
 class CUDAGraphs:
     """Captures on a side stream, with one memory pool for all its graphs.
 
-    `stream` may be that of earlier graphs: cuBLAS keeps a workspace for each stream it ever had.
+    `stream` is for these graphs alone: where one is destroyed, PyTorch lets go of the memory that
+    cuBLAS has for its stream, and others of that stream would still write there (its issue 193402).
     Each function runs once before it is recorded: kernels are compiled and loaded, and cuBLAS makes
     its workspace, none of which may happen in a capture.
     """
