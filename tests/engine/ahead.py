@@ -30,6 +30,9 @@ class KeepingExecutor:
     def keep_drawn(self, token_ids: torch.Tensor) -> None:
         self._drawn = token_ids.numpy().copy()
 
+    def require_device(self) -> None:
+        """A CPU does not fail."""
+
 
 def let_run_ahead(engine: Engine) -> Engine:
     """The engine, whose next steps are launched before the tokens of the last are read."""

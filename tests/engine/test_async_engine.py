@@ -115,6 +115,22 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
     engine.engine.scheduler.cache.check_integrity()
 
 
+async def test_a_device_that_is_lost_ends_the_engine(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(engine.engine._runner, "execute", fail)
+    monkeypatch.setattr(engine.engine._runner, "require_device", fail)
+    with pytest.raises(EngineError):
+        await answer(engine, "unlucky", "a")
+    await asyncio.to_thread(engine._thread.join)
+    assert not engine.is_alive
+    with pytest.raises(EngineError):
+        await answer(engine, "late", "b")
+
+
 async def test_a_failure_between_steps_ends_what_runs_and_nothing_after(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

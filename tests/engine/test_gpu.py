@@ -9,6 +9,7 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
+import triton
 
 from pagoda.engine.devices.cuda_backend import CUDABackend
 from pagoda.engine.devices.find import find_backend, wants_gpu
@@ -82,18 +83,16 @@ def test_this_machine_is_looked_at_without_an_error() -> None:
     assert find_backend(EngineOptions(device="cpu")).kind == "CPU"
 
 
-def test_bfloat16_is_refused_where_the_chip_has_none() -> None:
+def test_a_chip_that_the_kernels_do_not_fit_is_refused() -> None:
     old = GPU("Tesla T4", 15 * 2**30, (7, 5), is_rocm=False)
-    old.require_dtype("float16")
-    old.require_dtype("float32")
     with pytest.raises(InvalidOptionError) as refusal:
-        old.require_dtype("bfloat16")
+        old.require_kernels()
     assert str(refusal.value) == (
-        "dtype='bfloat16': the Tesla T4 has compute capability 7.5, and bfloat16 takes 8.0; "
-        "set dtype to float16"
+        "device='cuda': the Tesla T4 has compute capability 7.5, and the kernels take 8.0 or "
+        "newer; set device to cpu"
     )
-    dataclasses.replace(old, capability=(8, 0)).require_dtype("bfloat16")
-    dataclasses.replace(old, is_rocm=True).require_dtype("bfloat16")
+    dataclasses.replace(old, capability=(8, 0)).require_kernels()
+    dataclasses.replace(old, is_rocm=True).require_kernels()
 
 
 @pytest.fixture
@@ -136,9 +135,39 @@ def test_the_driver_and_pytorch_are_asked_for_memory(noted: list[str]) -> None:
     assert noted == ["synchronize", "empty_cache"]
 
 
+class FakeDriver:
+    """In place of Triton's."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def get_current_target(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def test_a_machine_without_a_compiler_is_told_what_is_missing(
+    noted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = RuntimeError("Failed to find C compiler. Please specify\nmore")
+    monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver(error))
+    with pytest.raises(InvalidOptionError) as refusal:
+        CUDABackend.open()
+    assert (refusal.value.field, refusal.value.value) == ("device", "cuda")
+    assert "(Failed to find C compiler. Please specify)" in refusal.value.limit
+    assert "python3-dev" in refusal.value.limit
+
+
 def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver())
+    streams = iter(("first", "second"))
+    opened: list[str] = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: next(streams))
+    monkeypatch.setattr("pagoda.engine.devices.cuda_backend.CUDAGraphs", opened.append)
     backend = CUDABackend.open()
+    for _ in range(2):
+        backend._new_capture()
+    assert opened == ["first", "second"], "graphs of two engines share a stream"
     assert backend.kind == "GPU"
     assert GPU.of(torch.device("cuda", 0)) == GPU("Test Card", 1000, (9, 0), is_rocm=False)
     backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.6))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from decoders import Pager, decoder_spec, on_device, random_weights, rope_spec
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.interpreter import GridExecutor
+from triton.runtime.jit import JITFunction
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.device_storage import DeviceStorage
-from triton_device import DEVICE
+from triton_device import DEVICE, HAS_GPU
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 41
@@ -195,6 +199,31 @@ def test_warm_up_touches_no_block_and_later_steps_are_the_same():
     assert (torch.cat(logits) - truth).abs().max() < 1e-4
 
 
+def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.MonkeyPatch):
+    launched: set[str] = set()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    launch = getattr(launcher, method)
+
+    def note(kernel: Any, *args: object, **kwargs: object) -> object:
+        launched.add(kernel.fn.__name__)
+        return launch(kernel, *args, **kwargs)
+
+    monkeypatch.setattr(launcher, method, note)
+    spec = decoder_spec([FULL])
+    storage = DeviceStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
+    weights = on_device(random_weights(spec), DEVICE)
+    executor, pager = DeviceExecutor(spec, weights, storage, 300), Pager(32, 12)
+    executor.warm_up()
+    warmed_up = frozenset(launched)
+    launched.clear()
+    sequence = pager.sequence(tokens(262))
+    executor.forward(pager.batch([(sequence, 261)]))
+    copy = {"copy_sources": np.array([0]), "copy_targets": np.array([pager.free.pop()])}
+    executor.forward(dataclasses.replace(pager.batch([(sequence, 1)]), **copy))
+    assert {"copy_kernel", "decode_splits", "merge_splits", "prefill_tile"} <= launched
+    assert launched <= warmed_up
+
+
 class Recorder:
     """Stands in for CUDA graphs: remembers what was captured and counts replays."""
 
@@ -272,6 +301,57 @@ def test_an_activation_without_a_kernel_is_refused_by_name():
     with pytest.raises(UnsupportedModelError) as refusal:
         make(dataclasses.replace(spec, layers=(layer,)))
     assert (refusal.value.field, refusal.value.value) == ("activation", "gelu")
+
+
+@pytest.mark.parametrize(
+    ("attention", "field", "value"),
+    [
+        (AttentionSpec(17, 1, 16, 0.2, None), "num_key_value_heads", 1),
+        (AttentionSpec(2, 2, 320, 0.2, None), "head_dim", 320),
+        (AttentionSpec(2, 2, 8, 0.2, None), "head_dim", 8),
+    ],
+    ids=["many-heads-a-group", "long-heads", "short-heads"],
+)
+def test_heads_without_a_kernel_are_refused_by_name(
+    attention: AttentionSpec, field: str, value: int
+):
+    with pytest.raises(UnsupportedModelError) as refusal:
+        make(decoder_spec([attention]))
+    assert (refusal.value.field, refusal.value.value) == (field, value)
+
+
+class Operations(TorchDispatchMode):
+    """Notes what PyTorch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.names.add(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_launches_take_no_memory_and_wait_for_nothing(count: int, monkeypatch: pytest.MonkeyPatch):
+    noted = Operations()
+    launches: list[Callable[[], None]] = []
+
+    def keep(given: Callable[[], None]) -> Callable[[], None]:
+        launches.append(given)
+        return given
+
+    storage = DeviceStorage(MIXED.cache_spec(BLOCK_SIZE, "float32"), 4, DEVICE)
+    weights = on_device(random_weights(MIXED), DEVICE)
+    DeviceExecutor(MIXED, weights, storage, MAX_MODEL_LEN, (count,), capture=keep).warm_up()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    monkeypatch.setattr(launcher, method, lambda *_, **__: None)
+    with noted:
+        launches[0]()
+    views = {f"aten.{name}" for name in ("slice.Tensor", "view.dtype", "view.default", "t.default")}
+    assert noted.names <= {*views, "aten.detach.default", "aten.mm.out", "aten.addmm.out"}
 
 
 @pytest.mark.parametrize("graph_sizes", [(), (4,)], ids=["as-it-is", "padded"])

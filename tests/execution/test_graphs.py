@@ -9,6 +9,7 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 
+from pagoda.errors import InvalidOptionError
 from pagoda.execution.cuda.graphs import CUDAGraphs
 
 
@@ -45,7 +46,11 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert isinstance(cuda_graph, FakeGraph)
         assert isinstance(stream, FakeStream)
         notes.append(f"capture on {stream.name} in {pool}")
-        yield
+        try:
+            yield
+        finally:
+            if "broken" in notes:
+                raise RuntimeError("CUDA error: operation failed due to a previous error")
         notes.append("captured")
 
     pools = iter(["pool 1", "pool 2"])
@@ -78,3 +83,26 @@ def test_graphs_of_one_engine_share_a_pool_and_those_of_another_do_not(notes: li
         capture(lambda: None)
     pools = [note.split(" in ")[1] for note in notes if note.startswith("capture on")]
     assert pools == ["pool 1", "pool 1", "pool 2", "pool 2"]
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (torch.AcceleratorError("CUDA error: not permitted\nCompile with"), InvalidOptionError),
+        (torch.OutOfMemoryError("CUDA out of memory"), torch.OutOfMemoryError),
+    ],
+    ids=["not-permitted", "full"],
+)
+def test_a_capture_that_fails_says_what_it_failed_with_first(
+    notes: list[str], first: Exception, expected: type[Exception]
+) -> None:
+    def launches() -> None:
+        if any(note.startswith("capture") for note in notes):
+            notes.append("broken")
+            raise first
+
+    with pytest.raises(expected) as failure:
+        CUDAGraphs(FakeStream("side", notes))(launches)  # type: ignore[arg-type]
+    if isinstance(failure.value, InvalidOptionError):
+        assert failure.value.field == "enforce_eager"
+        assert "(CUDA error: not permitted)" in failure.value.limit

@@ -237,6 +237,7 @@ class AsyncEngine:
         except StepFailedError as failed:
             self._fail(failed.errors)
             outputs = []
+            self.engine.require_device()  # without it the thread ends, and with it the server
         except Exception:
             # A bug outside the forward pass: nothing that runs can be trusted, what comes can.
             logger.exception("the engine failed between steps; its requests are ended")

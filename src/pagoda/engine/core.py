@@ -129,6 +129,10 @@ class Engine:
         due = before if self._runner.runs_ahead else launch
         return [] if due is None else self._conclude(due)
 
+    def require_device(self) -> None:
+        """After a step has failed: raises what the device fails with, if it has for good."""
+        self._runner.require_device()
+
     def token_text(self, token_id: int) -> str:
         """What one token of the vocabulary stands for, alone."""
         return self._vocabulary.token_text(token_id)
@@ -202,7 +206,12 @@ class Engine:
             first = last
         if not drawing:
             return Launch(plan, (), None, is_followable=True)
-        wanted = logits if len(drawing) == len(logits) else logits[list(drawing.values())]
+        # Stacked: with a list for an index, PyTorch waits for the device.
+        wanted = (
+            logits
+            if len(drawing) == len(logits)
+            else torch.stack([logits[row] for row in drawing.values()])
+        )
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
         draws = self._sampler.begin(wanted, rows, positions)
         is_followable = not any(row.changes_logits for row in rows)

@@ -37,6 +37,10 @@ class ForwardAhead(Forward, Protocol):
         """
         ...
 
+    def require_device(self) -> None:
+        """Raises what the device fails with, if it has failed for good."""
+        ...
+
 
 class Runner:
     """Executes plans on one device. Decides nothing."""
@@ -54,6 +58,9 @@ class Runner:
 
     def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
         """The tokens of these sequences, drawn after the last plan, in this order."""
+
+    def require_device(self) -> None:
+        """Raises what the device fails with, if it has failed for good."""
 
     def _prepare(self, plan: StepPlan) -> Batch:
         return prepare(plan, self._tables.of([one.block_ids for one in plan.sequences]))
@@ -74,6 +81,10 @@ class AheadRunner(Runner):
         """Where these sequences' pending tokens are found in the next plan's step."""
         self._places = {sequence_id: place for place, sequence_id in enumerate(sequence_ids)}
         self._keeper.keep_drawn(draws.token_ids)
+
+    def require_device(self) -> None:
+        """See `Runner`."""
+        self._keeper.require_device()
 
     def _prepare(self, plan: StepPlan) -> Batch:
         batch = super()._prepare(plan)

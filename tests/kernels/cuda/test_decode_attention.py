@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -100,6 +101,18 @@ def test_a_row_is_the_same_alone_and_in_a_batch() -> None:
         most_blocks = max(1, -(-context_len // HEADS.block_size))
         alone = replace(case, block_tables=case.block_tables[:, :most_blocks])
         assert torch.equal(decode(alone, [row])[row], together[row])
+
+
+@pytest.mark.parametrize("most_programs", [1, 2 * 3 * 2])
+@pytest.mark.parametrize("window", [None, 300])
+def test_programs_that_have_several_splits_change_no_bit(
+    most_programs: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = paged_sequences(HEADS, [1300, 0, 520], [1] * 3, window)
+    expected = decode(case)
+    module = sys.modules["pagoda.kernels.cuda.decode_attention"]
+    monkeypatch.setattr(module, "_MOST_PROGRAMS", most_programs)
+    assert torch.equal(decode(case), expected)
 
 
 def test_rows_and_sequences_are_any_and_other_rows_stay() -> None:

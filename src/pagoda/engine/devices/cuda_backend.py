@@ -11,13 +11,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.devices.gpu import GPU
+from pagoda.engine.devices.gpu import GPU, begin_triton
 from pagoda.engine.devices.gpu_memory import (
     DEFAULT_UTILIZATION,
     MemoryProfile,
@@ -73,11 +72,15 @@ class CUDABackend:
 
     @classmethod
     def open(cls) -> CUDABackend:
-        """On the first device that this process may see."""
+        """On the first device that this process may see.
+
+        Raises `InvalidOptionError` where kernels cannot be compiled for it.
+        """
+        begin_triton()
         device = torch.device("cuda", 0)
         gpu = GPU.of(device)
-        new_capture = partial(CUDAGraphs, torch.cuda.Stream(device))
-        return cls(device, gpu, GPUMeter(device), new_capture)
+        gpu.require_kernels()
+        return cls(device, gpu, GPUMeter(device), lambda: CUDAGraphs(torch.cuda.Stream(device)))
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""
@@ -94,9 +97,7 @@ class CUDABackend:
 
     def dtype(self, options: EngineOptions, spec: DecoderSpec) -> str:
         """The checkpoint's where nothing is said."""
-        dtype = spec.dtype if options.dtype == "auto" else options.dtype
-        self._gpu.require_dtype(dtype)
-        return dtype
+        return spec.dtype if options.dtype == "auto" else options.dtype
 
     def load_weights(
         self, files: ModelFiles, spec: DecoderSpec, dtype: str, on_load: OnProgress | None

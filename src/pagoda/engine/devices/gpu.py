@@ -11,8 +11,9 @@ import torch
 from pagoda.errors import InvalidOptionError
 
 _LEAST_TORCH, _LEAST_TRITON = (2, 11), (3, 6)
-_BFLOAT16_CAPABILITY = (8, 0)
-"""NVIDIA's first generation whose matrix units take bfloat16."""
+_LEAST_CAPABILITY = (8, 0)
+"""NVIDIA's first generation that the kernels fit: before it programs have 64 KiB of shared memory,
+and its matrix units no bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +94,39 @@ class GPU:
             is_rocm=torch.version.hip is not None,
         )
 
-    def require_dtype(self, dtype: str) -> None:
-        """Raises `InvalidOptionError` for one that the device does not multiply in."""
-        if dtype == "bfloat16" and not self.is_rocm and self.capability < _BFLOAT16_CAPABILITY:
+    def require_kernels(self) -> None:
+        """Raises `InvalidOptionError` where the kernels do not fit the device."""
+        if not self.is_rocm and self.capability < _LEAST_CAPABILITY:
             major, minor = self.capability
             limit = (
-                f"the {self.name} has compute capability {major}.{minor}, and bfloat16 takes 8.0; "
-                "set dtype to float16"
+                f"the {self.name} has compute capability {major}.{minor}, and the kernels take 8.0 "
+                "or newer; set device to cpu"
             )
-            raise InvalidOptionError("dtype", dtype, limit)
+            raise InvalidOptionError("device", "cuda", limit)
 
 
 def require_gpu(surroundings: Surroundings) -> None:
     """Raises `InvalidOptionError` that names what is missing."""
     if surroundings.obstacle is not None:
         raise InvalidOptionError("device", "cuda", surroundings.obstacle)
+
+
+def begin_triton() -> None:
+    """Have Triton load its driver: it compiles a part of that where it has not done so before.
+
+    Raises `InvalidOptionError` where it cannot.
+    """
+    import triton
+
+    try:
+        triton.runtime.driver.active.get_current_target()
+    except Exception as error:  # of whatever kind: it runs a compiler and loads what came of it
+        said = str(error).strip().partition("\n")[0]
+        limit = (
+            f"Triton does not get ready ({said}); it takes a C compiler, gcc or what the variable "
+            "CC names, and Python's headers, python3-dev or python3-devel"
+        )
+        raise InvalidOptionError("device", "cuda", limit) from error
 
 
 def _triton_version() -> str | None:

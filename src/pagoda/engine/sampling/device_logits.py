@@ -82,7 +82,7 @@ def _mask(values: Tensor, rows: Tensor, masks: Tensor) -> None:
 def _mask_stops(values: Tensor, places: Tensor) -> None:
     flat = values.view(-1)
     taken = flat[places]
-    flat[places] = -torch.inf
+    flat.index_fill_(0, places, -torch.inf)  # to assign a number, PyTorch waits for the device
     # Where a grammar leaves nothing but the end, the end it is.
     is_empty = values.amax(1) == -torch.inf
     row = torch.div(places, values.shape[1], rounding_mode="floor")

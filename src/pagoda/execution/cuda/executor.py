@@ -19,7 +19,7 @@ from pagoda.execution.cuda.decoder import Decoder
 from pagoda.execution.cuda.graphs import Capture, Launches
 from pagoda.execution.cuda.inputs import BatchInputs
 from pagoda.execution.cuda.workspace import LayerShape, Workspace
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
 from pagoda.storage.device_storage import DeviceStorage
 
@@ -31,8 +31,7 @@ class DeviceExecutor:
     `max_model_len` is the longest sequence, in tokens. Batches of one token a sequence are padded
     to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
     launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
-    sequences; a larger one takes its own. Raises UnsupportedModelError for an activation without a
-    kernel.
+    sequences; a larger one takes its own. Raises UnsupportedModelError for layers without a kernel.
     """
 
     def __init__(
@@ -48,8 +47,7 @@ class DeviceExecutor:
         max_num_seqs: int = 1,
     ) -> None:
         for layer in spec.layers:
-            if layer.mlp.activation != "silu":
-                raise UnsupportedModelError("activation", layer.mlp.activation, "silu is covered")
+            _require_kernels(layer)
         self.spec = spec
         self.storage = storage
         self.max_model_len = max_model_len
@@ -99,13 +97,19 @@ class DeviceExecutor:
         """
         self._drawn[: len(token_ids)].copy_(token_ids)
 
+    def require_device(self) -> None:
+        """Raises RuntimeError if the device has failed: in this process it computes no more."""
+        if self._drawn.is_cuda:
+            torch.cuda.synchronize(self._drawn.device)
+
     def warm_up(self) -> None:
         """Compile every kernel that this model needs, or load it from disk, and capture graphs.
 
-        Touches no block. The largest graph comes first, so that smaller ones find room in the
+        No block changes. The largest graph comes first, so that smaller ones find room in the
         memory that they share.
         """
-        self._run_as_it_is(_idle_batch())
+        self.storage.copy_blocks([0], [0])
+        self._run_as_it_is(_idle_batch(-(-self.max_model_len // self.storage.block_size)))
         for size in reversed(self._decode_inputs.sizes):
             self._decode_inputs.clear(size)
             launches = self._launches(size)
@@ -148,15 +152,30 @@ class DeviceExecutor:
         return Workspace(self.spec, weights.dtype, num_tokens, num_sequences, device)
 
 
-def _idle_batch() -> Batch:
-    """A sequence with two tokens and one with one, which write nothing and read the first block."""
+def _require_kernels(layer: DecoderLayer) -> None:
+    """Raises UnsupportedModelError for what no kernel computes."""
+    activation, shape = layer.mlp.activation, LayerShape.of(layer)
+    if activation != "silu":
+        raise UnsupportedModelError("activation", activation, "silu is covered")
+    if not 16 <= shape.head_dim <= 256:
+        raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
+    if shape.group_size > 16:
+        limit = f"at least a sixteenth of the {shape.num_heads} heads on a GPU"
+        raise UnsupportedModelError("num_key_value_heads", shape.num_kv_heads, limit)
+
+
+def _idle_batch(max_blocks: int) -> Batch:
+    """A sequence with two tokens and one with one, which write nothing and read the first block.
+
+    Tables are as long as they may be: what merges the splits of long contexts is launched as well.
+    """
     return Batch(
         token_ids=np.zeros(3, np.int64),
         positions=np.zeros(3, np.int32),
         slot_mapping=np.full(3, -1, np.int64),
         query_starts=np.array((0, 2, 3), np.int32),
         context_lens=np.array((2, 1), np.int32),
-        block_tables=np.zeros((2, 2), np.int32),
+        block_tables=np.zeros((2, max_blocks), np.int32),
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from pagoda.errors import InvalidOptionError
+
 MOST_SEQUENCES = 512
 """The largest batch that a graph is captured for unless sizes are given."""
 
@@ -23,7 +25,8 @@ class Capture(Protocol):
     def __call__(self, launches: Launches) -> Launches:
         """Call `launches`, which must neither wait for the device nor copy from the host.
 
-        Returns what launches the same again; it keeps what it needs of the graph alive.
+        Returns what launches the same again; it keeps what it needs of the graph alive. Raises
+        InvalidOptionError where that cannot be, torch.OutOfMemoryError where memory is short.
         """
         ...
 
@@ -31,7 +34,8 @@ class Capture(Protocol):
 class CUDAGraphs:
     """Captures on a side stream, with one memory pool for all its graphs.
 
-    `stream` may be that of earlier graphs: cuBLAS keeps a workspace for each stream it ever had.
+    `stream` is for these graphs alone: where one is destroyed, PyTorch lets go of the memory that
+    cuBLAS has for its stream, and others of that stream would still write there (its issue 193402).
     Each function runs once before it is recorded: kernels are compiled and loaded, and cuBLAS makes
     its workspace, none of which may happen in a capture.
     """
@@ -45,10 +49,25 @@ class CUDAGraphs:
         with torch.cuda.stream(self._stream):
             launches()
         torch.cuda.current_stream().wait_stream(self._stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            launches()
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                launches()
+        except RuntimeError as error:
+            raise _failure_of(error) from error
         return graph.replay
+
+
+def _failure_of(error: RuntimeError) -> Exception:
+    """What a capture failed with first: to end one that has failed is an error of its own."""
+    first: BaseException = error
+    while first.__context__ is not None:
+        first = first.__context__
+    if isinstance(first, torch.OutOfMemoryError):
+        return first
+    said = str(first).strip().partition("\n")[0]
+    limit = f"CUDA graphs cannot be captured here ({said}); set it to do without them"
+    return InvalidOptionError("enforce_eager", False, limit)
 
 
 def default_sizes(max_num_seqs: int) -> tuple[int, ...]:

@@ -13,7 +13,9 @@ from torch import Tensor
 _TILE = 1024
 
 
-@triton.jit
+# One compiled form whatever is copied: ids of targets begin anywhere behind those of sources, and
+# the last layers may be fewer.
+@triton.jit(do_not_specialize=["num_layers"], do_not_specialize_on_alignment=["block_ids"])
 def copy_kernel(
     memory, staging, layers, block_ids, num_layers, width,
     tile: tl.constexpr, back: tl.constexpr,

@@ -3,7 +3,7 @@
 Few rows read long contexts, so a context is cut into splits that run side by side, and a second
 launch merges their results in the order of the splits (Flash-Decoding, Dao et al., 2023):
 
-    grid (KV heads, rows, splits) --> normalised sums and log-sum-exps --> grid (heads, rows)
+    grid (KV heads, rows, programs) --> normalised sums and log-sum-exps --> grid (heads, rows)
 
 All query heads of a KV head are one tile, so keys and values are read once. Splits are made of
 what a row sees, and their number is a function of that length alone: a row's result does not
@@ -38,6 +38,11 @@ eight KV heads makes 128 programs, one for each multiprocessor."""
 
 _TILE_BYTES = 8192 if ON_AMD else 16384
 _MOST_TILE_TOKENS = 128
+_MOST_PROGRAMS = 8192
+"""About: where rows are many, a program has several splits. Tables, and the grid that a CUDA graph
+keeps, are as wide as the longest context there can be: most rows have fewer splits, and a program
+without one still takes its nanosecond, in every layer. These are some twenty for each place that a
+large GPU has for one, enough to keep all of them at work."""
 _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
 
@@ -97,17 +102,19 @@ def decode_splits(
     head_tile: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
     tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, window: tl.constexpr,
 ):  # fmt: skip
-    """One split of one row and KV head. A row that has one split goes to `out` at once."""
-    kv_head, index, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """Splits of one row and KV head: program i of n has the splits i, i + n, i + 2 n, …
+
+    A row that has one split goes to `out` at once.
+    """
+    kv_head, index, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tl.load(rows + index).to(tl.int64)
     sequence = tl.load(sequences + index).to(tl.int64)
     context_len = tl.load(context_lens + sequence)
     first = first_token(context_len, tile, window)
     length = split_length(context_len - first, tile, least, max_splits)
-    begin = first + split * length
-    if (begin >= context_len) & (split > 0):
+    num_splits = tl.maximum(tl.cdiv(context_len - first, length), 1)
+    if program >= num_splits:
         return
-    end = tl.minimum(begin + length, context_len)
     table = block_tables + sequence * table_width
 
     dims = tl.arange(0, padded_dim)
@@ -116,36 +123,40 @@ def decode_splits(
     within = (heads < group_size)[:, None] & (dims < head_dim)[None, :]
     places = (row * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     own_query = tl.load(query + places, mask=within, other=0.0)
-    sums = tl.zeros((head_tile, padded_dim), tl.float32)
-    mass = tl.zeros((head_tile,), tl.float32)
-    highest = tl.full((head_tile,), NOTHING_YET, tl.float32)
 
-    tokens = begin + tl.arange(0, tile)
-    block_ids = block_ids_of(table, tokens, tokens < end, block_size)
-    for start in tl.range(begin, end, tile):
-        tokens = start + tl.arange(0, tile)
-        seen = tokens < end
-        if window is not None:
-            seen = seen & (tokens >= context_len - window)
-        keys_at = blocks + key_offsets(
-            block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
-        )
-        values_at = keys_at + num_kv_heads * block_size * head_dim
-        # A tile ahead, so that keys never wait for the number of their block.
-        block_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
-        keys = load_rows(keys_at, seen, head_dim, padded_dim)
-        values = load_rows(values_at, seen, head_dim, padded_dim)
-        sums, mass, highest = attend_tile(
-            sums, mass, highest, own_query, keys, values, seen[None, :], scale
-        )
+    for split in range(program, num_splits, tl.num_programs(2)):
+        begin = first + split * length
+        end = tl.minimum(begin + length, context_len)
+        sums = tl.zeros((head_tile, padded_dim), tl.float32)
+        mass = tl.zeros((head_tile,), tl.float32)
+        highest = tl.full((head_tile,), NOTHING_YET, tl.float32)
+        tokens = begin + tl.arange(0, tile)
+        block_ids = block_ids_of(table, tokens, tokens < end, block_size)
+        for start in tl.range(begin, end, tile):
+            tokens = start + tl.arange(0, tile)
+            seen = tokens < end
+            if window is not None:
+                seen = seen & (tokens >= context_len - window)
+            keys_at = blocks + key_offsets(
+                block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
+            )
+            values_at = keys_at + num_kv_heads * block_size * head_dim
+            # A tile ahead, so that keys never wait for the number of their block.
+            block_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
+            keys = load_rows(keys_at, seen, head_dim, padded_dim)
+            values = load_rows(values_at, seen, head_dim, padded_dim)
+            sums, mass, highest = attend_tile(
+                sums, mass, highest, own_query, keys, values, seen[None, :], scale
+            )
 
-    sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
-    if context_len - first <= length:
-        tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
-    else:
-        part = (index.to(tl.int64) * (num_kv_heads * group_size) + head_ids) * max_splits + split
-        tl.store(split_sums + part[:, None] * head_dim + dims[None, :], sums, mask=within)
-        tl.store(split_masses + part, highest + tl.log2(mass), mask=heads < group_size)
+        sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
+        if num_splits == 1:
+            tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
+        else:
+            part = (index.to(tl.int64) * (num_kv_heads * group_size) + head_ids) * max_splits
+            part += split
+            tl.store(split_sums + part[:, None] * head_dim + dims[None, :], sums, mask=within)
+            tl.store(split_masses + part, highest + tl.log2(mass), mask=heads < group_size)
 
 
 @triton.jit
@@ -213,7 +224,8 @@ def decode_attention(
     }
     # Longer contexts than the tables hold do not occur: no programs for their splits.
     num_splits = min(MAX_SPLITS, triton.cdiv(block_tables.shape[1] * block_size, SPLIT_TOKENS))
-    decode_splits[(num_kv_heads, len(rows), num_splits)](
+    num_programs = min(num_splits, triton.cdiv(_MOST_PROGRAMS, num_kv_heads * len(rows)))
+    decode_splits[(num_kv_heads, len(rows), num_programs)](
         out,
         query,
         blocks,
