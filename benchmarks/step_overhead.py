@@ -35,6 +35,7 @@ from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
 from pagoda.engine.intake import Intake
 from pagoda.engine.runner import Runner
+from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.execution.batch import Batch
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
@@ -172,6 +173,7 @@ def engine_over(tokenizer: Tokenizer, logits: torch.Tensor, steps: int) -> Engin
         intake=Intake(tokenizer, vocab_size=VOCAB_SIZE, max_model_len=longest, seed=0),
         scheduler=scheduler,
         runner=Runner(FakeExecutor(logits)),
+        sampler=CPUSampler(),
     )
 
 

@@ -36,6 +36,6 @@ class KeepingExecutor:
 
 def let_run_ahead(engine: Engine) -> Engine:
     """The engine, whose next steps are launched before the tokens of the last are read."""
-    assert engine._under_way is None
+    assert not engine._in_flight
     engine._runner = AheadRunner(KeepingExecutor(engine._runner._executor))
     return engine

@@ -20,6 +20,13 @@ from pagoda.request import SamplingParams
 from triton_device import DEVICE
 
 
+def sample(
+    sampler: Sampler, logits: torch.Tensor, rows: Sequence[SamplingRow]
+) -> list[SampledToken | None]:
+    """What comes next of rows all of whose tokens are known; one at least."""
+    return sampler.begin(logits, rows, [len(row.output_token_ids) for row in rows]).wait()
+
+
 @dataclass(frozen=True)
 class Subject:
     """A sampler to be tested, with logits wherever they are made."""
@@ -31,7 +38,9 @@ class Subject:
     """Have it look at so many logits together."""
 
     def sample(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        return self.sampler.sample(logits.to(self.device), rows)
+        tokens = sample(self.sampler, logits.to(self.device), rows)
+        assert None not in tokens, "logits are not finite"
+        return [token for token in tokens if token is not None]
 
     def choose(self, logits: torch.Tensor, rows: Sequence[SamplingRow]) -> list[int]:
         return [token.token_id for token in self.sample(logits, rows)]

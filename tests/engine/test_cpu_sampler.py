@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from samplers import PARAMS, logits_of, row_of
+from samplers import PARAMS, logits_of, row_of, sample
 
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 
@@ -17,4 +17,6 @@ def test_the_vocabulary_is_not_sorted(name: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(torch.Tensor, function, refuse)
     for function in ("sort", "argsort", "partition", "argpartition"):
         monkeypatch.setattr(np, function, refuse)
-    assert len(CPUSampler().sample(logits_of(5, 1000), [row_of(PARAMS[name], output=[1])] * 5)) == 5
+    assert (
+        len(sample(CPUSampler(), logits_of(5, 1000), [row_of(PARAMS[name], output=[1])] * 5)) == 5
+    )

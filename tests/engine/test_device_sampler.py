@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from samplers import PARAMS, SUBJECTS, logits_of, row_of
+from samplers import PARAMS, SUBJECTS, logits_of, row_of, sample
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.conftest import MakeLLM
@@ -23,7 +23,7 @@ from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.device_logits import LogitChanges, change_on_device, changes_of
 from pagoda.engine.sampling.device_sampler import DeviceSampler
 from pagoda.engine.sampling.logits import SamplingRow, change_logits
-from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels import reference
 from pagoda.kernels.cuda.transfer import all_to_device
@@ -79,7 +79,7 @@ def test_other_tokens_come_up_only_where_two_intervals_meet(
     """Random numbers anywhere, and as many as can be where tokens' intervals end."""
     logits = logits_of(1, 5000, seed=4)
     rows = [row_of(params, seed=seed) for seed in range(300)]
-    some = CPUSampler().sample(logits.expand(len(rows), -1), rows)
+    some = sample(CPUSampler(), logits.expand(len(rows), -1), rows)
     ends = [interval(logits[0], params, token.token_id)[1] for token in some]
     shifts = np.random.default_rng(0).normal(size=len(ends)) * NEAR / 4
     anywhere = uniforms([row.seed for row in rows], [0] * len(rows))
@@ -220,7 +220,7 @@ def test_begin_reads_all_that_wait_tells() -> None:
     params = [SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(logprobs=2)]
     rows = [row_of(p, seed=9, output=o) for p, o in zip(params, outputs, strict=True)]
     logits = logits_of(3, 700).to(DEVICE)
-    expected = DeviceSampler().sample(logits, rows)
+    expected = sample(DeviceSampler(), logits, rows)
     pending = DeviceSampler().begin(logits, rows, [len(row.output_token_ids) for row in rows])
     assert pending.token_ids.device.type == DEVICE.type
     logits.fill_(torch.nan)
@@ -238,8 +238,7 @@ def test_what_is_not_finite_is_told_when_the_tokens_are_waited_for() -> None:
     assert ((pending.token_ids >= 0) & (pending.token_ids < 300)).all(), (
         "the next step may embed it"
     )
-    with pytest.raises(LogitsError, match=r"\[2\]"):
-        pending.wait()
+    assert [token is None for token in pending.wait()] == [False, False, True, False]
 
 
 # ---- what it costs ---------------------------------------------------------------------------
@@ -255,7 +254,7 @@ def test_rows_without_filters_are_not_sorted(name: str, monkeypatch: pytest.Monk
     for function in ("topk", "sort", "argsort"):
         monkeypatch.setattr(torch.Tensor, function, refuse)
     logits = logits_of(5, 1000).to(DEVICE)
-    assert len(DeviceSampler().sample(logits, [row_of(PARAMS[name], output=[1])] * 5)) == 5
+    assert len(sample(DeviceSampler(), logits, [row_of(PARAMS[name], output=[1])] * 5)) == 5
 
 
 def num_transfers_and_draws(
@@ -276,7 +275,7 @@ def num_transfers_and_draws(
     for name in counts:
         counted(name)
     logits = logits_of(len(rows), 500).to(DEVICE)
-    found: list[SampledToken] = DeviceSampler().sample(logits, rows)
+    found: list[SampledToken] = sample(DeviceSampler(), logits, rows)
     assert len(found) == len(rows)
     return counts["all_to_device"], counts["draw_by_id"] + counts["draw_by_rank"]
 

@@ -40,7 +40,7 @@ def test_a_plan_becomes_flat_arrays() -> None:
         copies=(BlockCopy(9, 1), BlockCopy(1, 8)),
         block_size=4,
     )
-    batch = prepare(plan, PaddedTables().of([one.block_ids for one in plan.sequences]))
+    batch = prepare(plan, PaddedTables().of([one.block_ids for one in plan.sequences]), {})
     assert batch.token_ids.tolist() == [50, 60, 61, 62, 63, 70, 71]
     assert batch.positions.tolist() == [5, 2, 3, 4, 5, 0, 1]
     assert batch.slot_mapping.tolist() == [5, 30, 31, 0, 1, 16, 17]

@@ -15,6 +15,7 @@ from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine, StepFailedError
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.runner import AheadRunner, Runner
 from pagoda.execution.batch import Batch
 from pagoda.request import SamplingParams
 from pagoda.structured import StructuredOutputs
@@ -93,7 +94,7 @@ def said(output: RequestOutput) -> list[tuple[object, ...]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(asks=ASKS, num_blocks=st.sampled_from([32, 64]), budget=st.sampled_from([5, 512]))
 def test_answers_are_those_of_an_engine_that_waits(
     tiny_model: Model, asks: list[Ask], num_blocks: int, budget: int
@@ -115,24 +116,28 @@ def test_answers_are_those_of_an_engine_that_waits(
 
 
 class Recorder(KeepingExecutor):
-    """Notes what is launched; fails where it is told to."""
+    """Notes what is launched; fails, or gives a first row of NaN, where it is told to."""
 
     def __init__(self, executor) -> None:
         super().__init__(executor)
         self.batches: list[Batch] = []
         self.fails_at: int | None = None
+        self.is_sick_at: int | None = None
 
     def forward(self, batch: Batch) -> torch.Tensor:
         self.batches.append(batch)
         if len(self.batches) == self.fails_at:
             raise RuntimeError("the device is lost")
-        return super().forward(batch)
+        logits = super().forward(batch)
+        if len(self.batches) == self.is_sick_at:
+            logits[0] = torch.nan
+        return logits
 
 
-def recorded(model: Model) -> tuple[Engine, Recorder]:
-    engine = let_run_ahead(engine_of(model))
-    recorder = Recorder(engine._runner._executor.executor)
-    engine._runner = type(engine._runner)(recorder)
+def recorded(model: Model, kind: type[Runner] = AheadRunner) -> tuple[Engine, Recorder]:
+    engine = engine_of(model)
+    recorder = Recorder(engine._runner._executor)
+    engine._runner = kind(recorder)
     return engine, recorder
 
 
@@ -160,12 +165,49 @@ def test_no_step_is_launched_for_tokens_that_cannot_be_wanted(tiny_model: Model)
 
 
 @pytest.mark.parametrize("kind", ["penalties", "min_tokens", "grammar"])
-def test_who_needs_the_last_token_waits_for_it(tiny_model: Model, kind: str) -> None:
+def test_who_needs_the_last_token_waits_for_it_and_nobody_else_does(
+    tiny_model: Model, kind: str
+) -> None:
     engine, recorder = recorded(tiny_model)
     ask_for(engine, "a", kind, max_tokens=4)
+    ask_for(engine, "b", "greedy", max_tokens=4)
     for _ in range(4):
         engine.step()
-    assert all((batch.token_ids >= 0).all() for batch in recorder.batches)
+    first, second, third, fourth = (batch.token_ids.tolist() for batch in recorder.batches)
+    assert second == [-2], "the other one goes on alone"
+    assert len(third) == 2
+    assert third[0] >= 0
+    assert third[1] == -1
+    assert len(fourth) == 1
+    assert min(first) >= 0
+
+
+@pytest.mark.parametrize("kind", [Runner, AheadRunner])
+def test_logits_that_are_not_finite_end_their_own_request_alone(
+    tiny_model: Model, kind: type[Runner]
+) -> None:
+    engine, recorder = recorded(tiny_model, kind)
+    recorder.is_sick_at = 1
+    ask_for(engine, "sick", "greedy")
+    ask_for(engine, "beside", "greedy")
+    told: list[str] = []
+    outputs: list[RequestOutput] = []
+    for number in range(20):
+        if number == 1:
+            ask_for(engine, "later", "greedy")
+        try:
+            outputs += engine.step() if engine.has_unfinished else []
+        except StepFailedError as failed:
+            told += failed.errors
+            outputs += failed.outputs
+        engine.scheduler.cache.check_integrity()
+    assert told == ["sick"]
+    finished = {output.request_id: output for output in outputs if output.finished}
+    assert finished.keys() == {"beside", "later"}
+    assert said(finished["beside"]) == said(finished["later"])
+    assert [len(o.outputs[0].token_ids) for o in outputs if o.request_id == "beside"] == [
+        *range(1, 7)
+    ], "an output went missing"
 
 
 def test_a_launch_that_fails_ends_its_own_requests_and_no_others(tiny_model: Model) -> None:

@@ -13,10 +13,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from samplers import PARAMS, Subject, logits_of, row_of
+from samplers import PARAMS, Subject, logits_of, row_of, sample
 
 from pagoda.engine.sampling.logits import SamplingRow
-from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.request import SamplingParams
 
@@ -189,10 +189,6 @@ def test_the_logits_are_not_changed(subject: Subject) -> None:
     assert torch.equal(logits, before)
 
 
-def test_no_rows(subject: Subject) -> None:
-    assert subject.sample(torch.empty(0, 100), []) == []
-
-
 # ---- draws -----------------------------------------------------------------------------------
 
 
@@ -320,17 +316,21 @@ def test_a_seed_is_a_stream_of_draws(subject: Subject) -> None:
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["greedy", "temperature 1", "top_k 20", "min_p high"])
-def test_broken_logits_name_their_rows(subject: Subject, name: str, broken: float) -> None:
+def test_broken_logits_give_no_token_and_change_no_other(
+    subject: Subject, name: str, broken: float
+) -> None:
     logits = logits_of(5, 400)
+    rows = [row_of(replace(PARAMS[name], logprobs=2), seed=seed) for seed in range(5)]
+    expected: list[SampledToken | None] = [*subject.sample(logits, rows)]
     logits[1, 399] = broken
     logits[3, 0] = broken
-    with pytest.raises(LogitsError, match=r"\[1, 3\]"):
-        subject.sample(logits, [row_of(PARAMS[name])] * 5)
+    expected[1] = expected[3] = None
+    assert sample(subject.sampler, logits.to(subject.device), rows) == expected
 
 
 def test_a_row_without_any_finite_logit_is_broken(subject: Subject) -> None:
-    with pytest.raises(LogitsError, match="not finite"):
-        subject.sample(torch.full((1, 10), -math.inf), [row_of(SamplingParams())])
+    logits = torch.full((1, 10), -math.inf, device=subject.device)
+    assert sample(subject.sampler, logits, [row_of(SamplingParams())]) == [None]
 
 
 @pytest.mark.parametrize("name", PARAMS)

@@ -4,7 +4,7 @@ Carries out plans over `PagedTokens`, so that a wrong block table, slot, copy or
 wrong token, or an assertion that says where.
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from collections.abc import Sequence as Tokens
 
 from paged_tokens import PagedTokens
@@ -37,13 +37,22 @@ def expected_output(
 class FakeModel:
     """Executes plans and checks each of them against the scheduler's sequences.
 
-    One that `runs_ahead` tells the scheduler what a step drew when the next one is under way.
+    One that `runs_ahead` tells the scheduler what a step drew when the next one is under way. Then
+    every sequence of which `awaits` is true of its id is awaited.
     """
 
-    def __init__(self, scheduler: Scheduler, num_blocks: int, *, runs_ahead: bool = False) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        num_blocks: int,
+        *,
+        runs_ahead: bool = False,
+        awaits: Callable[[int], bool] = lambda sequence_id: False,
+    ) -> None:
         self.scheduler = scheduler
         self.storage = PagedTokens(num_blocks, scheduler.cache.block_size)
         self.runs_ahead = runs_ahead
+        self.awaits = awaits
         self.under_way: tuple[StepPlan, dict[int, int]] | None = None
         self._drawn: dict[int, int] = {}
 
@@ -84,7 +93,8 @@ class FakeModel:
 
     def step(self) -> StepPlan:
         """One whole step."""
-        plan = self.scheduler.schedule()
+        awaited = set(filter(self.awaits, self.under_way[1])) if self.under_way else ()
+        plan = self.scheduler.schedule(awaited)
         before, self.under_way = self.under_way, (plan, self.execute(plan))
         if before is not None:
             self.scheduler.update(*before)

@@ -27,6 +27,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy=st.sampled_from(["fcfs", "priority"]),
         sharing=st.booleans(),
         runs_ahead=st.booleans(),
+        every=st.integers(1, 4),
     )
     def start(
         self,
@@ -38,6 +39,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy: str,
         sharing: bool,
         runs_ahead: bool,
+        every: int,
     ) -> None:
         self.max_model_len = 30
         self.num_blocks = -(-self.max_model_len // block_size) + spare_blocks
@@ -51,7 +53,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy=policy,
             long_prefill_token_threshold=threshold,
         )
-        self.model = FakeModel(self.scheduler, self.num_blocks, runs_ahead=runs_ahead)
+        self.model = FakeModel(
+            self.scheduler,
+            self.num_blocks,
+            runs_ahead=runs_ahead,
+            awaits=lambda sequence_id: sequence_id % every == 1,
+        )
         self.alive: dict[str, tuple[Sequence, ...]] = {}
         self.count = 0
 
@@ -108,24 +115,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         streams = {
             sequence.sequence_id
             for sequence in self.scheduler._running
-            if sequence.num_uncomputed_tokens == 1
-            and not (sequence.num_pending_tokens and self.is_at_its_end(sequence))
+            if sequence.num_uncomputed_tokens == 1 and not self.stays(sequence)
         }
-        is_first = self.model.under_way is None
+        all_stay = self.scheduler._running and all(map(self.stays, self.scheduler._running))
+        num_preemptions = self.scheduler.stats().num_preemptions
         plan = self.model.step()
         assert plan.num_scheduled_tokens <= self.budget
-        assert plan.num_scheduled_tokens > 0 or not is_first
+        if not plan.sequences and not all_stay:
+            assert self.scheduler.stats().num_preemptions > num_preemptions, "a step in vain"
         assert len(plan.sequences) <= self.seats
         if self.scheduler.stats().num_preemptions == 0:
             scheduled = {one.sequence_id for one in plan.sequences}
             assert streams <= scheduled, "a stream stalled"
         self.collect()
 
-    def is_at_its_end(self, sequence: Sequence) -> bool:
+    def stays(self, sequence: Sequence) -> bool:
+        """Nothing more may be computed of it before its pending token is known."""
         asked = sequence.request
         assert asked.sampling.max_tokens is not None
         longest = len(asked.prompt_token_ids) + asked.sampling.max_tokens
-        return sequence.num_tokens == min(longest, self.max_model_len)
+        is_full = sequence.num_tokens == min(longest, self.max_model_len)
+        return sequence.num_pending_tokens > 0 and (
+            is_full or self.model.awaits(sequence.sequence_id)
+        )
 
     def collect(self) -> None:
         for request_id, sequences in list(self.alive.items()):

@@ -236,7 +236,7 @@ class AsyncEngine:
             outputs = self.engine.step()
         except StepFailedError as failed:
             self._fail(failed.errors)
-            outputs = []
+            outputs = list(failed.outputs)
             self.engine.require_device()  # without it the thread ends, and with it the server
         except Exception:
             # A bug outside the forward pass: nothing that runs can be trusted, what comes can.

@@ -5,24 +5,27 @@ and launches a step while the device is still at the one before, whose tokens it
 
     host     plan 1 | launch 1 | plan 2 | launch 2 | read 1, tell | plan 3 | launch 3 | read 2 …
     device                     | step 1            | step 2                           | step 3
+
+A sequence whose next logits depend on the token itself, by penalties or a grammar, is left out of
+the step in between; the others go on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
 from pagoda.engine.assembler import Assembler, Choice
 from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
-from pagoda.engine.launch import Launch
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampling.cpu_sampler import CPUSampler
-from pagoda.engine.sampling.sampler import SampledToken, Sampler
+from pagoda.engine.sampling.sampler import LogitsError, SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.step_in_flight import StepInFlight
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
@@ -37,9 +40,13 @@ logger = logging.getLogger("pagoda")
 class StepFailedError(EngineError):
     """Some requests of one step were ended; others go on."""
 
-    def __init__(self, errors: Mapping[str, PagodaError]) -> None:
+    def __init__(
+        self, errors: Mapping[str, PagodaError], outputs: Sequence[RequestOutput] = ()
+    ) -> None:
         self.errors = errors
         """What each of them, by its id, is told."""
+        self.outputs = outputs
+        """What the step would have returned: outputs of the others."""
         super().__init__(f"{len(errors)} requests of a step were ended")
 
 
@@ -58,7 +65,7 @@ class Engine:
         intake: Intake,
         scheduler: Scheduler,
         runner: Runner,
-        sampler: Sampler | None = None,
+        sampler: Sampler,
         warm_up_draws: Callable[[], None] = lambda: None,
         chores: Iterator[None] | None = None,
         takes_all_cores: bool = False,
@@ -76,14 +83,14 @@ class Engine:
         self.chores = chores or iter(())
         """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
-        self._sampler: Sampler = sampler or CPUSampler()
+        self._sampler = sampler
         self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
         self._choices: dict[int, Choice] = {}
         """By sequence id."""
         self._constrained: dict[int, Choice] = {}
         """Those of them that follow a grammar."""
-        self._under_way: Launch | None = None
+        self._in_flight: deque[StepInFlight] = deque()
         self._prompt_tokens = 0
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
@@ -112,22 +119,20 @@ class Engine:
         return self.scheduler.has_unfinished
 
     def step(self) -> list[RequestOutput]:
-        """Run one forward pass; returns the outputs that are due (see `add`).
+        """Launch a forward pass and conclude one; returns the outputs that are due (see `add`).
 
-        An engine that runs ahead launches the pass, and returns what came of the one before.
-        Raises `StepFailedError` if it fails; that step's requests are ended, the engine goes on. A
-        request whose grammar cannot be followed any more is ended alone, before the pass, with an
-        `InvalidRequestError`.
+        The two are the same, or, where the runner goes ahead, the one before. Raises
+        `StepFailedError` if a pass fails; its requests are ended, the engine goes on. Ended alone
+        are requests whose logits are not finite, with an `EngineError`, and before the pass those
+        whose grammar cannot be followed any more, with an `InvalidRequestError`.
         """
-        before = self._under_way
-        if before is not None and not before.is_followable:
-            self._under_way = None
-            return self._conclude(before)
         self._follow_grammars()
-        launch = self._launch()
-        self._under_way = launch if self._runner.runs_ahead else None
-        due = before if self._runner.runs_ahead else launch
-        return [] if due is None else self._conclude(due)
+        launched = self._launch()
+        if launched is not None:
+            self._in_flight.append(launched)
+            if len(self._in_flight) <= self._runner.num_steps_ahead:
+                return []
+        return self._conclude(self._in_flight.popleft()) if self._in_flight else []
 
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
@@ -161,34 +166,38 @@ class Engine:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _launch(self) -> Launch | None:
+    def _launch(self) -> StepInFlight | None:
         """Plan a step and give it to the device; None if there is nothing to compute."""
-        plan = self.scheduler.schedule()
+        plan = self.scheduler.schedule(frozenset().union(*(s.awaited for s in self._in_flight)))
         if not plan.sequences:
             return None
         self.timeline.scheduled(plan)
         try:
             logits = self._runner.execute(plan)
-            launch = self._begin_draws(plan, logits)
-            if launch.draws is not None:
-                self._runner.keep_drawn(launch.drawing, launch.draws)
+            launched = self._begin_draws(plan, logits)
+            if launched.draws is not None:
+                self._runner.keep_drawn(launched.drawing, launched.draws)
         except Exception as error:
             raise self._end_failed(plan, error) from error
-        return launch
+        return launched
 
-    def _conclude(self, launch: Launch) -> list[RequestOutput]:
+    def _conclude(self, step: StepInFlight) -> list[RequestOutput]:
         """Read what a step has drawn, and tell it."""
         try:
-            sampled = launch.wait()
+            drawn = step.wait()
         except Exception as error:
-            raise self._end_failed(launch.plan, error) from error
+            raise self._end_failed(step.plan, error) from error
+        sampled = {sequence_id: token for sequence_id, token in drawn.items() if token is not None}
+        errors = self._end_broken(drawn.keys() - sampled.keys())
         tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
-        outputs = self._collect(self.scheduler.update(launch.plan, tokens), sampled)
+        outputs = self._collect(self.scheduler.update(step.plan, tokens), sampled)
         if not self.scheduler.has_unfinished:
-            self._under_way = None  # whoever is in it has ended
+            self._in_flight.clear()  # whoever is in it has ended
+        if errors:
+            raise StepFailedError(errors, outputs)
         return outputs
 
-    def _begin_draws(self, plan: StepPlan, logits: torch.Tensor) -> Launch:
+    def _begin_draws(self, plan: StepPlan, logits: torch.Tensor) -> StepInFlight:
         """Draw a token for each sampling sequence; take note of prompt log-probabilities."""
         drawing: dict[int, int] = {}
         positions = []
@@ -205,7 +214,7 @@ class Engine:
                 positions.append(scheduled.stop - num_prompt)
             first = last
         if not drawing:
-            return Launch(plan, (), None, is_followable=True)
+            return StepInFlight(plan)
         # Stacked: with a list for an index, PyTorch waits for the device.
         wanted = (
             logits
@@ -214,8 +223,9 @@ class Engine:
         )
         rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
         draws = self._sampler.begin(wanted, rows, positions)
-        is_followable = not any(row.changes_logits for row in rows)
-        return Launch(plan, tuple(drawing), draws, is_followable)
+        changing = zip(drawing, (row.changes_logits for row in rows), strict=True)
+        awaited = frozenset(sequence_id for sequence_id, changes in changing if changes)
+        return StepInFlight(plan, tuple(drawing), draws, awaited)
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
@@ -278,15 +288,30 @@ class Engine:
             self._constrained.pop(choice.sequence.sequence_id, None)
 
     def _end_failed(self, plan: StepPlan, cause: Exception) -> StepFailedError:
-        choices = [self._choices.get(scheduled.sequence_id) for scheduled in plan.sequences]
-        request_ids = dict.fromkeys(
-            choice.sequence.request.request_id for choice in choices if choice is not None
-        )
-        logger.exception("a step failed; its %d requests are ended", len(request_ids))
-        for request_id in request_ids:
+        errors = self._end([one.sequence_id for one in plan.sequences], cause)
+        logger.exception("a step failed; its %d requests are ended", len(errors))
+        if not self.scheduler.has_unfinished:
+            self._in_flight.clear()
+        return StepFailedError(errors)
+
+    def _end_broken(self, sequence_ids: Collection[int]) -> dict[str, PagodaError]:
+        """End the requests of sequences that have no token, because the model gave no logits."""
+        errors = self._end(sequence_ids, LogitsError())
+        if errors:
+            logger.error("requests whose logits are not finite are ended: %s", ", ".join(errors))
+        return errors
+
+    def _end(self, sequence_ids: Iterable[int], cause: Exception) -> dict[str, PagodaError]:
+        """End those of the sequences' requests that have not ended; what each is told, by its id.
+
+        An error each: whoever raises one adds to it where it was raised.
+        """
+        choices = [self._choices.get(sequence_id) for sequence_id in sequence_ids]
+        alive = [choice.sequence.request for choice in choices if choice is not None]
+        errors: dict[str, PagodaError] = {request.request_id: _failure(cause) for request in alive}
+        for request_id in errors:
             self.abort(request_id)
-        # An error each: whoever raises one adds to it where it was raised.
-        return StepFailedError({request_id: _failure(cause) for request_id in request_ids})
+        return errors
 
 
 def _failure(cause: Exception) -> EngineError:

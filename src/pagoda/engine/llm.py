@@ -227,11 +227,13 @@ class LLM:
     def _step(self) -> None:
         """One step for everybody: several streams may be open at once."""
         try:
-            for output in self.engine.step():
-                self._sinks[output.request_id].append(output)
+            outputs: Sequence[RequestOutput] = self.engine.step()
         except StepFailedError as failed:
             for request_id, error in failed.errors.items():
                 self._sinks[request_id].append(error)
+            outputs = failed.outputs
+        for output in outputs:
+            self._sinks[output.request_id].append(output)
 
 
 def show_log() -> None:

@@ -45,16 +45,19 @@ class ForwardAhead(Forward, Protocol):
 class Runner:
     """Executes plans on one device. Decides nothing."""
 
-    runs_ahead = False
-    """It takes plans whose tokens are still to be drawn by the plan before."""
+    num_steps_ahead = 0
+    """Plans that it takes before the tokens are known that the plan before them drew."""
 
     def __init__(self, executor: Forward) -> None:
         self._executor = executor
         self._tables = PaddedTables()
+        self._places: dict[int, int] = {}
+        """Of each sequence's token among those that were drawn last."""
 
     def execute(self, plan: StepPlan) -> torch.Tensor:
         """Logits of the plan's wanted rows, in the plan's order: float32 [num_rows, vocab_size]."""
-        return self._executor.forward(self._prepare(plan))
+        block_tables = self._tables.of([scheduled.block_ids for scheduled in plan.sequences])
+        return self._executor.forward(prepare(plan, block_tables, self._places))
 
     def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
         """The tokens of these sequences, drawn after the last plan, in this order."""
@@ -62,20 +65,15 @@ class Runner:
     def require_device(self) -> None:
         """Raises what the device fails with, if it has failed for good."""
 
-    def _prepare(self, plan: StepPlan) -> Batch:
-        return prepare(plan, self._tables.of([one.block_ids for one in plan.sequences]))
-
 
 class AheadRunner(Runner):
     """Executes plans on a device that computes on its own, so that pending tokens stay there."""
 
-    runs_ahead = True
+    num_steps_ahead = 1
 
     def __init__(self, executor: ForwardAhead) -> None:
         super().__init__(executor)
         self._keeper = executor
-        self._places: dict[int, int] = {}
-        """Of each sequence's token among those that were drawn last."""
 
     def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
         """Where these sequences' pending tokens are found in the next plan's step."""
@@ -85,11 +83,6 @@ class AheadRunner(Runner):
     def require_device(self) -> None:
         """See `Runner`."""
         self._keeper.require_device()
-
-    def _prepare(self, plan: StepPlan) -> Batch:
-        batch = super()._prepare(plan)
-        name_pending(batch, plan, self._places)
-        return batch
 
 
 class PaddedTables:
@@ -121,10 +114,11 @@ class PaddedTables:
         return self._padded
 
 
-def prepare(plan: StepPlan, block_tables: NDArray[np.int32]) -> Batch:
+def prepare(plan: StepPlan, block_tables: NDArray[np.int32], places: Mapping[int, int]) -> Batch:
     """The arrays that the whole forward pass uses, made once per step.
 
-    `block_tables` [num_sequences, length of the longest]: the plan's, padded with zeros.
+    `block_tables` [num_sequences, length of the longest]: the plan's, padded with zeros. `places`
+    tell, by sequence ids, which of the tokens that were drawn last the pending ones are.
     """
     sequences = plan.sequences
     counts = np.array([len(s.token_ids) for s in sequences], dtype=np.int64)
@@ -136,6 +130,9 @@ def prepare(plan: StepPlan, block_tables: NDArray[np.int32]) -> Batch:
     token_ids = np.fromiter(
         chain.from_iterable([s.token_ids for s in sequences]), np.int64, num_tokens
     )
+    last = ends - 1
+    for index in np.flatnonzero(token_ids[last] == PENDING).tolist():
+        token_ids[last[index]] = -1 - places[sequences[index].sequence_id]
     positions = _ranges(starts, counts)
     rows = np.repeat(np.arange(len(sequences)), counts)
     query_starts = np.zeros(len(sequences) + 1, dtype=np.int32)
@@ -151,17 +148,6 @@ def prepare(plan: StepPlan, block_tables: NDArray[np.int32]) -> Batch:
         copy_sources=np.array([copy.source for copy in plan.copies], dtype=np.int64),
         copy_targets=np.array([copy.target for copy in plan.copies], dtype=np.int64),
     )
-
-
-def name_pending(batch: Batch, plan: StepPlan, places: Mapping[int, int]) -> None:
-    """Write into the batch's tokens which of those that were drawn last the pending ones are.
-
-    `places`: by sequence id.
-    """
-    last = batch.query_starts[1:] - 1
-    pending = np.flatnonzero(batch.token_ids[last] == PENDING)
-    found = [places[plan.sequences[index].sequence_id] for index in pending.tolist()]
-    batch.token_ids[last[pending]] = -1 - np.array(found, np.int64)
 
 
 def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

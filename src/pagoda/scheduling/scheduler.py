@@ -14,7 +14,7 @@ its blocks, of which the published ones can be found again when it resumes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import chain
 
 from pagoda.cache import CacheManager, PrefixMatch, num_blocks_for
@@ -145,14 +145,15 @@ class Scheduler:
 
     # ---- a step ------------------------------------------------------------------------------
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, awaited: Container[int] = ()) -> StepPlan:
         """Decide the next step and reserve the blocks it writes to.
 
         The plan counts as carried out from here on. One more may be decided before `update` says
-        what came of it, to be carried out after it: the tokens that it draws are `PENDING` then.
+        what came of it, to be carried out after it: the tokens that it draws are `PENDING` then,
+        and sequences that are `awaited`, by their ids, do not go on without them.
         """
         draft = Draft(self._budget)
-        self._continue_running(draft)
+        self._continue_running(draft, awaited)
         if not draft.has_preempted:
             self._admit_waiting(draft)
         for sequence, scheduled in draft.scheduled.items():
@@ -186,7 +187,7 @@ class Scheduler:
 
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, draft: Draft) -> None:
+    def _continue_running(self, draft: Draft, awaited: Container[int]) -> None:
         short: list[Sequence] = []
         long: list[Sequence] = []
         for sequence in self._running:
@@ -194,8 +195,10 @@ class Scheduler:
         for sequence in chain(short, long):
             if draft.budget == 0:
                 break
-            ends = sequence.num_pending_tokens and self._is_full(sequence, sequence.num_tokens)
-            if sequence.status is Status.RUNNING and not ends:
+            stays = sequence.num_pending_tokens and (
+                sequence.sequence_id in awaited or self._is_full(sequence, sequence.num_tokens)
+            )
+            if sequence.status is Status.RUNNING and not stays:
                 self._continue(sequence, draft)
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
@@ -262,7 +265,7 @@ class Scheduler:
     def _num_blocks_to_admit(self, sequence: Sequence, match: PrefixMatch) -> int:
         """Free blocks that all of the sequence's present tokens will take."""
         size = self.cache.block_size
-        new = num_blocks_for(len(sequence.token_ids), size) - len(match.block_ids)
+        new = num_blocks_for(sequence.num_tokens, size) - len(match.block_ids)
         copy = 1 if match.num_tokens % size else 0
         return new + copy + self.cache.num_unheld(match)
 

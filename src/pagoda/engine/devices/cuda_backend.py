@@ -210,7 +210,8 @@ class CUDABackend:
             cache.block_size,
         )
         logits = executor.forward(batch)
-        DeviceSampler().sample(logits.zero_(), [_COSTLY_ROW] * len(logits))
+        num_rows = len(logits)
+        DeviceSampler().begin(logits.zero_(), [_COSTLY_ROW] * num_rows, [0] * num_rows).wait()
         del logits
         meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
@@ -256,7 +257,7 @@ def _draw_each_way(sampler: Sampler, logits: torch.Tensor) -> None:
         )
     ]
     for row in (*rows, _COSTLY_ROW):
-        sampler.sample(logits, [row])
+        sampler.begin(logits, [row], [0]).wait()
 
 
 def _is_sized(options: EngineOptions) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.logits import SamplingRow, change_logits
 from pagoda.engine.sampling.logprobs import token_logprobs
-from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels.cpu.choose import choose, choose_largest
 from pagoda.request import SamplingParams
@@ -24,43 +24,32 @@ _TILE_ELEMENTS = 2**20
 class ChosenTokens:
     """See `Draws`. They are here already."""
 
-    def __init__(self, tokens: list[SampledToken]) -> None:
+    def __init__(self, token_ids: Tensor, tokens: list[SampledToken | None]) -> None:
+        self.token_ids = token_ids
         self._tokens = tokens
 
-    @property
-    def token_ids(self) -> Tensor:
-        return torch.tensor([token.token_id for token in self._tokens], dtype=torch.int64)
-
-    def wait(self) -> list[SampledToken]:
+    def wait(self) -> list[SampledToken | None]:
         return self._tokens
 
 
 class CPUSampler:
     """Chooses tokens from logits in main memory; see `Sampler`."""
 
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        return self.begin(logits, rows, [len(row.output_token_ids) for row in rows]).wait()
-
     def begin(
         self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
     ) -> ChosenTokens:
-        return ChosenTokens(self._chosen(logits, rows, positions) if rows else [])
-
-    def _chosen(
-        self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
-    ) -> list[SampledToken]:
         values = np.ascontiguousarray(logits.numpy())
         changing = [index for index, row in enumerate(rows) if row.changes_logits]
         ids, sound = _choose(values, rows, positions, undrawn=frozenset(changing))
-        if not sound.all():
-            raise LogitsError(np.flatnonzero(~sound).tolist())
         for tile in _tiles(changing, values.shape[1]):
             tile_values, tile_rows = values[tile], [rows[index] for index in tile]
             change_logits(tile_values, tile_rows)
             ids[tile], _ = _choose(tile_values, tile_rows, [positions[index] for index in tile])
+        ids[~sound] = 0
         token_ids = ids.tolist()
-        logprobs = _wanted_logprobs(logits, rows, token_ids)
-        return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
+        found = zip(token_ids, _wanted_logprobs(logits, rows, token_ids), sound, strict=True)
+        tokens = [SampledToken(*token) if is_sound else None for *token, is_sound in found]
+        return ChosenTokens(torch.from_numpy(ids), tokens)
 
     def token_logprobs(
         self, logits: Tensor, target_ids: Sequence[int], num_top: int

@@ -30,7 +30,7 @@ from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.device_logits import LogitChanges, change_on_device, changes_of
 from pagoda.engine.sampling.device_logprobs import device_logprobs, read_logprobs
 from pagoda.engine.sampling.logits import SamplingRow
-from pagoda.engine.sampling.sampler import LogitsError, SampledToken
+from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels.cuda.choose import MOST_CANDIDATES, draw_by_id, draw_by_rank, largest_of
 from pagoda.kernels.cuda.transfer import HostCopy, all_to_device, to_device
@@ -110,31 +110,27 @@ class PendingTokens:
             most = max(self._num_tops.values())
             self._logprobs = HostCopy(device_logprobs(logits, wanted, targets, most))
 
-    def wait(self) -> list[SampledToken]:
-        """The tokens, once they are here. Raises `LogitsError` as `Sampler.sample` does."""
+    def wait(self) -> list[SampledToken | None]:
+        """The tokens, once they are here; see `Draws`."""
         token_ids, sound = self._chosen.wait().tolist()
-        if not all(sound):
-            raise LogitsError([index for index, is_sound in enumerate(sound) if not is_sound])
         logprobs: list[dict[int, Logprob] | None] = [None] * len(token_ids)
         if self._logprobs is not None:
             targets = [token_ids[index] for index in self._num_tops]
             found = read_logprobs(self._logprobs.wait(), targets, list(self._num_tops.values()))
             for index, entry in zip(self._num_tops, found, strict=True):
                 logprobs[index] = entry
-        return [SampledToken(*pair) for pair in zip(token_ids, logprobs, strict=True)]
+        return [
+            SampledToken(token_id, entry) if is_sound else None
+            for token_id, entry, is_sound in zip(token_ids, logprobs, sound, strict=True)
+        ]
 
 
 class DeviceSampler:
     """Chooses tokens from logits on a device; see `Sampler`."""
 
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
-        positions = [len(row.output_token_ids) for row in rows]
-        return self.begin(logits, rows, positions).wait() if rows else []
-
     def begin(
         self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
     ) -> PendingTokens:
-        """Have the device choose a token for each row, one or more; nothing waits for it."""
         largest, ids = largest_of(logits)
         tiles = list(_tiles(rows, positions, logits.shape[1]))
         for tile, sent in zip(tiles, _send(tiles, logits.device), strict=True):

@@ -33,8 +33,8 @@ class SampledToken(NamedTuple):
 class LogitsError(EngineError):
     """The model gave NaN, plus infinity or nothing finite."""
 
-    def __init__(self, rows: Sequence[int]) -> None:
-        super().__init__(f"the model's logits are not finite in rows {list(rows)}")
+    def __init__(self) -> None:
+        super().__init__("the model's logits are not finite")
 
 
 class Draws(Protocol):
@@ -45,8 +45,11 @@ class Draws(Protocol):
         """[rows] int64, where the logits lie. Any id where a row's logits are not finite."""
         ...
 
-    def wait(self) -> list[SampledToken]:
-        """The tokens, once they are here. Raises `LogitsError`."""
+    def wait(self) -> list[SampledToken | None]:
+        """The tokens, once they are here; None where a row's logits are not finite.
+
+        That is, where the row has NaN or plus infinity, or nothing finite.
+        """
         ...
 
 
@@ -54,18 +57,12 @@ class Sampler(Protocol):
     """Chooses tokens from logits that lie on its device."""
 
     def begin(self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]) -> Draws:
-        """Choose as `sample` does, perhaps while the caller goes on.
-
-        `positions` say how many tokens each row's sequence has drawn before, which may be more
-        than are known of it. What the rows say is read at once, and `logits` before anything that
-        is launched later.
-        """
-        ...
-
-    def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> list[SampledToken]:
         """Choose a token for each row of `logits` [rows, vocab] float32, which is not changed.
 
-        Raises `LogitsError` if a row has NaN or plus infinity, or nothing finite.
+        On a device that computes on its own this returns before it is done. There is at least one
+        row. `positions` say how many tokens each row's sequence has drawn before, which may be
+        more than are known of it. What the rows say is read at once, and `logits` before anything
+        that is launched later.
         """
         ...
 

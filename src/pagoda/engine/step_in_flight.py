@@ -9,20 +9,23 @@ from pagoda.scheduling import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One step under way."""
+class StepInFlight:
+    """One step, launched."""
 
     plan: StepPlan
-    drawing: tuple[int, ...]
+    drawing: tuple[int, ...] = ()
     """Ids of the sequences that draw a token, in the order of `draws`."""
-    draws: Draws | None
+    draws: Draws | None = None
     """None where no sequence draws."""
-    is_followable: bool
-    """The next step can be launched before this one's tokens are known: nobody's next logits are
-    to be changed by what is drawn here."""
+    awaited: frozenset[int] = frozenset()
+    """Those of `drawing` whose next logits are changed by what they draw here, penalties say: they
+    cannot go on before it is known."""
 
-    def wait(self) -> dict[int, SampledToken]:
-        """Each drawing sequence's token. Raises what the step failed with."""
+    def wait(self) -> dict[int, SampledToken | None]:
+        """Each drawing sequence's token, None where its logits were not finite.
+
+        Raises what the step failed with.
+        """
         if self.draws is None:
             return {}
         return dict(zip(self.drawing, self.draws.wait(), strict=True))
