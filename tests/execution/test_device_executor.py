@@ -11,10 +11,11 @@ import torch
 from decoders import Pager, decoder_spec, on_device, random_weights, rope_spec
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.execution.cuda import decoder
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.cuda.workspace import attention_kind
 from pagoda.execution.reference import reference_logits
-from pagoda.kernels.cuda.prefill_plan import SPLIT_FROM, prefill_plan
+from pagoda.kernels.cuda.prefill_plan import SPLIT_FROM, PrefillPlan, prefill_plan
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.device_storage import DeviceStorage
 from triton_device import DEVICE
@@ -97,8 +98,8 @@ def test_logits_are_those_of_the_reference(
 
 def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference():
     """What most of a prompt being found in the cache comes to, alone and beside others."""
-    full = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32))
-    spec = decoder_spec([full, dataclasses.replace(full, sliding_window=SPLIT_FROM)])
+    attention = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32))
+    spec = decoder_spec([attention])
     count, length = 20, SPLIT_FROM + 90
     truth = reference_logits(spec, random_weights(spec), tokens(length), torch.float64)[-count:]
     executor, pager = make(spec, num_blocks=160, max_num_seqs=3, max_model_len=length)
@@ -108,10 +109,9 @@ def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference():
         sequence.num_computed = length - count
         others = [(pager.sequence(tokens(9, seed)), 1 + 4 * seed) for seed in range(num_others)]
         batch = pager.batch([*others, (sequence, count)])
-        for layer in spec.layers:
-            kind, wanted = attention_kind(layer.attention), np.array([num_others])
-            plan = prefill_plan(kind, batch.query_starts, batch.context_lens, wanted)
-            assert len(plan.merges) == 1
+        kind, wanted = attention_kind(attention), np.array([num_others])
+        plan = prefill_plan(kind, batch.query_starts, batch.context_lens, wanted)
+        assert len(plan.merges) == 1
         assert (executor.forward(batch)[-count:].cpu() - truth).abs().max() < 1e-4
 
 
@@ -216,6 +216,15 @@ def test_warm_up_touches_no_block_and_later_steps_are_the_same():
     logits = [executor.forward(pager.batch([(sequence, n)])).cpu().clone() for n in (7, 1, 1)]
     truth = reference_logits(MIXED, random_weights(MIXED), tokens(9))
     assert (torch.cat(logits) - truth).abs().max() < 1e-4
+
+
+def test_warm_up_has_contexts_split_where_they_may_be_long(monkeypatch: pytest.MonkeyPatch):
+    plans: list[PrefillPlan[torch.Tensor]] = []
+    monkeypatch.setattr(decoder, "prefill_attention", lambda *arguments: plans.append(arguments[4]))
+    spec = decoder_spec([FULL, dataclasses.replace(FULL, sliding_window=SPLIT_FROM)])
+    executor, _ = make(spec, max_model_len=SPLIT_FROM)
+    executor.warm_up()
+    assert [len(plan.merges) for plan in plans] == [1, 1]
 
 
 class Recorder:

@@ -152,16 +152,18 @@ class DeviceExecutor:
 def _idle_batch(max_model_len: int, block_size: int) -> Batch:
     """A sequence with two tokens and one with one, which write nothing and read the first block.
 
-    Contexts are so long that attention splits them, if any can be.
+    The context of the first, and the tables of both, are so long that what merges splits is launched
+    as well, if there can be any.
     """
     context_len = max(2, min(max_model_len, SPLIT_FROM))
+    max_blocks = -(-max(2, max_model_len) // block_size)
     return Batch(
         token_ids=np.zeros(3, np.int64),
         positions=np.zeros(3, np.int32),
         slot_mapping=np.full(3, -1, np.int64),
         query_starts=np.array((0, 2, 3), np.int32),
-        context_lens=np.full(2, context_len, np.int32),
-        block_tables=np.zeros((2, -(-context_len // block_size)), np.int32),
+        context_lens=np.array((context_len, 1), np.int32),
+        block_tables=np.zeros((2, max_blocks), np.int32),
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

@@ -38,6 +38,11 @@ class LayerShape(NamedTuple):
         )  # fmt: skip
 
     @property
+    def group_size(self) -> int:
+        """Query heads of a KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
     def qkv_width(self) -> int:
         return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
 
