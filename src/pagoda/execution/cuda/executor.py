@@ -152,8 +152,8 @@ class DeviceExecutor:
 def _idle_batch(max_model_len: int, block_size: int) -> Batch:
     """A sequence with two tokens and one with one, which write nothing and read the first block.
 
-    The context of the first, and the tables of both, are so long that what merges splits is launched
-    as well, if there can be any.
+    The context of the first, and the tables of both, are so long that what merges splits is
+    launched as well, if there can be any.
     """
     context_len = max(2, min(max_model_len, SPLIT_FROM))
     max_blocks = -(-max(2, max_model_len) // block_size)
