@@ -164,6 +164,7 @@ def _split_length(num_tokens: Array, most_splits: Array) -> Array:
 
 def _places(sizes: Array, capacity: int) -> tuple[Array, Array]:
     """Where each of `sizes` begins, one after another, and its round; no size is over capacity."""
+    assert sizes.max(initial=0) <= capacity
     ends = np.cumsum(sizes)
     begins, rounds = ends - sizes, np.zeros_like(ends)
     first = number = 0
