@@ -9,8 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention
-from pagoda.kernels.cuda.prefill_attention import prefill_attention, prefill_tiles
+from pagoda.kernels.cuda.decode_attention import decode_attention, decode_parts
+from pagoda.kernels.cuda.partial_sums import PartialSums
+from pagoda.kernels.cuda.prefill_attention import prefill_attention
+from pagoda.kernels.cuda.prefill_plan import (
+    PREFILL_PARTS,
+    AttentionKind,
+    PrefillPlan,
+    prefill_plan,
+)
 from pagoda.kernels.cuda.transfer import to_device
 
 
@@ -92,7 +99,8 @@ class PagedInputs:
         """Launches decode attention of every sequence's one query."""
         heads, device = self.heads, self.query.device
         rows = torch.arange(len(self.spans), dtype=torch.int32, device=device)
-        workspace = DecodeWorkspace.of(len(self.spans), heads.num_heads, heads.head_dim, device)
+        num_parts = decode_parts(len(self.spans), heads.num_heads)
+        workspace = PartialSums.of(num_parts, heads.head_dim, device)
         return lambda: decode_attention(
             self.out, self.query, self.blocks, self.tables, self.context_lens, rows, rows,
             heads.scale, heads.window, workspace,
@@ -101,13 +109,16 @@ class PagedInputs:
     def prefill(self) -> Callable[[], None]:
         """Launches prefill attention of all queries."""
         heads, device = self.heads, self.query.device
+        kind = AttentionKind(heads.num_heads, heads.num_kv_heads, heads.window)
         starts = np.array(self.starts, np.int32)
-        tiles = prefill_tiles(starts, np.arange(len(self.spans)), heads.group_size)
-        query_starts, all_tiles = to_device(starts, device), to_device(tiles, device)
+        contexts = np.array([span.context for span in self.spans], np.int32)
+        on_host = prefill_plan(kind, starts, contexts, np.arange(len(self.spans)))
+        tiles, merges = to_device(on_host.tiles, device), to_device(on_host.merges, device)
+        plan = PrefillPlan(kind, tiles, merges, on_host.rounds)
+        partial = PartialSums.of(PREFILL_PARTS, heads.head_dim, device)
         return lambda: prefill_attention(
-            self.out, self.query, self.blocks, self.tables, self.context_lens, query_starts,
-            all_tiles, heads.scale, heads.window,
-        )  # fmt: skip
+            self.out, self.query, self.blocks, self.tables, plan, heads.scale, partial
+        )
 
     def rows(self, index: int, last: int) -> slice:
         """Where the last queries of a sequence lie among all."""

@@ -15,8 +15,11 @@ from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.execution.cuda import decoder
 from pagoda.execution.cuda.executor import DeviceExecutor
+from pagoda.execution.cuda.workspace import attention_kind
 from pagoda.execution.reference import reference_logits
+from pagoda.kernels.cuda.prefill_plan import SPLIT_FROM, PrefillPlan, prefill_plan
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.device_storage import DeviceStorage
 from triton_device import DEVICE, HAS_GPU
@@ -37,11 +40,12 @@ def make(
     graph_sizes: tuple[int, ...] = (),
     num_blocks: int = 40,
     max_num_seqs: int = 1,
+    max_model_len: int = MAX_MODEL_LEN,
 ) -> tuple[DeviceExecutor, Pager]:
     storage = DeviceStorage(spec.cache_spec(BLOCK_SIZE, dtype), num_blocks, DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
     executor = DeviceExecutor(
-        spec, weights, storage, MAX_MODEL_LEN, graph_sizes, max_num_seqs=max_num_seqs
+        spec, weights, storage, max_model_len, graph_sizes, max_num_seqs=max_num_seqs
     )
     return executor, Pager(BLOCK_SIZE, num_blocks)
 
@@ -94,6 +98,25 @@ def test_logits_are_those_of_the_reference(
     assert logits.dtype == torch.float32
     assert (logits - expected).abs().max() < 1e-4
     assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+
+
+def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference():
+    """What most of a prompt being found in the cache comes to, alone and beside others."""
+    attention = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32))
+    spec = decoder_spec([attention])
+    count, length = 20, SPLIT_FROM + 90
+    truth = reference_logits(spec, random_weights(spec), tokens(length), torch.float64)[-count:]
+    executor, pager = make(spec, num_blocks=160, max_num_seqs=3, max_model_len=length)
+    sequence = pager.sequence(tokens(length))
+    executor.forward(pager.batch([(sequence, length - count)]))
+    for num_others in (0, 2):
+        sequence.num_computed = length - count
+        others = [(pager.sequence(tokens(9, seed)), 1 + 4 * seed) for seed in range(num_others)]
+        batch = pager.batch([*others, (sequence, count)])
+        kind, wanted = attention_kind(attention), np.array([num_others])
+        plan = prefill_plan(kind, batch.query_starts, batch.context_lens, wanted)
+        assert len(plan.merges) == 1
+        assert (executor.forward(batch)[-count:].cpu() - truth).abs().max() < 1e-4
 
 
 def test_float16_is_as_near_as_its_rounding_allows():
@@ -222,6 +245,15 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
     executor.forward(dataclasses.replace(pager.batch([(sequence, 1)]), **copy))
     assert {"copy_kernel", "decode_splits", "merge_splits", "prefill_tile"} <= launched
     assert launched <= warmed_up
+
+
+def test_warm_up_has_contexts_split_where_they_may_be_long(monkeypatch: pytest.MonkeyPatch):
+    plans: list[PrefillPlan[torch.Tensor]] = []
+    monkeypatch.setattr(decoder, "prefill_attention", lambda *arguments: plans.append(arguments[4]))
+    spec = decoder_spec([FULL, dataclasses.replace(FULL, sliding_window=SPLIT_FROM)])
+    executor, _ = make(spec, max_model_len=SPLIT_FROM)
+    executor.warm_up()
+    assert [len(plan.merges) for plan in plans] == [1, 1]
 
 
 class Recorder:

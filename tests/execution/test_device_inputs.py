@@ -14,13 +14,15 @@ from pagoda.execution.batch import Batch
 from pagoda.execution.cuda.decode_inputs import DecodeInputs
 from pagoda.execution.cuda.inputs import BatchInputs
 from pagoda.execution.cuda.trial import largest_batch
+from pagoda.kernels.cuda.prefill_plan import AttentionKind, prefill_plan
 from triton_device import DEVICE
 
 BLOCK_SIZE = 4
+KINDS = [AttentionKind(2, 2, None), AttentionKind(32, 8, None), AttentionKind(32, 8, 30)]
 
 
 def batch_of(counts: list[int], computed: int = 3) -> Batch:
-    pager = Pager(BLOCK_SIZE, 500)
+    pager = Pager(BLOCK_SIZE, 20_000)
     steps = [(pager.sequence(range(computed + count + 2)), count) for count in counts]
     for sequence, _ in steps:
         sequence.num_computed = computed
@@ -29,13 +31,13 @@ def batch_of(counts: list[int], computed: int = 3) -> Batch:
 
 def batch_inputs(tokens: int = 1, sequences: int = 1, blocks: int = 1) -> BatchInputs:
     return BatchInputs(
-        [1, 4], DEVICE, max_num_tokens=tokens, max_num_seqs=sequences, max_blocks=blocks
+        KINDS, DEVICE, max_num_tokens=tokens, max_num_seqs=sequences, max_blocks=blocks
     )
 
 
 @given(
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=8),
-    computed=st.integers(0, 50),
+    computed=st.one_of(st.integers(0, 50), st.integers(1000, 9000)),
 )
 def test_the_largest_batch_finds_memory_that_is_there(counts: list[int], computed: int) -> None:
     batch = batch_of(counts, computed)
@@ -53,10 +55,13 @@ def test_every_row_goes_to_one_attention_and_no_other(counts: list[int]) -> None
     assert inputs.decode_sequences.tolist() == decoding
     assert inputs.decode_rows.tolist() == [int(batch.query_starts[row]) for row in decoding]
     tiled = {row for row, count in enumerate(counts) if count > 1}
-    assert set(inputs.tiles) == ({1, 4} if tiled else set())
-    for tiles in inputs.tiles.values():
-        assert {sequence for sequence, _ in tiles.tolist()} == tiled
-        assert all(first < counts[sequence] for sequence, first in tiles.tolist())
+    assert set(inputs.prefill) == (set(KINDS) if tiled else set())
+    for kind, plan in inputs.prefill.items():
+        expected = prefill_plan(kind, batch.query_starts, batch.context_lens, np.array([*tiled]))
+        assert (plan.kind, plan.rounds) == (kind, expected.rounds)
+        assert np.array_equal(plan.tiles.cpu(), expected.tiles)
+        assert np.array_equal(plan.merges.cpu(), expected.merges)
+        assert set(plan.tiles[:, 0].tolist()) == tiled
     assert inputs.block_tables.shape[1] % 16 == 0
     width = batch.block_tables.shape[1]
     assert np.array_equal(inputs.block_tables[:, :width].cpu(), batch.block_tables)
@@ -88,7 +93,7 @@ def test_rows_that_pad_have_no_slot_and_no_context() -> None:
     width = few.block_tables.shape[1]
     assert np.array_equal(inputs.block_tables[:4, :width].cpu(), few.block_tables)
     assert inputs.decode_rows.tolist() == inputs.decode_sequences.tolist() == list(range(6))
-    assert not inputs.tiles
+    assert not inputs.prefill
     some = dataclasses.replace(few, logit_rows=np.array([1, 3]))
     rows = decode_inputs.fill(some, 6)
     assert rows is not None

@@ -8,8 +8,15 @@ from functools import partial
 
 from launch import META, Launch, integers, numbers
 
-from pagoda.kernels.cuda.decode_attention import DecodeWorkspace, decode_attention
+from pagoda.kernels.cuda.decode_attention import decode_attention, decode_parts
+from pagoda.kernels.cuda.partial_sums import PartialSums
 from pagoda.kernels.cuda.prefill_attention import prefill_attention
+from pagoda.kernels.cuda.prefill_plan import (
+    PREFILL_PARTS,
+    AttentionKind,
+    PrefillPlan,
+    Round,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +51,20 @@ def attention_launches() -> Iterator[Launch]:
         query = numbers(64, num_heads, case.head_dim)
         blocks = numbers(2, 2, 8, case.block_size, case.head_dim)
         block_tables = integers(64, 4096 // case.block_size)
-        workspace = DecodeWorkspace.of(64, num_heads, case.head_dim, META)
+        num_parts = max(decode_parts(64, num_heads), PREFILL_PARTS)
+        partial_sums = PartialSums.of(num_parts, case.head_dim, META)
+        kind = AttentionKind(num_heads, 8, case.window)
+        plan = PrefillPlan(kind, integers(100, 7), integers(5, 4), (Round(0, 100, 0, 5),))
         yield Launch(
             f"decode_attention {case}",
             partial(
                 decode_attention, query, query, blocks, block_tables, integers(64),
-                integers(64), integers(64), 0.1, case.window, workspace,
+                integers(64), integers(64), 0.1, case.window, partial_sums,
             ),
         )  # fmt: skip
         yield Launch(
             f"prefill_attention {case}",
             partial(
-                prefill_attention, query, query, blocks, block_tables, integers(64),
-                integers(65), integers(100, 2), 0.1, case.window,
+                prefill_attention, query, query, blocks, block_tables, plan, 0.1, partial_sums,
             ),
         )  # fmt: skip

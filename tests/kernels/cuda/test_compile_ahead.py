@@ -20,12 +20,13 @@ SHARED_BYTES = {"80": 99 * KIB, "90": 227 * KIB, "gfx942": 64 * KIB}
 """What one program can have. Chips of compute capability 8.6 and 8.9 run code for 8.0 as well, and
 have 99 KiB; an A100 has 163."""
 
-SPILLED_BYTES = {("prefill_tile", "80"): 144}
+SPILLED_BYTES = {("prefill_tile", "80"): 72}
 """At most, per thread; any other kernel spills nothing. There, on chips without products that read
-shared memory, the queries, sums and scores of a tile take nearly all of the 255 registers; the 36
-that do not fit are a seventh, and smaller tiles would read keys more often."""
+shared memory, the queries, sums and scores of a tile take nearly all of the 255 registers; the 18
+that do not fit are a fourteenth, and smaller tiles would read keys more often."""
 
 READS_THE_CACHE = ("decode_splits", "prefill_tile")
+MERGES = ("merge_splits", "merge_tiles")
 
 
 def compiled(backend: str, folder: Path) -> list[dict[str, Any]]:
@@ -46,7 +47,7 @@ def compiled(backend: str, folder: Path) -> list[dict[str, Any]]:
 def test_every_kernel_compiles_and_fits(backend: str, chips: set[str], tmp_path: Path) -> None:
     figures = compiled(backend, tmp_path)
     assert {each["chip"] for each in figures} == chips
-    assert {each["kernel"] for each in figures} >= {*READS_THE_CACHE, "merge_splits"}
+    assert {each["kernel"] for each in figures} >= {*READS_THE_CACHE, *MERGES}
     for each in figures:
         assert each["shared_bytes"] <= SHARED_BYTES[each["chip"]], each
         allowed = SPILLED_BYTES.get((each["kernel"], each["chip"]), 0)

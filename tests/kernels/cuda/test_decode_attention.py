@@ -24,10 +24,11 @@ from pagoda.kernels.cuda.attention_tile import key_offsets
 from pagoda.kernels.cuda.decode_attention import (
     MAX_SPLITS,
     SPLIT_TOKENS,
-    DecodeWorkspace,
     decode_attention,
+    decode_parts,
     tile_tokens,
 )
+from pagoda.kernels.cuda.partial_sums import PartialSums
 from triton_device import HAS_GPU
 
 HEADS = CacheShape(32, 4, 2, 16, torch.float16)
@@ -39,14 +40,13 @@ def decode(case: PagedSequences, rows: list[int] | None = None) -> torch.Tensor:
     rows = list(range(len(case.query))) if rows is None else rows
     index = torch.tensor(rows, dtype=torch.int32, device=case.query.device)
     out = case.empty()
-    workspace = DecodeWorkspace.of(
-        len(rows), case.shape.num_heads, case.shape.head_dim, case.query.device
-    )
-    for each in workspace:
+    num_parts = decode_parts(len(rows), case.shape.num_heads)
+    partial = PartialSums.of(num_parts, case.shape.head_dim, case.query.device)
+    for each in partial:
         each.fill_(float("nan"))
     decode_attention(
         out, case.query, case.blocks, case.block_tables, case.context_lens,
-        index, index, case.shape.scale, case.window, workspace,
+        index, index, case.shape.scale, case.window, partial,
     )  # fmt: skip
     return out
 
@@ -124,7 +124,8 @@ def test_rows_and_sequences_are_any_and_other_rows_stay() -> None:
         out, case.query, case.blocks, case.block_tables, case.context_lens,
         torch.tensor(wanted, dtype=torch.int32, device=device),
         torch.tensor(sequences, dtype=torch.int32, device=device),
-        HEADS.scale, None, DecodeWorkspace.of(2, HEADS.num_heads, HEADS.head_dim, device),
+        HEADS.scale, None,
+        PartialSums.of(decode_parts(2, HEADS.num_heads), HEADS.head_dim, device),
     )  # fmt: skip
     assert torch.isnan(out[[1, 2]]).all()
     for row, sequence in zip(wanted, sequences, strict=True):

@@ -16,7 +16,18 @@ from paged_sequences import (
     paged_sequences,
 )
 
-from pagoda.kernels.cuda.prefill_attention import prefill_attention, prefill_tiles, query_tile
+from pagoda.kernels.array import Array
+from pagoda.kernels.cuda.partial_sums import PartialSums
+from pagoda.kernels.cuda.prefill_attention import ProgramShape, prefill_attention
+from pagoda.kernels.cuda.prefill_plan import (
+    PREFILL_PARTS,
+    SPLIT_FROM,
+    SPLIT_TOKENS,
+    SPLIT_UNIT,
+    AttentionKind,
+    PrefillPlan,
+    prefill_plan,
+)
 from triton_device import HAS_GPU
 
 HEADS = CacheShape(32, 4, 2, 16, torch.float16)
@@ -26,14 +37,29 @@ CHUNKS = [[64, 32, 204], [256, 44]]
 CHUNKS += [[150, 1, 149], [31, 64, 205], [299, 1]] if HAS_GPU else []
 
 
-def prefill(case: PagedSequences, wanted: list[int]) -> torch.Tensor:
-    tiles = prefill_tiles(case.query_starts.cpu().numpy(), np.array(wanted), case.shape.group_size)
+def plan_of(
+    case: PagedSequences, wanted: list[int], num_parts: int = PREFILL_PARTS
+) -> PrefillPlan[Array]:
+    kind = AttentionKind(case.shape.num_heads, case.shape.num_kv_heads, case.window)
+    starts, contexts = case.query_starts.cpu().numpy(), case.context_lens.cpu().numpy()
+    return prefill_plan(kind, starts, contexts, np.array(wanted, np.int64), num_parts)
+
+
+def run(case: PagedSequences, plan: PrefillPlan[Array]) -> torch.Tensor:
     out = case.empty()
+    partial = PartialSums.of(PREFILL_PARTS, case.shape.head_dim, out.device)
+    for each in partial:
+        each.fill_(float("nan"))
+    tiles, merges = (torch.from_numpy(each).to(out.device) for each in (plan.tiles, plan.merges))
     prefill_attention(
-        out, case.query, case.blocks, case.block_tables, case.context_lens, case.query_starts,
-        torch.from_numpy(tiles).to(out.device), case.shape.scale, case.window,
+        out, case.query, case.blocks, case.block_tables,
+        PrefillPlan(plan.kind, tiles, merges, plan.rounds), case.shape.scale, partial,
     )  # fmt: skip
     return out
+
+
+def prefill(case: PagedSequences, wanted: list[int]) -> torch.Tensor:
+    return run(case, plan_of(case, wanted))
 
 
 def rows_of(case: PagedSequences, out: torch.Tensor, sequence: int) -> torch.Tensor:
@@ -68,7 +94,7 @@ def test_like_the_plain_truth(
 @pytest.mark.parametrize("head_dim", [16, 160])
 def test_tiles_of_every_group(group_size: int, head_dim: int) -> None:
     shape = CacheShape(head_dim, group_size, 1, 16, torch.float16)
-    length = query_tile(group_size) + 1
+    length = AttentionKind(group_size, 1, None).query_tokens + 1
     case = paged_sequences(shape, [length + 65], [length])
     assert_near(prefill(case, [0]), case.expected(0))
 
@@ -123,21 +149,48 @@ def test_rows_of_sequences_that_are_not_wanted_stay() -> None:
         assert_near(rows_of(case, out, sequence), case.expected(sequence))
 
 
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=6), st.integers(1, 16), st.data())
-def test_tiles_cover_each_row_once_and_the_last_come_first(
-    num_queries: list[int], group_size: int, data: st.DataObject
+@settings(max_examples=15)
+@given(
+    cache_shapes,
+    st.integers(SPLIT_FROM, SPLIT_FROM + 500),
+    st.integers(2, 40),
+    st.one_of(st.none(), st.integers(SPLIT_FROM - 100, SPLIT_FROM + 300)),
+    st.integers(0, 2**32 - 1),
+)
+def test_splits_are_like_the_plain_truth(
+    shape: CacheShape, context_len: int, num_queries: int, window: int | None, seed: int
 ) -> None:
-    starts = np.concatenate([[0], np.cumsum(num_queries)])
-    wanted = data.draw(st.lists(st.integers(0, len(num_queries) - 1), unique=True))
-    tiles = prefill_tiles(starts, np.array(wanted, np.int64), group_size)
-    assert tiles.dtype == np.int32
-    assert tiles.shape == (len(tiles), 2)
-    covered = [
-        (sequence, row)
-        for sequence, first in tiles.tolist()
-        for row in range(first, min(first + query_tile(group_size), num_queries[sequence]))
-    ]
-    assert sorted(covered) == [
-        (each, row) for each in sorted(wanted) for row in range(num_queries[each])
-    ]
-    assert (np.diff(tiles[:, 1]) <= 0).all()
+    case = paged_sequences(shape, [context_len], [num_queries], window, seed)
+    assert_near(prefill(case, [0]), case.expected(0))
+
+
+@pytest.mark.parametrize("window", [None, SPLIT_FROM])
+@pytest.mark.parametrize("context_len", [4 * SPLIT_TOKENS + each for each in (0, 1, 9, 20)])
+def test_splits_that_end_within_the_rows(context_len: int, window: int | None) -> None:
+    case = paged_sequences(HEADS, [context_len], [20], window)
+    assert plan_of(case, [0]).rounds[0].num_merges == 1
+    assert_near(prefill(case, [0]), case.expected(0))
+
+
+def test_a_split_sequence_is_the_same_alone_and_in_a_batch() -> None:
+    case = paged_sequences(HEADS, [1100, 33, 1300, 1024, 7], [20, 33, 40, 2, 5])
+    together = prefill(case, [4, 2, 0, 1, 3])
+    for sequence in range(5):
+        alone = prefill(case, [sequence])
+        assert torch.equal(rows_of(case, alone, sequence), rows_of(case, together, sequence))
+        assert_near(rows_of(case, alone, sequence), case.expected(sequence))
+
+
+def test_later_rounds_use_the_same_memory_and_change_no_bit() -> None:
+    case = paged_sequences(HEADS, [1100, 33, 1300, 1024], [20, 33, 40, 2])
+    at_once = plan_of(case, [0, 1, 2, 3])
+    in_rounds = plan_of(case, [0, 1, 2, 3], num_parts=32 * 8 * 6)
+    assert (len(at_once.rounds), len(in_rounds.rounds)) == (1, 3)
+    assert torch.equal(run(case, at_once), run(case, in_rounds))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 256])
+def test_splits_are_whole_tiles_of_keys(head_dim: int, dtype: torch.dtype) -> None:
+    assert SPLIT_UNIT % ProgramShape.of(head_dim, dtype).keys == 0
+    assert SPLIT_TOKENS % SPLIT_UNIT == 0

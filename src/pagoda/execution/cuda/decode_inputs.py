@@ -67,7 +67,7 @@ class DecodeInputs:
             block_tables=self._tables[:size],
             decode_rows=counting[:size],
             decode_sequences=counting[:size],
-            tiles={},
+            prefill={},
             logit_rows=None,
         )
 

@@ -8,7 +8,7 @@ import torch
 
 from pagoda.execution.cuda.inputs import StepInputs
 from pagoda.execution.cuda.product import product, product_in_float32
-from pagoda.execution.cuda.workspace import LayerMemory, LayerShape, Workspace
+from pagoda.execution.cuda.workspace import LayerMemory, LayerShape, Workspace, attention_kind
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.cuda.activation import silu_mul
 from pagoda.kernels.cuda.decode_attention import decode_attention
@@ -104,11 +104,11 @@ class Decoder:
                 inputs.decode_rows, inputs.decode_sequences, attention.scale,
                 attention.sliding_window, memory.partial,
             )  # fmt: skip
-        tiles = inputs.tiles.get(layer.shape.group_size)
-        if tiles is not None:
+        plan = inputs.prefill.get(attention_kind(attention))
+        if plan is not None:
             prefill_attention(
-                memory.attended, memory.query, blocks, inputs.block_tables, inputs.context_lens,
-                inputs.query_starts, tiles, attention.scale, attention.sliding_window,
+                memory.attended, memory.query, blocks, inputs.block_tables, plan,
+                attention.scale, memory.partial,
             )  # fmt: skip
 
     def _project(

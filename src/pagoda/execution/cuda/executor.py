@@ -18,7 +18,8 @@ from pagoda.execution.cuda.decode_inputs import DecodeInputs
 from pagoda.execution.cuda.decoder import Decoder
 from pagoda.execution.cuda.graphs import Capture, Launches
 from pagoda.execution.cuda.inputs import BatchInputs
-from pagoda.execution.cuda.workspace import LayerShape, Workspace
+from pagoda.execution.cuda.workspace import LayerShape, Workspace, attention_kind
+from pagoda.kernels.cuda.prefill_plan import SPLIT_FROM
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
 from pagoda.storage.device_storage import DeviceStorage
@@ -57,11 +58,11 @@ class DeviceExecutor:
         sizes = sorted(set(graph_sizes))
         max_blocks = -(-max_model_len // storage.block_size)
         self._decode_inputs = DecodeInputs(sizes, max_blocks, device)
-        group_sizes = [LayerShape.of(layer).group_size for layer in spec.layers]
+        kinds = [attention_kind(layer.attention) for layer in spec.layers]
         most = max((*sizes, max_num_seqs))
         max_num_tokens = max(max_num_tokens, most)
         self._batch_inputs = BatchInputs(
-            group_sizes,
+            kinds,
             device,
             max_num_tokens=max_num_tokens,
             max_num_seqs=most,
@@ -109,7 +110,7 @@ class DeviceExecutor:
         memory that they share.
         """
         self.storage.copy_blocks([0], [0])
-        self._run_as_it_is(_idle_batch(-(-self.max_model_len // self.storage.block_size)))
+        self._run_as_it_is(_idle_batch(self.max_model_len, self.storage.block_size))
         for size in reversed(self._decode_inputs.sizes):
             self._decode_inputs.clear(size)
             launches = self._launches(size)
@@ -164,17 +165,20 @@ def _require_kernels(layer: DecoderLayer) -> None:
         raise UnsupportedModelError("num_key_value_heads", shape.num_kv_heads, limit)
 
 
-def _idle_batch(max_blocks: int) -> Batch:
+def _idle_batch(max_model_len: int, block_size: int) -> Batch:
     """A sequence with two tokens and one with one, which write nothing and read the first block.
 
-    Tables are as long as they may be: what merges the splits of long contexts is launched as well.
+    The context of the first, and the tables of both, are so long that what merges splits is
+    launched as well, if there can be any.
     """
+    context_len = max(2, min(max_model_len, SPLIT_FROM))
+    max_blocks = -(-max(2, max_model_len) // block_size)
     return Batch(
         token_ids=np.zeros(3, np.int64),
         positions=np.zeros(3, np.int32),
         slot_mapping=np.full(3, -1, np.int64),
         query_starts=np.array((0, 2, 3), np.int32),
-        context_lens=np.array((2, 1), np.int32),
+        context_lens=np.array((context_len, 1), np.int32),
         block_tables=np.zeros((2, max_blocks), np.int32),
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),

@@ -1,7 +1,7 @@
 """What the launches of a step read, on the device: where tokens go, and who attends to what.
 
 Rows with one token in the step go to decode attention, also where others of the batch have more;
-those go to prefill attention in tiles.
+those go to prefill attention by a plan for each kind of layers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch
 from pagoda.execution.cuda.transfer import ALIGNMENT, Integers, Transfer, bytes_of
-from pagoda.kernels.cuda.prefill_attention import prefill_tiles
+from pagoda.kernels.array import Array
+from pagoda.kernels.cuda.prefill_plan import AttentionKind, PrefillPlan, prefill_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class StepInputs:
     """[n] int32, rows of sequences with one token"""
     decode_sequences: torch.Tensor
     """[n] int32, those sequences"""
-    tiles: Mapping[int, torch.Tensor]
-    """Group size → [tiles, 2] int32 of all other sequences; empty if there are none."""
+    prefill: Mapping[AttentionKind, PrefillPlan[torch.Tensor]]
+    """For all other sequences; empty if there are none."""
     logit_rows: torch.Tensor | None
     """[L] int32; None: all, in order"""
 
@@ -49,10 +50,10 @@ class StepInputs:
 
 
 _NUM_ARRAYS = 9
-"""That every batch sends, tiles aside."""
-_ROW_BYTES, _SEQUENCE_BYTES, _TILE_BYTES = 4 + 4 + 8 + 4, 4 + 4 + 4 + 4, 8
+"""That every batch sends, plans aside, which have two each."""
+_ROW_BYTES, _SEQUENCE_BYTES = 4 + 4 + 8 + 4, 4 + 4 + 4 + 4
 """Of a token: its id, position, slot and row of logits. Of a sequence, its table aside: its start,
-its context, and its row and number if it decodes. Of a tile, at most one for a token."""
+its context, and its row and number if it decodes."""
 _LINE = 16
 """Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
 
@@ -66,19 +67,21 @@ class BatchInputs:
 
     def __init__(
         self,
-        group_sizes: Sequence[int],
+        kinds: Sequence[AttentionKind],
         device: torch.device,
         *,
         max_num_tokens: int,
         max_num_seqs: int,
         max_blocks: int,
     ) -> None:
-        self._group_sizes = tuple(dict.fromkeys(group_sizes))
+        self._kinds = tuple(dict.fromkeys(kinds))
         self._device = device
-        row_bytes = _ROW_BYTES + _TILE_BYTES * len(self._group_sizes)
         sequence_bytes = _SEQUENCE_BYTES + 4 * whole_lines(max_blocks)
-        size_bytes = max_num_tokens * row_bytes + max_num_seqs * sequence_bytes
-        num_arrays = _NUM_ARRAYS + len(self._group_sizes)
+        size_bytes = max_num_tokens * _ROW_BYTES + max_num_seqs * sequence_bytes
+        size_bytes += sum(
+            kind.most_plan_bytes(max_num_tokens, max_num_seqs) for kind in self._kinds
+        )
+        num_arrays = _NUM_ARRAYS + 2 * len(self._kinds)
         self._transfer = Transfer(size_bytes + num_arrays * ALIGNMENT, device)
 
     def of(self, batch: Batch) -> StepInputs:
@@ -96,13 +99,19 @@ class BatchInputs:
             decoding.astype(np.int32),
             batch.logit_rows.astype(np.int32),
         ]
-        tiles = self._tiles(batch.query_starts, np.flatnonzero(counts > 1))
-        arrays += tiles.values()
+        plans = self._plans(batch, np.flatnonzero(counts > 1))
+        for plan in plans:
+            arrays += [plan.tiles, plan.merges]
         size_bytes = bytes_of(arrays)
         if size_bytes > self._transfer.size_bytes:
             self._transfer = Transfer(2 * size_bytes, self._device)
         sent = [self._transfer.at(place) for place in self._transfer.send(arrays)]
-        first_tiles = len(arrays) - len(tiles)
+        prefill = {
+            plan.kind: PrefillPlan(plan.kind, tiles, merges, plan.rounds)
+            for plan, tiles, merges in zip(
+                plans, sent[_NUM_ARRAYS::2], sent[_NUM_ARRAYS + 1 :: 2], strict=True
+            )
+        }
         return StepInputs(
             token_ids=sent[0],
             positions=sent[1],
@@ -112,19 +121,15 @@ class BatchInputs:
             block_tables=sent[5],
             decode_rows=sent[6],
             decode_sequences=sent[7],
-            tiles=dict(zip(tiles, sent[first_tiles:], strict=True)),
+            prefill=prefill,
             logit_rows=sent[8],
         )
 
-    def _tiles(
-        self, query_starts: NDArray[np.int32], wanted: NDArray[np.int64]
-    ) -> dict[int, NDArray[np.int32]]:
+    def _plans(self, batch: Batch, wanted: NDArray[np.int64]) -> list[PrefillPlan[Array]]:
         if not len(wanted):
-            return {}
-        return {
-            size: prefill_tiles(query_starts, wanted, size).astype(np.int32, copy=False)
-            for size in self._group_sizes
-        }
+            return []
+        starts, contexts = batch.query_starts, batch.context_lens
+        return [prefill_plan(kind, starts, contexts, wanted) for kind in self._kinds]
 
 
 def whole_lines(count: int) -> int:

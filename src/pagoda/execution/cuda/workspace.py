@@ -5,6 +5,7 @@ delta   | what a layer's half adds to the stream                 written by o an
 arena   | qkv, query, attended |  in the one half of a layer,
         | gate_up, gated       |  in the other
 last    | hidden of the rows whose logits are wanted
+partial | what attention has seen of each split                  merged by the same attention
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import NamedTuple
 import torch
 
 from pagoda.execution.cuda.transfer import aligned
-from pagoda.kernels.cuda.decode_attention import DecodeWorkspace
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.kernels.cuda.decode_attention import decode_parts
+from pagoda.kernels.cuda.partial_sums import PartialSums
+from pagoda.kernels.cuda.prefill_plan import PREFILL_PARTS, AttentionKind
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec
 
 
 class LayerShape(NamedTuple):
@@ -61,8 +64,8 @@ class LayerMemory(NamedTuple):
     """[T, 2 I]; in the same memory as the three before"""
     gated: torch.Tensor
     """[T, I]; likewise"""
-    partial: DecodeWorkspace
-    """What decode attention has of each split"""
+    partial: PartialSums
+    """What attention has of each split: decode first, and when it is done prefill"""
 
 
 class Workspace:
@@ -93,10 +96,11 @@ class Workspace:
         self._delta = torch.empty_like(self._hidden)
         self._last = self._hidden.new_empty((num_sequences, spec.hidden_size))
         self._logits = self._stream.new_empty((num_sequences, spec.vocab_size))
-        heads = {(shape.num_heads, shape.head_dim) for shape in self._shapes}
+        head_dims = {shape.head_dim for shape in self._shapes}
+        num_parts = decode_parts(num_sequences, max(shape.num_heads for shape in self._shapes))
         self._partial = {
-            (num_heads, head_dim): DecodeWorkspace.of(num_sequences, num_heads, head_dim, device)
-            for num_heads, head_dim in heads
+            head_dim: PartialSums.of(max(num_parts, PREFILL_PARTS), head_dim, device)
+            for head_dim in head_dims
         }
 
     def stream(self, count: int) -> torch.Tensor:
@@ -132,7 +136,7 @@ class Workspace:
         qkv, query, attended = self._views(attention, count)
         gate_up, gated = self._views(feed_forward, count)
         heads = (count, shape.num_heads, shape.head_dim)
-        partial = self._partial[shape.num_heads, shape.head_dim]
+        partial = self._partial[shape.head_dim]
         return LayerMemory(qkv, query.view(heads), attended.view(heads), gate_up, gated, partial)
 
     def _views(self, widths: tuple[int, ...], count: int) -> list[torch.Tensor]:
@@ -142,6 +146,11 @@ class Workspace:
             views.append(self._arena[start:end].view(self._dtype).view(count, width))
             start = aligned(end)
         return views
+
+
+def attention_kind(attention: AttentionSpec) -> AttentionKind:
+    """What decides how its rows are cut into tiles."""
+    return AttentionKind(attention.num_heads, attention.num_kv_heads, attention.sliding_window)
 
 
 def _halves(shape: LayerShape) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -13,8 +13,6 @@ sequences share a prefix, its blocks are read from memory once and then found in
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -29,6 +27,7 @@ from pagoda.kernels.cuda.attention_tile import (
     key_offsets,
     load_rows,
 )
+from pagoda.kernels.cuda.partial_sums import PartialSums, merged_parts
 
 MAX_SPLITS = 32
 SPLIT_TOKENS = 256
@@ -47,24 +46,9 @@ _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
 
 
-class DecodeWorkspace(NamedTuple):
-    """What splits leave for the merge; only what one call wrote is read by the same call."""
-
-    sums: torch.Tensor
-    """[rows, num_heads, MAX_SPLITS, head_dim] float32, divided by the sum of the weights."""
-    masses: torch.Tensor
-    """[rows, num_heads, MAX_SPLITS] float32: log2 of Σ 2 ** (score · scale · log2(e))."""
-
-    @classmethod
-    def of(
-        cls, num_rows: int, num_heads: int, head_dim: int, device: torch.device
-    ) -> DecodeWorkspace:
-        """Memory for calls with up to so many rows and heads of up to so many numbers."""
-        shape = (num_rows, num_heads, MAX_SPLITS)
-        return cls(
-            torch.empty((*shape, head_dim), dtype=torch.float32, device=device),
-            torch.empty(shape, dtype=torch.float32, device=device),
-        )
+def decode_parts(num_rows: int, num_heads: int) -> int:
+    """Partial sums that calls with up to so many rows need memory for."""
+    return num_rows * num_heads * MAX_SPLITS
 
 
 def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
@@ -176,10 +160,7 @@ def merge_splits(
     dims = tl.arange(0, padded_dim)
     used = splits < num_splits
     parts = (index.to(tl.int64) * num_heads + head) * max_splits + splits
-    log_masses = tl.load(split_masses + parts, mask=used, other=float("-inf"))
-    sums = load_rows(split_sums + parts * head_dim, used, head_dim, padded_dim)
-    weights = tl.exp2(log_masses - tl.max(log_masses, 0))
-    merged = tl.sum(sums * weights[:, None], 0) / tl.sum(weights, 0)
+    merged = merged_parts(split_sums, split_masses, parts, used, head_dim, padded_dim)
     row = tl.load(rows + index).to(tl.int64)
     place = out + (row * num_heads + head) * head_dim + dims
     tl.store(place, merged.to(out.dtype.element_ty), mask=dims < head_dim)
@@ -195,7 +176,7 @@ def decode_attention(
     sequences: torch.Tensor,
     scale: float,
     window: int | None,
-    workspace: DecodeWorkspace,
+    partial: PartialSums,
 ) -> None:
     """Write to `out` what each of the given rows sees of its sequence.
 
@@ -204,7 +185,7 @@ def decode_attention(
     the row's own included. block_tables: [sequences, most blocks] int32. context_lens:
     [sequences] int32, the row's own token included; 0 makes the row zeros. rows, sequences:
     [n] int32: row rows[i] is the last token of sequence sequences[i]. scale > 0. window: tokens
-    seen, the row's own included. workspace: for at least n rows; written.
+    seen, the row's own included. partial: for at least decode_parts(n, num_heads); written.
     """
     _, num_heads, head_dim = query.shape
     _, _, num_kv_heads, block_size, _ = blocks.shape
@@ -212,7 +193,7 @@ def decode_attention(
     assert block_tables.stride(1) == 1
     assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
-    assert len(rows) <= len(workspace.sums)
+    assert decode_parts(len(rows), num_heads) <= len(partial.sums)
     tile = tile_tokens(head_dim, blocks.dtype)
     shape = {
         "head_dim": head_dim,
@@ -233,7 +214,7 @@ def decode_attention(
         context_lens,
         rows,
         sequences,
-        *workspace,
+        *partial,
         block_tables.stride(0),
         scale * LOG2_E,
         num_kv_heads=num_kv_heads,
@@ -247,7 +228,7 @@ def decode_attention(
     if num_splits > 1:
         merge_splits[(num_heads, len(rows))](
             out,
-            *workspace,
+            *partial,
             context_lens,
             rows,
             sequences,

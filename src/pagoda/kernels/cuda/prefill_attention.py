@@ -1,26 +1,25 @@
 """Attention of several tokens per sequence over a paged cache: chunked, causal, sliding windows.
 
 A tile has the queries of some tokens of one sequence, and of all heads that share a KV head, as
-its rows, and walks over the tokens that they see in three parts:
+its rows, and walks over the tokens that they see, or one split of them, in three parts:
 
         | window begins | every row sees all | the diagonal |
     begin          full_begin            full_end           end
 
 Masks are needed in the first part, which there is only with a window, and in the last. Tiles of
-keys start at multiples of their length, and a row is changed by no tile that it does not see. So a
-row's sums have one order, whatever rows are beside it and however its sequence was cut into chunks.
+keys start at multiples of their length, and a row is changed by no tile that it does not see. So
+where nothing is split, a row's sums have one order, however its sequence was cut into chunks; and
+the plan splits by a sequence's own rows and context, so it has, whatever sequences are beside it.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.array import Array
 from pagoda.kernels.cuda.attention_tile import (
     LOG2_E,
     NOTHING_YET,
@@ -31,17 +30,16 @@ from pagoda.kernels.cuda.attention_tile import (
     key_offsets,
     load_rows,
 )
+from pagoda.kernels.cuda.partial_sums import PartialSums, merged_parts
+from pagoda.kernels.cuda.prefill_plan import (
+    MERGE_NUMBERS,
+    PREFILL_PARTS,
+    QUERY_ROWS,
+    TILE_NUMBERS,
+    PrefillPlan,
+)
 
-_UNIT_ROWS = 64
-_TILE_UNITS = 2
-
-
-def query_tile(group_size: int) -> int:
-    """Tokens of a tile, where group_size heads share a KV head, 1 to 16: up to 128 rows.
-
-    So each key that is read meets 128 queries, and the product is bound by arithmetic.
-    """
-    return _TILE_UNITS * (_UNIT_ROWS // group_size)
+_TILE_NUMBERS, _MERGE_NUMBERS = tl.constexpr(TILE_NUMBERS), tl.constexpr(MERGE_NUMBERS)
 
 
 class ProgramShape(NamedTuple):
@@ -57,26 +55,11 @@ class ProgramShape(NamedTuple):
     def of(cls, head_dim: int, dtype: torch.dtype) -> ProgramShape:
         """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons."""
         if dtype.itemsize > 2:
-            return cls(_UNIT_ROWS // 2, 16, num_warps=8, num_stages=2)
+            return cls(QUERY_ROWS // 4, 16, num_warps=8, num_stages=2)
         if head_dim > 128:
-            return cls(_UNIT_ROWS, 16, num_warps=4, num_stages=NUM_STAGES)
+            return cls(QUERY_ROWS // 2, 16, num_warps=4, num_stages=NUM_STAGES)
         keys = 32 if ON_AMD else 64
-        return cls(_TILE_UNITS * _UNIT_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
-
-
-def prefill_tiles(query_starts: Array, wanted: Array, group_size: int) -> Array:
-    """The tiles that cover all rows of the sequences `wanted`: [n, 2] int32, sequence and row.
-
-    query_starts: [sequences + 1]; wanted: sequences, ascending or not; rows are counted in the
-    sequence. The last tiles of sequences see the most, so they come first: work that starts early
-    leaves no long tail.
-    """
-    length = query_tile(group_size)
-    counts = -(-np.diff(query_starts)[wanted] // length)
-    ends = np.cumsum(counts)
-    rows = (np.arange(counts.sum()) - np.repeat(ends - counts, counts)) * length
-    order = np.argsort(-rows, kind="stable")
-    return np.stack([np.repeat(wanted, counts), rows], axis=1).astype(np.int32)[order]
+        return cls(QUERY_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
 
 
 @triton.jit
@@ -111,33 +94,37 @@ def attend_part(
     return sums, mass, highest
 
 
-@triton.jit(do_not_specialize=["table_width"])
+@triton.jit(do_not_specialize=["first_tile", "table_width"])
 def prefill_tile(
-    out, query, blocks, block_tables, context_lens, query_starts, tiles, table_width, scale,
+    out, query, blocks, block_tables, tiles, split_sums, split_masses,
+    first_tile, table_width, scale,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, query_tokens: tl.constexpr, window: tl.constexpr,
-    stages: tl.constexpr,
+    tile: tl.constexpr, window: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
-    """Of one KV head and one tile of queries as many tokens as fit in tile_rows rows."""
+    """Of one KV head and one tile of queries as many tokens as fit in tile_rows rows.
+
+    What a tile that is not split has seen goes to `out` at once.
+    """
     kv_head, part, index = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     part_tokens = tile_rows // group_size
-    sequence = tl.load(tiles + 2 * index).to(tl.int64)
-    first = tl.load(tiles + 2 * index + 1) + part * part_tokens
-    start = tl.load(query_starts + sequence)
-    num_tokens = tl.load(query_starts + sequence + 1) - start
-    if first >= num_tokens:
+    own_tile = tiles + _TILE_NUMBERS * (first_tile + index)
+    sequence = tl.load(own_tile).to(tl.int64)
+    first = part * part_tokens
+    num_own = tl.minimum(tl.load(own_tile + 2) - first, part_tokens)
+    if num_own <= 0:
         return
-    position = tl.load(context_lens + sequence) - num_tokens + first
-    num_own = tl.minimum(
-        num_tokens - first, tl.minimum(part_tokens, query_tokens - part * part_tokens)
-    )
+    row = tl.load(own_tile + 1) + first
+    position = tl.load(own_tile + 3) + first
+    begin = tl.load(own_tile + 4)
+    end = tl.minimum(tl.load(own_tile + 5), position + num_own)
+    partial_row = tl.load(own_tile + 6)
     table = block_tables + sequence * table_width
 
     dims = tl.arange(0, padded_dim)
     own = tl.arange(0, tile_rows) // group_size
     head_ids = kv_head * group_size + tl.arange(0, tile_rows) % group_size
-    rows = (start + first + own).to(tl.int64)
+    rows = (row + own).to(tl.int64)
     places = (rows * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     within = (own < num_own)[:, None] & (dims < head_dim)[None, :]
     own_query = tl.load(query + places, mask=within, other=0.0)
@@ -146,15 +133,16 @@ def prefill_tile(
     mass = tl.zeros((tile_rows,), tl.float32)
     highest = tl.full((tile_rows,), NOTHING_YET, tl.float32)
 
-    end = position + num_own
-    full_end = (position + 1) // tile * tile
+    full_end = tl.minimum((position + 1) // tile * tile, end)
     seen_from = 0
-    full_begin = 0
+    full_begin = begin
     if window is not None:
         seen_from = tl.maximum(position - window + 1, 0)
-        full_begin = tl.minimum(tl.cdiv(tl.maximum(end - window, 0), tile) * tile, full_end)
+        begin = tl.maximum(begin, seen_from // tile * tile)
+        all_seen_from = tl.cdiv(tl.maximum(position + num_own - window, 0), tile) * tile
+        full_begin = tl.maximum(tl.minimum(all_seen_from, full_end), begin)
         sums, mass, highest = attend_part(
-            sums, mass, highest, own_query, positions, seen_from // tile * tile, full_begin,
+            sums, mass, highest, own_query, positions, begin, full_begin,
             seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
             padded_dim, tile, window, True, 1,
         )  # fmt: skip
@@ -164,12 +152,43 @@ def prefill_tile(
         padded_dim, tile, window, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
-        sums, mass, highest, own_query, positions, full_end, end,
+        sums, mass, highest, own_query, positions, tl.maximum(full_begin, full_end), end,
         seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
         padded_dim, tile, window, True, 1,
     )  # fmt: skip
-    sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # rows past the end of a sequence
-    tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
+    mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
+    sums = sums / mass[:, None]
+    if partial_row < 0:
+        tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
+    else:
+        rows = (partial_row + first + own).to(tl.int64)
+        parts = rows * (num_kv_heads * group_size) + head_ids
+        tl.store(split_sums + parts[:, None] * head_dim + dims[None, :], sums, mask=within)
+        tl.store(split_masses + parts, highest + tl.log2(mass), mask=own < num_own)
+
+
+@triton.jit(do_not_specialize=["first_merge"])
+def merge_tiles(
+    out, merges, split_sums, split_masses, first_merge,
+    num_heads: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    max_splits: tl.constexpr,
+):  # fmt: skip
+    """Merge what the splits of one row and head of a tile left."""
+    head, own, index = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    merge = merges + _MERGE_NUMBERS * (first_merge + index)
+    num_rows = tl.load(merge + 1)
+    if own >= num_rows:
+        return
+    splits = tl.arange(0, max_splits)
+    rows = (tl.load(merge + 2) + own + splits * num_rows).to(tl.int64)
+    used = splits < tl.load(merge + 3)
+    merged = merged_parts(
+        split_sums, split_masses, rows * num_heads + head, used, head_dim, padded_dim
+    )
+    dims = tl.arange(0, padded_dim)
+    row = (tl.load(merge) + own).to(tl.int64)
+    place = out + (row * num_heads + head) * head_dim + dims
+    tl.store(place, merged.to(out.dtype.element_ty), mask=dims < head_dim)
 
 
 def prefill_attention(
@@ -177,50 +196,61 @@ def prefill_attention(
     query: torch.Tensor,
     blocks: torch.Tensor,
     block_tables: torch.Tensor,
-    context_lens: torch.Tensor,
-    query_starts: torch.Tensor,
-    tiles: torch.Tensor,
+    plan: PrefillPlan[torch.Tensor],
     scale: float,
-    window: int | None,
+    partial: PartialSums,
 ) -> None:
-    """Write to `out` what each row of the given tiles sees of its sequence.
+    """Write to `out` what each row of the plan's tiles sees of its sequence.
 
     out, query: [tokens, num_heads, head_dim], contiguous; only rows of the tiles change in `out`.
     blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], contiguous, keys and then values,
-    those of the rows themselves included. block_tables: [sequences, most blocks] int32.
-    context_lens: [sequences] int32. query_starts: [sequences + 1] int32: a sequence's rows; the
-    last of them is the last token of its context. tiles: [n, 2] int32 from `prefill_tiles`.
-    scale > 0. window: tokens seen, the row's own included.
+    those of the rows themselves included. block_tables: [sequences, most blocks] int32. The last
+    row of a sequence is the last token of its context. scale > 0. partial: for at least
+    PREFILL_PARTS; written.
     """
     _, num_heads, head_dim = query.shape
     _, _, num_kv_heads, block_size, _ = blocks.shape
-    assert all(each.is_contiguous() for each in (out, query, blocks, tiles))
+    kind = plan.kind
+    assert all(each.is_contiguous() for each in (out, query, blocks, plan.tiles, plan.merges))
     assert block_tables.stride(1) == 1
+    assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
-    group_size = num_heads // num_kv_heads
+    assert len(partial.sums) >= PREFILL_PARTS
     shape = ProgramShape.of(head_dim, blocks.dtype)
-    query_tokens = query_tile(group_size)
-    num_parts = triton.cdiv(query_tokens, shape.rows // group_size)
-    prefill_tile[(num_kv_heads, num_parts, len(tiles))](
-        out,
-        query,
-        blocks,
-        block_tables,
-        context_lens,
-        query_starts,
-        tiles,
-        block_tables.stride(0),
-        scale * LOG2_E,
-        num_kv_heads=num_kv_heads,
-        group_size=group_size,
-        block_size=block_size,
-        tile_rows=shape.rows,
-        head_dim=head_dim,
-        padded_dim=triton.next_power_of_2(head_dim),
-        tile=shape.keys,
-        query_tokens=query_tokens,
-        window=window,
-        stages=shape.num_stages,
-        num_warps=shape.num_warps,
-        num_stages=shape.num_stages,
-    )
+    num_parts = triton.cdiv(kind.query_tokens, shape.rows // kind.group_size)
+    padded_dim = triton.next_power_of_2(head_dim)
+    for each in plan.rounds:
+        prefill_tile[(num_kv_heads, num_parts, each.num_tiles)](
+            out,
+            query,
+            blocks,
+            block_tables,
+            plan.tiles,
+            *partial,
+            each.first_tile,
+            block_tables.stride(0),
+            scale * LOG2_E,
+            num_kv_heads=num_kv_heads,
+            group_size=kind.group_size,
+            block_size=block_size,
+            tile_rows=shape.rows,
+            head_dim=head_dim,
+            padded_dim=padded_dim,
+            tile=shape.keys,
+            window=kind.window,
+            stages=shape.num_stages,
+            num_warps=shape.num_warps,
+            num_stages=shape.num_stages,
+        )
+        if each.num_merges:
+            merge_tiles[(num_heads, kind.query_tokens, each.num_merges)](
+                out,
+                plan.merges,
+                *partial,
+                each.first_merge,
+                num_heads=num_heads,
+                head_dim=head_dim,
+                padded_dim=padded_dim,
+                max_splits=triton.next_power_of_2(kind.most_splits),
+                num_warps=4,
+            )
