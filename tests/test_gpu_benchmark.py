@@ -26,7 +26,7 @@ JOBS = (
     "kernels:prefill", "kernels:streaming",
 )  # fmt: skip
 KERNELS = {
-    "decode attention", "prefill attention", "norm", "add and norm", "activation",
+    "decode attention", "prefill attention", "attention of a hit", "norm", "add and norm", "activation",
     "rotary and cache write",
 }  # fmt: skip
 

@@ -58,6 +58,12 @@ PREFILL = (
     Case("Llama-3-8B", LLAMA_8B, 8, 2048),
     Case("Qwen3-0.6B", QWEN3_06B, 1, 8192),
 )
+HIT = (
+    Case("Llama-3-8B", LLAMA_8B, 1, 8192),
+    Case("Llama-3-8B", LLAMA_8B, 16, 8192),
+)
+_NEW_TOKENS = 20
+"""Of a prompt whose beginning was cached."""
 TINY_DECODE = (Case("tiny", _TINY, 2, 32),)
 TINY_PREFILL = (Case("tiny", _TINY, 1, 32),)
 
@@ -76,7 +82,7 @@ def measure_decode(setting: Setting, job: Job, limits: Limits) -> None:
 
 
 def measure_prefill(setting: Setting, job: Job, limits: Limits) -> None:
-    """Prefill attention of whole prompts: share of the rate of products."""
+    """Prefill attention of whole prompts: share of the rate of products; and of hits."""
     peers = prefill_peers(tiny=setting.tiny)
     for number, case in enumerate(TINY_PREFILL if setting.tiny else PREFILL):
         with job.attempt(f"prefill attention {case.name}"):
@@ -86,6 +92,18 @@ def measure_prefill(setting: Setting, job: Job, limits: Limits) -> None:
             bench = _Bench(setting, job, case, inputs, "prefill attention", limits)
             bench.own(inputs.prefill())
             bench.peers(_chosen(setting, peers, number))
+    _measure_hits(setting, job, limits)
+
+
+def _measure_hits(setting: Setting, job: Job, limits: Limits) -> None:
+    """Prefill attention of a few new tokens after a long cached prefix: share of copy bandwidth."""
+    for case in TINY_PREFILL if setting.tiny else HIT:
+        with job.attempt(f"attention of a hit {case.name}"):
+            if not _fits(setting, job, case):
+                continue
+            inputs = case.inputs(setting, _NEW_TOKENS)
+            bench = _Bench(setting, job, case, inputs, "attention of a hit", limits)
+            bench.own(inputs.prefill())
 
 
 def _fits(setting: Setting, job: Job, case: Case) -> bool:
