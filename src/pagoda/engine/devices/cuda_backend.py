@@ -16,7 +16,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.devices.gpu import GPU, begin_triton
+from pagoda.engine.devices.gpu import GPU
 from pagoda.engine.devices.gpu_memory import (
     DEFAULT_UTILIZATION,
     MemoryProfile,
@@ -72,15 +72,11 @@ class CUDABackend:
 
     @classmethod
     def open(cls) -> CUDABackend:
-        """On the first device that this process may see.
-
-        Raises `InvalidOptionError` where kernels cannot be compiled for it.
-        """
-        begin_triton()
+        """On the first device that this process may see; `Surroundings` tells if it will do."""
         device = torch.device("cuda", 0)
-        gpu = GPU.of(device)
-        gpu.require_kernels()
-        return cls(device, gpu, GPUMeter(device), lambda: CUDAGraphs(torch.cuda.Stream(device)))
+        return cls(
+            device, GPU.of(device), GPUMeter(device), lambda: CUDAGraphs(torch.cuda.Stream(device))
+        )
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""
