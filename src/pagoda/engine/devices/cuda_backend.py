@@ -42,12 +42,14 @@ from pagoda.planning import MachineLimits
 from pagoda.planning.capacity import Capacity, format_gib
 from pagoda.planning.overhead import default_batch
 from pagoda.request import SamplingParams
+from pagoda.scheduling import MAX_PROMPT_LOGIT_ROWS
 from pagoda.storage.device_storage import DeviceStorage
 
 logger = logging.getLogger("pagoda")
 
+_COSTLY_TOP = 20
 _COSTLY_ROW = SamplingRow(
-    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=1.0, logprobs=20),
+    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=1.0, logprobs=_COSTLY_TOP),
     seed=0,
     prompt_token_ids=(0,),
     output_token_ids=(0,),
@@ -188,6 +190,7 @@ class CUDABackend:
             capture=None if options.enforce_eager else self._new_capture(),
             max_num_tokens=limits.max_num_batched_tokens,
             max_num_seqs=limits.max_num_seqs,
+            max_prompt_logit_rows=MAX_PROMPT_LOGIT_ROWS,
         )
 
     def _profile(
@@ -204,10 +207,9 @@ class CUDABackend:
             limits.max_num_seqs,
             model.max_model_len,
             cache.block_size,
+            MAX_PROMPT_LOGIT_ROWS,
         )
-        logits = executor.forward(batch)
-        DeviceSampler().sample(logits.zero_(), [_COSTLY_ROW] * len(logits))
-        del logits
+        _read_each_row(executor.forward(batch), len(batch.context_lens))
         meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
         without_graphs = meter.usage()
@@ -239,6 +241,18 @@ def _refusing(field: str, value: object, limit: str) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise CapacityError(field, value, limit) from None
+
+
+def _read_each_row(logits: torch.Tensor, num_drawn: int) -> None:
+    """Draw from so many rows, and have the others' log-probabilities told."""
+    logits.zero_()  # of numbers that mean nothing
+    sampler = DeviceSampler()
+    prompts = logits[num_drawn:]
+    if len(prompts):
+        sampler.token_logprobs(prompts, [0] * len(prompts), _COSTLY_TOP)
+    # Between rows of prompts, the engine picks out those to draw from.
+    drawn = torch.stack(list(logits[:num_drawn]))
+    sampler.sample(drawn, [_COSTLY_ROW] * num_drawn)
 
 
 def _draw_each_way(sampler: Sampler, logits: torch.Tensor) -> None:
