@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused_by_name(
             load_model(options_for(directory))
     model = load_model(options_for(directory))
     for name, blamed in (
-        ("DeviceStorage", "kv_cache_memory_bytes"), ("DeviceExecutor", "max_num_batched_tokens"),
+        ("DeviceStorage", "num_gpu_blocks_override"), ("DeviceExecutor", "max_num_batched_tokens"),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(f"pagoda.engine.devices.cuda_backend.{name}", refuse)

@@ -13,9 +13,17 @@ from pagoda.engine.devices.gpu_memory import (
     require_free,
     require_share,
 )
+from pagoda.engine.devices.memory import require_memory
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
 
 GIB = 2**30
+SIZES = {
+    "kv_cache_memory_bytes": {"kv_cache_memory_bytes": 77, "gpu_memory_utilization": 0.5},
+    "num_gpu_blocks_override": {"num_gpu_blocks_override": 5, "kv_cache_memory_bytes": 77},
+    "gpu_memory_utilization": {"gpu_memory_utilization": 0.5},
+}
+"""What may be given together, by what counts of it."""
 
 
 def usage(free_gib: float, total_gib: float = 80.0) -> DeviceUsage:
@@ -62,9 +70,22 @@ def test_an_engine_starts_only_where_its_share_is_free() -> None:
     )
 
 
-def test_a_cache_that_was_sized_has_to_be_free() -> None:
-    require_free(10 * GIB, usage(free_gib=10))
-    with pytest.raises(CapacityError) as refusal:
-        require_free(10 * GIB + 1, usage(free_gib=10))
-    assert (refusal.value.field, refusal.value.value) == ("kv_cache_memory_bytes", 10 * GIB + 1)
-    assert "10.0 of 80.0 GiB" in refusal.value.limit
+@pytest.mark.parametrize("field", SIZES)
+def test_a_cache_that_does_not_fit_is_laid_to_the_option_that_sized_it(field: str) -> None:
+    options = EngineOptions(**SIZES[field])  # type: ignore[arg-type]
+    require_free(10 * GIB, options, usage(free_gib=10))
+    require_memory(GIB // 2, options)
+    for refuse, limit in (
+        (
+            lambda: require_free(11 * GIB, options, usage(free_gib=10)),
+            "a cache of 11.0 GiB is more than the 10.0 GiB that are free of the device's 80.0",
+        ),
+        (
+            lambda: require_memory(2**20 * GIB, options),
+            "a cache of 1048576.0 GiB is more than this machine's memory of ",
+        ),
+    ):
+        with pytest.raises(CapacityError) as refusal:
+            refuse()
+        assert (refusal.value.field, refusal.value.value) == (field, SIZES[field].get(field))
+        assert refusal.value.limit.startswith(limit)

@@ -25,6 +25,7 @@ from pagoda.engine.devices.gpu_memory import (
 )
 from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
 from pagoda.engine.devices.machine import measure_device_limits
+from pagoda.engine.devices.memory import refuse_cache
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import AheadRunner
 from pagoda.engine.sampling.device_sampler import DeviceSampler
@@ -104,7 +105,7 @@ class CUDABackend:
         started = time.perf_counter()
         free = format_gib(self._at_start.free_bytes)
         limit = f"the weights in {dtype} are more than the {free} GiB free of the {self._gpu.name}"
-        with _refusing("model", files.name, limit):
+        with _refusing(CapacityError("model", files.name, limit)):
             weights = load_weights(files, spec, dtype, on_load, self._device)
         logger.info(
             "Model loading took %s GiB memory and %.2f seconds",
@@ -131,16 +132,16 @@ class CUDABackend:
         logger.info("Memory profile: %s", profile)
         return profile.available_bytes(_utilization(options))
 
-    def require_memory(self, capacity: Capacity[CacheSpec]) -> None:
+    def require_memory(self, capacity: Capacity[CacheSpec], options: EngineOptions) -> None:
         """By what is free now."""
-        require_free(capacity.size_bytes, self._meter.usage())
+        require_free(capacity.size_bytes, options, self._meter.usage())
 
     def machinery(
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
     ) -> Machinery:
         """Captures CUDA graphs unless they are not wanted."""
-        limit = "this much is not free on the device in one piece"
-        with _refusing("kv_cache_memory_bytes", capacity.size_bytes, limit):
+        reason = "more than what is free on the device in one piece"
+        with _refusing(refuse_cache(capacity.size_bytes, options, reason)):
             storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
         with self._refusing_the_largest_step(options):
             executor = self._executor(model, storage, options)
@@ -175,7 +176,7 @@ class CUDABackend:
             "the largest step does not fit beside the weights and the cache: lower it, "
             "max_num_seqs, or the memory for the cache"
         )
-        return _refusing("max_num_batched_tokens", tokens, limit)
+        return _refusing(CapacityError("max_num_batched_tokens", tokens, limit))
 
     def _executor(
         self, model: PlacedModel, storage: DeviceStorage, options: EngineOptions
@@ -235,12 +236,12 @@ def graph_sizes(options: EngineOptions, limits: StepLimits) -> Sequence[int]:
 
 
 @contextlib.contextmanager
-def _refusing(field: str, value: object, limit: str) -> Iterator[None]:
-    """Raises `CapacityError` in place of PyTorch's error for a device that is full."""
+def _refusing(refusal: CapacityError) -> Iterator[None]:
+    """Raises `refusal` in place of PyTorch's error for a device that is full."""
     try:
         yield
     except torch.OutOfMemoryError:
-        raise CapacityError(field, value, limit) from None
+        raise refusal from None
 
 
 def _read_each_row(logits: torch.Tensor, num_drawn: int) -> None:

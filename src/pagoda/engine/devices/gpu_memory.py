@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pagoda.engine.devices.memory import refuse_cache
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
 from pagoda.planning.capacity import format_gib
 
@@ -84,12 +86,9 @@ def require_share(usage: DeviceUsage, utilization: float) -> None:
         )
 
 
-def require_free(size_bytes: int, usage: DeviceUsage) -> None:
+def require_free(size_bytes: int, options: EngineOptions, usage: DeviceUsage) -> None:
     """Raises `CapacityError` if a cache of this size is more than what is free."""
     if size_bytes > usage.free_bytes:
-        raise CapacityError(
-            "kv_cache_memory_bytes",
-            size_bytes,
-            f"at most {usage.free_bytes}, what is free on the device "
-            f"({format_gib(usage.free_bytes)} of {format_gib(usage.total_bytes)} GiB)",
-        )
+        free, total = format_gib(usage.free_bytes), format_gib(usage.total_bytes)
+        reason = f"more than the {free} GiB that are free of the device's {total}"
+        raise refuse_cache(size_bytes, options, reason)
