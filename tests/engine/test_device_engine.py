@@ -35,24 +35,26 @@ GRAPH_BYTES, KERNEL_BYTES, PEAK_BYTES = 3_000_000, 50_000_000, 200_000_000
 
 @dataclass
 class FakeMeter:
-    """A device of 16 GiB of which others have 1, and the weights take 1."""
+    """A device of 16 GiB of which others have 1; weights and the like take 1, caches `caches`."""
 
     graphs: int = 0
     others: int = GIB
+    caches: int = 0
     steps_taken: bool = False
     calls: list[str] = field(default_factory=list)
 
     def usage(self) -> DeviceUsage:
-        held = 2 * GIB if self.calls else 0  # by PyTorch, once the first weight is there
+        # By PyTorch, once the first weight is there.
+        held = 2 * GIB + self.caches if self.calls else 0
         self.calls.append("usage")
         outside = self.others + KERNEL_BYTES * self.steps_taken + GRAPH_BYTES * self.graphs
-        return DeviceUsage(16 * GIB, 16 * GIB - outside - held, held, min(held, GIB))
+        return DeviceUsage(16 * GIB, 16 * GIB - outside - held, held, max(0, held - GIB))
 
     def start_peak(self) -> None:
         self.calls.append("start")
 
     def peak_bytes(self) -> int:
-        return GIB + PEAK_BYTES
+        return GIB + self.caches + PEAK_BYTES
 
     def settle(self) -> None:
         self.steps_taken = self.steps_taken or "start" in self.calls
@@ -182,6 +184,20 @@ def test_memory_for_the_cache_is_what_the_largest_step_leaves(directory: str, ca
     other = CUDABackend(DEVICE, CARD, FakeMeter(), card._counter)
     less = other.available_bytes(model.placed, cache, half)
     assert abs(less - (8 * GIB - (taken - 2 * GRAPH_BYTES))) <= 1
+
+
+def test_the_cache_of_another_engine_is_no_weight_of_the_second(
+    directory: str, card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(directory, num_gpu_blocks_override=None, enforce_eager=True)
+    model = load_model(options)
+    cache = model.spec.cache_spec(4, model.dtype)
+    first = model.backend.available_bytes(model.placed, cache, options)
+    card.meter.caches = 3 * GIB
+    with caplog.at_level(logging.INFO, logger="pagoda"):
+        second = model.backend.available_bytes(model.placed, cache, options)
+    assert second == first - 3 * GIB, "both together are more than the share"
+    assert "weights 0.0 GiB, other tensors 4.0 GiB, peak of the largest step 0.19" in caplog.text
 
 
 def test_a_cache_that_is_sized_needs_no_trial(directory: str, card: Card) -> None:

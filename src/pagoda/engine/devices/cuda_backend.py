@@ -221,7 +221,8 @@ class CUDABackend:
         meter.settle()
         return MemoryProfile(
             total_bytes=before.total_bytes,
-            weights_bytes=before.allocated_bytes,
+            weights_bytes=model.weights.size_bytes,
+            others_bytes=max(0, before.allocated_bytes - model.weights.size_bytes),
             peak_bytes=peak_bytes,
             graphs_bytes=max(0, graphs_bytes),
             outside_bytes=max(0, without_graphs.outside_bytes - self._at_start.outside_bytes),
