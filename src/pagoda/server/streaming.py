@@ -19,8 +19,7 @@ from starlette.types import Send
 
 from pagoda.server.errors import detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
-from pagoda.server.responses import ErrorResponse, Usage
-from pagoda.server.text_chunk import json_of
+from pagoda.server.responses import ErrorResponse, Usage, json_of
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
