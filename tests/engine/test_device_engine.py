@@ -23,6 +23,7 @@ from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.graphs import default_sizes
+from pagoda.planning import MachineLimits
 from triton_device import DEVICE
 
 GIB = 2**30
@@ -283,6 +284,29 @@ def test_what_does_not_fit_is_refused_by_name(
             with pytest.raises(CapacityError) as refusal:
                 connect(model, options_for(directory))
             assert refusal.value.field == blamed
+
+
+def test_limits_are_measured_once_and_their_memory_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the cache is there, the device may be full."""
+    meter, place = FakeMeter(), "pagoda.engine.devices.cuda_backend.measure_device_limits"
+    backend = CUDABackend(DEVICE, CARD, meter, Card()._counter)
+
+    def refuse(*_: object) -> MachineLimits:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, refuse)
+        with pytest.raises(CapacityError, match="Test Card has not the 3 GiB free"):
+            backend.measure_limits(torch.float16)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, lambda dtype, device: MachineLimits(7.0, dtype.itemsize))
+        assert backend.measure_limits(torch.float16) == MachineLimits(7.0, 2)
+        assert meter.calls[-1] == "settle"
+        assert backend.measure_limits(torch.float32) == MachineLimits(7.0, 4)
+    monkeypatch.setattr(place, refuse)
+    assert backend.measure_limits(torch.float16) == MachineLimits(7.0, 2)
 
 
 def test_tied_weights_stay_tied(placed: Model) -> None:

@@ -97,5 +97,8 @@ class Backend(Protocol):
         ...
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """What the device does at its best."""
+        """What the device does at its best; to be asked first before its memory is taken.
+
+        Raises `CapacityError` where the memory that measuring takes is not free.
+        """
         ...

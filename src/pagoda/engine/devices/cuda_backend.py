@@ -72,6 +72,7 @@ class CUDABackend:
         self._meter = meter
         self._new_capture = new_capture
         self._at_start = meter.usage()
+        self._limits: dict[torch.dtype, MachineLimits] = {}
 
     @classmethod
     def open(cls) -> CUDABackend:
@@ -165,8 +166,13 @@ class CUDABackend:
         )
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """Of the device."""
-        return measure_device_limits(dtype, self._device)
+        """Of the device, measured once: later there may be no memory for it."""
+        if dtype not in self._limits:
+            limit = f"the {self._gpu.name} has not the 3 GiB free that measuring its limits takes"
+            with _refusing(CapacityError("device", "cuda", limit)):
+                self._limits[dtype] = measure_device_limits(dtype, self._device)
+            self._meter.settle()
+        return self._limits[dtype]
 
     def _refusing_the_largest_step(
         self, options: EngineOptions
