@@ -159,6 +159,24 @@ def test_without_graphs_the_answers_are_the_same(
     assert card.counters == []
 
 
+def test_sizes_of_graphs_that_no_batch_has_are_warned_of(
+    directory: str, card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_model(options_for(directory))
+    options = options_for(directory, cudagraph_capture_sizes=(8, 16))
+    for harmless in (
+        replace(options, enforce_eager=True), replace(options, cudagraph_capture_sizes=()),
+        replace(options, cudagraph_capture_sizes=(1, 16)),
+    ):  # fmt: skip
+        connect(model, harmless)
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+    connect(model, options)
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage() == (
+        "no CUDA graph is captured: all of cudagraph_capture_sizes, 8, 16, exceed max_num_seqs, 4"
+    )
+
+
 def test_choices_fork_by_copying_blocks(directory: str, card: Card) -> None:
     options = options_for(directory, cudagraph_capture_sizes=(2,))
     llm = LLM.from_engine(connect(load_model(options), options))

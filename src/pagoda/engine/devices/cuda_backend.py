@@ -141,6 +141,7 @@ class CUDABackend:
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
     ) -> Machinery:
         """Captures CUDA graphs unless they are not wanted."""
+        self._warn_of_unused_sizes(options)
         reason = "more than what is free on the device in one piece"
         with _refusing(refuse_cache(capacity.size_bytes, options, reason)):
             storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
@@ -173,6 +174,16 @@ class CUDABackend:
                 self._limits[dtype] = measure_device_limits(dtype, self._device)
             self._meter.settle()
         return self._limits[dtype]
+
+    def _warn_of_unused_sizes(self, options: EngineOptions) -> None:
+        limits, given = self.step_limits(options), options.cudagraph_capture_sizes
+        if given and not options.enforce_eager and not graph_sizes(options, limits):
+            logger.warning(
+                "no CUDA graph is captured: all of cudagraph_capture_sizes, %s, exceed "
+                "max_num_seqs, %d",
+                ", ".join(map(str, given)),
+                limits.max_num_seqs,
+            )
 
     def _refusing_the_largest_step(
         self, options: EngineOptions
