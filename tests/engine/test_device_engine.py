@@ -208,7 +208,9 @@ def test_memory_for_the_cache_is_what_the_largest_step_leaves(directory: str, ca
 def test_the_cache_of_another_engine_is_no_weight_of_the_second(
     directory: str, card: Card, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = options_for(directory, num_gpu_blocks_override=None, enforce_eager=True)
+    options = options_for(
+        directory, num_gpu_blocks_override=None, max_num_batched_tokens=8, enforce_eager=True
+    )
     model = load_model(options)
     cache = model.spec.cache_spec(4, model.dtype)
     first = model.backend.available_bytes(model.placed, cache, options)
