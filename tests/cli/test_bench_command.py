@@ -10,6 +10,7 @@ import pagoda
 from checkpoints import Case, write_checkpoint
 from pagoda.cli.bench import BENCH_FLAGS, _with_kv_cache
 from pagoda.cli.main import run
+from pagoda.engine.devices.cpu_backend import CPUBackend
 from pagoda.engine.options import EngineOptions
 from pagoda.planning import WORKLOADS
 
@@ -52,6 +53,26 @@ def test_json_is_one_object_a_workload(model: str, capsys: pytest.CaptureFixture
     assert shared["cached_tokens"] == 31 * 1024
     assert single["cached_tokens"] == 0
     assert "shared, run 2 of 2: " in captured.err
+
+
+def test_the_machine_is_measured_before_the_cache_takes_its_memory(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def note(name: str) -> None:
+        call = getattr(CPUBackend, name)
+
+        def noted(*given: object) -> object:
+            calls.append(name)
+            return call(*given)
+
+        monkeypatch.setattr(CPUBackend, name, noted)
+
+    note("measure_limits")
+    note("machinery")
+    assert bench(model, "single", "--repeat", "1", "--json") == 0
+    assert calls == ["measure_limits", "machinery", "measure_limits"]
 
 
 def test_people_get_a_table_first(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,12 +86,13 @@ async def test_bad_input_is_refused_before_the_first_output(engine: AsyncEngine)
 
 
 async def test_a_request_id_in_use_is_refused_and_its_owner_unharmed(engine: AsyncEngine) -> None:
-    owner = engine.generate("owner", GREEDY, request_id="same")
+    long = SamplingParams(temperature=0, max_tokens=110, ignore_eos=True)
+    owner = engine.generate("owner", long, request_id="same")
     await anext(owner)
     with pytest.raises(InvalidRequestError, match="request_id"):
         await answer(engine, "intruder", "same")
     last = [output async for output in owner][-1]
-    assert len(last.outputs[0].token_ids) == 30
+    assert len(last.outputs[0].token_ids) == 110
 
 
 async def test_a_failing_step_fails_its_requests_and_no_others(

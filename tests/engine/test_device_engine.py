@@ -23,6 +23,7 @@ from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.cuda.graphs import default_sizes
+from pagoda.planning import MachineLimits
 from triton_device import DEVICE
 
 GIB = 2**30
@@ -35,24 +36,26 @@ GRAPH_BYTES, KERNEL_BYTES, PEAK_BYTES = 3_000_000, 50_000_000, 200_000_000
 
 @dataclass
 class FakeMeter:
-    """A device of 16 GiB of which others have 1, and the weights take 1."""
+    """A device of 16 GiB of which others have 1; weights and the like take 1, caches `caches`."""
 
     graphs: int = 0
     others: int = GIB
+    caches: int = 0
     steps_taken: bool = False
     calls: list[str] = field(default_factory=list)
 
     def usage(self) -> DeviceUsage:
-        held = 2 * GIB if self.calls else 0  # by PyTorch, once the first weight is there
+        # By PyTorch, once the first weight is there.
+        held = 2 * GIB + self.caches if self.calls else 0
         self.calls.append("usage")
         outside = self.others + KERNEL_BYTES * self.steps_taken + GRAPH_BYTES * self.graphs
-        return DeviceUsage(16 * GIB, 16 * GIB - outside - held, held, min(held, GIB))
+        return DeviceUsage(16 * GIB, 16 * GIB - outside - held, held, max(0, held - GIB))
 
     def start_peak(self) -> None:
         self.calls.append("start")
 
     def peak_bytes(self) -> int:
-        return GIB + PEAK_BYTES
+        return GIB + self.caches + PEAK_BYTES
 
     def settle(self) -> None:
         self.steps_taken = self.steps_taken or "start" in self.calls
@@ -156,6 +159,24 @@ def test_without_graphs_the_answers_are_the_same(
     assert card.counters == []
 
 
+def test_sizes_of_graphs_that_no_batch_has_are_warned_of(
+    directory: str, card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_model(options_for(directory))
+    options = options_for(directory, cudagraph_capture_sizes=(8, 16))
+    for harmless in (
+        replace(options, enforce_eager=True), replace(options, cudagraph_capture_sizes=()),
+        replace(options, cudagraph_capture_sizes=(1, 16)),
+    ):  # fmt: skip
+        connect(model, harmless)
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+    connect(model, options)
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage() == (
+        "no CUDA graph is captured: all of cudagraph_capture_sizes, 8, 16, exceed max_num_seqs, 4"
+    )
+
+
 def test_choices_fork_by_copying_blocks(directory: str, card: Card) -> None:
     options = options_for(directory, cudagraph_capture_sizes=(2,))
     llm = LLM.from_engine(connect(load_model(options), options))
@@ -182,6 +203,22 @@ def test_memory_for_the_cache_is_what_the_largest_step_leaves(directory: str, ca
     other = CUDABackend(DEVICE, CARD, FakeMeter(), card._counter)
     less = other.available_bytes(model.placed, cache, half)
     assert abs(less - (8 * GIB - (taken - 2 * GRAPH_BYTES))) <= 1
+
+
+def test_the_cache_of_another_engine_is_no_weight_of_the_second(
+    directory: str, card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(
+        directory, num_gpu_blocks_override=None, max_num_batched_tokens=8, enforce_eager=True
+    )
+    model = load_model(options)
+    cache = model.spec.cache_spec(4, model.dtype)
+    first = model.backend.available_bytes(model.placed, cache, options)
+    card.meter.caches = 3 * GIB
+    with caplog.at_level(logging.INFO, logger="pagoda"):
+        second = model.backend.available_bytes(model.placed, cache, options)
+    assert second == first - 3 * GIB, "both together are more than the share"
+    assert "weights 0.0 GiB, other tensors 4.0 GiB, peak of the largest step 0.19" in caplog.text
 
 
 def test_a_cache_that_is_sized_needs_no_trial(directory: str, card: Card) -> None:
@@ -260,13 +297,36 @@ def test_what_does_not_fit_is_refused_by_name(
             load_model(options_for(directory))
     model = load_model(options_for(directory))
     for name, blamed in (
-        ("DeviceStorage", "kv_cache_memory_bytes"), ("DeviceExecutor", "max_num_batched_tokens"),
+        ("DeviceStorage", "num_gpu_blocks_override"), ("DeviceExecutor", "max_num_batched_tokens"),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(f"pagoda.engine.devices.cuda_backend.{name}", refuse)
             with pytest.raises(CapacityError) as refusal:
                 connect(model, options_for(directory))
             assert refusal.value.field == blamed
+
+
+def test_limits_are_measured_once_and_their_memory_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the cache is there, the device may be full."""
+    meter, place = FakeMeter(), "pagoda.engine.devices.cuda_backend.measure_device_limits"
+    backend = CUDABackend(DEVICE, CARD, meter, Card()._counter)
+
+    def refuse(*_: object) -> MachineLimits:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, refuse)
+        with pytest.raises(CapacityError, match="Test Card has not the 3 GiB free"):
+            backend.measure_limits(torch.float16)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, lambda dtype, device: MachineLimits(7.0, dtype.itemsize))
+        assert backend.measure_limits(torch.float16) == MachineLimits(7.0, 2)
+        assert meter.calls[-1] == "settle"
+        assert backend.measure_limits(torch.float32) == MachineLimits(7.0, 4)
+    monkeypatch.setattr(place, refuse)
+    assert backend.measure_limits(torch.float16) == MachineLimits(7.0, 2)
 
 
 def test_tied_weights_stay_tied(placed: Model) -> None:

@@ -16,14 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.conftest import MakeLLM
 from pagoda import RequestOutput, StructuredOutputs
-from pagoda.engine import core
 from pagoda.engine.grammar import Matcher
+from pagoda.engine.llm import LLM
 from pagoda.engine.sampling import device_sampler
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.device_logits import LogitChanges, change_on_device, changes_of
 from pagoda.engine.sampling.device_sampler import DeviceSampler
 from pagoda.engine.sampling.logits import SamplingRow, change_logits
-from pagoda.engine.sampling.sampler import SampledToken
+from pagoda.engine.sampling.sampler import Draws, SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels import reference
 from pagoda.kernels.cuda.transfer import all_to_device
@@ -130,22 +130,34 @@ def test_a_batch_of_all_kinds_is_sampled_alike(
 PROMPTS = ["The sea", "a", "Once upon a time"]
 
 
-def outputs_of(make_llm: MakeLLM) -> list[RequestOutput]:
+def outputs_of(llm: LLM) -> list[RequestOutput]:
     common = {"max_tokens": 8, "ignore_eos": True}
     params = [
         SamplingParams(temperature=0.0, logprobs=2, prompt_logprobs=3, **common),
         SamplingParams(seed=1, top_k=5, presence_penalty=0.5, n=3, **common),
         SamplingParams(seed=2, structured_outputs=StructuredOutputs(regex="[0-9]{5}"), **common),
     ]
-    return make_llm().generate(PROMPTS, params, use_tqdm=False)
+    return llm.generate(PROMPTS, params, use_tqdm=False)
 
 
-def test_an_engine_answers_the_same_with_either(
-    make_llm: MakeLLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = outputs_of(make_llm)
-    monkeypatch.setattr(core, "CPUSampler", DeviceSampler)
-    found = outputs_of(make_llm)
+class NotedSampler(DeviceSampler):
+    """Counts what it is asked."""
+
+    num_calls = 0
+
+    def begin(
+        self, logits: torch.Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
+    ) -> Draws:
+        self.num_calls += 1
+        return super().begin(logits, rows, positions)
+
+
+def test_an_engine_answers_the_same_with_either(make_llm: MakeLLM) -> None:
+    expected = outputs_of(make_llm())
+    llm, sampler = make_llm(), NotedSampler()
+    llm.engine._sampler = sampler
+    found = outputs_of(llm)
+    assert sampler.num_calls >= 8
     for mine, other in zip(found, expected, strict=True):
         assert [c.token_ids for c in mine.outputs] == [c.token_ids for c in other.outputs]
     for mine, other in (

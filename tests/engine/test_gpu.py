@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest.mock import create_autospec
 
@@ -45,6 +47,10 @@ OBSTACLES = {
         dataclasses.replace(CUDA, triton_version="3.5.0"),
         r"Triton 3\.5\.0 is too old: it takes 3\.6 or newer",
     ),
+    "a device that will not do": (
+        dataclasses.replace(CUDA, device_obstacle="the Tesla T4 has compute capability 7.5"),
+        r"the Tesla T4 has compute capability 7\.5",
+    ),
 }
 
 
@@ -83,16 +89,13 @@ def test_this_machine_is_looked_at_without_an_error() -> None:
     assert find_backend(EngineOptions(device="cpu")).kind == "CPU"
 
 
-def test_a_chip_that_the_kernels_do_not_fit_is_refused() -> None:
+def test_a_chip_that_the_kernels_do_not_fit_is_an_obstacle() -> None:
     old = GPU("Tesla T4", 15 * 2**30, (7, 5), is_rocm=False)
-    with pytest.raises(InvalidOptionError) as refusal:
-        old.require_kernels()
-    assert str(refusal.value) == (
-        "device='cuda': the Tesla T4 has compute capability 7.5, and the kernels take 8.0 or "
-        "newer; set device to cpu"
+    assert old.obstacle == (
+        "the Tesla T4 has compute capability 7.5, and the kernels take 8.0 or newer"
     )
-    dataclasses.replace(old, capability=(8, 0)).require_kernels()
-    dataclasses.replace(old, is_rocm=True).require_kernels()
+    assert dataclasses.replace(old, capability=(8, 0)).obstacle is None
+    assert dataclasses.replace(old, is_rocm=True).obstacle is None
 
 
 @pytest.fixture
@@ -146,16 +149,54 @@ class FakeDriver:
             raise self._error
 
 
-def test_a_machine_without_a_compiler_is_told_what_is_missing(
-    noted: list[str], monkeypatch: pytest.MonkeyPatch
+@dataclass(frozen=True)
+class Beside:
+    """A GPU that is seen and that no kernel can run on."""
+
+    capability: tuple[int, int] = (9, 0)
+    triton_error: Exception | None = None
+    driver_error: Exception | None = None
+
+
+BESIDE = {
+    "no compiler": (
+        Beside(triton_error=RuntimeError("Failed to find C compiler. Please specify\nmore")),
+        r"\(Failed to find C compiler\. Please specify\); .* gcc .* python3-dev",
+    ),
+    "an old chip": (Beside(capability=(7, 5)), r"the Test Card has compute capability 7\.5"),
+    "a device that somebody has": (
+        Beside(driver_error=RuntimeError("CUDA error: busy or unavailable\nmore")),
+        r"the GPU is there but does not answer \(CUDA error: busy or unavailable\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_beside_a_gpu_that_cannot_be_used_an_engine_starts_on_the_cpu(
+    name: str,
+    noted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    error = RuntimeError("Failed to find C compiler. Please specify\nmore")
-    monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver(error))
-    with pytest.raises(InvalidOptionError) as refusal:
-        CUDABackend.open()
+    beside, reason = BESIDE[name]
+
+    def describe(device: torch.device) -> tuple[int, int]:
+        if beside.driver_error is not None:
+            raise beside.driver_error
+        return beside.capability
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", describe)
+    monkeypatch.setattr(triton.runtime.driver, "_active", FakeDriver(beside.triton_error))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "__version__", "2.13.0")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with caplog.at_level(logging.WARNING, logger="pagoda"):
+        assert not wants_gpu(EngineOptions(device="auto"), Surroundings.look_closely)
+    [message] = caplog.messages
+    assert re.match(f"the GPU is left alone: .*{reason}", message)
+    with pytest.raises(InvalidOptionError, match=reason) as refusal:
+        find_backend(EngineOptions(device="cuda"))
     assert (refusal.value.field, refusal.value.value) == ("device", "cuda")
-    assert "(Failed to find C compiler. Please specify)" in refusal.value.limit
-    assert "python3-dev" in refusal.value.limit
 
 
 def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,17 @@ from pagoda.engine.devices.gpu_memory import (
     require_free,
     require_share,
 )
+from pagoda.engine.devices.memory import require_memory
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
 
 GIB = 2**30
+SIZES = {
+    "kv_cache_memory_bytes": {"kv_cache_memory_bytes": 77, "gpu_memory_utilization": 0.5},
+    "num_gpu_blocks_override": {"num_gpu_blocks_override": 5, "kv_cache_memory_bytes": 77},
+    "gpu_memory_utilization": {"gpu_memory_utilization": 0.5},
+}
+"""What may be given together, by what counts of it."""
 
 
 def usage(free_gib: float, total_gib: float = 80.0) -> DeviceUsage:
@@ -23,19 +31,19 @@ def usage(free_gib: float, total_gib: float = 80.0) -> DeviceUsage:
 
 
 def test_the_cache_gets_what_the_rest_leaves_of_the_share() -> None:
-    profile = MemoryProfile(80 * GIB, 16 * GIB, 2 * GIB, GIB, GIB // 2)
+    profile = MemoryProfile(80 * GIB, 15 * GIB, GIB, 2 * GIB, GIB, GIB // 2)
     assert profile.available_bytes(0.9) == 72 * GIB - 19 * GIB - GIB // 2
     assert profile.available_bytes(0.2) == 0
     assert str(profile) == (
-        "weights 16.0 GiB, peak of the largest step 2.0 GiB, CUDA graphs 1.0 GiB, "
-        "outside of PyTorch 0.5 GiB"
+        "weights 15.0 GiB, other tensors 1.0 GiB, peak of the largest step 2.0 GiB, CUDA graphs "
+        "1.0 GiB, outside of PyTorch 0.5 GiB"
     )
 
 
 @given(
     total=st.integers(1, 300 * GIB),
     utilization=st.floats(0.01, 1.0),
-    shares=st.lists(st.floats(0, 0.3), min_size=4, max_size=4),
+    shares=st.lists(st.floats(0, 0.3), min_size=5, max_size=5),
 )
 def test_all_parts_together_are_the_share(
     total: int, utilization: float, shares: list[float]
@@ -62,9 +70,22 @@ def test_an_engine_starts_only_where_its_share_is_free() -> None:
     )
 
 
-def test_a_cache_that_was_sized_has_to_be_free() -> None:
-    require_free(10 * GIB, usage(free_gib=10))
-    with pytest.raises(CapacityError) as refusal:
-        require_free(10 * GIB + 1, usage(free_gib=10))
-    assert (refusal.value.field, refusal.value.value) == ("kv_cache_memory_bytes", 10 * GIB + 1)
-    assert "10.0 of 80.0 GiB" in refusal.value.limit
+@pytest.mark.parametrize("field", SIZES)
+def test_a_cache_that_does_not_fit_is_laid_to_the_option_that_sized_it(field: str) -> None:
+    options = EngineOptions(**SIZES[field])  # type: ignore[arg-type]
+    require_free(10 * GIB, options, usage(free_gib=10))
+    require_memory(GIB // 2, options)
+    for refuse, limit in (
+        (
+            lambda: require_free(11 * GIB, options, usage(free_gib=10)),
+            "a cache of 11.0 GiB is more than the 10.0 GiB that are free of the device's 80.0",
+        ),
+        (
+            lambda: require_memory(2**20 * GIB, options),
+            "a cache of 1048576.0 GiB is more than this machine's memory of ",
+        ),
+    ):
+        with pytest.raises(CapacityError) as refusal:
+            refuse()
+        assert (refusal.value.field, refusal.value.value) == (field, SIZES[field].get(field))
+        assert refusal.value.limit.startswith(limit)

@@ -39,14 +39,12 @@ def make(
     dtype: str = "float32",
     graph_sizes: tuple[int, ...] = (),
     num_blocks: int = 40,
-    max_num_seqs: int = 1,
     max_model_len: int = MAX_MODEL_LEN,
+    **limits: int,
 ) -> tuple[DeviceExecutor, Pager]:
     storage = DeviceStorage(spec.cache_spec(BLOCK_SIZE, dtype), num_blocks, DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
-    executor = DeviceExecutor(
-        spec, weights, storage, max_model_len, graph_sizes, max_num_seqs=max_num_seqs
-    )
+    executor = DeviceExecutor(spec, weights, storage, max_model_len, graph_sizes, **limits)
     return executor, Pager(BLOCK_SIZE, num_blocks)
 
 
@@ -155,6 +153,29 @@ def test_only_the_rows_asked_for_come_back(graph_sizes: tuple[int, ...]):
         logits = executor.forward(some)
         assert logits.shape == (len(rows), MIXED.vocab_size)
         assert torch.allclose(logits, everything[rows], atol=1e-5)
+
+
+@pytest.mark.parametrize("graph_sizes", [(), (1, 3)], ids=["as-it-is", "padded"])
+def test_no_batch_within_the_limits_takes_new_memory_for_logits(graph_sizes: tuple[int, ...]):
+    executor, pager = make(
+        decoder_spec([FULL]), graph_sizes=graph_sizes,
+        max_num_tokens=24, max_num_seqs=3, max_prompt_logit_rows=8,
+    )  # fmt: skip
+    places = set()
+    for counts, prompt_rows in (
+        ((1, 1, 1), 0), ((1, 1, 1), -1), ((1,), 0), ((22, 1, 1), 8), ((8, 8, 8), 8), ((24,), 8),
+    ):  # fmt: skip
+        sequences = [pager.sequence(tokens(count, seed)) for seed, count in enumerate(counts)]
+        batch = pager.batch(list(zip(sequences, counts, strict=True)))
+        batch = dataclasses.replace(
+            batch, logit_rows=np.arange(sum(counts))[-len(counts) - prompt_rows :]
+        )
+        logits = executor.forward(batch)
+        assert len(logits) == len(counts) + prompt_rows
+        places.add(logits.untyped_storage().data_ptr())
+        for sequence in sequences:
+            pager.free += sequence.block_ids
+    assert len(places) == 1
 
 
 @pytest.mark.parametrize(("count", "graph_sizes"), [(4, ()), (1, (2,))], ids=["chunk", "padded"])

@@ -78,14 +78,16 @@ def test_a_batch_is_padded_to_the_next_size_if_all_have_one_token(
 ) -> None:
     assert DecodeInputs((2, 6), 8, DEVICE).size_for(batch_of(counts)) == size
     assert DecodeInputs((), 8, DEVICE).size_for(batch_of(counts)) is None
+    some = dataclasses.replace(batch_of(counts), logit_rows=np.arange(len(counts) - 1))
+    assert DecodeInputs((2, 6), 8, DEVICE).size_for(some) is None
 
 
 def test_rows_that_pad_have_no_slot_and_no_context() -> None:
     decode_inputs = DecodeInputs((2, 6), 8, DEVICE)
     inputs = decode_inputs.inputs(6)
     crowd, few = batch_of([1] * 6, computed=9), batch_of([1] * 4)
-    assert decode_inputs.fill(crowd, 6) is None
-    assert decode_inputs.fill(few, 6) is None
+    decode_inputs.fill(crowd, 6)
+    decode_inputs.fill(few, 6)
     assert inputs.slot_mapping.tolist() == [*few.slot_mapping.tolist(), -1, -1]
     assert inputs.context_lens.tolist() == [4, 4, 4, 4, 0, 0]
     assert inputs.positions.tolist() == [3, 3, 3, 3, 0, 0]
@@ -94,10 +96,6 @@ def test_rows_that_pad_have_no_slot_and_no_context() -> None:
     assert np.array_equal(inputs.block_tables[:4, :width].cpu(), few.block_tables)
     assert inputs.decode_rows.tolist() == inputs.decode_sequences.tolist() == list(range(6))
     assert not inputs.prefill
-    some = dataclasses.replace(few, logit_rows=np.array([1, 3]))
-    rows = decode_inputs.fill(some, 6)
-    assert rows is not None
-    assert rows.tolist() == [1, 3]
     decode_inputs.clear(6)
     assert inputs.slot_mapping.tolist() == [-1] * 6
     assert inputs.context_lens.tolist() == [0] * 6
@@ -107,7 +105,7 @@ def test_the_longest_tables_of_the_largest_batch_fit() -> None:
     decode_inputs = DecodeInputs((3,), 21, DEVICE)
     batch = batch_of([1, 1, 1])
     tables = np.arange(63, dtype=np.int32).reshape(3, 21)
-    batch = dataclasses.replace(batch, block_tables=tables, logit_rows=np.array([0, 2]))
+    batch = dataclasses.replace(batch, block_tables=tables)
     decode_inputs.fill(batch, 3)
     assert np.array_equal(decode_inputs.inputs(3).block_tables[:, :21].cpu(), tables)
 
@@ -117,11 +115,12 @@ def test_the_longest_tables_of_the_largest_batch_fit() -> None:
     sequences=st.integers(1, 40),
     longest=st.integers(1, 100),
     block_size=st.sampled_from([1, 4, 16]),
+    prompt_rows=st.integers(0, 50),
 )
 def test_the_largest_step_is_as_large_as_may_be(
-    tokens: int, sequences: int, longest: int, block_size: int
+    tokens: int, sequences: int, longest: int, block_size: int, prompt_rows: int
 ) -> None:
-    batch = largest_batch(tokens, sequences, longest, block_size)
+    batch = largest_batch(tokens, sequences, longest, block_size, prompt_rows)
     counts = np.diff(batch.query_starts)
     assert batch.num_tokens == counts.sum() == min(tokens, sequences * longest)
     assert len(counts) == min(sequences, batch.num_tokens)
@@ -130,5 +129,7 @@ def test_the_largest_step_is_as_large_as_may_be(
     assert np.array_equal(counts, batch.context_lens)
     assert (batch.slot_mapping == -1).all()
     assert batch.block_tables.shape == (len(counts), -(-counts.max() // block_size))
-    ends = batch.positions[batch.logit_rows] + 1
-    assert np.array_equal(ends, counts)
+    rows = batch.logit_rows.tolist()
+    assert len(set(rows)) == len(rows) == min(batch.num_tokens, len(counts) + prompt_rows)
+    assert rows == sorted(rows)
+    assert set(rows) >= set((batch.query_starts[1:] - 1).tolist())

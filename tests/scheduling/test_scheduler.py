@@ -5,7 +5,7 @@ from fake_model import FakeModel, expected_output, request
 
 from pagoda.cache import CacheManager
 from pagoda.errors import InvalidOptionError, InvalidRequestError
-from pagoda.scheduling import Scheduler, Status
+from pagoda.scheduling import MAX_PROMPT_LOGIT_ROWS, Scheduler, Status
 
 
 def make(
@@ -243,6 +243,34 @@ def test_prompt_logprobs_compute_every_prompt_row() -> None:
     rows = [model.step().sequences[0].num_logit_rows for _ in range(3)]
     assert rows == [8, 4, 1]
     assert sequence.num_cached_tokens == 0
+
+
+def test_prompts_whose_logprobs_are_wanted_share_the_rows_of_a_step() -> None:
+    """They wait for one another; who wants none does not wait for them."""
+    scheduler, model = make(
+        num_blocks=512, max_num_batched_tokens=1024, max_model_len=512, block_size=8
+    )
+    prompts = [[(i * k) % 5 for i in range(300)] for k in (1, 2, 3)]
+    sequences = [
+        scheduler.add(request(str(k), prompt, prompt_logprobs=0, max_tokens=3))[0]
+        for k, prompt in enumerate(prompts)
+    ]
+    (other,) = scheduler.add(request("other", [4] * 99, max_tokens=20))
+    told: dict[int, list[int]] = {sequence.sequence_id: [] for sequence in sequences}
+    for step in range(1, 21):
+        plan = model.step()
+        assert other.num_output_tokens == step
+        num_rows = 0
+        for one in plan.sequences:
+            if one.sequence_id in told and one.start < 300:
+                assert one.num_logit_rows == one.num_scheduled_tokens
+                num_rows += one.num_logit_rows
+                told[one.sequence_id] += range(one.start, one.stop)
+        assert num_rows <= MAX_PROMPT_LOGIT_ROWS
+    assert not scheduler.has_unfinished
+    for sequence, prompt in zip(sequences, prompts, strict=True):
+        assert told[sequence.sequence_id] == list(range(300))
+        assert sequence.output_token_ids == expected_output(prompt, 3, 512)
 
 
 def test_a_request_id_is_used_once_at_a_time() -> None:

@@ -26,6 +26,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         threshold=st.integers(0, 4),
         policy=st.sampled_from(["fcfs", "priority"]),
         sharing=st.booleans(),
+        prompt_rows=st.integers(1, 8),
         runs_ahead=st.booleans(),
         every=st.integers(1, 4),
     )
@@ -38,13 +39,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         threshold: int,
         policy: str,
         sharing: bool,
+        prompt_rows: int,
         runs_ahead: bool,
         every: int,
     ) -> None:
         self.max_model_len = 30
         self.num_blocks = -(-self.max_model_len // block_size) + spare_blocks
         self.cache = CacheManager(self.num_blocks, block_size, enable_prefix_caching=sharing)
-        self.budget, self.seats = budget, seats
+        self.budget, self.seats, self.prompt_rows = budget, seats, prompt_rows
         self.scheduler = Scheduler(
             self.cache,
             max_num_batched_tokens=budget,
@@ -52,6 +54,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_model_len=self.max_model_len,
             policy=policy,
             long_prefill_token_threshold=threshold,
+            max_prompt_logit_rows=prompt_rows,
         )
         self.model = FakeModel(
             self.scheduler,
@@ -70,6 +73,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "", "a"]),
         stops=st.sampled_from([[], [], [0], [1, 2]]),
+        prompt_logprobs=st.sampled_from([None, None, 0]),
     )
     def arrive(
         self,
@@ -80,6 +84,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority: int,
         salt: str,
         stops: list[int],
+        prompt_logprobs: int | None,
     ) -> None:
         for _ in range(copies):
             self.count += 1
@@ -92,6 +97,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 cache_salt=salt,
                 arrival_time=self.count,
                 stop_token_ids=stops,
+                prompt_logprobs=prompt_logprobs,
             )
             self.alive[asked.request_id] = self.scheduler.add(asked)
 
@@ -115,15 +121,29 @@ class SchedulerMachine(RuleBasedStateMachine):
         streams = {
             sequence.sequence_id
             for sequence in self.scheduler._running
-            if sequence.num_uncomputed_tokens == 1 and not self.stays(sequence)
+            if sequence.num_uncomputed_tokens == 1
+            and not sequence.wants_prompt_rows(sequence.num_computed_tokens)
+            and not self.stays(sequence)
         }
         all_stay = self.scheduler._running and all(map(self.stays, self.scheduler._running))
         num_preemptions = self.scheduler.stats().num_preemptions
+        num_prompt_tokens = {
+            sequence.sequence_id: sequence.num_prompt_tokens
+            for sequences in self.alive.values()
+            for sequence in sequences
+            if sequence.wants_prompt_logprobs
+        }
         plan = self.model.step()
         assert plan.num_scheduled_tokens <= self.budget
         if not plan.sequences and not all_stay:
             assert self.scheduler.stats().num_preemptions > num_preemptions, "a step in vain"
         assert len(plan.sequences) <= self.seats
+        prompt_rows = [
+            one.num_logit_rows
+            for one in plan.sequences
+            if one.start < num_prompt_tokens.get(one.sequence_id, 0)
+        ]
+        assert sum(prompt_rows) <= self.prompt_rows
         if self.scheduler.stats().num_preemptions == 0:
             scheduled = {one.sequence_id for one in plan.sequences}
             assert streams <= scheduled, "a stream stalled"

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -10,8 +13,9 @@ from pagoda.server.responses import (
     ChatDelta,
     CompletionChoice,
     CompletionResponse,
+    json_of,
 )
-from pagoda.server.text_chunk import TEXT, TextChunk, json_of
+from pagoda.server.text_chunk import _TEXT, TextChunk
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -27,8 +31,24 @@ def chat(name: str, text: str) -> BaseModel:
 
 
 @given(make=st.sampled_from([completion, chat]), name=TEXTS, texts=st.lists(TEXTS, max_size=3))
-@example(make=completion, name=TEXT, texts=[TEXT, '"\\\u2028\x00', ""])
+@example(make=completion, name=_TEXT, texts=[_TEXT, '"\\\u2028\x00', ""])
 def test_every_text_comes_out_as_the_whole_chunk_would(make, name, texts) -> None:
-    chunk = TextChunk(make(name, TEXT))
+    chunk = TextChunk(partial(make, name))
     for text in texts:
         assert chunk.saying(text) == json_of(make(name, text))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda text: ChatChunkChoice(index=0, delta=ChatDelta(content=text), finish_reason=text),
+        lambda text: ChatChunkChoice(index=0, delta=ChatDelta(content="said " + text)),
+        lambda text: ChatChunkChoice(index=0, delta=ChatDelta(content=text or None)),
+        lambda text: ChatChunkChoice(index=len(text), delta=ChatDelta(content=text)),
+        lambda text: ChatChunkChoice(index=0, delta=ChatDelta()),
+    ],
+    ids=["twice", "changed", "left-out", "counted", "nowhere"],
+)
+def test_a_chunk_that_depends_on_its_text_elsewhere_is_found_out_at_once(make) -> None:
+    with pytest.raises(AssertionError, match="depends on the text"):
+        TextChunk(make)

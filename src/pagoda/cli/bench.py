@@ -25,7 +25,6 @@ from pagoda.planning.capacity import GIB
 
 if TYPE_CHECKING:
     from pagoda.engine.build import Model
-    from pagoda.engine.llm import LLM
     from pagoda.engine.timing import RunTimes
 
 logger = logging.getLogger("pagoda")
@@ -91,9 +90,10 @@ def bench(
             _require_length(name, draw(name, options.seed), options.max_model_len)
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
+        sized = _with_kv_cache(options)
         started = time.perf_counter()
-        model, llm = load_for_bench(_with_kv_cache(options), console)
-        bencher = Bench(model, llm, options.seed, started)
+        model = load_for_bench(sized, console)
+        bencher = Bench(model, sized, time.perf_counter() - started)
         rows = bencher.run(workloads, chosen.repeat, console)
     if not as_json:
         out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
@@ -106,14 +106,21 @@ def bench(
 class Bench:
     """One engine, ready to be timed."""
 
-    def __init__(self, model: Model, llm: LLM, seed: int, started: float) -> None:
-        """Runs a short request. `started` is when loading began, as `time.perf_counter` tells."""
+    def __init__(self, model: Model, options: EngineOptions, loading_s: float) -> None:
+        """Measures the machine, builds an engine and runs a short request.
+
+        The model took `loading_s` to load. Raises `RefusedError` for memory that will not do.
+        """
+        from pagoda.engine.build import connect
+        from pagoda.engine.llm import LLM
+
         self._model = model
-        self._llm = llm
-        self._seed = seed
+        self._seed = options.seed
+        self.limits = self._measure()  # before the cache takes the memory that this needs
+        started = time.perf_counter()
+        self._llm = LLM.from_engine(connect(model, options))
         self._run(_WARM_UP)
-        self._ready_s = time.perf_counter() - started
-        self.limits = self._measure()
+        self._ready_s = loading_s + time.perf_counter() - started
 
     def run(self, workloads: Sequence[str], repeat: int, console: Console) -> list[BenchRow]:
         """Run each workload `repeat` times, with an empty prefix cache every time.

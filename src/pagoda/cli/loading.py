@@ -12,7 +12,6 @@ from pagoda.engine.options import EngineOptions
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
     from pagoda.engine.build import Model
-    from pagoda.engine.llm import LLM
 
 
 def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
@@ -28,14 +27,12 @@ def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
         return AsyncEngine(build_engine(options, on_load))
 
 
-def load_for_bench(options: EngineOptions, console: Console) -> tuple[Model, LLM]:
-    """Load the model with a bar on `console`; the model, and an engine for this thread.
+def load_for_bench(options: EngineOptions, console: Console) -> Model:
+    """Load the model with a bar on `console`.
 
     Raises `RefusedError` for a model or a memory that will not do.
     """
     with load_progress(console, options.model or "smollm2") as on_load:
-        from pagoda.engine.build import connect, load_model
-        from pagoda.engine.llm import LLM
+        from pagoda.engine.build import load_model
 
-        model = load_model(options, on_load)
-        return model, LLM.from_engine(connect(model, options))
+        return load_model(options, on_load)

@@ -94,7 +94,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         max_model_len=model.max_model_len,
         num_blocks_override=options.num_gpu_blocks_override,
     )
-    backend.require_memory(capacity)
+    backend.require_memory(capacity, options)
     for line in capacity.log_lines(backend.kind):
         logger.info(line)
     machinery = backend.machinery(model.placed, capacity, options)

@@ -55,6 +55,15 @@ class EngineOptions:
     next. None: 1, 2, 4, and every eighth up to `max_num_seqs` or 512; none at all: no graphs."""
     served_model_name: str | None = None
 
+    @property
+    def cache_size_option(self) -> str:
+        """The name of the option that decides the size of the cache, whether it is set or not."""
+        if self.num_gpu_blocks_override is not None:
+            return "num_gpu_blocks_override"
+        if self.kv_cache_memory_bytes is not None:
+            return "kv_cache_memory_bytes"
+        return "gpu_memory_utilization"
+
     def __post_init__(self) -> None:
         _require_whole("block_size", self.block_size, 1)
         for name in (

@@ -18,7 +18,7 @@ class MachineLimits:
     """What a machine was seen to do at its best."""
 
     read_bandwidth: float
-    """Bytes a second read from memory."""
+    """Bytes a second read from memory; of a GPU, read and written while it copies."""
     product_rate: float
     """Operations a second of matrix products; a multiplication and an addition are two."""
 

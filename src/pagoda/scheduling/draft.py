@@ -18,6 +18,8 @@ class Draft:
     scheduled: dict[Sequence, ScheduledSequence] = field(default_factory=dict)
     copies: dict[Sequence, tuple[BlockCopy, ...]] = field(default_factory=dict)
     """Of those sequences that need any."""
+    num_prompt_rows: int = 0
+    """Rows of logits given for prompts' log-probabilities."""
     has_preempted: bool = False
 
     def give(
@@ -27,12 +29,14 @@ class Draft:
         if copies:
             self.copies[sequence] = copies
         self.budget -= len(scheduled.token_ids)
+        self.num_prompt_rows += _num_prompt_rows(sequence, scheduled)
 
     def take_back(self, sequence: Sequence) -> None:
         """The sequence is preempted: whatever it was given goes back."""
         scheduled = self.scheduled.pop(sequence, None)
         if scheduled is not None:
             self.budget += len(scheduled.token_ids)
+            self.num_prompt_rows -= _num_prompt_rows(sequence, scheduled)
             self.copies.pop(sequence, None)
         self.has_preempted = True
 
@@ -43,3 +47,7 @@ class Draft:
             copies=tuple(copy for copies in self.copies.values() for copy in copies),
             block_size=block_size,
         )
+
+
+def _num_prompt_rows(sequence: Sequence, scheduled: ScheduledSequence) -> int:
+    return scheduled.num_logit_rows if sequence.wants_prompt_rows(scheduled.start) else 0

@@ -25,7 +25,12 @@ from pagoda.scheduling.draft import Draft
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import FinishReason, Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
-from pagoda.scheduling.step import PENDING, ScheduledSequence, StepPlan
+from pagoda.scheduling.step import (
+    MAX_PROMPT_LOGIT_ROWS,
+    PENDING,
+    ScheduledSequence,
+    StepPlan,
+)
 
 
 class Scheduler:
@@ -40,16 +45,19 @@ class Scheduler:
         max_model_len: int,
         policy: str = "fcfs",
         long_prefill_token_threshold: int = 0,
+        max_prompt_logit_rows: int = MAX_PROMPT_LOGIT_ROWS,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
         running sequence can always compute one token.
 
-        A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step.
+        A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
+        `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         """
         for name, value in (
             ("max_num_batched_tokens", max_num_batched_tokens),
             ("max_num_seqs", max_num_seqs),
             ("max_model_len", max_model_len),
+            ("max_prompt_logit_rows", max_prompt_logit_rows),
         ):
             if value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
@@ -64,6 +72,7 @@ class Scheduler:
         self._seats = min(max_num_seqs, max_num_batched_tokens)
         self._max_model_len = max_model_len
         self._chunk = long_prefill_token_threshold or max_num_batched_tokens
+        self._max_prompt_rows = max_prompt_logit_rows
         self._waiting = OrderedSequences(POLICIES[policy])
         self._running = OrderedSequences(POLICIES[policy])
         self._sequences: dict[int, Sequence] = {}
@@ -203,7 +212,12 @@ class Scheduler:
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
         start = sequence.num_computed_tokens
-        stop = start + min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
+        count = min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
+        if sequence.wants_prompt_rows(start):
+            count = min(count, self._max_prompt_rows - draft.num_prompt_rows)
+        if count == 0:
+            return
+        stop = start + count
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
             victim = self._running.last()
             self._preempt(victim, draft)
@@ -333,7 +347,7 @@ def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
     block_ids = sequence.table.snapshot()
     samples = stop == sequence.num_tokens
     num_logit_rows = 1 if samples else 0
-    if sequence.wants_prompt_logprobs and start < sequence.num_prompt_tokens:
+    if sequence.wants_prompt_rows(start):
         num_logit_rows = stop - start
     return ScheduledSequence(
         sequence.sequence_id, start, token_ids, block_ids, num_logit_rows, samples

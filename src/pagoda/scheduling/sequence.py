@@ -85,6 +85,10 @@ class Sequence:
     def num_output_tokens(self) -> int:
         return len(self.output_token_ids)
 
+    def wants_prompt_rows(self, start: int) -> bool:
+        """Logits are asked for of every row that a step computes from position `start` on."""
+        return self.wants_prompt_logprobs and start < self.num_prompt_tokens
+
     def append(self, token_id: int) -> None:
         """The next token of the output."""
         self.token_ids.append(token_id)

@@ -13,6 +13,10 @@ from pagoda.cache import BlockCopy
 PENDING = -1
 """In the place of a token that the step before draws, which has not been read yet."""
 
+MAX_PROMPT_LOGIT_ROWS = 256
+"""Rows of logits that prompts' log-probabilities ask of one step: 150 MB where a vocabulary has
+150,000 tokens; those of a whole step would be gigabytes."""
+
 
 class ScheduledSequence(NamedTuple):
     """What one sequence does in a step: write and attend `token_ids` from position `start` on.
@@ -31,8 +35,8 @@ class ScheduledSequence(NamedTuple):
     """The block table, covering positions 0 to stop - 1. Read-only, and the very array of the
     sequence's last step where the table has not changed since."""
     num_logit_rows: int
-    """How many of the last rows need logits: 0, 1, or all when prompt log-probabilities are
-    asked for."""
+    """How many of the last rows need logits: 0, 1, or all of a prompt's whose log-probabilities
+    are asked for."""
     samples: bool
     """Whether a token is to be drawn from the last row."""
 

@@ -7,6 +7,7 @@ import uuid
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
@@ -17,10 +18,10 @@ from pagoda.server.errors import JSONBody
 from pagoda.server.generation import Echo, Generation, unless_disconnected, usage_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
-from pagoda.server.responses import Usage
+from pagoda.server.responses import Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
 from pagoda.server.tally import tally_of
-from pagoda.server.text_chunk import TEXT, TextChunk, json_of
+from pagoda.server.text_chunk import TextChunk
 from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Answer(ChunkWriter):
     def _text_chunk(self, index: int, text: str) -> bytes:
         """The same as JSON."""
         if index not in self._text_chunks:
-            self._text_chunks[index] = TextChunk(self._plain_chunk(index, TEXT))
+            self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
         return self._text_chunks[index].saying(text)
 
     @abstractmethod

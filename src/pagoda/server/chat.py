@@ -26,9 +26,9 @@ from pagoda.server.responses import (
     ToolCallDelta,
     ToolCallMessage,
     Usage,
+    json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
-from pagoda.server.text_chunk import json_of
 from pagoda.server.tool_calls import AnswerReader, Reading, ToolCall
 
 if TYPE_CHECKING:

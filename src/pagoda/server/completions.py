@@ -23,9 +23,9 @@ from pagoda.server.responses import (
     CompletionLogprobs,
     CompletionResponse,
     Usage,
+    json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
-from pagoda.server.text_chunk import json_of
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine

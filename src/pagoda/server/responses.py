@@ -191,3 +191,8 @@ class ErrorDetail(BaseModel):
 
 class ErrorResponse(BaseModel):
     error: ErrorDetail
+
+
+def json_of(body: BaseModel) -> bytes:
+    """As it is sent."""
+    return body.model_dump_json().encode("utf-8")

@@ -8,6 +8,7 @@ error shape.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -18,8 +19,7 @@ from starlette.types import Send
 
 from pagoda.server.errors import detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
-from pagoda.server.responses import ErrorResponse, Usage
-from pagoda.server.text_chunk import json_of
+from pagoda.server.responses import ErrorResponse, Usage, json_of
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
@@ -117,19 +117,29 @@ class EventStream(StreamingResponse):
                 await self._outputs.aclose()
 
     async def _send_events(self, send: Send) -> None:
+        async with aclosing(self._pieces()) as pieces:
+            async for events in pieces:
+                if events:
+                    await send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        """Events as they are to be sent, empty ones too; the last tells what has failed.
+
+        Nothing is sent in here: a client that has gone is no failure of the engine's.
+        """
         first, writer = self._first, self._writer
         last: dict[int, RequestOutput] = {first.prompt_index: first.output}
         try:
-            await _send_each(send, writer.chunks(first))
+            yield _events(writer.chunks(first))
             async for item in self._outputs:
                 last[item.prompt_index] = item.output
-                await _send_each(send, writer.chunks(item))
+                yield _events(writer.chunks(item))
         except Exception as error:
-            await _send_each(send, [json_of(ErrorResponse(error=detail_of(error)))])
+            yield _events([json_of(ErrorResponse(error=detail_of(error)))])
         else:
             if self._include_usage:
                 usage = writer.usage_of(list(last.values()))
-                await _send_each(send, [json_of(writer.usage_chunk(usage))])
+                yield _events([json_of(writer.usage_chunk(usage))])
 
 
 async def stream(
@@ -152,8 +162,6 @@ async def _next(outputs: AsyncGenerator[PromptOutput, None]) -> PromptOutput:
     return await anext(outputs)
 
 
-async def _send_each(send: Send, chunks: Iterable[bytes]) -> None:
-    """An event for each of the chunks, all at once; nothing where there is none."""
-    events = b"".join([b"data: " + chunk + b"\n\n" for chunk in chunks])
-    if events:
-        await send({"type": "http.response.body", "body": events, "more_body": True})
+def _events(chunks: Iterable[bytes]) -> bytes:
+    """An event for each of the chunks; nothing where there is none."""
+    return b"".join([b"data: " + chunk + b"\n\n" for chunk in chunks])

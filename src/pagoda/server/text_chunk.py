@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-TEXT = "\ue000text\ue000"
+from pagoda.server.responses import json_of
+
+_TEXT = "\ue000text\ue000"
 """Stands where the text will be; in private use, so no tokenizer's text and no name is like it."""
 
 
 class TextChunk:
     """The JSON around the text: made once, as nothing else differs from chunk to chunk."""
 
-    def __init__(self, chunk: BaseModel) -> None:
-        """`chunk` has `TEXT` for its text, and no field after it that could hold the same."""
-        self._before, mark, self._after = json_of(chunk).rpartition(to_json(TEXT))
-        assert mark, "the chunk has no place for a text"
+    def __init__(self, make: Callable[[str], BaseModel]) -> None:
+        """`make` gives the chunk that says a text, and has no other place where that stands."""
+        self._before, _, self._after = json_of(make(_TEXT)).rpartition(to_json(_TEXT))
+        assert self.saying("") == json_of(make("")), "more than one place depends on the text"
 
     def saying(self, text: str) -> bytes:
         """The chunk's JSON with this text."""
         return self._before + to_json(text) + self._after
-
-
-def json_of(body: BaseModel) -> bytes:
-    """As it is sent."""
-    return body.model_dump_json().encode("utf-8")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from launch import META, Launch, integers, numbers
 
 from pagoda.kernels.cuda.decode_attention import decode_attention, decode_parts
@@ -27,11 +28,12 @@ class AttentionCase:
     group_size: int
     block_size: int
     window: int | None
+    dtype: torch.dtype = torch.bfloat16
 
     def __str__(self) -> str:
         return (
             f"D={self.head_dim} group={self.group_size} block={self.block_size} "
-            f"window={self.window}"
+            f"window={self.window} {self.dtype}"
         )
 
 
@@ -41,6 +43,8 @@ ATTENTION_CASES = (
     AttentionCase(128, 4, 16, None),
     AttentionCase(128, 16, 32, 4096),
     AttentionCase(256, 8, 16, 1024),
+    AttentionCase(128, 4, 16, None, torch.float16),
+    AttentionCase(128, 4, 16, None, torch.float32),
 )
 
 
@@ -48,8 +52,8 @@ def attention_launches() -> Iterator[Launch]:
     """Decode and prefill of all cases, with eight KV heads and 64 sequences of 4,096 tokens."""
     for case in ATTENTION_CASES:
         num_heads = 8 * case.group_size
-        query = numbers(64, num_heads, case.head_dim)
-        blocks = numbers(2, 2, 8, case.block_size, case.head_dim)
+        query = numbers(64, num_heads, case.head_dim, dtype=case.dtype)
+        blocks = numbers(2, 2, 8, case.block_size, case.head_dim, dtype=case.dtype)
         block_tables = integers(64, 4096 // case.block_size)
         num_parts = max(decode_parts(64, num_heads), PREFILL_PARTS)
         partial_sums = PartialSums.of(num_parts, case.head_dim, META)

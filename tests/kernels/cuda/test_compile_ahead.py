@@ -25,6 +25,10 @@ SPILLED_BYTES = {("prefill_tile", "80"): 72}
 shared memory, the queries, sums and scores of a tile take nearly all of the 255 registers; the 18
 that do not fit are a fourteenth, and smaller tiles would read keys more often."""
 
+SPILLED_BYTES_IN_FLOAT32 = {("prefill_tile", "80"): 200, ("prefill_tile", "90"): 200}
+"""As `SPILLED_BYTES`: float32 is for comparison, on any chip without the products that read shared
+memory, so nobody tunes it."""
+
 READS_THE_CACHE = ("decode_splits", "prefill_tile")
 MERGES = ("merge_splits", "merge_tiles")
 
@@ -50,11 +54,13 @@ def test_every_kernel_compiles_and_fits(backend: str, chips: set[str], tmp_path:
     assert {each["kernel"] for each in figures} >= {*READS_THE_CACHE, *MERGES}
     for each in figures:
         assert each["shared_bytes"] <= SHARED_BYTES[each["chip"]], each
-        allowed = SPILLED_BYTES.get((each["kernel"], each["chip"]), 0)
+        is_float32 = "torch.float32" in each["launch"]
+        bounds = SPILLED_BYTES_IN_FLOAT32 if is_float32 else SPILLED_BYTES
+        allowed = bounds.get((each["kernel"], each["chip"]), 0)
         assert each["spilled_bytes"] <= allowed, each
         if backend == "cuda" and each["kernel"] in READS_THE_CACHE:
             # keys and values: asynchronously, and as many bytes at once as there can be
             assert each["wide_copies"] > 0, each
             assert each["narrow_copies"] == 0, each
-        if each["kernel"] == "prefill_tile" and each["chip"] == "90":
+        if each["kernel"] == "prefill_tile" and each["chip"] == "90" and not is_float32:
             assert each["warpgroup_products"] > 0, each

@@ -83,8 +83,11 @@ class Backend(Protocol):
         """Memory for a KV cache of such blocks, now that the weights are loaded."""
         ...
 
-    def require_memory(self, capacity: Capacity[CacheSpec]) -> None:
-        """Raises `CapacityError` if the device does not have the memory that the cache takes."""
+    def require_memory(self, capacity: Capacity[CacheSpec], options: EngineOptions) -> None:
+        """Raises `CapacityError` if the device does not have the memory that the cache takes.
+
+        It names the option that decided the size.
+        """
         ...
 
     def machinery(
@@ -94,5 +97,8 @@ class Backend(Protocol):
         ...
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """What the device does at its best."""
+        """What the device does at its best; to be asked first before its memory is taken.
+
+        Raises `CapacityError` where the memory that measuring takes is not free.
+        """
         ...

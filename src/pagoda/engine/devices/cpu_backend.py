@@ -78,9 +78,9 @@ class CPUBackend:
         """A share of what the machine, or the container, has free."""
         return kv_cache_bytes(options, cache.num_blocks(model.max_model_len) * cache.block_bytes)
 
-    def require_memory(self, capacity: Capacity[CacheSpec]) -> None:
+    def require_memory(self, capacity: Capacity[CacheSpec], options: EngineOptions) -> None:
         """By the machine's whole memory: pages are taken as they are written to."""
-        require_memory(capacity)
+        require_memory(capacity.size_bytes, options)
 
     def machinery(
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions

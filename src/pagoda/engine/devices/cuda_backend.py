@@ -16,7 +16,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.devices.gpu import GPU, begin_triton
+from pagoda.engine.devices.gpu import GPU
 from pagoda.engine.devices.gpu_memory import (
     DEFAULT_UTILIZATION,
     MemoryProfile,
@@ -25,6 +25,7 @@ from pagoda.engine.devices.gpu_memory import (
 )
 from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
 from pagoda.engine.devices.machine import measure_device_limits
+from pagoda.engine.devices.memory import refuse_cache
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import AheadRunner
 from pagoda.engine.sampling.device_sampler import DeviceSampler
@@ -42,12 +43,14 @@ from pagoda.planning import MachineLimits
 from pagoda.planning.capacity import Capacity, format_gib
 from pagoda.planning.overhead import default_batch
 from pagoda.request import SamplingParams
+from pagoda.scheduling import MAX_PROMPT_LOGIT_ROWS
 from pagoda.storage.device_storage import DeviceStorage
 
 logger = logging.getLogger("pagoda")
 
+_COSTLY_TOP = 20
 _COSTLY_ROW = SamplingRow(
-    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=1.0, logprobs=20),
+    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=1.0, logprobs=_COSTLY_TOP),
     seed=0,
     prompt_token_ids=(0,),
     output_token_ids=(0,),
@@ -69,18 +72,15 @@ class CUDABackend:
         self._meter = meter
         self._new_capture = new_capture
         self._at_start = meter.usage()
+        self._limits: dict[torch.dtype, MachineLimits] = {}
 
     @classmethod
     def open(cls) -> CUDABackend:
-        """On the first device that this process may see.
-
-        Raises `InvalidOptionError` where kernels cannot be compiled for it.
-        """
-        begin_triton()
+        """On the first device that this process may see; `Surroundings` tells if it will do."""
         device = torch.device("cuda", 0)
-        gpu = GPU.of(device)
-        gpu.require_kernels()
-        return cls(device, gpu, GPUMeter(device), lambda: CUDAGraphs(torch.cuda.Stream(device)))
+        return cls(
+            device, GPU.of(device), GPUMeter(device), lambda: CUDAGraphs(torch.cuda.Stream(device))
+        )
 
     def check(self, options: EngineOptions) -> None:
         """Refuse threads, which are a CPU's."""
@@ -106,7 +106,7 @@ class CUDABackend:
         started = time.perf_counter()
         free = format_gib(self._at_start.free_bytes)
         limit = f"the weights in {dtype} are more than the {free} GiB free of the {self._gpu.name}"
-        with _refusing("model", files.name, limit):
+        with _refusing(CapacityError("model", files.name, limit)):
             weights = load_weights(files, spec, dtype, on_load, self._device)
         logger.info(
             "Model loading took %s GiB memory and %.2f seconds",
@@ -133,16 +133,17 @@ class CUDABackend:
         logger.info("Memory profile: %s", profile)
         return profile.available_bytes(_utilization(options))
 
-    def require_memory(self, capacity: Capacity[CacheSpec]) -> None:
+    def require_memory(self, capacity: Capacity[CacheSpec], options: EngineOptions) -> None:
         """By what is free now."""
-        require_free(capacity.size_bytes, self._meter.usage())
+        require_free(capacity.size_bytes, options, self._meter.usage())
 
     def machinery(
         self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
     ) -> Machinery:
         """Captures CUDA graphs unless they are not wanted."""
-        limit = "this much is not free on the device in one piece"
-        with _refusing("kv_cache_memory_bytes", capacity.size_bytes, limit):
+        self._warn_of_unused_sizes(options)
+        reason = "more than what is free on the device in one piece"
+        with _refusing(refuse_cache(capacity.size_bytes, options, reason)):
             storage = DeviceStorage(capacity.spec, capacity.num_blocks, self._device)
         with self._refusing_the_largest_step(options):
             executor = self._executor(model, storage, options)
@@ -166,8 +167,23 @@ class CUDABackend:
         )
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """Of the device."""
-        return measure_device_limits(dtype, self._device)
+        """Of the device, measured once: later there may be no memory for it."""
+        if dtype not in self._limits:
+            limit = f"the {self._gpu.name} has not the 3 GiB free that measuring its limits takes"
+            with _refusing(CapacityError("device", "cuda", limit)):
+                self._limits[dtype] = measure_device_limits(dtype, self._device)
+            self._meter.settle()
+        return self._limits[dtype]
+
+    def _warn_of_unused_sizes(self, options: EngineOptions) -> None:
+        limits, given = self.step_limits(options), options.cudagraph_capture_sizes
+        if given and not options.enforce_eager and not graph_sizes(options, limits):
+            logger.warning(
+                "no CUDA graph is captured: all of cudagraph_capture_sizes, %s, exceed "
+                "max_num_seqs, %d",
+                ", ".join(map(str, given)),
+                limits.max_num_seqs,
+            )
 
     def _refusing_the_largest_step(
         self, options: EngineOptions
@@ -177,7 +193,7 @@ class CUDABackend:
             "the largest step does not fit beside the weights and the cache: lower it, "
             "max_num_seqs, or the memory for the cache"
         )
-        return _refusing("max_num_batched_tokens", tokens, limit)
+        return _refusing(CapacityError("max_num_batched_tokens", tokens, limit))
 
     def _executor(
         self, model: PlacedModel, storage: DeviceStorage, options: EngineOptions
@@ -192,6 +208,7 @@ class CUDABackend:
             capture=None if options.enforce_eager else self._new_capture(),
             max_num_tokens=limits.max_num_batched_tokens,
             max_num_seqs=limits.max_num_seqs,
+            max_prompt_logit_rows=MAX_PROMPT_LOGIT_ROWS,
         )
 
     def _profile(
@@ -208,11 +225,9 @@ class CUDABackend:
             limits.max_num_seqs,
             model.max_model_len,
             cache.block_size,
+            MAX_PROMPT_LOGIT_ROWS,
         )
-        logits = executor.forward(batch)
-        num_rows = len(logits)
-        DeviceSampler().begin(logits.zero_(), [_COSTLY_ROW] * num_rows, [0] * num_rows).wait()
-        del logits
+        _read_each_row(executor.forward(batch), len(batch.context_lens))
         meter.settle()
         peak_bytes = meter.peak_bytes() - before.allocated_bytes
         without_graphs = meter.usage()
@@ -223,7 +238,8 @@ class CUDABackend:
         meter.settle()
         return MemoryProfile(
             total_bytes=before.total_bytes,
-            weights_bytes=before.allocated_bytes,
+            weights_bytes=model.weights.size_bytes,
+            others_bytes=max(0, before.allocated_bytes - model.weights.size_bytes),
             peak_bytes=peak_bytes,
             graphs_bytes=max(0, graphs_bytes),
             outside_bytes=max(0, without_graphs.outside_bytes - self._at_start.outside_bytes),
@@ -238,12 +254,24 @@ def graph_sizes(options: EngineOptions, limits: StepLimits) -> Sequence[int]:
 
 
 @contextlib.contextmanager
-def _refusing(field: str, value: object, limit: str) -> Iterator[None]:
-    """Raises `CapacityError` in place of PyTorch's error for a device that is full."""
+def _refusing(refusal: CapacityError) -> Iterator[None]:
+    """Raises `refusal` in place of PyTorch's error for a device that is full."""
     try:
         yield
     except torch.OutOfMemoryError:
-        raise CapacityError(field, value, limit) from None
+        raise refusal from None
+
+
+def _read_each_row(logits: torch.Tensor, num_drawn: int) -> None:
+    """Draw from so many rows, and have the others' log-probabilities told."""
+    logits.zero_()  # of numbers that mean nothing
+    sampler = DeviceSampler()
+    prompts = logits[num_drawn:]
+    if len(prompts):
+        sampler.token_logprobs(prompts, [0] * len(prompts), _COSTLY_TOP)
+    # Between rows of prompts, the engine picks out those to draw from.
+    drawn = torch.stack(list(logits[:num_drawn]))
+    sampler.begin(drawn, [_COSTLY_ROW] * num_drawn, [0] * num_drawn).wait()
 
 
 def _draw_each_way(sampler: Sampler, logits: torch.Tensor) -> None:

@@ -18,7 +18,7 @@ def find_backend(options: EngineOptions) -> Backend:
     Raises `InvalidOptionError` for a GPU where none can be used. What a device needs is imported
     only where it is used: nobody on a CPU loads Triton, and nobody on a GPU compiles for the CPU.
     """
-    return _gpu_backend() if wants_gpu(options, Surroundings.look) else _cpu_backend()
+    return _gpu_backend() if wants_gpu(options, Surroundings.look_closely) else _cpu_backend()
 
 
 def wants_gpu(options: EngineOptions, look: Callable[[], Surroundings]) -> bool:

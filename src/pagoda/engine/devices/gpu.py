@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,6 +28,8 @@ class Surroundings:
     sees_device: bool
     triton_version: str | None
     """Looked for only where a device is seen."""
+    device_obstacle: str | None = None
+    """What the first device says against it, once it has been looked at closely."""
 
     @classmethod
     def look(cls) -> Surroundings:
@@ -40,6 +42,14 @@ class Surroundings:
             sees_device=sees_device,
             triton_version=_triton_version() if sees_device else None,
         )
+
+    @classmethod
+    def look_closely(cls) -> Surroundings:
+        """As `look`; begins to use the first device, and Triton's driver, if all else will do."""
+        found = cls.look()
+        if found.obstacle is not None:
+            return found
+        return replace(found, device_obstacle=_device_obstacle(torch.device("cuda", 0)))
 
     @property
     def obstacle(self) -> str | None:
@@ -59,7 +69,7 @@ class Surroundings:
         ):
             if _numbers(version) < least:
                 return f"{name} {version} is too old: it takes {least[0]}.{least[1]} or newer"
-        return None
+        return self.device_obstacle
 
     @property
     def _platform_obstacle(self) -> str:
@@ -94,15 +104,16 @@ class GPU:
             is_rocm=torch.version.hip is not None,
         )
 
-    def require_kernels(self) -> None:
-        """Raises `InvalidOptionError` where the kernels do not fit the device."""
-        if not self.is_rocm and self.capability < _LEAST_CAPABILITY:
-            major, minor = self.capability
-            limit = (
-                f"the {self.name} has compute capability {major}.{minor}, and the kernels take 8.0 "
-                "or newer; set device to cpu"
-            )
-            raise InvalidOptionError("device", "cuda", limit)
+    @property
+    def obstacle(self) -> str | None:
+        """Why the kernels do not fit the device; None if they do."""
+        if self.is_rocm or self.capability >= _LEAST_CAPABILITY:
+            return None
+        major, minor = self.capability
+        return (
+            f"the {self.name} has compute capability {major}.{minor}, and the kernels take 8.0 or "
+            "newer"
+        )
 
 
 def require_gpu(surroundings: Surroundings) -> None:
@@ -111,22 +122,34 @@ def require_gpu(surroundings: Surroundings) -> None:
         raise InvalidOptionError("device", "cuda", surroundings.obstacle)
 
 
-def begin_triton() -> None:
+def _device_obstacle(device: torch.device) -> str | None:
+    """Why a device that is seen cannot be computed on; None if it can. Begins to use it."""
+    try:
+        obstacle = GPU.of(device).obstacle
+    except RuntimeError as error:  # somebody else has it for themselves, or it is broken
+        return f"the GPU is there but does not answer ({_first_line(error)})"
+    return obstacle or _begin_triton()
+
+
+def _begin_triton() -> str | None:
     """Have Triton load its driver: it compiles a part of that where it has not done so before.
 
-    Raises `InvalidOptionError` where it cannot.
+    Returns why it cannot, and what would help.
     """
     import triton
 
     try:
         triton.runtime.driver.active.get_current_target()
     except Exception as error:  # of whatever kind: it runs a compiler and loads what came of it
-        said = str(error).strip().partition("\n")[0]
-        limit = (
-            f"Triton does not get ready ({said}); it takes a C compiler, gcc or what the variable "
-            "CC names, and Python's headers, python3-dev or python3-devel"
+        return (
+            f"Triton does not get ready ({_first_line(error)}); it takes a C compiler, gcc or what "
+            "the variable CC names, and Python's headers, python3-dev or python3-devel"
         )
-        raise InvalidOptionError("device", "cuda", limit) from error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _triton_version() -> str | None:

@@ -3,6 +3,8 @@
     total    | others, and the runtime when the engine began  |
              | utilization × total:                           |
              |     weights                                    |
+             |     PyTorch's other tensors of this process,   |
+             |     the cache of another engine say            |
              |     peak, of the largest step and its sampling | measured
              |     graphs                                     | measured
              |     what the runtime has taken since           | measured
@@ -16,6 +18,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pagoda.engine.devices.memory import refuse_cache
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
 from pagoda.planning.capacity import format_gib
 
@@ -46,21 +50,25 @@ class MemoryProfile:
 
     total_bytes: int
     weights_bytes: int
+    others_bytes: int
+    """Of PyTorch's tensors beside the weights that were there before: another engine's, say."""
     peak_bytes: int
-    """PyTorch's, above the weights, in the largest step."""
+    """PyTorch's, above both, in the largest step."""
     graphs_bytes: int
     """That the driver and PyTorch gave for CUDA graphs."""
     outside_bytes: int
     """Taken outside of PyTorch since the engine began."""
 
     def available_bytes(self, utilization: float) -> int:
-        """utilization × total − weights − peak − graphs − outside, or 0."""
-        taken = self.weights_bytes + self.peak_bytes + self.graphs_bytes + self.outside_bytes
-        return max(0, requested_bytes(self.total_bytes, utilization) - taken)
+        """utilization × total − weights − others − peak − graphs − outside, or 0."""
+        there = self.weights_bytes + self.others_bytes
+        taken = self.peak_bytes + self.graphs_bytes + self.outside_bytes
+        return max(0, requested_bytes(self.total_bytes, utilization) - there - taken)
 
     def __str__(self) -> str:
         return (
-            f"weights {format_gib(self.weights_bytes)} GiB, peak of the largest step "
+            f"weights {format_gib(self.weights_bytes)} GiB, other tensors "
+            f"{format_gib(self.others_bytes)} GiB, peak of the largest step "
             f"{format_gib(self.peak_bytes)} GiB, CUDA graphs {format_gib(self.graphs_bytes)} GiB, "
             f"outside of PyTorch {format_gib(self.outside_bytes)} GiB"
         )
@@ -84,12 +92,9 @@ def require_share(usage: DeviceUsage, utilization: float) -> None:
         )
 
 
-def require_free(size_bytes: int, usage: DeviceUsage) -> None:
+def require_free(size_bytes: int, options: EngineOptions, usage: DeviceUsage) -> None:
     """Raises `CapacityError` if a cache of this size is more than what is free."""
     if size_bytes > usage.free_bytes:
-        raise CapacityError(
-            "kv_cache_memory_bytes",
-            size_bytes,
-            f"at most {usage.free_bytes}, what is free on the device "
-            f"({format_gib(usage.free_bytes)} of {format_gib(usage.total_bytes)} GiB)",
-        )
+        free, total = format_gib(usage.free_bytes), format_gib(usage.total_bytes)
+        reason = f"more than the {free} GiB that are free of the device's {total}"
+        raise refuse_cache(size_bytes, options, reason)

@@ -33,9 +33,11 @@ def measure_limits(dtype: torch.dtype) -> MachineLimits:
 
 
 def measure_device_limits(dtype: torch.dtype, device: torch.device) -> MachineLimits:
-    """How fast a GPU copies memory, reads and writes counted, and multiplies matrices of `dtype`.
+    """How fast a GPU moves memory, and multiplies matrices of `dtype`.
 
-    Takes a fraction of a second, and 2 GiB of the device for a moment.
+    Memory is copied, and what is read and what is written counts: kernels that only read may come
+    out a few hundredths above it. Takes a fraction of a second, and 3 GiB of the device at most for
+    a moment.
     """
     source = torch.ones(_DEVICE_COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import psutil
 
-from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
-from pagoda.planning.capacity import Capacity, format_gib, share_of_free
+from pagoda.planning.capacity import format_gib, share_of_free
 
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
@@ -25,15 +24,20 @@ def kv_cache_bytes(options: EngineOptions, longest_request_bytes: int) -> int:
     return share_of_free(free_memory_bytes(), options.gpu_memory_utilization, longest_request_bytes)
 
 
-def require_memory(capacity: Capacity[CacheSpec]) -> None:
+def require_memory(size_bytes: int, options: EngineOptions) -> None:
     """Raises `CapacityError` if the machine does not have the memory that the cache takes."""
     total = int(psutil.virtual_memory().total)
-    if capacity.size_bytes > total:
-        raise CapacityError(
-            "kv_cache_memory_bytes",
-            capacity.size_bytes,
-            f"at most {total}, this machine's memory ({format_gib(total)} GiB)",
+    if size_bytes > total:
+        raise refuse_cache(
+            size_bytes, options, f"more than this machine's memory of {format_gib(total)} GiB"
         )
+
+
+def refuse_cache(size_bytes: int, options: EngineOptions, reason: str) -> CapacityError:
+    """What is raised about a cache of this size; `reason` goes on from "a cache of … GiB is"."""
+    option = options.cache_size_option
+    limit = f"a cache of {format_gib(size_bytes)} GiB is {reason}"
+    return CapacityError(option, getattr(options, option), limit)
 
 
 def free_memory_bytes() -> int:

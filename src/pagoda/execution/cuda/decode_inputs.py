@@ -38,14 +38,19 @@ class DecodeInputs:
         self.sizes = tuple(sizes)
         most, max_blocks = max(self.sizes, default=0), whole_lines(max_blocks)
         row_bytes = sum(dtype.itemsize for dtype in _FIXED_DTYPES)
-        row_bytes += 4 * (max_blocks + 1)  # its table, and its number where not all are wanted
-        self._transfer = Transfer(most * row_bytes + 6 * ALIGNMENT, device)
+        row_bytes += 4 * max_blocks  # its table
+        self._transfer = Transfer(most * row_bytes + 5 * ALIGNMENT, device)
         self._tables = torch.zeros((most, max_blocks), dtype=torch.int32, device=device)
         self._counting = torch.arange(most + 1, dtype=torch.int32, device=device)
 
     def size_for(self, batch: Batch) -> int | None:
-        """The size that the batch is padded to; None if it is not for here."""
+        """The size that the batch is padded to; None if it is not for here.
+
+        Here are batches of a token a sequence, each with its row of logits.
+        """
         count = len(batch.context_lens)
+        if len(batch.logit_rows) != count:
+            return None
         if not self.sizes or not 0 < count <= self.sizes[-1] or batch.num_tokens != count:
             return None
         if (batch.query_starts != np.arange(count + 1)).any():
@@ -78,11 +83,8 @@ class DecodeInputs:
             values.zero_()
         inputs.slot_mapping.fill_(_NO_SLOT)
 
-    def fill(self, batch: Batch, size: int) -> torch.Tensor | None:
-        """Put the batch, padded to `size`, where `inputs(size)` reads.
-
-        Returns the rows whose logits are wanted, [L] int32 on the device, or None if it is all.
-        """
+    def fill(self, batch: Batch, size: int) -> None:
+        """Put the batch, padded to `size`, where `inputs(size)` reads."""
         count = len(batch.context_lens)
         arrays: list[Integers] = [
             _padded(batch.token_ids, size, np.int32),
@@ -91,13 +93,9 @@ class DecodeInputs:
             _padded(batch.context_lens, size, np.int32),
             batch.block_tables,
         ]
-        wants_all = len(batch.logit_rows) == count
-        if not wants_all:
-            arrays.append(batch.logit_rows.astype(np.int32))
         places = self._transfer.send(arrays)
         tables = self._transfer.at(places[4])
         self._tables[:count, : tables.shape[1]].copy_(tables)
-        return None if wants_all else self._transfer.at(places[5])
 
 
 def _fixed_places(size: int) -> list[Place]:

@@ -32,7 +32,8 @@ class DeviceExecutor:
     `max_model_len` is the longest sequence, in tokens. Batches of one token a sequence are padded
     to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
     launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
-    sequences; a larger one takes its own. Raises UnsupportedModelError for layers without a kernel.
+    sequences, with the logits of a row each and `max_prompt_logit_rows` more; a larger one takes
+    its own. Raises UnsupportedModelError for layers without a kernel.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class DeviceExecutor:
         capture: Capture | None = None,
         max_num_tokens: int = 1,
         max_num_seqs: int = 1,
+        max_prompt_logit_rows: int = 0,
     ) -> None:
         for layer in spec.layers:
             _require_kernels(layer)
@@ -68,7 +70,8 @@ class DeviceExecutor:
             max_num_seqs=most,
             max_blocks=max_blocks,
         )
-        self._workspace = self._new_workspace(max_num_tokens, most)
+        num_logit_rows = min(most + max_prompt_logit_rows, max_num_tokens)
+        self._workspace = self._new_workspace(max_num_tokens, most, num_logit_rows)
         self._drawn = torch.zeros(most, dtype=torch.int64, device=device)
         self._capture = capture
         self._graphs: dict[int, Launches] = {}
@@ -120,11 +123,10 @@ class DeviceExecutor:
                 self._graphs[size] = self._capture(launches)
 
     def _run_padded(self, batch: Batch, size: int) -> torch.Tensor:
-        rows = self._decode_inputs.fill(batch, size)
+        self._decode_inputs.fill(batch, size)
         launches = self._graphs.get(size) or self._launches(size)
         launches()
-        logits = self._workspace.logits(size)
-        return logits[: len(batch.context_lens)] if rows is None else logits.index_select(0, rows)
+        return self._workspace.logits(len(batch.context_lens))
 
     def _launches(self, size: int) -> Launches:
         """What runs a padded step of `size` sequences, on memory that it keeps."""
@@ -141,16 +143,19 @@ class DeviceExecutor:
 
     def _workspace_for(self, batch: Batch) -> Workspace:
         """The one that is kept, unless the batch is larger than was foreseen."""
-        tokens, sequences = batch.num_tokens, len(batch.context_lens)
+        tokens, sequences, rows = batch.num_tokens, len(batch.context_lens), len(batch.logit_rows)
         kept = self._workspace
-        if tokens <= kept.num_tokens and sequences <= kept.num_sequences:
+        is_foreseen = tokens <= kept.num_tokens and sequences <= kept.num_sequences
+        if is_foreseen and rows <= kept.num_logit_rows:
             return kept
-        return self._new_workspace(tokens, sequences)
+        return self._new_workspace(tokens, sequences, rows)
 
-    def _new_workspace(self, num_tokens: int, num_sequences: int) -> Workspace:
+    def _new_workspace(self, num_tokens: int, num_sequences: int, num_logit_rows: int) -> Workspace:
         weights = self._weights
         device = weights.embedding.device
-        return Workspace(self.spec, weights.dtype, num_tokens, num_sequences, device)
+        return Workspace(
+            self.spec, weights.dtype, num_tokens, num_sequences, num_logit_rows, device
+        )
 
 
 def _require_kernels(layer: DecoderLayer) -> None:

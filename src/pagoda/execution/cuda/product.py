@@ -19,7 +19,7 @@ def product_in_float32(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor)
     """Write x · weightᵀ to `out` [T, n] float32; x: [T, m] and weight: [n, m] of one dtype.
 
     The library for NVIDIA's GPUs writes the sums as it has them, in float32. Elsewhere they may be
-    rounded to x's dtype before.
+    rounded to x's dtype before, in memory taken for that.
     """
     if x.dtype == torch.float32:
         torch.mm(x, weight.t(), out=out)

@@ -8,10 +8,15 @@ from pagoda.execution.batch import Batch
 
 
 def largest_batch(
-    max_num_tokens: int, max_num_seqs: int, max_model_len: int, block_size: int
+    max_num_tokens: int,
+    max_num_seqs: int,
+    max_model_len: int,
+    block_size: int,
+    max_prompt_logit_rows: int,
 ) -> Batch:
-    """As many tokens of as many sequences as a step may have, each with a row of logits.
+    """As many tokens of as many sequences as a step may have, and as many rows of logits.
 
+    These are each sequence's last one, and `max_prompt_logit_rows` more where there are so many.
     Every sequence begins with this step and reads the first block, whatever is in it.
     """
     num_tokens = min(max_num_tokens, max_num_seqs * max_model_len)
@@ -22,6 +27,9 @@ def largest_batch(
     query_starts = np.zeros(num_sequences + 1, np.int32)
     query_starts[1:] = np.cumsum(counts)
     rows = np.arange(num_tokens, dtype=np.int32)
+    is_last = np.zeros(num_tokens, np.bool_)
+    is_last[query_starts[1:] - 1] = True
+    others = np.flatnonzero(~is_last)[:max_prompt_logit_rows]
     return Batch(
         token_ids=np.zeros(num_tokens, np.int64),
         positions=rows - np.repeat(query_starts[:-1], counts),
@@ -29,7 +37,7 @@ def largest_batch(
         query_starts=query_starts,
         context_lens=counts,
         block_tables=np.zeros((num_sequences, -(-int(counts[0]) // block_size)), np.int32),
-        logit_rows=query_starts[1:].astype(np.int64) - 1,
+        logit_rows=np.sort(np.concatenate((np.flatnonzero(is_last), others))),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),
     )

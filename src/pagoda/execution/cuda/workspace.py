@@ -69,7 +69,8 @@ class LayerMemory(NamedTuple):
 
 
 class Workspace:
-    """Memory for steps of up to `num_tokens` tokens of up to `num_sequences` sequences.
+    """Memory for steps of up to `num_tokens` tokens of up to `num_sequences` sequences, and for
+    up to `num_logit_rows` rows of logits.
 
     It is made whole at once: how much a step takes does not depend on what came before it.
     """
@@ -80,10 +81,12 @@ class Workspace:
         dtype: torch.dtype,
         num_tokens: int,
         num_sequences: int,
+        num_logit_rows: int,
         device: torch.device,
     ) -> None:
         self.num_tokens = num_tokens
         self.num_sequences = num_sequences
+        self.num_logit_rows = num_logit_rows
         self._dtype = dtype
         self._shapes = tuple(dict.fromkeys(LayerShape.of(layer) for layer in spec.layers))
         halves = [half for shape in self._shapes for half in _halves(shape)]
@@ -94,8 +97,8 @@ class Workspace:
         )
         self._hidden = torch.empty_like(self._stream, dtype=dtype)
         self._delta = torch.empty_like(self._hidden)
-        self._last = self._hidden.new_empty((num_sequences, spec.hidden_size))
-        self._logits = self._stream.new_empty((num_sequences, spec.vocab_size))
+        self._last = self._hidden.new_empty((num_logit_rows, spec.hidden_size))
+        self._logits = self._stream.new_empty((num_logit_rows, spec.vocab_size))
         head_dims = {shape.head_dim for shape in self._shapes}
         num_parts = decode_parts(num_sequences, max(shape.num_heads for shape in self._shapes))
         self._partial = {
@@ -116,15 +119,11 @@ class Workspace:
         return self._delta[:count]
 
     def last(self, count: int) -> torch.Tensor:
-        """[count, h]; new memory for more rows than there are sequences"""
-        if count > self.num_sequences:
-            return self._last.new_empty((count, self._last.shape[1]))
+        """[count, h]"""
         return self._last[:count]
 
     def logits(self, count: int) -> torch.Tensor:
-        """[count, vocab] float32; what a prompt's log-probabilities take is not kept for good"""
-        if count > self.num_sequences:
-            return self._logits.new_empty((count, self._logits.shape[1]))
+        """[count, vocab] float32"""
         return self._logits[:count]
 
     def layers(self, count: int) -> dict[LayerShape, LayerMemory]:

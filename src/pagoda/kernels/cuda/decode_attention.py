@@ -55,7 +55,7 @@ def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
     """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB, on AMD 8 KiB.
 
     A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
-    consumer chips, and three times into a multiprocessor of an H100: over 96 KiB are on their way
+    consumer chips, and three times into a multiprocessor of an H200: over 96 KiB are on their way
     at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory. On MI300 four
     programs share a compute unit, by registers as by shared memory, with 16 KiB on their way each.
     """
