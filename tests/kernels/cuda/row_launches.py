@@ -14,14 +14,12 @@ from pagoda.kernels.cuda.embed import embed
 from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
 from pagoda.kernels.cuda.rotary import rotate_and_store
 
-WIDTHS = (576, 4096, 8192)
+WIDTHS = (576, 8192)
 ROTARY_CASES = (
     # query heads, KV heads, head size, half, is normed
     (32, 8, 128, 64, False),
-    (16, 8, 128, 64, True),
     (9, 3, 64, 0, False),
     (24, 8, 80, 16, True),
-    (8, 1, 256, 128, False),
 )
 
 
