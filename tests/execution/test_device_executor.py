@@ -19,6 +19,7 @@ from pagoda.execution.cuda import decoder
 from pagoda.execution.cuda.executor import DeviceExecutor
 from pagoda.execution.cuda.workspace import attention_kind
 from pagoda.execution.reference import reference_logits
+from pagoda.kernels.cuda import prefill_plan as prefill_plans
 from pagoda.kernels.cuda.prefill_plan import SPLIT_FROM, PrefillPlan, prefill_plan
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.device_storage import DeviceStorage
@@ -98,11 +99,14 @@ def test_logits_are_those_of_the_reference(
     assert torch.equal(logits.argmax(-1), expected.argmax(-1))
 
 
-def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference():
+def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """What most of a prompt being found in the cache comes to, alone and beside others."""
+    monkeypatch.setattr(prefill_plans, "SPLIT_FROM", 300)  # long enough for the interpreter
     attention = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32))
     spec = decoder_spec([attention])
-    count, length = 20, SPLIT_FROM + 90
+    count, length = 20, 390
     truth = reference_logits(spec, random_weights(spec), tokens(length), torch.float64)[-count:]
     executor, pager = make(spec, num_blocks=160, max_num_seqs=3, max_model_len=length)
     sequence = pager.sequence(tokens(length))
@@ -412,7 +416,7 @@ def test_launches_take_no_memory_and_wait_for_nothing(count: int, monkeypatch: p
 def test_drawn_tokens_are_taken_from_where_they_are(count: int, graph_sizes: tuple[int, ...]):
     outputs = []
     for is_named in (False, True):
-        executor, pager = make(graph_sizes=graph_sizes, max_num_seqs=3)
+        executor, pager = make(decoder_spec([FULL]), graph_sizes=graph_sizes, max_num_seqs=3)
         sequences = [pager.sequence(tokens(9, seed)) for seed in range(3)]
         executor.forward(pager.batch([(s, 8) for s in sequences]))
         last = [sequence.token_ids[8] for sequence in sequences]

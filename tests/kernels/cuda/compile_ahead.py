@@ -1,9 +1,9 @@
 """Compile launches of every kernel for chips that are not here; print what came of it.
 
-Run in a process of its own, without Triton's interpreter, with the name of a backend: `cuda` or
-`hip`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory, bytes
-of registers spilled per thread, how many instructions copy to shared memory 16 bytes at once, how
-many copy fewer, and how many are products of a whole warp group, Hopper's fast ones.
+Run in a process of its own, without Triton's interpreter, with the name of a chip, one of
+`TARGETS`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory,
+bytes of registers spilled per thread, how many instructions copy to shared memory 16 bytes at once,
+how many copy fewer, and how many are products of a whole warp group, Hopper's fast ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-if sys.argv[1] == "hip":
+if sys.argv[1].startswith("gfx"):
     torch.version.hip = "7.0"  # launchers choose by it, and nothing runs here
 
 import triton
@@ -28,8 +28,9 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 TARGETS = {
-    "cuda": (GPUTarget("cuda", 80, 32), GPUTarget("cuda", 90, 32)),
-    "hip": (GPUTarget("hip", "gfx942", 64),),
+    "80": GPUTarget("cuda", 80, 32),
+    "90": GPUTarget("cuda", 90, 32),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
 }
 POINTERS = {
     torch.bfloat16: "*bf16",
@@ -92,8 +93,9 @@ def spilled_bytes(compiled: Any, target: GPUTarget) -> int:
     return int(re.findall(r"STACK:(\d+)", usage)[0])
 
 
-def main(backend: str) -> None:
-    """Print a line for each kernel and chip."""
+def main(chip: str) -> None:
+    """Print a line for each kernel."""
+    target = TARGETS[chip]
     from attention_launches import attention_launches
     from row_launches import row_launches
 
@@ -104,19 +106,18 @@ def main(backend: str) -> None:
         launch.call()
         assert recorder.kernels, f"{launch.name} launched nothing"
         for name, source, options in recorder.kernels:
-            for target in TARGETS[backend]:
-                compiled = triton.compile(source, target=target, options=options)
-                figures = {
-                    "launch": launch.name,
-                    "kernel": name,
-                    "chip": str(target.arch),
-                    "shared_bytes": compiled.metadata.shared,
-                    "spilled_bytes": spilled_bytes(compiled, target),
-                    "narrow_copies": compiled.asm.get("ptx", "").count("cp.async.ca"),
-                    "wide_copies": compiled.asm.get("ptx", "").count("cp.async.cg"),
-                    "warpgroup_products": compiled.asm.get("ptx", "").count("wgmma.mma_async"),
-                }
-                print(json.dumps(figures), flush=True)
+            compiled = triton.compile(source, target=target, options=options)
+            figures = {
+                "launch": launch.name,
+                "kernel": name,
+                "chip": chip,
+                "shared_bytes": compiled.metadata.shared,
+                "spilled_bytes": spilled_bytes(compiled, target),
+                "narrow_copies": compiled.asm.get("ptx", "").count("cp.async.ca"),
+                "wide_copies": compiled.asm.get("ptx", "").count("cp.async.cg"),
+                "warpgroup_products": compiled.asm.get("ptx", "").count("wgmma.mma_async"),
+            }
+            print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def test_rows_of_sequences_that_are_not_wanted_stay() -> None:
         assert_near(rows_of(case, out, sequence), case.expected(sequence))
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(
     cache_shapes,
     st.integers(SPLIT_FROM, SPLIT_FROM + 500),
