@@ -24,12 +24,12 @@ from numba import njit, prange
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.execution.batch import Batch
-from pagoda.execution.cpu.plan import plan_attention
+from pagoda.execution.cpu.attention_tiler import tile_attention
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import paged_attention
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at
-from pagoda.storage.kv_storage import TORCH_DTYPES, KVStorage, as_array
+from pagoda.storage.cpu_storage import TORCH_DTYPES, CPUStorage, as_array
 
 CASES = ((8, 2048), (1, 8192))
 """Sequences and tokens in the cache of each."""
@@ -80,12 +80,12 @@ def layer_seconds(
         block_size=block_size,
     )
     num_blocks = sequences * spec.num_blocks(context)
-    storage = KVStorage(spec, num_blocks)
+    storage = CPUStorage(spec, num_blocks)
     for layer in storage.layers:
         layer.blocks.normal_()
     shape = HeadShape(args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size)
     batch = decode_batch(sequences, context, block_size, num_blocks)
-    plan = plan_attention(batch, shape)
+    plan = tile_attention(batch, shape)
     queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
     queries = queries.astype(np.float32)
     out = as_array(torch.empty(queries.shape, dtype=TORCH_DTYPES[args.dtype]))

@@ -30,9 +30,9 @@ from typing import Any
 
 import httpx
 
+from pagoda.doctor import Scrape, Window, examine, read_scrape
+from pagoda.doctor.scrape import Series
 from pagoda.errors import RefusedError
-from pagoda.planning.doctor import Scrape, Window, examine, read_scrape
-from pagoda.planning.doctor.scrape import Series
 
 Watch = Callable[[httpx.AsyncClient, Callable[[], bool]], Awaitable[Any]]
 """Reads until the second one says that enough was answered."""

@@ -20,8 +20,8 @@ from decode_attention import decode_batch
 from pagoda.engine.build import load_model
 from pagoda.engine.devices.machine import measure_limits
 from pagoda.engine.options import EngineOptions
-from pagoda.execution.cpu.executor import Executor
-from pagoda.storage.kv_storage import KVStorage
+from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.storage.cpu_storage import CPUStorage
 
 BLOCK_SIZE = 16
 CONTEXTS = (256, 512, 1024, 2048, 4096, 8000)
@@ -40,12 +40,12 @@ class Growth:
 
     def step_ms(self, num_sequences: int, context: int, num_blocks: int) -> float:
         """Milliseconds of the best of several steps."""
-        storage = KVStorage(self.spec, num_blocks)
+        storage = CPUStorage(self.spec, num_blocks)
         batch = decode_batch(num_sequences, context, BLOCK_SIZE, num_blocks)
         for layer in storage.layers:
             for block in batch.block_tables.ravel().tolist():
                 layer.blocks[block].normal_()
-        executor = Executor(self.model.spec, self.model.weights, storage, 8192)
+        executor = CPUExecutor(self.model.spec, self.model.weights, storage, 8192)
         times = []
         for _ in range(self._rounds):
             start = time.perf_counter()

@@ -31,7 +31,7 @@ import torch
 from pagoda.engine.devices.machine import measure_limits
 from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
-from pagoda.planning import WORKLOADS, MachineLimits, Work, draw, floor_seconds
+from pagoda.roofline import WORKLOADS, MachineLimits, Work, draw, roofline_seconds
 
 WORKERS = Path(__file__).parent / "workers"
 _LOG_LINES = 15
@@ -146,7 +146,7 @@ class Cell:
     work: Work
     seconds: dict[str, list[float]] = field(default_factory=dict)
     """Of each engine, one a round."""
-    floor_seconds: float = 0.0
+    roofline_seconds: float = 0.0
 
     @property
     def prompt_tokens(self) -> int:
@@ -239,7 +239,7 @@ def compare(
             take_turns(running, cell, f"round {number} of {args.repeat}")
         limits = limits.best_of(measure_limits(torch.bfloat16))
     for cell in cells:
-        cell.floor_seconds = floor_seconds(spec, "bfloat16", cell.work, limits)
+        cell.roofline_seconds = roofline_seconds(spec, "bfloat16", cell.work, limits)
     return cells, limits
 
 
@@ -268,11 +268,11 @@ def markdown(cells: Sequence[Cell], engines: Sequence[str]) -> str:
     for cell in cells:
         peer, ratio, share = cell.best_peer, "–", "–"
         if "pagoda" in cell.seconds:
-            share = f"{cell.floor_seconds / cell.best('pagoda'):.0%}"
+            share = f"{cell.roofline_seconds / cell.best('pagoda'):.0%}"
             if peer is not None:
                 ratio = f"{cell.best('pagoda') / cell.best(peer):.2f}"
         best = [f"{cell.best(name):.2f}" if name in cell.seconds else "–" for name in engines]
-        floor = f"{cell.floor_seconds:.2f}"
+        floor = f"{cell.roofline_seconds:.2f}"
         lines.append([cell.workload, str(cell.seed), *best, peer or "–", ratio, floor, share])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -296,8 +296,8 @@ def rows(
                 "seconds": [round(seconds, 3) for seconds in cell.seconds[worker.engine]],
                 "best_seconds": round(best, 3),
                 "ready_seconds": round(worker.ready_seconds, 1),
-                "floor_seconds": round(cell.floor_seconds, 3),
-                "share": round(cell.floor_seconds / best, 3),
+                "roofline_seconds": round(cell.roofline_seconds, 3),
+                "share": round(cell.roofline_seconds / best, 3),
                 "read_bandwidth": round(limits.read_bandwidth),
                 "product_rate": round(limits.product_rate),
             }

@@ -22,7 +22,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.kernels.cpu.panels import SUMS_SIZE, multiply, pack, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
-from pagoda.storage.kv_storage import as_array
+from pagoda.storage.cpu_storage import as_array
 
 _ROUNDS = 10
 

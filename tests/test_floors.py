@@ -49,7 +49,14 @@ ROOMS = {
     "models": Room(2, uses=("cache.spec",)),
     "scheduling": Room(3, uses=("cache",), banned=NO_TORCH),
     "execution": Room(3, uses=("kernels", "storage", "models")),
-    "planning": Room(3, uses=("cache", "models.config", "models.decoder"), banned=NO_TORCH),
+    "sizing": Room(2, uses=("cache",), banned=NO_TORCH),
+    "planning": Room(
+        3, uses=("cache", "sizing", "models.config", "models.decoder"), banned=NO_TORCH
+    ),
+    "roofline": Room(3, uses=("cache", "models.decoder"), banned=NO_TORCH),
+    "doctor": Room(3, banned=NO_TORCH),
+    "validation": Room(4, uses=("cache", "models.config", "sizing", "planning"), banned=NO_TORCH),
+    "calculator": Room(4, uses=("cache", "models.config", "sizing", "planning"), banned=NO_TORCH),
     "engine": Room(4, uses=(ALL_BELOW,)),
     "replay": Room(4, uses=("cache", "scheduling", "tiers", "planning"), banned=NO_TORCH),
     "lab": Room(4, uses=("engine",)),

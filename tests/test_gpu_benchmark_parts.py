@@ -24,7 +24,7 @@ from gpu_parts.shapes import CONFIGS, TINY_CONFIGS, shape_of
 from gpu_parts.transformers_peer import TransformersPeer, batches
 from gpu_parts.workload import NANO, work_of
 
-from pagoda.planning import WorkItem
+from pagoda.roofline import WorkItem
 from triton_device import DEVICE
 
 CPU = torch.device("cpu")
@@ -126,7 +126,7 @@ def test_a_table_shows_the_fastest_way_of_each() -> None:
         return {"rows": list(found), "failures": [], "left_out": [], "seconds": 1.0}
 
     timed = {"kind": "workload", "model": "m", "workload": "long", "prompt_tokens": 9}
-    timed |= {"output_tokens": 8, "tokens_per_second": 4.0, "floor_seconds": 1.0, "share": 0.5}
+    timed |= {"output_tokens": 8, "tokens_per_second": 4.0, "roofline_seconds": 1.0, "share": 0.5}
     content = {
         "about": {"device": "A card", "dtype": "bfloat16", "versions": {"torch": "2.11"}},
         "limits": {"copy_bandwidth": 4e12, "product_rate": 7e14},

@@ -30,7 +30,17 @@ MUST_NOT_LOAD = {
 # A room joins when its folder is there.
 LIGHT_ROOMS = [
     room
-    for room in ("cache", "scheduling", "planning", "replay")
+    for room in (
+        "cache",
+        "scheduling",
+        "sizing",
+        "planning",
+        "roofline",
+        "doctor",
+        "validation",
+        "calculator",
+        "replay",
+    )
     if (SOURCE / "pagoda" / room).is_dir()
 ]
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import psutil
 import pytest
 
-from pagoda.planning import MachineLimits, WorkItem
+from pagoda.roofline import MachineLimits, WorkItem
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -114,8 +114,8 @@ def test_every_engine_has_a_worker(peers: ModuleType) -> None:
 def test_the_table_is_markdown(peers: ModuleType) -> None:
     seconds = {"pagoda": [2.0, 1.5], "vllm": [3.0, 2.0], "openvino": [1.25]}
     work = [WorkItem((1, 2), 3)]
-    both = peers.Cell("single", 0, work, seconds, floor_seconds=0.75)
-    alone = peers.Cell("long", 1, work, {"pagoda": [4.0]}, floor_seconds=2.0)
+    both = peers.Cell("single", 0, work, seconds, roofline_seconds=0.75)
+    alone = peers.Cell("long", 1, work, {"pagoda": [4.0]}, roofline_seconds=2.0)
     assert peers.markdown([both, alone], list(seconds)).splitlines() == [
         "| workload | seed | pagoda | vllm | openvino | best peer | pagoda ÷ best peer | floor "
         "| share |",
@@ -127,7 +127,9 @@ def test_the_table_is_markdown(peers: ModuleType) -> None:
 
 @pytest.mark.usefixtures("workers")
 def test_a_row_holds_what_was_measured(peers: ModuleType) -> None:
-    cell = peers.Cell("single", 4, [WorkItem((1, 2), 3)], {"fake": [2.0, 1.5]}, floor_seconds=0.75)
+    cell = peers.Cell(
+        "single", 4, [WorkItem((1, 2), 3)], {"fake": [2.0, 1.5]}, roofline_seconds=0.75
+    )
     with peers.started("fake", sys.executable, "some/model") as worker:
         (row,) = peers.rows([cell], [worker], MachineLimits(45e9, 1e12))
     assert json.loads(json.dumps(row)) == {
@@ -140,7 +142,7 @@ def test_a_row_holds_what_was_measured(peers: ModuleType) -> None:
         "seconds": [2.0, 1.5],
         "best_seconds": 1.5,
         "ready_seconds": row["ready_seconds"],
-        "floor_seconds": 0.75,
+        "roofline_seconds": 0.75,
         "share": 0.5,
         "read_bandwidth": 45_000_000_000,
         "product_rate": 1_000_000_000_000,

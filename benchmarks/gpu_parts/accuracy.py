@@ -10,9 +10,9 @@ import torch
 from gpu_parts.paged_inputs import Heads, PagedInputs, Span, relative_error
 from gpu_parts.results import Job
 from gpu_parts.setting import DTYPE_NAMES, Limits, Setting
-from pagoda.kernels.cuda.activation import silu_mul
-from pagoda.kernels.cuda.norm import add_rms_norm, rms_norm
-from pagoda.kernels.cuda.rotary import rotate_and_store
+from pagoda.kernels.gpu.activation import silu_mul
+from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
+from pagoda.kernels.gpu.rotary import rotate_and_store
 
 _EPS = 1e-6
 _MOST_CHECKED = 256

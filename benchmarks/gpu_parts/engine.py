@@ -16,8 +16,8 @@ from gpu_parts.transformers_peer import TransformersPeer
 from gpu_parts.workload import NAMES, NANO, prompts, work_of
 from pagoda.engine.build import Model
 from pagoda.engine.llm import LLM
-from pagoda.planning import Work, WorkItem, floor_seconds
-from pagoda.planning.floor import step_costs
+from pagoda.roofline import Work, WorkItem, roofline_seconds
+from pagoda.roofline.least_time import step_costs
 
 _MAX_MODEL_LEN = 8192
 _ROOM_BYTES = 6 * 2**30
@@ -135,12 +135,12 @@ class _Own:
         for name in NAMES:
             with self._job.attempt(f"workload {name}"):
                 work = self._work(name)
-                floor_s = floor_seconds(
-                    self._model.spec, self._model.dtype, work, self._limits.for_floor
+                roofline_s = roofline_seconds(
+                    self._model.spec, self._model.dtype, work, self._limits.for_roofline
                 )
                 rounds = 1 if name == NANO else self._setting.rounds
                 _time_workload(
-                    self._job, "pagoda", self._model.name, name, work, floor_s,
+                    self._job, "pagoda", self._model.name, name, work, roofline_s,
                     [self._round(llm, work) for _ in range(rounds)],
                 )  # fmt: skip
 
@@ -172,19 +172,19 @@ class _Own:
         # In the interpreter the longer may seem the shorter.
         step_s = max(long - short, 1e-9) / num_steps
         costs = step_costs(self._model.spec, self._model.dtype, more)
-        limit = self._limits.for_floor
+        limit = self._limits.for_roofline
         wanted = islice(costs, plan.fewer, plan.more)
         return step_s, sum(cost.seconds(limit) for cost in wanted) / num_steps
 
 
 def _time_workload(
-    job: Job, engine_name: str, model: str, name: str, work: Work, floor_s: float | None,
+    job: Job, engine_name: str, model: str, name: str, work: Work, roofline_s: float | None,
     seconds: Sequence[float],
 ) -> None:  # fmt: skip
     best = min(seconds)
     made = sum(item.num_output_tokens for item in work)
     read = sum(len(item.prompt_token_ids) for item in work)
-    share = None if floor_s is None else floor_s / best
+    share = None if roofline_s is None else roofline_s / best
     said = "" if share is None else f", {share:.0%} of the limit"
     job.add(
         f"{name}: {engine_name} {best:.2f} s, {made / best:,.0f} tokens/s{said}",
@@ -197,7 +197,7 @@ def _time_workload(
         best_seconds=best,
         seconds=list(seconds),
         tokens_per_second=made / best,
-        floor_seconds=floor_s,
+        roofline_seconds=roofline_s,
         share=share,
     )
 

@@ -15,7 +15,7 @@ from pagoda import SamplingParams
 from pagoda.engine.build import Model, connect
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
-from pagoda.planning import Work
+from pagoda.roofline import Work
 
 MAX_NUM_SEQS = 256
 _TINY_OPTIONS: dict[str, Any] = {

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pagoda.kernels.cuda.decode_attention import decode_attention, decode_parts
-from pagoda.kernels.cuda.partial_sums import PartialSums
-from pagoda.kernels.cuda.prefill_attention import prefill_attention
-from pagoda.kernels.cuda.prefill_plan import (
+from pagoda.kernels.gpu.decode_attention import decode_attention, decode_parts
+from pagoda.kernels.gpu.partial_sums import PartialSums
+from pagoda.kernels.gpu.pinned import to_device
+from pagoda.kernels.gpu.prefill_attention import prefill_attention
+from pagoda.kernels.gpu.prefill_tiling import (
     PREFILL_PARTS,
     AttentionKind,
-    PrefillPlan,
-    prefill_plan,
+    PrefillTiling,
+    tile_prefill,
 )
-from pagoda.kernels.cuda.transfer import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,9 @@ class PagedInputs:
         kind = AttentionKind(heads.num_heads, heads.num_kv_heads, heads.window)
         starts = np.array(self.starts, np.int32)
         contexts = np.array([span.context for span in self.spans], np.int32)
-        on_host = prefill_plan(kind, starts, contexts, np.arange(len(self.spans)))
+        on_host = tile_prefill(kind, starts, contexts, np.arange(len(self.spans)))
         tiles, merges = to_device(on_host.tiles, device), to_device(on_host.merges, device)
-        plan = PrefillPlan(kind, tiles, merges, on_host.rounds)
+        plan = PrefillTiling(kind, tiles, merges, on_host.rounds)
         partial = PartialSums.of(PREFILL_PARTS, heads.head_dim, device)
         return lambda: prefill_attention(
             self.out, self.query, self.blocks, self.tables, plan, heads.scale, partial

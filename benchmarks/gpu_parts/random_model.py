@@ -16,9 +16,9 @@ from gpu_parts.setting import Setting
 from gpu_parts.shapes import Shape
 from pagoda.engine.build import Model
 from pagoda.engine.devices.backend import Backend
-from pagoda.engine.devices.cuda_backend import CUDABackend
 from pagoda.engine.devices.gpu import GPU
-from pagoda.engine.devices.gpu_memory import DeviceUsage
+from pagoda.engine.devices.gpu_backend import GPUBackend
+from pagoda.engine.devices.gpu_memory import GPUUsage
 from pagoda.models.decoder import DecoderLayer
 from pagoda.models.load import load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -32,17 +32,17 @@ _HOST_BYTES = 256 * 2**20
 def open_backend(setting: Setting) -> Backend:
     """The GPU; or the same code on a CPU, with memory that is made up and without graphs."""
     if setting.is_gpu:
-        return CUDABackend.open()
+        return GPUBackend.open()
     gpu = GPU("Triton's interpreter", _HOST_BYTES, (9, 0), is_rocm=False)
-    return CUDABackend(setting.device, gpu, HostMeter(), lambda: lambda launches: launches)
+    return GPUBackend(setting.device, gpu, HostMeter(), lambda: lambda launches: launches)
 
 
 @dataclass(frozen=True, slots=True)
 class HostMeter:
     """See `pagoda.engine.devices.gpu_meter.Meter`: nothing is ever taken."""
 
-    def usage(self) -> DeviceUsage:
-        return DeviceUsage(_HOST_BYTES, _HOST_BYTES, 0, 0)
+    def usage(self) -> GPUUsage:
+        return GPUUsage(_HOST_BYTES, _HOST_BYTES, 0, 0)
 
     def start_peak(self) -> None:
         """Nothing to forget."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from gpu_parts.clock import Clock
-from pagoda.planning import MachineLimits
+from pagoda.roofline import MachineLimits
 
 DTYPE_NAMES = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32"}
 
@@ -59,6 +59,6 @@ class Limits:
     """Operations a second of matrix products in the run's dtype."""
 
     @property
-    def for_floor(self) -> MachineLimits:
+    def for_roofline(self) -> MachineLimits:
         """As `pagoda.planning` takes them."""
         return MachineLimits(self.copy_bandwidth, self.product_rate)

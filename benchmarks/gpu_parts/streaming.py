@@ -11,10 +11,10 @@ from gpu_parts.results import Job
 from gpu_parts.setting import Limits, Setting
 from gpu_parts.shapes import Shape, shape_of
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.kernels.cuda.activation import silu_mul
-from pagoda.kernels.cuda.norm import add_rms_norm
-from pagoda.kernels.cuda.rotary import rotate_and_store
-from pagoda.storage.device_storage import DeviceStorage
+from pagoda.kernels.gpu.activation import silu_mul
+from pagoda.kernels.gpu.norm import add_rms_norm
+from pagoda.kernels.gpu.rotary import rotate_and_store
+from pagoda.storage.gpu_storage import GPUStorage
 
 _BLOCK_SIZE = 16
 _ROWS = (256, 8192)
@@ -110,7 +110,7 @@ def _block_copy(setting: Setting, shape: Shape, num_copies: int) -> Pass:
     attention = shape.spec.layers[0].attention
     layer = AttentionLayerSpec(attention.num_kv_heads, attention.head_dim, setting.dtype_name)
     spec = CacheSpec((layer,) * len(shape.spec.layers), _BLOCK_SIZE)
-    storage = DeviceStorage(spec, 2 * num_copies, setting.device)
+    storage = GPUStorage(spec, 2 * num_copies, setting.device)
     sources, targets = range(num_copies), range(num_copies, 2 * num_copies)
     return Pass(
         "block copy",

@@ -15,7 +15,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
 from pagoda.models.weights import DecoderWeights
-from pagoda.planning import Work, WorkItem
+from pagoda.roofline import Work, WorkItem
 
 _PATIENCE_SECONDS = 300
 """For continuous batching, which runs in a thread of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from pagoda.planning import WORKLOADS, Work, WorkItem, draw
+from pagoda.roofline import WORKLOADS, Work, WorkItem, draw
 
 NANO = "nano"
 """256 requests of 100 to 1,024 tokens in and as many out, as nano-vllm's benchmark has them."""

@@ -12,12 +12,12 @@ from pagoda.cli.bench import BENCH_FLAGS, _with_kv_cache
 from pagoda.cli.main import run
 from pagoda.engine.devices.cpu_backend import CPUBackend
 from pagoda.engine.options import EngineOptions
-from pagoda.planning import WORKLOADS
+from pagoda.roofline import WORKLOADS
 
 FIELDS = {
     "engine", "version", "workload", "seed", "prompt_tokens", "output_tokens", "cached_tokens",
     "seconds", "best_seconds", "ready_seconds", "time_to_first_token", "time_per_output_token",
-    "floor_seconds", "share", "read_bandwidth", "product_rate",
+    "roofline_seconds", "share", "read_bandwidth", "product_rate",
 }  # fmt: skip
 
 

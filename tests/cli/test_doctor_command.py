@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from doctor.doctor_metrics import READINGS, texts_of
 from pagoda.cli.main import run
 from pagoda.cli.metrics_watch import Clock, client_for, metrics_url, watch
 from pagoda.cli.plan_model import find_facts
 from pagoda.cli.watch_options import WatchOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.request import ModelFacts
-from planning.doctor_metrics import READINGS, texts_of
 
 KEY = "the-key-of-alice"
 RECORDED = ("--watch", "20")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from checkpoints import CASES, write_checkpoint
+from pagoda.calculator.page import plan_page
 from pagoda.cli.main import run
-from pagoda.planning.page import plan_page
 
 Output = pytest.CaptureFixture[str]
 

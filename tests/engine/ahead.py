@@ -10,13 +10,13 @@ import torch
 from pagoda.engine.core import Engine
 from pagoda.engine.runner import AheadRunner
 from pagoda.execution.batch import Batch
-from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.executor import CPUExecutor
 
 
 class KeepingExecutor:
     """Keeps what was drawn where only it can see it, and puts it into the next batch."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: CPUExecutor) -> None:
         self.executor = executor
         self.storage = executor.storage
         self._drawn = np.zeros(0, np.int64)

@@ -13,7 +13,7 @@ import torch
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling import cpu_sampler, device_logprobs, device_sampler, logprobs
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
-from pagoda.engine.sampling.device_sampler import DeviceSampler, Way
+from pagoda.engine.sampling.gpu_sampler import GPUSampler, Way
 from pagoda.engine.sampling.logits import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.request import SamplingParams
@@ -72,7 +72,7 @@ SUBJECTS = {
     "main memory": Subject(
         CPUSampler(), torch.device("cpu"), cpu_sampler, shrink_tiles_in_main_memory
     ),
-    "device": Subject(DeviceSampler(), DEVICE, device_sampler, shrink_tiles_on_device),
+    "device": Subject(GPUSampler(), DEVICE, device_sampler, shrink_tiles_on_device),
 }
 
 

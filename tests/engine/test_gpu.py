@@ -13,10 +13,10 @@ import pytest
 import torch
 import triton
 
-from pagoda.engine.devices.cuda_backend import CUDABackend
 from pagoda.engine.devices.find import find_backend, wants_gpu
 from pagoda.engine.devices.gpu import GPU, Surroundings
-from pagoda.engine.devices.gpu_memory import DeviceUsage
+from pagoda.engine.devices.gpu_backend import GPUBackend
+from pagoda.engine.devices.gpu_memory import GPUUsage
 from pagoda.engine.devices.gpu_meter import GPUMeter
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
@@ -129,7 +129,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_driver_and_pytorch_are_asked_for_memory(noted: list[str]) -> None:
     meter = GPUMeter(torch.device("cuda", 0))
-    assert meter.usage() == DeviceUsage(1000, 600, 300, 200)
+    assert meter.usage() == GPUUsage(1000, 600, 300, 200)
     assert meter.usage().outside_bytes == 100
     meter.start_peak()
     assert meter.peak_bytes() == 250
@@ -204,8 +204,8 @@ def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.Monkey
     streams = iter(("first", "second"))
     opened: list[str] = []
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: next(streams))
-    monkeypatch.setattr("pagoda.engine.devices.cuda_backend.CUDAGraphs", opened.append)
-    backend = CUDABackend.open()
+    monkeypatch.setattr("pagoda.engine.devices.gpu_backend.CUDAGraphs", opened.append)
+    backend = GPUBackend.open()
     for _ in range(2):
         backend._new_capture()
     assert opened == ["first", "second"], "graphs of two engines share a stream"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.engine.devices.gpu_memory import (
-    DeviceUsage,
+    GPUUsage,
     MemoryProfile,
     requested_bytes,
     require_free,
@@ -26,8 +26,8 @@ SIZES = {
 """What may be given together, by what counts of it."""
 
 
-def usage(free_gib: float, total_gib: float = 80.0) -> DeviceUsage:
-    return DeviceUsage(int(total_gib * GIB), int(free_gib * GIB), 0, 0)
+def usage(free_gib: float, total_gib: float = 80.0) -> GPUUsage:
+    return GPUUsage(int(total_gib * GIB), int(free_gib * GIB), 0, 0)
 
 
 def test_the_cache_gets_what_the_rest_leaves_of_the_share() -> None:
@@ -56,7 +56,7 @@ def test_all_parts_together_are_the_share(
 
 
 def test_what_is_outside_of_pytorch_is_what_neither_is_free_nor_held() -> None:
-    assert DeviceUsage(100, 60, 30, 20).outside_bytes == 10
+    assert GPUUsage(100, 60, 30, 20).outside_bytes == 10
 
 
 def test_an_engine_starts_only_where_its_share_is_free() -> None:

@@ -16,8 +16,8 @@ from pagoda.errors import (
     InvalidRequestError,
     ModelError,
 )
-from pagoda.planning import plan_capacity
 from pagoda.request import SamplingParams
+from pagoda.sizing import plan_capacity
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 PROMPTS = ["A pagoda is", "a tower", "of tiers; ours is built of pages", "É"]

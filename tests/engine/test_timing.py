@@ -9,7 +9,7 @@ from engine.conftest import MakeLLM
 from pagoda.engine.devices.machine import measure_limits
 from pagoda.engine.timing import RequestTimes, RunTimes, time_run
 from pagoda.errors import InvalidRequestError
-from pagoda.planning import WorkItem
+from pagoda.roofline import WorkItem
 
 
 def test_every_request_runs_to_its_length(make_llm: MakeLLM) -> None:

@@ -8,11 +8,11 @@ import torch
 from decoders import Pager, decoder_spec, random_weights, rope_spec
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
-from pagoda.storage.kv_storage import KVStorage
+from pagoda.storage.cpu_storage import CPUStorage
 
 BLOCK_SIZE = 16
 NUM_TOKENS = 300
@@ -29,10 +29,10 @@ def make(
     cache_dtype: str | None = None,
     num_blocks: int = 100,
     num_threads: int = 1,
-) -> tuple[Executor, Pager]:
-    storage = KVStorage(spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype), num_blocks)
+) -> tuple[CPUExecutor, Pager]:
+    storage = CPUStorage(spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype), num_blocks)
     weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
-    return Executor(spec, weights, storage, 512, num_threads), Pager(BLOCK_SIZE, num_blocks)
+    return CPUExecutor(spec, weights, storage, 512, num_threads), Pager(BLOCK_SIZE, num_blocks)
 
 
 def tokens(count: int, seed: int = 0) -> list[int]:
@@ -194,11 +194,11 @@ def test_what_cannot_run_is_refused_by_name():
     with pytest.raises(UnsupportedModelError) as refusal:
         PanelWeights.take_over(random_weights(odd, torch.bfloat16))
     assert (refusal.value.field, refusal.value.value) == ("width", 49)
-    storage = KVStorage(spec.cache_spec(BLOCK_SIZE, "float32"), 4)
+    storage = CPUStorage(spec.cache_spec(BLOCK_SIZE, "float32"), 4)
     layer = dataclasses.replace(spec.layers[0], mlp=MLPSpec(80, activation="gelu"))
     spec = dataclasses.replace(spec, layers=(layer,))
     with pytest.raises(UnsupportedModelError) as refusal:
-        Executor(spec, PanelWeights.take_over(random_weights(spec)), storage, 64)
+        CPUExecutor(spec, PanelWeights.take_over(random_weights(spec)), storage, 64)
     assert (refusal.value.field, refusal.value.value) == ("activation", "gelu")
 
 

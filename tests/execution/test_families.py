@@ -10,14 +10,14 @@ import torch
 from decoders import Pager
 
 from checkpoints import CASES, reference_model, write_checkpoint
-from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.weights import DecoderWeights
-from pagoda.storage.kv_storage import KVStorage
+from pagoda.storage.cpu_storage import CPUStorage
 
 NUM_TOKENS = 96  # past every window, and past the original length of the scaled rotary cases
 TOLERANCE = 1e-4
@@ -56,8 +56,8 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("way", WAYS)
 def test_logits_are_those_of_transformers(loaded: Loaded, way: str):
-    storage = KVStorage(loaded.spec.cache_spec(16, "float32"), 10)
-    executor = Executor(loaded.spec, loaded.panels, storage, NUM_TOKENS, num_threads=1)
+    storage = CPUStorage(loaded.spec.cache_spec(16, "float32"), 10)
+    executor = CPUExecutor(loaded.spec, loaded.panels, storage, NUM_TOKENS, num_threads=1)
     pager = Pager(16, 10)
     sequence = pager.sequence(loaded.token_ids)
     steps = [executor.forward(pager.batch([(sequence, count)])).clone() for count in WAYS[way]]

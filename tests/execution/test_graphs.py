@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pagoda.errors import InvalidOptionError
-from pagoda.execution.cuda.graphs import CUDAGraphs
+from pagoda.execution.gpu.graphs import CUDAGraphs
 
 
 class FakeStream:

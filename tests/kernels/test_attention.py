@@ -7,7 +7,7 @@ from kernel_arrays import assert_close, group_of, seen, stored
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import paged_attention, split_tokens
-from pagoda.kernels.cpu.attention_plan import AttentionPlan
+from pagoda.kernels.cpu.attention_tiling import AttentionTiling
 from pagoda.kernels.cpu.heads import HeadShape
 
 # A kernel that cannot be kept on disk would be compiled at every start; Numba only warns.
@@ -62,7 +62,7 @@ class Pages:
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
         items = [(*item, *((0, self.kv_heads) if len(item) == 5 else ())) for item in work]
         merges = [(row, start, 3) for row, start in enumerate(starts)]
-        plan = AttentionPlan(
+        plan = AttentionTiling(
             block_tables=self.tables,
             positions=np.array(positions, np.int32),
             tokens=np.arange(len(positions)) if tokens is None else np.array(tokens),

@@ -50,7 +50,7 @@ def test_pages_hold_their_layers_and_groups_are_about_as_large(kept: list[Cached
 def test_blocks_never_take_more_than_there_is(
     kept: list[CachedLayer], memory: int, length: int
 ) -> None:
-    pool = pool_of(kept, in_flight_tokens=2048, reserved_blocks=1)
+    pool = pool_of(kept, under_way_tokens=2048, reserved_blocks=1)
     count = pool.num_blocks_in(memory)
     assert count * pool.block_bytes <= memory < (count + 1) * pool.block_bytes
     longest = pool.longest_request(count)
@@ -130,7 +130,7 @@ def test_a_block_grows_until_its_page_holds_a_state() -> None:
 
 
 def test_a_state_takes_one_block_a_request_and_a_window_some() -> None:
-    pool = pool_of([FULL] * 2 + [STATE] * 2, 16, in_flight_tokens=100)
+    pool = pool_of([FULL] * 2 + [STATE] * 2, 16, under_way_tokens=100)
     assert [group.num_blocks(160, 100) for group in pool.groups] == [10, 1]
     assert WINDOW.num_blocks(100_000, 16, 2048) == -(-(511 + 2048) // 16) + 1
     assert WINDOW.num_blocks(100, 16, 2048) == 7 + 1

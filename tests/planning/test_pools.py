@@ -38,7 +38,7 @@ def test_blocks_tokens_and_groups_are_those_of_vllm(model: str) -> None:
             kv_cache_dtype=fact["cache"],
             dtype=shape.dtype,
             tensor_parallel_size=fact["ranks"],
-            in_flight_tokens=fact["in_flight"],
+            under_way_tokens=fact["in_flight"],
             shares_states=fact["shares_states"],
         )
         pool = build_pool(shape, options, release)

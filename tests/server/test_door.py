@@ -31,9 +31,9 @@ async def test_places_are_given_back_however_a_request_ends() -> None:
     admission = Admission(2, most_per_tenant=1)
     places = admission.entered("a")
     places.__enter__()
-    assert admission.num_in_flight == 1
+    assert admission.num_admitted == 1
     assert not places.__exit__(ValueError, ValueError("broken"), None)  # it is not swallowed
-    assert admission.num_in_flight == 0
+    assert admission.num_admitted == 0
     await admission.emptied()
 
 
@@ -41,7 +41,7 @@ async def test_places_are_those_of_sequences() -> None:
     admission = Admission(4)
     with admission.entered("a") as places:
         places.hold(3)
-        assert admission.num_in_flight == 1
+        assert admission.num_admitted == 1
         with admission.entered("b") as others:
             with pytest.raises(RejectedError) as rejected:
                 others.hold(2)

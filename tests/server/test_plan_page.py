@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from pagoda.planning.page import plan_page
+from pagoda.calculator.page import plan_page
 from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
 from server.browser import running_browser

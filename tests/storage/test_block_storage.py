@@ -11,15 +11,15 @@ from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.storage import device_storage
 from pagoda.storage.block_storage import BlockStorage
-from pagoda.storage.device_storage import DeviceStorage
-from pagoda.storage.kv_storage import KVStorage
+from pagoda.storage.cpu_storage import CPUStorage
+from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE
 
 Make = Callable[[CacheSpec, int], BlockStorage]
 
 STORAGES: dict[str, Make] = {
-    "main memory": KVStorage,
-    "device": lambda spec, num_blocks: DeviceStorage(spec, num_blocks, DEVICE),
+    "main memory": CPUStorage,
+    "device": lambda spec, num_blocks: GPUStorage(spec, num_blocks, DEVICE),
 }
 
 

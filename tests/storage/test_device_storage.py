@@ -4,23 +4,23 @@ import pytest
 import torch
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.storage.device_storage import DEVICE_DTYPES, DeviceStorage
+from pagoda.storage.gpu_storage import GPU_DTYPES, GPUStorage
 from triton_device import DEVICE
 
 
-@pytest.mark.parametrize("dtype", DEVICE_DTYPES)
+@pytest.mark.parametrize("dtype", GPU_DTYPES)
 @pytest.mark.parametrize("block_size", [1, 7, 16])
 def test_views_lie_where_the_layout_says(dtype: str, block_size: int):
     layers = (AttentionLayerSpec(2, 9, dtype), AttentionLayerSpec(3, 20, dtype))
     spec = CacheSpec(layers, block_size)
-    storage = DeviceStorage(spec, 5, DEVICE)
+    storage = GPUStorage(spec, 5, DEVICE)
     assert storage.size_bytes == 5 * spec.block_bytes
     begin = storage.layers[0].blocks.data_ptr()
     for layer, layer_spec in zip(storage.layers, layers, strict=True):
         heads, size = layer_spec.num_kv_heads, layer_spec.head_size
         assert (layer.num_kv_heads, layer.head_size, layer.block_size) == (heads, size, block_size)
         assert layer.blocks.shape == (5, 2, heads, block_size, size)
-        assert layer.blocks.dtype == DEVICE_DTYPES[dtype]
+        assert layer.blocks.dtype == GPU_DTYPES[dtype]
         assert layer.blocks.is_contiguous()
         assert layer.blocks.data_ptr() == begin, "layers lie one after the other without gaps"
         begin += layer.blocks.nbytes
@@ -28,7 +28,7 @@ def test_views_lie_where_the_layout_says(dtype: str, block_size: int):
 
 def test_a_number_is_in_its_blocks_bytes_and_goes_where_its_block_goes():
     spec = CacheSpec((AttentionLayerSpec(2, 9, "float16"), AttentionLayerSpec(1, 5, "float16")), 3)
-    storage = DeviceStorage(spec, 4, DEVICE)
+    storage = GPUStorage(spec, 4, DEVICE)
     storage.layers[1].blocks[2, 1, 0, 2, 4] = 1.5
     first = storage.layers[0].blocks[0].numel()
     numbers = torch.from_numpy(storage.export_block(2)).view(torch.float16)

@@ -7,7 +7,7 @@ import torch
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.errors import InvalidOptionError
-from pagoda.storage.kv_storage import KVStorage
+from pagoda.storage.cpu_storage import CPUStorage
 
 
 def cache_spec(dtype: str = "bfloat16", block_size: int = 8) -> CacheSpec:
@@ -25,7 +25,7 @@ def test_size_is_what_the_spec_says_and_views_lie_where_the_layout_says(
     dtype: str, block_size: int
 ):
     spec = cache_spec(dtype, block_size)
-    storage = KVStorage(spec, 5)
+    storage = CPUStorage(spec, 5)
     assert storage.size_bytes == 5 * spec.block_bytes
     assert sum(layer.content.nbytes for layer in storage.layers) == storage.size_bytes
     for layer, layer_spec in zip(storage.layers, spec.layers, strict=True):
@@ -44,7 +44,7 @@ def test_size_is_what_the_spec_says_and_views_lie_where_the_layout_says(
 
 
 def test_layers_lie_one_after_the_other_without_gaps():
-    storage = KVStorage(cache_spec(), 4)
+    storage = CPUStorage(cache_spec(), 4)
     end = storage.layers[0].content.ctypes.data
     for layer in storage.layers:
         assert layer.content.ctypes.data == end
@@ -57,7 +57,7 @@ def test_memory_is_not_committed_before_it_is_used():
     )
     process = psutil.Process()
     before = process.memory_info().rss
-    storage = KVStorage(spec, (1 << 30) // spec.block_bytes)
+    storage = CPUStorage(spec, (1 << 30) // spec.block_bytes)
     storage.copy_blocks([0], [1])
     assert process.memory_info().rss - before < 64 << 20
     assert storage.size_bytes > 900 << 20
@@ -72,22 +72,22 @@ def test_memory_is_not_committed_before_it_is_used():
 )
 def test_what_cannot_be_stored_is_refused_by_name(layer: AttentionLayerSpec, field: str):
     with pytest.raises(InvalidOptionError) as refusal:
-        KVStorage(CacheSpec((layer,), 16), 1)
+        CPUStorage(CacheSpec((layer,), 16), 1)
     assert refusal.value.field == field
 
 
 def test_a_block_of_odd_size_cannot_hold_pairs():
     with pytest.raises(InvalidOptionError) as refusal:
-        KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "bfloat16"),), 15), 1)
+        CPUStorage(CacheSpec((AttentionLayerSpec(1, 8, "bfloat16"),), 15), 1)
     assert refusal.value.field == "block_size"
-    assert KVStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1
+    assert CPUStorage(CacheSpec((AttentionLayerSpec(1, 8, "float32"),), 15), 1).num_blocks == 1
 
 
 def test_populate_takes_all_memory_and_leaves_what_is_stored():
     spec = CacheSpec.uniform(
         num_layers=3, num_kv_heads=2, head_size=64, dtype="bfloat16", block_size=16
     )
-    storage = KVStorage(spec, 5000)  # 40 MB a layer
+    storage = CPUStorage(spec, 5000)  # 40 MB a layer
     fill_first = storage.layers[1].content[7]
     fill_first[:] = 5
     before = psutil.Process().memory_info().rss

@@ -69,7 +69,7 @@ class LatentLayerSpec:
     def block_bytes(self, block_size: int) -> int:
         return block_size * self.token_bytes
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
         return num_blocks_for(num_tokens, block_size)
 
     def read_bytes(self, num_tokens: int) -> int:

@@ -40,7 +40,7 @@ class CachedLayer(LayerSpec, Protocol):
         """Layers where this is equal need as many blocks as one another for any request."""
         ...
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
         """Blocks of `block_size` tokens that a request of `num_tokens` keeps."""
         ...
 
@@ -93,8 +93,8 @@ class SlidingWindowLayerSpec:
     def block_bytes(self, block_size: int) -> int:
         return self.attention.block_bytes(block_size)
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
-        kept = min(self.window - 1 + in_flight_tokens, num_tokens)
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
+        kept = min(self.window - 1 + under_way_tokens, num_tokens)
         return num_blocks_for(kept, block_size) + 1
 
     def read_bytes(self, num_tokens: int) -> int:
@@ -140,8 +140,8 @@ class ChunkedLayerSpec:
     def block_bytes(self, block_size: int) -> int:
         return self.attention.block_bytes(block_size)
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
-        return num_blocks_for(min(self.chunk + in_flight_tokens, num_tokens), block_size)
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
+        return num_blocks_for(min(self.chunk + under_way_tokens, num_tokens), block_size)
 
     def read_bytes(self, num_tokens: int) -> int:
         return self.attention.block_bytes(min(num_tokens, self.chunk))
@@ -182,7 +182,7 @@ class CrossAttentionLayerSpec:
     def block_bytes(self, block_size: int) -> int:
         return self.attention.block_bytes(block_size)
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
         return num_blocks_for(self.encoder_tokens, block_size)
 
     def read_bytes(self, num_tokens: int) -> int:

@@ -91,7 +91,7 @@ class AttentionLayerSpec:
         """Layers where this is equal need as many blocks as one another for any request."""
         return ("full",)
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
         """Blocks of `block_size` tokens that a request of `num_tokens` keeps."""
         return num_blocks_for(num_tokens, block_size)
 

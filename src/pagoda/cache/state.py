@@ -49,7 +49,7 @@ class StateLayerSpec:
     def block_bytes(self, block_size: int) -> int:
         return self.state_bytes
 
-    def num_blocks(self, num_tokens: int, block_size: int, in_flight_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
         return self.num_states
 
     def read_bytes(self, num_tokens: int) -> int:

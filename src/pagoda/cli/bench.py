@@ -20,8 +20,8 @@ from pagoda.cli.loading import load_for_bench
 from pagoda.cli.terminal import logging_to, run_progress
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
-from pagoda.planning import WORKLOADS, MachineLimits, Work, WorkItem, draw, floor_seconds
-from pagoda.planning.capacity import GIB
+from pagoda.roofline import WORKLOADS, MachineLimits, Work, WorkItem, draw, roofline_seconds
+from pagoda.sizing.capacity import GIB
 
 if TYPE_CHECKING:
     from pagoda.engine.build import Model
@@ -160,7 +160,7 @@ class Bench:
             num_prompt_tokens=sum(len(item.prompt_token_ids) for item in work),
             runs=tuple(runs),
             ready_s=self._ready_s,
-            floor_s=floor_seconds(self._model.spec, self._model.dtype, work, self.limits),
+            roofline_s=roofline_seconds(self._model.spec, self._model.dtype, work, self.limits),
             limits=self.limits,
         )
 

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from pagoda import __version__
-from pagoda.planning import MachineLimits
+from pagoda.roofline import MachineLimits
 
 if TYPE_CHECKING:
     from pagoda.engine.timing import RunTimes
@@ -26,7 +26,7 @@ class BenchRow:
     runs: tuple[RunTimes, ...]
     ready_s: float
     """From the start of loading to the end of a first short request."""
-    floor_s: float
+    roofline_s: float
     limits: MachineLimits
 
     @property
@@ -36,7 +36,7 @@ class BenchRow:
     @property
     def share(self) -> float:
         """How much of the machine's limit was reached."""
-        return self.floor_s / self.best.duration_s
+        return self.roofline_s / self.best.duration_s
 
     def as_json(self) -> dict[str, Any]:
         """Seconds, tokens, bytes a second and operations a second."""
@@ -55,7 +55,7 @@ class BenchRow:
             "ready_seconds": round(self.ready_s, 1),
             "time_to_first_token": round(best.time_to_first_token_s, 4),
             "time_per_output_token": None if per_token_s is None else round(per_token_s, 5),
-            "floor_seconds": round(self.floor_s, 3),
+            "roofline_seconds": round(self.roofline_s, 3),
             "share": round(self.share, 3),
             "read_bandwidth": round(self.limits.read_bandwidth),
             "product_rate": round(self.limits.product_rate),
@@ -88,7 +88,7 @@ def table(rows: Sequence[BenchRow]) -> Table:
             _milliseconds(best.time_to_first_token_s),
             _milliseconds(best.time_per_output_token_s),
             f"{best.num_cached_tokens:,}",
-            f"{row.floor_s:.2f}",
+            f"{row.roofline_s:.2f}",
             f"{row.share:.0%}",
         )
     return shown

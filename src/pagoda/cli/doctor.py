@@ -17,7 +17,7 @@ from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from pagoda.cli.model_bytes import ModelBytes
-    from pagoda.planning.doctor import Diagnosis, Machine, Window
+    from pagoda.doctor import Diagnosis, Machine, Window
     from pagoda.planning.request import ModelFacts
 
 _KEY_VARIABLE = "PAGODA_API_KEY"
@@ -98,7 +98,7 @@ def _examine(
     from pagoda.cli.metrics_watch import client_for, metrics_url, watch
     from pagoda.cli.plan_model import find_facts
     from pagoda.cli.terminal import watch_progress
-    from pagoda.planning.doctor import Scrape, Window, examine
+    from pagoda.doctor import Scrape, Window, examine
 
     machine_of(told)  # what cannot be is refused before anything is asked
     facts = None if told.model is None else find_facts(told.model)
@@ -120,7 +120,7 @@ def _examine(
 def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
     """The model's sizes as it is served there. Raises `RefusedError` as `model_bytes` does."""
     from pagoda.cli.model_bytes import Served, model_bytes
-    from pagoda.planning.doctor.figures import cache_of
+    from pagoda.doctor.figures import cache_of
 
     cache, running = cache_of(window), window.gauge("num_requests_running")
     at_once = 0.0 if running is None else running.mean / cache.num_replicas
@@ -139,7 +139,7 @@ def machine_of(told: Told, sizes: ModelBytes | None = None) -> Machine:
 
     Raises `RefusedError` for an accelerator that is not known, and figures that cannot be.
     """
-    from pagoda.planning.doctor import Machine
+    from pagoda.doctor import Machine
     from pagoda.planning.tables import find_accelerator
 
     weights, kv_token = (None, None) if sizes is None else (sizes.weights, sizes.kv_token)

@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pagoda.planning.doctor import Advice, Answer, Diagnosis, Evidence, Finding
-from pagoda.planning.doctor.wording import count, gigabytes, percent, seconds
+from pagoda.doctor import Advice, Answer, Diagnosis, Evidence, Finding
+from pagoda.doctor.wording import count, gigabytes, percent, seconds
 
 _QUESTIONS = {
     "bound": "What bounds it?",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import httpx
 
 from pagoda.cli.watch_options import WatchOptions
+from pagoda.doctor import Scrape, read_scrape
 from pagoda.errors import InvalidOptionError
-from pagoda.planning.doctor import Scrape, read_scrape
 
 _MOST_BYTES = 64 * 2**20
 _GIVEN_UP = 3

@@ -110,9 +110,9 @@ def _validate(files: list[Path], as_json: bool, console: Console) -> None:
         limit = "two files: OBSERVED.jsonl ARCHITECTURES.json"
         raise InvalidOptionError("files", [str(file) for file in files], limit)
 
-    from pagoda.planning.observed import read_observations, read_shapes
-    from pagoda.planning.validate import validate
-    from pagoda.planning.verdict import report
+    from pagoda.validation.observed import read_observations, read_shapes
+    from pagoda.validation.validate import validate
+    from pagoda.validation.verdict import report
 
     verdicts = validate(read_observations(files[0]), read_shapes(files[1]))
     if as_json:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.planning.alternatives import plan_with_alternatives
-from pagoda.planning.page import PlannedChoice, plan_page
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pagoda.planning.capacity import GIB
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
-from pagoda.planning.verdict import Verdict
+from pagoda.sizing.capacity import GIB
+from pagoda.validation.verdict import Verdict
 
 _BAR_WIDTH = 76
 _COLOURS = {

@@ -18,8 +18,8 @@ from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weights import DecoderWeights, OnProgress
-from pagoda.planning import plan_capacity
 from pagoda.scheduling import Scheduler
+from pagoda.sizing import plan_capacity
 
 logger = logging.getLogger("pagoda")
 

@@ -21,11 +21,11 @@ import torch
 from pagoda.engine.assembler import Assembler, Choice
 from pagoda.engine.grammar import MatchError
 from pagoda.engine.intake import Intake
+from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.sampler import LogitsError, SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
-from pagoda.engine.step_in_flight import StepInFlight
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
@@ -90,7 +90,7 @@ class Engine:
         """By sequence id."""
         self._constrained: dict[int, Choice] = {}
         """Those of them that follow a grammar."""
-        self._in_flight: deque[StepInFlight] = deque()
+        self._in_flight: deque[LaunchedStep] = deque()
         self._prompt_tokens = 0
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
@@ -166,7 +166,7 @@ class Engine:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _launch(self) -> StepInFlight | None:
+    def _launch(self) -> LaunchedStep | None:
         """Plan a step and give it to the device; None if there is nothing to compute."""
         plan = self.scheduler.schedule(frozenset().union(*(s.awaited for s in self._in_flight)))
         if not plan.sequences:
@@ -181,7 +181,7 @@ class Engine:
             raise self._end_failed(plan, error) from error
         return launched
 
-    def _conclude(self, step: StepInFlight) -> list[RequestOutput]:
+    def _conclude(self, step: LaunchedStep) -> list[RequestOutput]:
         """Read what a step has drawn, and tell it."""
         try:
             drawn = step.wait()
@@ -197,7 +197,7 @@ class Engine:
             raise StepFailedError(errors, outputs)
         return outputs
 
-    def _begin_draws(self, plan: StepPlan, logits: torch.Tensor) -> StepInFlight:
+    def _begin_draws(self, plan: StepPlan, logits: torch.Tensor) -> LaunchedStep:
         """Draw a token for each sampling sequence; take note of prompt log-probabilities."""
         drawing: dict[int, int] = {}
         positions = []
@@ -214,7 +214,7 @@ class Engine:
                 positions.append(scheduled.stop - num_prompt)
             first = last
         if not drawing:
-            return StepInFlight(plan)
+            return LaunchedStep(plan)
         # Stacked: with a list for an index, PyTorch waits for the device.
         wanted = (
             logits
@@ -225,7 +225,7 @@ class Engine:
         draws = self._sampler.begin(wanted, rows, positions)
         changing = zip(drawing, (row.changes_logits for row in rows), strict=True)
         awaited = frozenset(sequence_id for sequence_id, changes in changing if changes)
-        return StepInFlight(plan, tuple(drawing), draws, awaited)
+        return LaunchedStep(plan, tuple(drawing), draws, awaited)
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""

@@ -9,8 +9,8 @@ from statistics import fmean
 
 from pagoda.engine.core import Engine
 from pagoda.engine.outputs import RequestOutput
-from pagoda.planning import Work
 from pagoda.request import Request, SamplingParams
+from pagoda.roofline import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.names import WeightNames
-from pagoda.models.room import DeviceRoom, OneRoom, Room
+from pagoda.models.weight_memory import GPUMemory, HostMemory, WeightMemory
 
 DTYPES = {
     "float32": torch.float32,
@@ -149,8 +149,8 @@ def load_decoder(
     _check(source, needed, names)
     num_values = sum(math.prod(part.shape) for part in needed)
     total_bytes = num_values * DTYPES[dtype].itemsize
-    room = OneRoom(total_bytes, len(needed)) if device is None else DeviceRoom(device)
-    assembler = _Assembler(source, DTYPES[dtype], room, total_bytes, on_progress)
+    memory = HostMemory(total_bytes, len(needed)) if device is None else GPUMemory(device)
+    assembler = _Assembler(source, DTYPES[dtype], memory, total_bytes, on_progress)
     tokens = assembler.merge(embedding)
     return DecoderWeights(
         embedding=tokens,
@@ -220,13 +220,13 @@ class _Assembler:
         self,
         source: TensorSource,
         dtype: torch.dtype,
-        room: Room,
+        memory: WeightMemory,
         total_bytes: int,
         on_progress: OnProgress | None,
     ) -> None:
         self._source = source
         self._dtype = dtype
-        self._room = room
+        self._room = memory
         self._total_bytes = total_bytes
         self._done_bytes = 0
         self._on_progress = on_progress

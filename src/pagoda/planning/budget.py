@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pagoda.errors import InvalidOptionError
-from pagoda.planning.capacity import format_gib, share_of_free
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
 from pagoda.planning.overhead import activation_range, graphs_range, runtime_range, trial_run
 from pagoda.planning.subject import Subject
 from pagoda.planning.weights import loaded_bytes
+from pagoda.sizing.capacity import format_gib, share_of_free
 
 PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
 """What Pagoda takes beside weights and cache."""

@@ -44,9 +44,9 @@ class CacheGroup:
         pages = zip(self.layer_ids, self.page_bytes, strict=True)
         return sum(page for layer_id, page in pages if layer_id in layer_ids)
 
-    def num_blocks(self, num_tokens: int, in_flight_tokens: int) -> int:
+    def num_blocks(self, num_tokens: int, under_way_tokens: int) -> int:
         """Blocks that a request of `num_tokens` keeps."""
-        return self.layer.num_blocks(num_tokens, self.block_size, in_flight_tokens)
+        return self.layer.num_blocks(num_tokens, self.block_size, under_way_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class GroupedPool:
     groups: tuple[CacheGroup, ...]
     stages: tuple[range, ...]
     """Ids of the layers of each stage of the pipeline."""
-    in_flight_tokens: int = 0
+    under_way_tokens: int = 0
     """Tokens scheduled but not settled: windows keep their blocks that long."""
     context_parallel_size: int = 1
     """Ranks that a sequence's tokens are dealt out to."""
@@ -83,7 +83,7 @@ class GroupedPool:
     def num_blocks(self, num_tokens: int) -> int:
         """Blocks that a sequence of `num_tokens` occupies, over all groups."""
         own = -(-num_tokens // self.context_parallel_size)
-        return sum(group.num_blocks(own, self.in_flight_tokens) for group in self.groups)
+        return sum(group.num_blocks(own, self.under_way_tokens) for group in self.groups)
 
     def shared_blocks(self, num_tokens: int) -> int:
         """Blocks of a common beginning of `num_tokens` that all requests can refer to.

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from pagoda.errors import CapacityError
-from pagoda.planning.capacity import GIB
 from pagoda.planning.releases import Range
+from pagoda.sizing.capacity import GIB
 
 
 @dataclass(frozen=True, slots=True)

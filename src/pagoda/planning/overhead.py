@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pagoda.models.config import ModelConfig
-from pagoda.planning.capacity import GIB
 from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.releases import Range, Release
+from pagoda.sizing.capacity import GIB
 
 _MIB = 2**20
 _LOGIT_BYTES = 4

@@ -20,15 +20,15 @@ from pagoda.planning.budget import (
     stage_memories,
 )
 from pagoda.planning.capability import refusals
-from pagoda.planning.capacity import GIB
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
 from pagoda.planning.memory import MemoryPart, StageMemory
 from pagoda.planning.pool import rank_layers
 from pagoda.planning.question import PoolQuestion
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import GroupFigures, Plan, PoolFigures
-from pagoda.planning.speed import SpeedFloor, speed_floor
+from pagoda.planning.speed import SpeedBound, speed_bound
 from pagoda.planning.subject import Subject, read_subject
+from pagoda.sizing.capacity import GIB
 
 
 def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None) -> Plan:
@@ -204,13 +204,13 @@ def _memory(
     return (*stage.parts, cache, left)
 
 
-def _speed(subject: Subject, high: PoolFigures | None) -> SpeedFloor | None:
+def _speed(subject: Subject, high: PoolFigures | None) -> SpeedBound | None:
     if subject.device is None or subject.draft_weights is not None:
         return None  # with a draft a step may give several tokens, and how many is not known
     wanted = subject.request.users
     most = high.users if high else min(wanted or 1, subject.batch[1])
     ranks = rank_layers(subject.model, subject.options)
-    return speed_floor(
+    return speed_bound(
         subject.weights,
         [layer for kept in ranks for layer in kept],
         subject.options,
@@ -232,14 +232,14 @@ def _cost_per_user(
     return hourly / fewest, hourly / most
 
 
-def _token_cost(request: PlanRequest, speed: SpeedFloor | None) -> float | None:
+def _token_cost(request: PlanRequest, speed: SpeedBound | None) -> float | None:
     if request.price is None or speed is None:
         return None
     return request.price * request.num_devices / (speed.total_tokens_per_s * 3600) * 1e6
 
 
 def _group(group: CacheGroup, subject: Subject) -> GroupFigures:
-    in_flight = subject.pool.in_flight_tokens
+    in_flight = subject.pool.under_way_tokens
     return GroupFigures(
         kind=group.layer.kind,
         num_layers=len(group.layer_ids),

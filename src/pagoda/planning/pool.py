@@ -34,7 +34,7 @@ class PoolOptions:
     pipeline_parallel_size: int = 1
     pipeline_split: tuple[int, ...] | None = None
     context_parallel_size: int = 1
-    in_flight_tokens: int = 2048
+    under_way_tokens: int = 2048
     shares_states: bool = False
     """States are kept for prefix sharing: a request then holds two."""
     encoder_tokens: int | None = None
@@ -46,7 +46,7 @@ class PoolOptions:
     def __post_init__(self) -> None:
         names = (
             "block_size", "tensor_parallel_size", "pipeline_parallel_size",
-            "context_parallel_size", "in_flight_tokens",
+            "context_parallel_size", "under_way_tokens",
         )  # fmt: skip
         for name in names:
             value = getattr(self, name)
@@ -87,7 +87,7 @@ def build_pool(model: Architecture, options: PoolOptions, release: Release) -> G
     pool = GroupedPool(
         groups=form_groups(layers, block_size, mixed=release.forms_groups),
         stages=_cached_stages(per_layer, options),
-        in_flight_tokens=options.in_flight_tokens,
+        under_way_tokens=options.under_way_tokens,
         context_parallel_size=options.context_parallel_size,
         reserved_blocks=release.reserved_blocks,
     )

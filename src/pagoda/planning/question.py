@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagoda.planning.capacity import Capacity, plan_capacity
 from pagoda.planning.groups import GroupedPool
 from pagoda.planning.releases import Release
 from pagoda.planning.result import PoolFigures
+from pagoda.sizing.capacity import Capacity, plan_capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pagoda.planning.memory import MemoryPart
-from pagoda.planning.speed import SpeedFloor
+from pagoda.planning.speed import SpeedBound
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Plan:
     high: PoolFigures | None
     is_exact: bool
     """Low and high are the same, and the lines are what will be printed."""
-    speed: SpeedFloor | None
+    speed: SpeedBound | None
     """None where no device is named, or a draft, with which a step may give several tokens."""
     cost_per_user: tuple[float, float] | None
     """An hour, at most and at least: for the users wanted, or as many of them as `low` and `high`

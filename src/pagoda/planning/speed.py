@@ -28,7 +28,7 @@ from pagoda.planning.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedFloor:
+class SpeedBound:
     """The least time of a step, and what follows; at `users` requests of `context` tokens."""
 
     users: int
@@ -48,7 +48,7 @@ class SpeedFloor:
     prefill_tokens_per_s: float
 
 
-def speed_floor(
+def speed_bound(
     weights: Weights,
     layers: Sequence[CachedLayer],
     options: PoolOptions,
@@ -58,7 +58,7 @@ def speed_floor(
     users: int,
     context: int,
     quantization: str | None = None,
-) -> SpeedFloor:
+) -> SpeedBound:
     """The floor on `device`s for as many users of that context.
 
     `layers` is what one rank of the whole `model` keeps. Stages of a pipeline take turns: each has
@@ -78,7 +78,7 @@ def speed_floor(
     operations = 2 * ((parts.active - head) * context + head)
     operations += sum(each * _pairs(seen, context) for each, seen in attended)
     prefill_s = operations / (rate * size * num_stages)
-    return SpeedFloor(
+    return SpeedBound(
         users=users,
         context=context,
         weight_read_bytes=read,

@@ -188,7 +188,7 @@ def _pool_options(
         block_size=request.block_size or (CPU_BLOCK_SIZE if on_cpu and not is_pagoda else None),
         tensor_parallel_size=request.tensor_parallel_size,
         pipeline_parallel_size=request.pipeline_parallel_size,
-        in_flight_tokens=max_num_batched_tokens * batches,
+        under_way_tokens=max_num_batched_tokens * batches,
         shares_states=release.shares_states,
         packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
         state_dtype=request.mamba_ssm_cache_dtype,

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from pagoda.errors import InvalidOptionError
-from pagoda.planning.capacity import GIB
+from pagoda.sizing.capacity import GIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Admission:
         """By the code that they were told."""
 
     @property
-    def num_in_flight(self) -> int:
+    def num_admitted(self) -> int:
         """Requests."""
         return self._num_in_flight
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 
-from pagoda.planning.page import plan_page
+from pagoda.calculator.page import plan_page
 
 _POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 

@@ -106,11 +106,11 @@ class _Server(uvicorn.Server):
 
     async def _end(self) -> None:
         """Wait for running requests, end those that are left, and exit."""
-        num = self._admission.num_in_flight
+        num = self._admission.num_admitted
         if num:
             logger.info("shutting down: %d requests may finish within %g s", num, self._timeout_s)
             await self._finished_or_hurried()
-            if left := self._admission.num_in_flight:
+            if left := self._admission.num_admitted:
                 logger.warning("%d requests did not finish and are ended", left)
                 await self._engine.shutdown()  # tells each of them
         self.should_exit = True

@@ -49,7 +49,7 @@ def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) ->
     @router.get("/load")
     async def load() -> dict[str, int]:
         """Requests that run or wait, those to tokenise too."""
-        return {"server_load": admission.num_in_flight}
+        return {"server_load": admission.num_admitted}
 
     @router.get("/version")
     async def version() -> dict[str, str]:

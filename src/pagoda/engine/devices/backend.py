@@ -15,8 +15,8 @@ from pagoda.engine.sampling.sampler import Sampler
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress
-from pagoda.planning import MachineLimits
-from pagoda.planning.capacity import Capacity
+from pagoda.roofline import MachineLimits
+from pagoda.sizing.capacity import Capacity
 
 
 @dataclass(frozen=True, slots=True)

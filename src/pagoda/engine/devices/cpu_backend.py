@@ -18,16 +18,16 @@ from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.cpu_sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
-from pagoda.execution.cpu.executor import Executor
+from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import OnProgress
-from pagoda.planning import MachineLimits
-from pagoda.planning.capacity import Capacity
 from pagoda.planning.subject import PAGODA_BATCH
-from pagoda.storage.kv_storage import KVStorage
+from pagoda.roofline import MachineLimits
+from pagoda.sizing.capacity import Capacity
+from pagoda.storage.cpu_storage import CPUStorage
 
 
 class CPUBackend:
@@ -88,9 +88,9 @@ class CPUBackend:
         """Sets PyTorch's number of threads."""
         num_threads = options.threads or min(num_usable_cores(), _most_threads())
         torch.set_num_threads(num_threads)
-        storage = KVStorage(capacity.spec, capacity.num_blocks)
+        storage = CPUStorage(capacity.spec, capacity.num_blocks)
         weights = PanelWeights.take_over(model.weights)
-        executor = Executor(model.spec, weights, storage, model.max_model_len, num_threads)
+        executor = CPUExecutor(model.spec, weights, storage, model.max_model_len, num_threads)
         executor.warm_up()
         warm_up_sampler()
         return Machinery(

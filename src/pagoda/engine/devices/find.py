@@ -46,6 +46,6 @@ def _cpu_backend() -> Backend:
 
 
 def _gpu_backend() -> Backend:
-    from pagoda.engine.devices.cuda_backend import CUDABackend
+    from pagoda.engine.devices.gpu_backend import GPUBackend
 
-    return CUDABackend.open()
+    return GPUBackend.open()

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pagoda.engine.devices.memory import refuse_cache
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
-from pagoda.planning.capacity import format_gib
+from pagoda.sizing.capacity import format_gib
 
 DEFAULT_UTILIZATION = 0.92
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceUsage:
+class GPUUsage:
     """A device's memory at one moment."""
 
     total_bytes: int
@@ -79,7 +79,7 @@ def requested_bytes(total_bytes: int, utilization: float) -> int:
     return math.ceil(total_bytes * utilization)
 
 
-def require_share(usage: DeviceUsage, utilization: float) -> None:
+def require_share(usage: GPUUsage, utilization: float) -> None:
     """Raises `CapacityError` if less is free than the engine is to take."""
     requested = requested_bytes(usage.total_bytes, utilization)
     if usage.free_bytes < requested:
@@ -92,7 +92,7 @@ def require_share(usage: DeviceUsage, utilization: float) -> None:
         )
 
 
-def require_free(size_bytes: int, options: EngineOptions, usage: DeviceUsage) -> None:
+def require_free(size_bytes: int, options: EngineOptions, usage: GPUUsage) -> None:
     """Raises `CapacityError` if a cache of this size is more than what is free."""
     if size_bytes > usage.free_bytes:
         free, total = format_gib(usage.free_bytes), format_gib(usage.total_bytes)

@@ -7,13 +7,13 @@ from typing import Protocol
 
 import torch
 
-from pagoda.engine.devices.gpu_memory import DeviceUsage
+from pagoda.engine.devices.gpu_memory import GPUUsage
 
 
 class Meter(Protocol):
     """How much of a device's memory is in use."""
 
-    def usage(self) -> DeviceUsage:
+    def usage(self) -> GPUUsage:
         """As of now."""
         ...
 
@@ -36,10 +36,10 @@ class GPUMeter:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def usage(self) -> DeviceUsage:
+    def usage(self) -> GPUUsage:
         """As of now."""
         free_bytes, total_bytes = torch.cuda.mem_get_info(self._device)
-        return DeviceUsage(
+        return GPUUsage(
             total_bytes=total_bytes,
             free_bytes=free_bytes,
             reserved_bytes=torch.cuda.memory_reserved(self._device),

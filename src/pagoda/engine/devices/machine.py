@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from pagoda.planning import MachineLimits
+from pagoda.roofline import MachineLimits
 
 _READ_BYTES = 256 * 2**20
 """More than any processor cache holds."""

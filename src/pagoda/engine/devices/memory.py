@@ -8,7 +8,7 @@ import psutil
 
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
-from pagoda.planning.capacity import format_gib, share_of_free
+from pagoda.sizing.capacity import format_gib, share_of_free
 
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 

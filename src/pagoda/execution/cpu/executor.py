@@ -8,13 +8,13 @@ import torch
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.batch import Batch
+from pagoda.execution.cpu.attention_tiler import AttentionTiler
 from pagoda.execution.cpu.panel_weights import PanelWeights
-from pagoda.execution.cpu.plan import AttentionPlanner
 from pagoda.execution.cpu.segment import Segment, segments
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention_plan import AttentionPlan
+from pagoda.kernels.cpu.attention_tiling import AttentionTiling
 from pagoda.kernels.cpu.decoder import (
     PHASES,
     Ends,
@@ -26,7 +26,7 @@ from pagoda.kernels.cpu.decoder import (
 )
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
-from pagoda.storage.kv_storage import KVStorage, as_array
+from pagoda.storage.cpu_storage import CPUStorage, as_array
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _EMBED_PHASES, _PROJECT_PHASES = 1, 2
@@ -34,7 +34,7 @@ _MOST_KEPT_ROWS = 256
 """Rows of logits whose memory is used again."""
 
 
-class Executor:
+class CPUExecutor:
     """A decoder, its weights and the storage of its cache, ready to run batches.
 
     What products read is in the weights' dtype (float32 or bfloat16), all else, the residual stream
@@ -47,7 +47,7 @@ class Executor:
         self,
         spec: DecoderSpec,
         weights: PanelWeights,
-        storage: KVStorage,
+        storage: CPUStorage,
         max_model_len: int,
         num_threads: int | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class Executor:
         self._eps = np.array([spec.norm_eps], np.float32)
         self._workspace = Workspace()
         shapes = dict.fromkeys(segment.shape for segment in self._segments)
-        self._planners = {shape: AttentionPlanner(shape) for shape in shapes}
+        self._planners = {shape: AttentionTiler(shape) for shape in shapes}
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Copy blocks, run the batch's tokens through all layers and store their K and V.
@@ -112,8 +112,8 @@ class Executor:
         Takes seconds the first time on a machine, milliseconds later.
         """
         block_size = self.storage.block_size
-        executor = Executor(
-            self.spec, self._weights, KVStorage(self.storage.spec, 1), 1, self._num_threads
+        executor = CPUExecutor(
+            self.spec, self._weights, CPUStorage(self.storage.spec, 1), 1, self._num_threads
         )
         executor.forward(
             Batch(
@@ -129,7 +129,7 @@ class Executor:
             )
         )
 
-    def _step(self, batch: Batch, rows: Array, segment: Segment, plan: AttentionPlan) -> Step:
+    def _step(self, batch: Batch, rows: Array, segment: Segment, plan: AttentionTiling) -> Step:
         count, widths = batch.num_tokens, segment.widths
         size = memory_bytes(plan.most_rows, segment.shape, segment.heads)
         memory = self._workspace.address("memory", self._num_threads, size, _BYTE)

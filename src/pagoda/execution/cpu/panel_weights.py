@@ -9,7 +9,7 @@ import torch
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.kernels.cpu.panels import pack
 from pagoda.models.weights import DecoderWeights
-from pagoda.storage.kv_storage import as_array
+from pagoda.storage.cpu_storage import as_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.models.weights import LayerWeights
-from pagoda.storage.kv_storage import KVStorage, LayerStorage
+from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
 _LOG2_E = 1.4426950408889634
 _NO_WINDOW = 2**31 - 1
@@ -49,11 +49,11 @@ class _Part(NamedTuple):
 
     spec: DecoderLayer
     weights: LayerWeights
-    storage: LayerStorage
+    storage: CPULayer
 
 
 def segments(
-    spec: DecoderSpec, weights: PanelWeights, storage: KVStorage, ropes: Ropes
+    spec: DecoderSpec, weights: PanelWeights, storage: CPUStorage, ropes: Ropes
 ) -> tuple[Segment, ...]:
     """All layers in order, together where they have the same shape."""
     layers = zip(spec.layers, weights.layers, storage.layers, strict=True)

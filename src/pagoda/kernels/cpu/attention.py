@@ -26,7 +26,6 @@ import numpy as np
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention_plan import AttentionPlan, Merge, PlanAddresses, WorkItem
 from pagoda.kernels.cpu.attention_rows import (
     clear_routine,
     finish_routine,
@@ -35,6 +34,7 @@ from pagoda.kernels.cpu.attention_rows import (
     save_routine,
     soften_routine,
 )
+from pagoda.kernels.cpu.attention_tiling import AttentionTiling, Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, integers_at
@@ -195,7 +195,7 @@ def _weigh(
 
 @njit(error_model="numpy")
 def _next_keys(
-    item: int, next_item: int, split: int, layer: Layer, plan: PlanAddresses, shape: HeadShape
+    item: int, next_item: int, split: int, layer: Layer, plan: TilingAddresses, shape: HeadShape
 ) -> int:
     """Address of the K that is likely read after a split of an item; it is only asked for."""
     work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
@@ -213,7 +213,7 @@ def _next_keys(
 
 @njit(error_model="numpy")
 def _attend_item(
-    item: int, next_item: int, layer: Layer, plan: PlanAddresses, shape: HeadShape,
+    item: int, next_item: int, layer: Layer, plan: TilingAddresses, shape: HeadShape,
     routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """Do one item of the plan's work; `next_item` is likely to follow, if there is one."""
@@ -282,7 +282,7 @@ def _attend_item(
 
 @njit(error_model="numpy")
 def _merge_parts(
-    item: int, layer: Layer, plan: PlanAddresses, shape: HeadShape, row_routines: RowRoutines,
+    item: int, layer: Layer, plan: TilingAddresses, shape: HeadShape, row_routines: RowRoutines,
     scratch: Scratch,
 ) -> None:  # fmt: skip
     """Merge one row's parts, of one KV head, in the order of splits."""
@@ -310,7 +310,7 @@ def _merge_parts(
 
 @njit(error_model="numpy")
 def attend(
-    working: int, merging: int, num_threads: int, layer: Layer, plan: PlanAddresses,
+    working: int, merging: int, num_threads: int, layer: Layer, plan: TilingAddresses,
     shape: HeadShape, routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """A thread's share of the attention of one layer.
@@ -339,7 +339,7 @@ def attend(
 
 @kernel
 def _attend_alone(
-    counters: int, layers: Array, layer: Layer, plan: PlanAddresses, shape: HeadShape,
+    counters: int, layers: Array, layer: Layer, plan: TilingAddresses, shape: HeadShape,
     routines: HeadRoutines, row_routines: RowRoutines, memory: int, memory_bytes: int,
     num_threads: int,
 ) -> None:  # fmt: skip
@@ -360,7 +360,7 @@ def _attend_alone(
 
 
 def paged_attention(
-    out: Array, queries: Array, layers: Sequence[Array], plan: AttentionPlan, shape: HeadShape,
+    out: Array, queries: Array, layers: Sequence[Array], plan: AttentionTiling, shape: HeadShape,
     scale: float, window: int, num_threads: int,
 ) -> None:  # fmt: skip
     """The attention of some layers alone, by all threads; the last is what stays in `out`.

@@ -25,7 +25,7 @@ from pagoda.kernels.cpu.attention import (
     attend,
     scratch_at,
 )
-from pagoda.kernels.cpu.attention_plan import PlanAddresses
+from pagoda.kernels.cpu.attention_tiling import TilingAddresses
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
@@ -166,7 +166,7 @@ class Step(NamedTuple):
 
 @njit(error_model="numpy")
 def _run_layer(
-    phase: int, fields: int, following: int, step: Step, plan: PlanAddresses, widths: Widths,
+    phase: int, fields: int, following: int, step: Step, plan: TilingAddresses, widths: Widths,
     shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
     rows_of_heads: RowRoutines, scratch: Scratch, sums: int,
 ) -> None:  # fmt: skip
@@ -220,7 +220,7 @@ def _run_layer(
 
 @kernel
 def run_layers(
-    table: int, num_layers: int, following: int, step: Step, plan: PlanAddresses,
+    table: int, num_layers: int, following: int, step: Step, plan: TilingAddresses,
     widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
     heads: HeadRoutines, rows_of_heads: RowRoutines,
 ) -> None:  # fmt: skip

@@ -1,0 +1,1 @@
+"""The interactive page "feel the bytes": the planner in one HTML file."""

@@ -1,0 +1,133 @@
+"""The launches of one step, whatever its batch: they wait for nothing, and allocate nothing.
+
+But on ROCm: logits are rounded there on their way, in memory taken for that (see `product`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from pagoda.execution.gpu.inputs import StepInputs
+from pagoda.execution.gpu.product import product, product_in_float32
+from pagoda.execution.gpu.workspace import LayerMemory, LayerShape, Workspace, attention_kind
+from pagoda.execution.rope import RotaryTables
+from pagoda.kernels.gpu.activation import silu_mul
+from pagoda.kernels.gpu.decode_attention import decode_attention
+from pagoda.kernels.gpu.embed import embed
+from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
+from pagoda.kernels.gpu.prefill_attention import prefill_attention
+from pagoda.kernels.gpu.rotary import rotate_and_store
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.models.weights import DecoderWeights, LayerWeights
+from pagoda.storage.gpu_storage import GPUStorage
+
+
+class _Layer(NamedTuple):
+    """One layer, and what its launches need."""
+
+    shape: LayerShape
+    attention: AttentionSpec
+    weights: LayerWeights
+    blocks: torch.Tensor
+    """[num_blocks, 2, Hkv, block_size, D]"""
+    cosines: torch.Tensor
+    """[positions, half] float32"""
+    sines: torch.Tensor
+    """As `cosines`."""
+    next_norm: torch.Tensor
+    """[h], of the next layer, or the final one"""
+
+
+class Decoder:
+    """A decoder on a device. `max_model_len` is the longest sequence, in tokens."""
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        storage: GPUStorage,
+        max_model_len: int,
+    ) -> None:
+        self._weights = weights
+        self._eps = spec.norm_eps
+        device = weights.embedding.device
+        ropes = {
+            rope: _on_device(rope, max_model_len, device)
+            for rope in {layer.attention.rope for layer in spec.layers}
+        }
+        norms = [layer.input_norm for layer in weights.layers]
+        self._first_norm, *next_norms = [*norms, weights.final_norm]
+        layers = zip(spec.layers, weights.layers, storage.layers, next_norms, strict=True)
+        self._layers = [
+            _Layer(
+                LayerShape.of(layer), layer.attention, layer_weights, kept.blocks,
+                *ropes[layer.attention.rope], next_norm,
+            )
+            for layer, layer_weights, kept, next_norm in layers
+        ]  # fmt: skip
+
+    def run(
+        self, inputs: StepInputs, drawn: torch.Tensor, workspace: Workspace, logits: torch.Tensor
+    ) -> None:
+        """Launch a step: K and V of its tokens go to their slots, and logits to `logits`.
+
+        drawn: int64, the tokens that negative ids stand for. logits: [num_logit_rows, vocab]
+        float32.
+        """
+        count = inputs.num_tokens
+        stream, hidden = workspace.stream(count), workspace.hidden(count)
+        delta, memories = workspace.delta(count), workspace.layers(count)
+        embed(stream, self._weights.embedding, inputs.token_ids, drawn)
+        rms_norm(hidden, stream, self._first_norm, self._eps)
+        for layer in self._layers:
+            memory, weights = memories[layer.shape], layer.weights
+            product(memory.qkv, hidden, weights.qkv, weights.qkv_bias)
+            self._attend(inputs, layer, memory)
+            product(delta, memory.attended.view(count, -1), weights.o, weights.o_bias)
+            add_rms_norm(hidden, stream, delta, weights.post_norm, self._eps)
+            product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
+            silu_mul(memory.gated, memory.gate_up)
+            product(delta, memory.gated, weights.down, weights.down_bias)
+            add_rms_norm(hidden, stream, delta, layer.next_norm, self._eps)
+        if len(logits):
+            self._project(inputs, hidden, workspace, logits)
+
+    def _attend(self, inputs: StepInputs, layer: _Layer, memory: LayerMemory) -> None:
+        """From qkv to what the tokens see, by way of the cache."""
+        attention, blocks = layer.attention, layer.blocks
+        rotate_and_store(
+            memory.query, memory.qkv, blocks, inputs.positions, inputs.slot_mapping,
+            layer.cosines, layer.sines, layer.weights.q_norm, layer.weights.k_norm, self._eps,
+        )  # fmt: skip
+        if len(inputs.decode_rows):
+            decode_attention(
+                memory.attended, memory.query, blocks, inputs.block_tables, inputs.context_lens,
+                inputs.decode_rows, inputs.decode_sequences, attention.scale,
+                attention.sliding_window, memory.partial,
+            )  # fmt: skip
+        plan = inputs.prefill.get(attention_kind(attention))
+        if plan is not None:
+            prefill_attention(
+                memory.attended, memory.query, blocks, inputs.block_tables, plan,
+                attention.scale, memory.partial,
+            )  # fmt: skip
+
+    def _project(
+        self, inputs: StepInputs, hidden: torch.Tensor, workspace: Workspace, logits: torch.Tensor
+    ) -> None:
+        if inputs.logit_rows is not None:
+            last = workspace.last(len(logits))
+            hidden = torch.index_select(hidden, 0, inputs.logit_rows, out=last)
+        product_in_float32(logits, hidden, self._weights.lm_head)
+
+
+def _on_device(
+    rope: RopeSpec | None, num_positions: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tables = RotaryTables.of(rope, num_positions)
+    return (
+        torch.from_numpy(tables.cosines).to(device),
+        torch.from_numpy(tables.sines).to(device),
+    )

@@ -1,0 +1,142 @@
+"""What the launches of a step read, on the device: where tokens go, and who attends to what.
+
+Rows with one token in the step go to decode attention, also where others of the batch have more;
+those go to prefill attention by a plan for each kind of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pagoda.execution.batch import Batch
+from pagoda.execution.gpu.upload import ALIGNMENT, InputUpload, Integers, bytes_of
+from pagoda.kernels.array import Array
+from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """The whole numbers of T tokens of S sequences."""
+
+    token_ids: torch.Tensor
+    """[T] int32; negative ones are known to the device alone, see `Batch`"""
+    positions: torch.Tensor
+    """[T] int32"""
+    slot_mapping: torch.Tensor
+    """[T] int64; -1: nothing is stored"""
+    query_starts: torch.Tensor
+    """[S + 1] int32"""
+    context_lens: torch.Tensor
+    """[S] int32; 0: a row that pads"""
+    block_tables: torch.Tensor
+    """[S, blocks] int32"""
+    decode_rows: torch.Tensor
+    """[n] int32, rows of sequences with one token"""
+    decode_sequences: torch.Tensor
+    """[n] int32, those sequences"""
+    prefill: Mapping[AttentionKind, PrefillTiling[torch.Tensor]]
+    """For all other sequences; empty if there are none."""
+    logit_rows: torch.Tensor | None
+    """[L] int32; None: all, in order"""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+
+_NUM_ARRAYS = 9
+"""That every batch sends, plans aside, which have two each."""
+_ROW_BYTES, _SEQUENCE_BYTES = 4 + 4 + 8 + 4, 4 + 4 + 4 + 4
+"""Of a token: its id, position, slot and row of logits. Of a sequence, its table aside: its start,
+its context, and its row and number if it decodes."""
+_LINE = 16
+"""Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
+
+
+class BatchInputs:
+    """Brings batches of any kind to the device.
+
+    Memory is kept for `max_num_tokens` of `max_num_seqs` sequences with tables of `max_blocks`; a
+    batch that takes more makes it grow.
+    """
+
+    def __init__(
+        self,
+        kinds: Sequence[AttentionKind],
+        device: torch.device,
+        *,
+        max_num_tokens: int,
+        max_num_seqs: int,
+        max_blocks: int,
+    ) -> None:
+        self._kinds = tuple(dict.fromkeys(kinds))
+        self._device = device
+        sequence_bytes = _SEQUENCE_BYTES + 4 * whole_lines(max_blocks)
+        size_bytes = max_num_tokens * _ROW_BYTES + max_num_seqs * sequence_bytes
+        size_bytes += sum(
+            kind.most_tiling_bytes(max_num_tokens, max_num_seqs) for kind in self._kinds
+        )
+        num_arrays = _NUM_ARRAYS + 2 * len(self._kinds)
+        self._upload = InputUpload(size_bytes + num_arrays * ALIGNMENT, device)
+
+    def of(self, batch: Batch) -> StepInputs:
+        """The batch on the device, good until the next call."""
+        counts = np.diff(batch.query_starts)
+        decoding = np.flatnonzero(counts == 1)
+        arrays: list[Integers] = [
+            batch.token_ids.astype(np.int32),
+            batch.positions,
+            batch.slot_mapping,
+            batch.query_starts,
+            batch.context_lens,
+            _whole_lines_of(batch.block_tables),
+            batch.query_starts[decoding],
+            decoding.astype(np.int32),
+            batch.logit_rows.astype(np.int32),
+        ]
+        plans = self._plans(batch, np.flatnonzero(counts > 1))
+        for plan in plans:
+            arrays += [plan.tiles, plan.merges]
+        size_bytes = bytes_of(arrays)
+        if size_bytes > self._upload.size_bytes:
+            self._upload = InputUpload(2 * size_bytes, self._device)
+        sent = [self._upload.at(place) for place in self._upload.send(arrays)]
+        prefill = {
+            plan.kind: PrefillTiling(plan.kind, tiles, merges, plan.rounds)
+            for plan, tiles, merges in zip(
+                plans, sent[_NUM_ARRAYS::2], sent[_NUM_ARRAYS + 1 :: 2], strict=True
+            )
+        }
+        return StepInputs(
+            token_ids=sent[0],
+            positions=sent[1],
+            slot_mapping=sent[2],
+            query_starts=sent[3],
+            context_lens=sent[4],
+            block_tables=sent[5],
+            decode_rows=sent[6],
+            decode_sequences=sent[7],
+            prefill=prefill,
+            logit_rows=sent[8],
+        )
+
+    def _plans(self, batch: Batch, wanted: NDArray[np.int64]) -> list[PrefillTiling[Array]]:
+        if not len(wanted):
+            return []
+        starts, contexts = batch.query_starts, batch.context_lens
+        return [tile_prefill(kind, starts, contexts, wanted) for kind in self._kinds]
+
+
+def whole_lines(count: int) -> int:
+    """`count` up to a number that the widths of all block tables are multiples of."""
+    return -(-count // _LINE) * _LINE
+
+
+def _whole_lines_of(tables: NDArray[np.int32]) -> NDArray[np.int32]:
+    missing = whole_lines(tables.shape[1]) - tables.shape[1]
+    return np.pad(tables, ((0, 0), (0, missing)))

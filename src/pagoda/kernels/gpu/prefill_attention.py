@@ -1,0 +1,256 @@
+"""Attention of several tokens per sequence over a paged cache: chunked, causal, sliding windows.
+
+A tile has the queries of some tokens of one sequence, and of all heads that share a KV head, as
+its rows, and walks over the tokens that they see, or one split of them, in three parts:
+
+        | window begins | every row sees all | the diagonal |
+    begin          full_begin            full_end           end
+
+Masks are needed in the first part, which there is only with a window, and in the last. Tiles of
+keys start at multiples of their length, and a row is changed by no tile that it does not see. So
+where nothing is split, a row's sums have one order, however its sequence was cut into chunks; and
+the plan splits by a sequence's own rows and context, so it has, whatever sequences are beside it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from pagoda.kernels.gpu.attention_tile import (
+    LOG2_E,
+    NOTHING_YET,
+    NUM_STAGES,
+    ON_AMD,
+    attend_tile,
+    block_ids_of,
+    key_offsets,
+    load_rows,
+)
+from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
+from pagoda.kernels.gpu.prefill_tiling import (
+    MERGE_NUMBERS,
+    PREFILL_PARTS,
+    QUERY_ROWS,
+    TILE_NUMBERS,
+    PrefillTiling,
+)
+
+_TILE_NUMBERS, _MERGE_NUMBERS = tl.constexpr(TILE_NUMBERS), tl.constexpr(MERGE_NUMBERS)
+
+
+class ProgramShape(NamedTuple):
+    """What one program works on at a time; found with the compiler, so that registers suffice."""
+
+    rows: int
+    """Query rows: a tile of queries takes one program, or several side by side."""
+    keys: int
+    num_warps: int
+    num_stages: int
+
+    @classmethod
+    def of(cls, head_dim: int, dtype: torch.dtype) -> ProgramShape:
+        """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons."""
+        if dtype.itemsize > 2:
+            return cls(QUERY_ROWS // 4, 16, num_warps=8, num_stages=2)
+        if head_dim > 128:
+            return cls(QUERY_ROWS // 2, 16, num_warps=4, num_stages=NUM_STAGES)
+        keys = 32 if ON_AMD else 64
+        return cls(QUERY_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
+
+
+@triton.jit
+def attend_part(
+    sums, mass, highest, query, positions, begin, end, seen_from,
+    blocks, table, kv_head, scale,
+    num_kv_heads: tl.constexpr, block_size: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
+):  # fmt: skip
+    """Walk over tokens [begin, end), begin a multiple of tile; end as well, unless masked."""
+    tokens = begin + tl.arange(0, tile)
+    block_ids = block_ids_of(table, tokens, (tokens >= seen_from) & (tokens < end), block_size)
+    for start in tl.range(begin, end, tile, num_stages=stages):
+        tokens = start + tl.arange(0, tile)
+        keys_at = blocks + key_offsets(
+            block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
+        )
+        values_at = keys_at + num_kv_heads * block_size * head_dim
+        # A tile ahead, so that keys never wait for the number of their block.
+        block_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
+        readable = None
+        seen = None
+        if masked:
+            readable = (tokens >= seen_from) & (tokens < end)
+            seen = tokens[None, :] <= positions[:, None]
+            if window is not None:
+                seen = seen & (tokens[None, :] > positions[:, None] - window)
+        keys = load_rows(keys_at, readable, head_dim, padded_dim)
+        values = load_rows(values_at, readable, head_dim, padded_dim)
+        sums, mass, highest = attend_tile(sums, mass, highest, query, keys, values, seen, scale)
+    return sums, mass, highest
+
+
+@triton.jit(do_not_specialize=["first_tile", "table_width"])
+def prefill_tile(
+    out, query, blocks, block_tables, tiles, split_sums, split_masses,
+    first_tile, table_width, scale,
+    num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
+    tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    tile: tl.constexpr, window: tl.constexpr, stages: tl.constexpr,
+):  # fmt: skip
+    """Of one KV head and one tile of queries as many tokens as fit in tile_rows rows.
+
+    What a tile that is not split has seen goes to `out` at once.
+    """
+    kv_head, part, index = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    part_tokens = tile_rows // group_size
+    own_tile = tiles + _TILE_NUMBERS * (first_tile + index)
+    sequence = tl.load(own_tile).to(tl.int64)
+    first = part * part_tokens
+    num_own = tl.minimum(tl.load(own_tile + 2) - first, part_tokens)
+    if num_own <= 0:
+        return
+    row = tl.load(own_tile + 1) + first
+    position = tl.load(own_tile + 3) + first
+    begin = tl.load(own_tile + 4)
+    end = tl.minimum(tl.load(own_tile + 5), position + num_own)
+    partial_row = tl.load(own_tile + 6)
+    table = block_tables + sequence * table_width
+
+    dims = tl.arange(0, padded_dim)
+    own = tl.arange(0, tile_rows) // group_size
+    head_ids = kv_head * group_size + tl.arange(0, tile_rows) % group_size
+    rows = (row + own).to(tl.int64)
+    places = (rows * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
+    within = (own < num_own)[:, None] & (dims < head_dim)[None, :]
+    own_query = tl.load(query + places, mask=within, other=0.0)
+    positions = position + own
+    sums = tl.zeros((tile_rows, padded_dim), tl.float32)
+    mass = tl.zeros((tile_rows,), tl.float32)
+    highest = tl.full((tile_rows,), NOTHING_YET, tl.float32)
+
+    full_end = tl.minimum((position + 1) // tile * tile, end)
+    seen_from = 0
+    full_begin = begin
+    if window is not None:
+        seen_from = tl.maximum(position - window + 1, 0)
+        begin = tl.maximum(begin, seen_from // tile * tile)
+        all_seen_from = tl.cdiv(tl.maximum(position + num_own - window, 0), tile) * tile
+        full_begin = tl.maximum(tl.minimum(all_seen_from, full_end), begin)
+        sums, mass, highest = attend_part(
+            sums, mass, highest, own_query, positions, begin, full_begin,
+            seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
+            padded_dim, tile, window, True, 1,
+        )  # fmt: skip
+    sums, mass, highest = attend_part(
+        sums, mass, highest, own_query, positions, full_begin, full_end,
+        seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
+        padded_dim, tile, window, False, stages,
+    )  # fmt: skip
+    sums, mass, highest = attend_part(
+        sums, mass, highest, own_query, positions, tl.maximum(full_begin, full_end), end,
+        seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
+        padded_dim, tile, window, True, 1,
+    )  # fmt: skip
+    mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
+    sums = sums / mass[:, None]
+    if partial_row < 0:
+        tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
+    else:
+        rows = (partial_row + first + own).to(tl.int64)
+        parts = rows * (num_kv_heads * group_size) + head_ids
+        tl.store(split_sums + parts[:, None] * head_dim + dims[None, :], sums, mask=within)
+        tl.store(split_masses + parts, highest + tl.log2(mass), mask=own < num_own)
+
+
+@triton.jit(do_not_specialize=["first_merge"])
+def merge_tiles(
+    out, merges, split_sums, split_masses, first_merge,
+    num_heads: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    max_splits: tl.constexpr,
+):  # fmt: skip
+    """Merge what the splits of one row and head of a tile left."""
+    head, own, index = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    merge = merges + _MERGE_NUMBERS * (first_merge + index)
+    num_rows = tl.load(merge + 1)
+    if own >= num_rows:
+        return
+    splits = tl.arange(0, max_splits)
+    rows = (tl.load(merge + 2) + own + splits * num_rows).to(tl.int64)
+    used = splits < tl.load(merge + 3)
+    merged = merged_parts(
+        split_sums, split_masses, rows * num_heads + head, used, head_dim, padded_dim
+    )
+    dims = tl.arange(0, padded_dim)
+    row = (tl.load(merge) + own).to(tl.int64)
+    place = out + (row * num_heads + head) * head_dim + dims
+    tl.store(place, merged.to(out.dtype.element_ty), mask=dims < head_dim)
+
+
+def prefill_attention(
+    out: torch.Tensor,
+    query: torch.Tensor,
+    blocks: torch.Tensor,
+    block_tables: torch.Tensor,
+    plan: PrefillTiling[torch.Tensor],
+    scale: float,
+    partial: PartialSums,
+) -> None:
+    """Write to `out` what each row of the plan's tiles sees of its sequence.
+
+    out, query: [tokens, num_heads, head_dim], contiguous; only rows of the tiles change in `out`.
+    blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], contiguous, keys and then values,
+    those of the rows themselves included. block_tables: [sequences, most blocks] int32. The last
+    row of a sequence is the last token of its context. scale > 0. partial: for at least
+    PREFILL_PARTS; written.
+    """
+    _, num_heads, head_dim = query.shape
+    _, _, num_kv_heads, block_size, _ = blocks.shape
+    kind = plan.kind
+    assert all(each.is_contiguous() for each in (out, query, blocks, plan.tiles, plan.merges))
+    assert block_tables.stride(1) == 1
+    assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
+    assert scale > 0
+    assert len(partial.sums) >= PREFILL_PARTS
+    shape = ProgramShape.of(head_dim, blocks.dtype)
+    num_parts = triton.cdiv(kind.query_tokens, shape.rows // kind.group_size)
+    padded_dim = triton.next_power_of_2(head_dim)
+    for each in plan.rounds:
+        prefill_tile[(num_kv_heads, num_parts, each.num_tiles)](
+            out,
+            query,
+            blocks,
+            block_tables,
+            plan.tiles,
+            *partial,
+            each.first_tile,
+            block_tables.stride(0),
+            scale * LOG2_E,
+            num_kv_heads=num_kv_heads,
+            group_size=kind.group_size,
+            block_size=block_size,
+            tile_rows=shape.rows,
+            head_dim=head_dim,
+            padded_dim=padded_dim,
+            tile=shape.keys,
+            window=kind.window,
+            stages=shape.num_stages,
+            num_warps=shape.num_warps,
+            num_stages=shape.num_stages,
+        )
+        if each.num_merges:
+            merge_tiles[(num_heads, kind.query_tokens, each.num_merges)](
+                out,
+                plan.merges,
+                *partial,
+                each.first_merge,
+                num_heads=num_heads,
+                head_dim=head_dim,
+                padded_dim=padded_dim,
+                max_splits=triton.next_power_of_2(kind.most_splits),
+                num_warps=4,
+            )

@@ -1,0 +1,61 @@
+"""Where weights are put together, and where they stay."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+
+_LINE_BYTES = 64
+
+
+class WeightMemory(Protocol):
+    """Memory for the weights of one decoder."""
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """The next tensor, uninitialised, in main memory."""
+        ...
+
+    def settle(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, filled by now, where it stays."""
+        ...
+
+
+class HostMemory:
+    """One allocation for all weights, in main memory.
+
+    NumPy takes huge pages for an array this large where the system has them, and weights are read
+    from end to end in every step: fewer addresses have to be looked up.
+    """
+
+    def __init__(self, size_bytes: int, num_tensors: int) -> None:
+        room = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
+        self._left = torch.from_numpy(room)
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """The next tensor, uninitialised; it begins with a cache line."""
+        start = -self._left.data_ptr() % _LINE_BYTES
+        end = start + math.prod(shape) * dtype.itemsize
+        taken, self._left = self._left[start:end], self._left[end:]
+        return taken.view(dtype).view(shape)
+
+    def settle(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The very tensor."""
+        return tensor
+
+
+class GPUMemory:
+    """Memory of a device; main memory holds one weight at a time, until it is moved."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor of its own, uninitialised."""
+        return torch.empty(shape, dtype=dtype)
+
+    def settle(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the device."""
+        return tensor.to(self._device)

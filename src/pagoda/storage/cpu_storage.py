@@ -1,0 +1,141 @@
+"""The arrays that hold K and V of one device: where a block lies, how it is copied and moved.
+
+One allocation; the layers lie one after the other, and within a layer the blocks:
+
+    layer 0                                            | layer 1 …
+    block 0                        | block 1           |
+    K head 0, K head 1, … V head 0, V head 1, …        |
+
+Numbers that are summed over lie together in groups of four bytes: one float32, or two bfloat16,
+which a CPU multiplies and adds in one instruction. A head's keys are kept transposed,
+`[head_size / group, block_size, group]`, so that a group of 16 tokens is one vector and scores need
+no sum across lanes; its values are `[block_size / group, head_size, group]`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.errors import InvalidOptionError
+from pagoda.kernels.array import Array
+from pagoda.storage.block_storage import BlockStorage, plain_layers, size_of
+
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""The dtypes a plain storage can hold."""
+
+_HUGE_PAGE = 2 * 2**20
+_POPULATE_WRITE = 23
+"""Linux's MADV_POPULATE_WRITE, for which Python 3.11 has no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPULayer:
+    """One layer's part of the allocation: views on the same bytes, so writing to one is to all."""
+
+    num_kv_heads: int
+    head_size: int
+    block_size: int
+    blocks: torch.Tensor
+    """[num_blocks, numbers of this layer in a block], contiguous"""
+    keys: torch.Tensor
+    """[num_blocks, num_kv_heads, head_size / group, block_size, group]"""
+    values: torch.Tensor
+    """[num_blocks, num_kv_heads, block_size / group, head_size, group]"""
+    array: Array
+    """The same as `blocks`, for kernels; bfloat16 is seen as its bits, uint16."""
+    content: NDArray[np.uint8]
+    """[num_blocks, bytes of this layer in a block]"""
+
+
+class CPUStorage(BlockStorage):
+    """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
+
+    No page of the memory, 2 MiB where the system has huge ones, is taken before something is
+    written to it or `populate` gets to it. Raises InvalidOptionError for a dtype that is no plain
+    number here, for fewer than one block, and for bfloat16 heads or blocks of odd size.
+    """
+
+    def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
+        size_bytes = size_of(spec, num_blocks)
+        layer_specs = plain_layers(spec, TORCH_DTYPES)
+        self._map = _map_memory(size_bytes)
+        super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
+        self.layers: tuple[CPULayer, ...] = tuple(
+            _view_layer(layer, spec.block_size, content)
+            for layer, content in zip(layer_specs, self._contents, strict=True)
+        )
+
+    def populate(self) -> Iterator[None]:
+        """Have the system provide the memory, one huge page a turn, the first blocks first.
+
+        What is stored stays, so blocks may be in use. A page that a step writes to for the first
+        time holds the step up, by 5 ms on a virtual machine whose host finds the memory only then.
+        Ends at once where the system cannot do it (it takes Linux 5.14).
+        """
+        if not sys.platform.startswith("linux"):
+            return
+        sizes = [self.num_blocks * layer.block_bytes(self.block_size) for layer in self.spec.layers]
+        starts = [0, *accumulate(sizes)]
+        for offset in range(0, max(sizes), _HUGE_PAGE):
+            for start, size in zip(starts, sizes, strict=False):
+                first = (start + offset) // mmap.PAGESIZE * mmap.PAGESIZE
+                last = start + min(offset + _HUGE_PAGE, size)
+                if first < last:
+                    try:
+                        self._map.madvise(_POPULATE_WRITE, first, last - first)
+                    except OSError:
+                        return
+                    yield
+
+    def _copy(self, pairs: NDArray[np.int64]) -> None:
+        sources, targets = torch.from_numpy(pairs)
+        for layer in self.layers:
+            layer.blocks[targets] = layer.blocks[sources]
+
+
+def _map_memory(size_bytes: int) -> mmap.mmap:
+    """Memory that is aligned to a page, zero, and committed page by page on first use."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):  # Linux alone has it
+        return mmap.mmap(-1, size_bytes)
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Blocks lie anywhere: with small pages a processor looks up each of their addresses anew.
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> CPULayer:
+    dtype = TORCH_DTYPES[spec.dtype]
+    blocks = content.view(dtype)
+    heads, size, group = spec.num_kv_heads, spec.head_size, 4 // dtype.itemsize
+    for name, number in (("block_size", block_size), ("head_size", size)):
+        if number % group:
+            raise InvalidOptionError(name, number, f"must be even for a cache in {spec.dtype}")
+    keys, values = blocks.view(len(blocks), 2, heads, size * block_size).unbind(1)
+    return CPULayer(
+        num_kv_heads=heads,
+        head_size=size,
+        block_size=block_size,
+        blocks=blocks,
+        keys=keys.unflatten(2, (size // group, block_size, group)),
+        values=values.unflatten(2, (block_size // group, size, group)),
+        array=as_array(blocks),
+        content=content.numpy(),
+    )
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """The same memory as a NumPy array; bfloat16 is seen as its bits, uint16."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy()
+    return tensor.numpy()

@@ -1,0 +1,336 @@
+"""The interactive page in Chromium: its figures are the planner's, and it can be used."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagoda.calculator.page import PlannedChoice, plan_page
+from pagoda.calculator.page_data import ENGINES, WEIGHT_SCHEMES
+from pagoda.errors import CapacityError, RefusedError
+from pagoda.planning.alternatives import plan_with_alternatives
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.result import Plan
+from pagoda.planning.tables import accelerators, find_model, model_rows
+from server.browser import Browser, Tab, running_browser
+
+pytestmark = pytest.mark.browser
+
+NUM_CHOICES = 200
+SEED = 5
+RELATIVE = 1e-9
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
+LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
+ENTER, ESCAPE, DOWN, RIGHT = ("Enter", 13), ("Escape", 27), ("ArrowDown", 40), ("ArrowRight", 39)
+UNLIKE = ("note", "pipeline_parallel_size")
+"""Fields of a plan that the page words in its own way, or lacks."""
+PLAN = """(request) => {
+  const { tables, makePlan, alternatives, waysToFit, Refusal } = planner;
+  try {
+    const plan = makePlan(tables, request);
+    return { ...plan, alternatives: alternatives(tables, request, plan) };
+  } catch (refused) {
+    if (!(refused instanceof Refusal)) throw refused;
+    const { field, partial } = refused;
+    const ways = partial ? waysToFit(tables, request) : [];
+    return { refused: field, partial, ways: ways.map(({ flags }) => flags) };
+  }
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(plan_page(), "utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def tab(browser: Browser, address: str) -> Iterator[Tab]:
+    """The page from a disk; whatever a test does, it asks for nothing and does not complain."""
+    tab = browser.open()
+    open_at(tab, address)
+    yield tab
+    assert {url.partition("#")[0] for url in tab.requested if not url.startswith("data:")} == {
+        address
+    }
+    assert tab.problems == []
+
+
+def open_at(tab: Tab, address: str) -> None:
+    tab.go(address)
+    tab.wait_for("!!globalThis.planner")
+
+
+def facts(name: str) -> ModelFacts:
+    return ModelFacts.of_row(name, model_rows()[name])
+
+
+def plan(name: str, **options: Any) -> Plan:
+    return plan_with_alternatives(facts(name), PlanRequest(**options))
+
+
+def some_choice(rng: random.Random) -> dict[str, Any]:
+    """Any model, device and flags, also such as cannot be; `model` beside a request's fields."""
+    length = rng.choice([512, 1000, 2048, 4096, 8192, 16_384, 32_768, 131_072, None])
+    formats = ["auto"] * 4 + [
+        "fp8", "fp8_per_token_head", "int8_per_token_head", "int4_per_token_head", "nvfp4",
+        "turboquant_k8v4", "turboquant_3bit_nc", "fp8_ds_mla",
+    ]  # fmt: skip
+    return {
+        "model": rng.choice(list(model_rows())),
+        "gpu": rng.choice(accelerators()).name,
+        "tensor_parallel_size": rng.choice([1, 1, 2, 2, 3, 4, 8, 8, 16]),
+        "kv_cache_dtype": rng.choice(formats),
+        "quantization": rng.choice([None, None, *WEIGHT_SCHEMES]),
+        "max_model_len": length,
+        "context": rng.choice([None, None, length and length // 3]),
+        "users": rng.choice([None, 1, 4, 32, 200, 1000]),
+        "shared_prefix": rng.choice([0, 0, 0, 100]),
+        "price": rng.choice([None, 2.5]),
+        "engine": rng.choice(["vllm"] * 6 + list(ENGINES)),
+        "gpu_memory_utilization": rng.choice([None, None, 0.5, 0.9, 0.95]),
+    }
+
+
+def planned(choice: dict[str, Any]) -> Plan | RefusedError:
+    try:
+        request = PlanRequest(**{name: choice[name] for name in choice if name != "model"})
+        return plan_with_alternatives(facts(choice["model"]), request)
+    except RefusedError as error:
+        return error
+
+
+def test_its_figures_are_the_planners_for_200_choices(tab: Tab) -> None:
+    """Also a good many that do not fit, or cannot be: then for the same reason."""
+    rng = random.Random(SEED)
+    seen: Counter[str] = Counter()
+    choices = []
+    expected = []
+    while seen["Plan"] < NUM_CHOICES:
+        choice = some_choice(rng)
+        answer = planned(choice)
+        seen[type(answer).__name__] += 1
+        choices.append(choice)
+        expected.append(answer)
+    shown = json.loads(tab.value(f"JSON.stringify({json.dumps(choices)}.map({PLAN}))"))
+    for choice, answer, figures in zip(choices, expected, shown, strict=True):
+        if isinstance(answer, Plan):
+            assert "refused" not in figures, choice
+            require_same(answer.as_json(), figures, str(choice))
+        else:
+            assert figures.get("refused") == answer.field, (choice, str(answer))
+            if isinstance(answer, CapacityError):
+                require_same_shortage(answer, figures)
+    assert seen["CapacityError"] > 20
+    assert seen["InvalidOptionError"] > 20
+
+
+def require_same(expected: Any, shown: Any, where: str) -> None:
+    """Whole numbers and texts are equal, others within `RELATIVE`."""
+    if type(expected) is dict:
+        for name, value in expected.items():
+            if name not in UNLIKE:
+                assert name in shown, f"{where}.{name}"
+                require_same(value, shown[name], f"{where}.{name}")
+    elif type(expected) in (list, tuple):
+        assert len(expected) == len(shown), where
+        for place, (own, other) in enumerate(zip(expected, shown, strict=True)):
+            require_same(own, other, f"{where}[{place}]")
+    elif type(expected) is float:
+        assert shown == pytest.approx(expected, rel=RELATIVE, abs=0), where
+    else:
+        assert shown == expected, where
+
+
+def require_same_shortage(error: CapacityError, figures: dict[str, Any]) -> None:
+    """What is missing, and what would help, stand in the planner's message."""
+    if error.field == "model":
+        missing = figures["partial"]["missing_bytes"] / 2**30
+        assert f"so {missing:.2f} GiB are missing" in error.limit
+    else:
+        needed = figures["partial"]["sequence_bytes"] / 2**30
+        assert f"({round(needed, 2)} GiB KV cache is needed" in error.limit
+    told = error.limit.partition("It would fit with ")[2]
+    assert figures["ways"] == (told.split(" or ") if told else [])
+
+
+def test_the_figures_are_on_the_page(tab: Tab, address: str) -> None:
+    for name, length, users in (("Qwen/Qwen3-8B", 8192, 20), ("openai/gpt-oss-20b", 65_536, 9)):
+        open_at(tab, f"{address}#model={name}&gpu=H100&context={length}&users={users}")
+        tab.wait_for(f"document.getElementById('model').value === {name!r}")
+        own = plan(name, gpu="H100", max_model_len=length, users=users)
+        assert own.low is not None
+        assert own.high is not None
+        shown = tab.text("main")
+        assert f"{own.low.num_tokens:,} – {own.high.num_tokens:,}" in shown
+        assert f"{own.low.concurrency:.2f} – {own.high.concurrency:.2f}×" in shown
+        assert f"{own.low.users - users:,} – {own.high.users - users:,} more" in shown
+        for part in own.memory[:-1]:
+            assert f"{part.low / 2**30:,.2f} – {part.high / 2**30:,.2f}" in shown
+        for other in own.alternatives:
+            assert other.flags in shown
+            assert f"{other.tokens_low:,} – {other.tokens_high:,}" in shown
+        for line in (*own.low.lines, *own.high.lines):
+            assert line in tab.text("#lines")
+
+
+def test_a_choice_that_does_not_fit_says_by_how_much_and_what_would(tab: Tab, address: str) -> None:
+    open_at(tab, f"{address}#model={LLAMA_70B}&gpu=H100&context=32768&users=1")
+    tab.wait_for("document.body.dataset.state === 'short'")
+    assert tab.text("#verdict") == "The model does not fit: 59.5 GiB missing"
+    assert "59.5 GiB too much" in tab.text("#scale")
+    assert tab.value("!!document.querySelector('#bar .beyond')")
+    tab.click("#changes tr:first-child button")
+    tab.wait_for("document.body.dataset.state === 'fits'")
+    assert "tensor_parallel_size=4" in tab.value("location.hash")
+    assert not tab.value("!!document.querySelector('#bar .beyond')")
+
+
+def test_more_sequences_than_fit_pass_the_limit(tab: Tab, address: str) -> None:
+    open_at(tab, f"{address}#model={LLAMA}&gpu=H100&context=32768&users=32")
+    tab.wait_for("document.body.dataset.state === 'short'")
+    assert tab.text("#verdict") == "12 – 14 of 32 sequences of 32,768 tokens fit"
+    assert "70.86 – 77.49 GiB are missing" in tab.text("#because")
+    open_at(tab, f"{address}#model={LLAMA}&gpu=H100&context=32768&users=13")
+    tab.wait_for("document.body.dataset.state === 'may'")
+    assert tab.text("#verdict") == "13 sequences of 32,768 tokens may fit"
+
+
+def test_a_model_is_searched_and_picked_with_the_keyboard(tab: Tab) -> None:
+    tab.value("document.getElementById('model').focus()")
+    tab.write("gemma 3 27b")
+    assert tab.value("document.getElementById('model').getAttribute('aria-expanded')") == "true"
+    assert tab.value("document.querySelectorAll('#models [role=option]').length") >= 1
+    tab.press(*ENTER)
+    tab.wait_for("document.getElementById('model').value === 'google/gemma-3-27b-it'")
+    assert "gemma-3-27b-it" in tab.value("location.hash")
+    tab.press(*DOWN)
+    assert tab.value("document.querySelector('#models .active span').textContent") == (
+        "google/gemma-3-27b-it"
+    )
+    tab.press(*ESCAPE)
+    assert tab.value("document.getElementById('models').hidden")
+    assert tab.value("document.getElementById('model').value") == "google/gemma-3-27b-it"
+
+
+def test_sliders_move_the_choice_and_the_address_keeps_it(tab: Tab, address: str) -> None:
+    tab.value("document.getElementById('context').focus()")
+    tab.press(*RIGHT)
+    tab.wait_for("document.getElementById('context-exact').value === '40960'")
+    hash_ = tab.value("location.hash")
+    assert "context=40960" in hash_
+    verdict = tab.text("#verdict")
+    assert "40,960" in verdict
+    tab.value("document.getElementById('ranks').focus()")
+    tab.press(*RIGHT)
+    assert tab.text("#ranks-now") == "2 × H100"
+    open_at(tab, f"{address}{hash_}")
+    tab.wait_for("document.getElementById('ranks-now').textContent === '1 × H100'")
+    assert tab.text("#verdict") == verdict
+
+
+def test_the_chart_takes_one_where_it_is_pressed(tab: Tab) -> None:
+    before = tab.value("location.hash")
+    tab.click("#chart svg")
+    tab.wait_for(f"location.hash !== {before!r}")
+    context = int(tab.value("document.getElementById('context-exact').value"))
+    users = int(tab.value("document.getElementById('users-exact').value"))
+    assert 2048 < context < 16_384  # the middle of 256 to 128k, in octaves
+    assert users > 8
+
+
+@pytest.mark.parametrize(
+    "hash_",
+    [
+        "#model=nobody/nothing&gpu=none&engine=x&kv_cache_dtype=y&quantization=z&users=-3",
+        "#context=99999999999&tensor_parallel_size=7&shared_prefix=88888888",
+        f"#model={LLAMA}&tensor_parallel_size=0&max_model_len=0&context=0&price=NaN",
+        "#model=deepseek-ai/DeepSeek-V3&kv_cache_dtype=int4_per_token_head",
+        "#model=openai/whisper-large-v3&engine=pagoda",
+        "#model=__proto__&gpu=constructor&engine=toString",
+    ],
+)
+def test_an_address_that_makes_no_sense_opens_something_that_does(
+    tab: Tab, address: str, hash_: str
+) -> None:
+    open_at(tab, address + hash_)
+    assert tab.value("document.body.dataset.state") in ("fits", "may", "short")
+    assert tab.text("#verdict")
+    assert "NaN" not in tab.text("main")
+    assert "undefined" not in tab.text("main")
+
+
+def test_every_control_and_picture_has_a_name(tab: Tab) -> None:
+    tab.value("document.getElementById('more').open = true")
+    nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+    roles = ("combobox", "slider", "spinbutton", "button", "image", "textbox", "listbox", "table")
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value"))
+        for node in nodes
+        if not node.get("ignored") and node["role"]["value"] in roles
+    ]
+    assert {role for role, _ in named} >= {"combobox", "slider", "spinbutton", "button", "image"}
+    assert [role for role, name in named if not name and role != "table"] == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1360])
+@pytest.mark.parametrize("name", [LLAMA, LLAMA_70B, "meta-llama/Llama-4-Scout-17B-16E-Instruct"])
+def test_nothing_sticks_out_sideways(tab: Tab, address: str, width: int, name: str) -> None:
+    tab.resize(width, 800)
+    open_at(tab, f"{address}#model={name}&gpu=B200&context=65536&users=100")
+    tab.wait_for(f"document.querySelector('#model').value === {name!r}")
+    assert tab.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_command_opens_with_its_choice(browser: Browser, tmp_path: Path) -> None:
+    found = find_model("gpt-oss-120b")
+    assert found is not None
+    own = ModelFacts.of_row(*found)
+    request = PlanRequest(gpu="H200", tensor_parallel_size=2, context=32_000, users=200, price=3.0)
+    answer = plan_with_alternatives(own, request)
+    path = tmp_path / "plan.html"
+    path.write_text(plan_page(PlannedChoice(own, request, None, answer)), "utf-8")
+    tab = browser.open()
+    open_at(tab, path.as_uri())
+    assert answer.low is not None
+    assert answer.high is not None
+    assert tab.text("#verdict") == (
+        f"{answer.low.users} – {answer.high.users} of 200 sequences of 32,000 tokens fit"
+    )
+    assert f"{answer.low.num_tokens:,} – {answer.high.num_tokens:,}" in tab.text("#tiles")
+    assert tab.value("document.getElementById('length').value") == str(answer.max_model_len)
+    assert not tab.text("#notice")
+    assert tab.problems == []
+
+
+def test_a_command_with_flags_of_its_own_shows_its_plan_until_something_is_changed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    own = facts("Qwen/Qwen3-32B")
+    request = PlanRequest(gpu="H100", pipeline_parallel_size=2, users=20)
+    answer = plan_with_alternatives(own, request)
+    path = tmp_path / "plan.html"
+    path.write_text(plan_page(PlannedChoice(own, request, None, answer)), "utf-8")
+    tab = browser.open()
+    open_at(tab, path.as_uri())
+    assert answer.low is not None
+    assert f"{answer.low.num_tokens:,} – " in tab.text("#tiles")
+    assert "--pipeline-parallel-size 2" in tab.text("#notice")
+    tab.value("document.getElementById('users').focus()")
+    tab.press(*RIGHT)
+    tab.wait_for("document.getElementById('notice').hidden")
+    assert f"{answer.low.num_tokens:,} – " not in tab.text("#tiles")
+    assert tab.problems == []

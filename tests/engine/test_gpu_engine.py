@@ -1,0 +1,370 @@
+"""A whole engine on the GPU's path: its kernels in Triton's interpreter, its memory made up.
+
+What the backend would ask a driver is asked of `FakeMeter`, and graphs are functions that count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from checkpoints import Case, write_checkpoint
+from pagoda import SamplingParams
+from pagoda.engine import build
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.devices.gpu import GPU
+from pagoda.engine.devices.gpu_backend import GPUBackend, graph_sizes
+from pagoda.engine.devices.gpu_memory import GPUUsage
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import CapacityError, InvalidOptionError
+from pagoda.execution.gpu.graphs import default_sizes
+from pagoda.roofline import MachineLimits
+from triton_device import DEVICE
+
+GIB = 2**30
+CARD = GPU("Test Card", 16 * GIB, (9, 0), is_rocm=False)
+MAX_MODEL_LEN = 48
+GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
+PROMPTS = ["the first of three", "the first of them all", "another"]
+GRAPH_BYTES, KERNEL_BYTES, PEAK_BYTES = 3_000_000, 50_000_000, 200_000_000
+
+
+@dataclass
+class FakeMeter:
+    """A device of 16 GiB of which others have 1; weights and the like take 1, caches `caches`."""
+
+    graphs: int = 0
+    others: int = GIB
+    caches: int = 0
+    steps_taken: bool = False
+    calls: list[str] = field(default_factory=list)
+
+    def usage(self) -> GPUUsage:
+        # By PyTorch, once the first weight is there.
+        held = 2 * GIB + self.caches if self.calls else 0
+        self.calls.append("usage")
+        outside = self.others + KERNEL_BYTES * self.steps_taken + GRAPH_BYTES * self.graphs
+        return GPUUsage(16 * GIB, 16 * GIB - outside - held, held, max(0, held - GIB))
+
+    def start_peak(self) -> None:
+        self.calls.append("start")
+
+    def peak_bytes(self) -> int:
+        return GIB + self.caches + PEAK_BYTES
+
+    def settle(self) -> None:
+        self.steps_taken = self.steps_taken or "start" in self.calls
+        self.calls.append("settle")
+
+
+@dataclass
+class Counter:
+    """In place of CUDA graphs."""
+
+    meter: FakeMeter
+    replays: int = 0
+
+    def __call__(self, launches: Callable[[], None]) -> Callable[[], None]:
+        self.meter.graphs += 1
+        launches()
+
+        def replay() -> None:
+            self.replays += 1
+            launches()
+
+        return replay
+
+
+@dataclass
+class Card:
+    """A backend on the made-up device, and what it is made of."""
+
+    meter: FakeMeter = field(default_factory=FakeMeter)
+    counters: list[Counter] = field(default_factory=list)
+
+    def backend(self) -> GPUBackend:
+        return GPUBackend(DEVICE, CARD, self.meter, self._counter)
+
+    def _counter(self) -> Counter:
+        self.counters.append(Counter(self.meter))
+        return self.counters[-1]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Qwen3 of two small layers, tied, in float32."""
+    config = {"num_hidden_layers": 2, "head_dim": 16, "tie_word_embeddings": True}
+    return str(write_checkpoint(tmp_path_factory.mktemp("card"), Case("qwen3", config)))
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    card = Card()
+    monkeypatch.setattr(build, "find_backend", lambda options: card.backend())
+    return card
+
+
+def options_for(directory: str, **more: object) -> EngineOptions:
+    defaults: dict[str, object] = {
+        "model": directory, "max_model_len": MAX_MODEL_LEN, "block_size": 4, "max_num_seqs": 4,
+        "num_gpu_blocks_override": 64, "cudagraph_capture_sizes": (1, 4),
+    }  # fmt: skip
+    return EngineOptions(**(defaults | more))  # type: ignore[arg-type]
+
+
+def answers(llm: LLM) -> list[tuple[int, ...]]:
+    outputs = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+    return [tuple(output.outputs[0].token_ids) for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def expected(directory: str) -> list[tuple[int, ...]]:
+    options = options_for(directory, device="cpu", cudagraph_capture_sizes=None)
+    return answers(LLM.from_engine(connect(load_model(options), options)))
+
+
+def test_greedy_answers_are_those_of_a_cpu(
+    directory: str, card: Card, expected: list[tuple[int, ...]], caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(directory, max_num_batched_tokens=16)
+    with caplog.at_level(logging.INFO, logger="pagoda"):
+        engine = connect(load_model(options), options)
+    assert not engine.takes_all_cores
+    assert list(engine.chores) == []
+    engine.warm_up_draws()
+    llm = LLM.from_engine(engine)
+    assert answers(llm) == expected
+    [counter] = card.counters
+    assert counter.replays > 0
+    before = llm.stats().prefix_cache_hits
+    assert answers(llm) == expected, "hits are misses"
+    assert llm.stats().prefix_cache_hits > before
+    heads = [message.split(":")[0] for message in caplog.messages]
+    assert heads[0].startswith("Model loading took ")
+    assert heads[1:3] == ["Available KV cache memory", "GPU KV cache size"]
+    assert heads[3].startswith("Graph capturing finished in ")
+    assert heads[3].endswith("took 0.01 GiB")
+
+
+def test_without_graphs_the_answers_are_the_same(
+    directory: str, card: Card, expected: list[tuple[int, ...]]
+) -> None:
+    options = options_for(directory, enforce_eager=True)
+    assert answers(LLM.from_engine(connect(load_model(options), options))) == expected
+    assert card.counters == []
+
+
+def test_sizes_of_graphs_that_no_batch_has_are_warned_of(
+    directory: str, card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = load_model(options_for(directory))
+    options = options_for(directory, cudagraph_capture_sizes=(8, 16))
+    for harmless in (
+        replace(options, enforce_eager=True), replace(options, cudagraph_capture_sizes=()),
+        replace(options, cudagraph_capture_sizes=(1, 16)),
+    ):  # fmt: skip
+        connect(model, harmless)
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+    connect(model, options)
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.getMessage() == (
+        "no CUDA graph is captured: all of cudagraph_capture_sizes, 8, 16, exceed max_num_seqs, 4"
+    )
+
+
+def test_choices_fork_by_copying_blocks(directory: str, card: Card) -> None:
+    options = options_for(directory, cudagraph_capture_sizes=(2,))
+    llm = LLM.from_engine(connect(load_model(options), options))
+    both = SamplingParams(temperature=0, max_tokens=4, n=2, ignore_eos=True)
+    [output] = llm.generate([PROMPTS[0]], both, use_tqdm=False)
+    first, second = output.outputs
+    assert first.token_ids == second.token_ids
+
+
+def test_memory_for_the_cache_is_what_the_largest_step_leaves(directory: str, card: Card) -> None:
+    options = options_for(
+        directory, num_gpu_blocks_override=None, max_num_batched_tokens=32, block_size=16
+    )
+    model = load_model(options)
+    cache = model.spec.cache_spec(16, model.dtype)
+    available = model.backend.available_bytes(model.placed, cache, options)
+    requested = 0.92 * 16 * GIB
+    taken = GIB + PEAK_BYTES + KERNEL_BYTES + 2 * GRAPH_BYTES
+    assert requested - taken <= available < requested - taken + 1
+    calls = card.meter.calls
+    assert calls.index("start") > calls.index("settle")
+    assert calls[-1] == "settle", "what was tried is given back"
+    half = replace(options, gpu_memory_utilization=0.5, enforce_eager=True)
+    other = GPUBackend(DEVICE, CARD, FakeMeter(), card._counter)
+    less = other.available_bytes(model.placed, cache, half)
+    assert abs(less - (8 * GIB - (taken - 2 * GRAPH_BYTES))) <= 1
+
+
+def test_the_cache_of_another_engine_is_no_weight_of_the_second(
+    directory: str, card: Card, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(
+        directory, num_gpu_blocks_override=None, max_num_batched_tokens=8, enforce_eager=True
+    )
+    model = load_model(options)
+    cache = model.spec.cache_spec(4, model.dtype)
+    first = model.backend.available_bytes(model.placed, cache, options)
+    card.meter.caches = 3 * GIB
+    with caplog.at_level(logging.INFO, logger="pagoda"):
+        second = model.backend.available_bytes(model.placed, cache, options)
+    assert second == first - 3 * GIB, "both together are more than the share"
+    assert "weights 0.0 GiB, other tensors 4.0 GiB, peak of the largest step 0.19" in caplog.text
+
+
+def test_a_cache_that_is_sized_needs_no_trial(directory: str, card: Card) -> None:
+    options = options_for(directory, num_gpu_blocks_override=None, kv_cache_memory_bytes=10**6)
+    model = load_model(options)
+    cache = model.spec.cache_spec(4, model.dtype)
+    backend = model.backend
+    assert backend.available_bytes(model.placed, cache, options) == 10**6
+    blocks = replace(options, kv_cache_memory_bytes=None, num_gpu_blocks_override=7)
+    assert backend.available_bytes(model.placed, cache, blocks) == 7 * cache.block_bytes
+    assert "start" not in card.meter.calls
+
+
+@pytest.fixture(scope="module")
+def placed(directory: str) -> Model:
+    """A model that one backend has loaded, for tests of what another refuses."""
+    card = Card()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "find_backend", lambda options: card.backend())
+        return load_model(options_for(directory))
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [({"threads": 2}, "threads"), ({"device": "cpu"}, "device")],
+)
+def test_what_a_gpu_cannot_follow_is_refused(
+    placed: Model, directory: str, given: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidOptionError) as refusal:
+        connect(placed, options_for(directory, **given))
+    assert refusal.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"device": "cuda"}, "device"),
+        ({"cudagraph_capture_sizes": [1, 2]}, "cudagraph_capture_sizes"),
+        ({"dtype": "float16"}, "dtype"),
+    ],
+)
+def test_what_a_cpu_cannot_follow_is_refused(
+    tiny_model: Model, given: dict[str, object], field: str
+) -> None:
+    with pytest.raises(InvalidOptionError) as refusal:
+        connect(tiny_model, EngineOptions(**given))  # type: ignore[arg-type]
+    assert refusal.value.field == field
+
+
+def test_a_share_that_is_not_free_is_refused_before_the_model_is_loaded(card: Card) -> None:
+    card.meter.others = 4 * GIB
+    with pytest.raises(CapacityError) as refusal:
+        load_model(EngineOptions(model="no/such/model"))
+    assert refusal.value.field == "gpu_memory_utilization"
+
+
+def test_more_cache_than_the_device_has_is_refused(placed: Model, directory: str) -> None:
+    options = options_for(directory, num_gpu_blocks_override=None, kv_cache_memory_bytes=15 * GIB)
+    with pytest.raises(CapacityError) as refusal:
+        connect(placed, options)
+    assert refusal.value.field == "kv_cache_memory_bytes"
+
+
+def test_what_does_not_fit_is_refused_by_name(
+    directory: str, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pagoda.engine.devices.gpu_backend.load_weights", refuse)
+        with pytest.raises(
+            CapacityError, match=r"the weights in float32 are more than the 15\.0 GiB"
+        ):
+            load_model(options_for(directory))
+    model = load_model(options_for(directory))
+    for name, blamed in (
+        ("GPUStorage", "num_gpu_blocks_override"), ("GPUExecutor", "max_num_batched_tokens"),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pagoda.engine.devices.gpu_backend.{name}", refuse)
+            with pytest.raises(CapacityError) as refusal:
+                connect(model, options_for(directory))
+            assert refusal.value.field == blamed
+
+
+def test_limits_are_measured_once_and_their_memory_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once the cache is there, the device may be full."""
+    meter, place = FakeMeter(), "pagoda.engine.devices.gpu_backend.measure_device_limits"
+    backend = GPUBackend(DEVICE, CARD, meter, Card()._counter)
+
+    def refuse(*_: object) -> MachineLimits:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, refuse)
+        with pytest.raises(CapacityError, match="Test Card has not the 3 GiB free"):
+            backend.measure_limits(torch.float16)
+    with monkeypatch.context() as patch:
+        patch.setattr(place, lambda dtype, device: MachineLimits(7.0, dtype.itemsize))
+        assert backend.measure_limits(torch.float16) == MachineLimits(7.0, 2)
+        assert meter.calls[-1] == "settle"
+        assert backend.measure_limits(torch.float32) == MachineLimits(7.0, 4)
+    monkeypatch.setattr(place, refuse)
+    assert backend.measure_limits(torch.float16) == MachineLimits(7.0, 2)
+
+
+def test_tied_weights_stay_tied(placed: Model) -> None:
+    assert placed.weights.lm_head is placed.weights.embedding
+
+
+def test_the_checkpoints_dtype_is_kept(placed: Model) -> None:
+    backend = placed.backend
+    for dtype in ("float16", "bfloat16", "float32"):
+        assert backend.dtype(EngineOptions(), replace(placed.spec, dtype=dtype)) == dtype
+        assert backend.dtype(EngineOptions(dtype=dtype), placed.spec) == dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "limits"),
+    [
+        ("NVIDIA H200", 139, (8192, 1024)),
+        ("NVIDIA A100-SXM4-80GB", 79, (2048, 256)),
+        ("NVIDIA L4", 22, (2048, 256)),
+    ],
+)
+def test_the_largest_step_suits_the_device(name: str, memory: int, limits: tuple[int, int]) -> None:
+    gpu = GPU(name, memory * GIB, (9, 0), is_rocm=False)
+    backend = GPUBackend(DEVICE, gpu, FakeMeter(), Card()._counter)
+    found = backend.step_limits(EngineOptions())
+    assert (found.max_num_batched_tokens, found.max_num_seqs) == limits
+    given = backend.step_limits(EngineOptions(max_num_batched_tokens=64, max_num_seqs=2))
+    assert (given.max_num_batched_tokens, given.max_num_seqs) == (64, 2)
+
+
+def test_graphs_are_for_small_batches_and_every_eighth_up_to_the_most() -> None:
+    assert default_sizes(1) == (1,)
+    assert default_sizes(5) == (1, 2, 4, 5)
+    assert default_sizes(20) == (1, 2, 4, 8, 16, 20)
+    most = default_sizes(1024)
+    assert most[:6] == (1, 2, 4, 8, 16, 24)
+    assert (most[-1], len(most)) == (512, 67)
+    limits = Card().backend().step_limits(EngineOptions(max_num_seqs=20))
+    chosen = EngineOptions(cudagraph_capture_sizes=[16, 1, 64, 16])
+    assert tuple(graph_sizes(chosen, limits)) == (1, 16)
+    assert tuple(graph_sizes(EngineOptions(), limits)) == default_sizes(20)

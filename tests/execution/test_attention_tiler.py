@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from decoders import Pager
+
+from pagoda.execution.batch import Batch
+from pagoda.execution.cpu.attention_tiler import AttentionTiler, tile_attention
+from pagoda.kernels.cpu.attention import split_tokens, tile_tokens
+from pagoda.kernels.cpu.heads import HeadShape
+
+SHAPE = HeadShape(num_kv_heads=2, group_size=12, head_dim=16, block_size=8)
+SPLIT, TILE = split_tokens(8), tile_tokens(12)
+
+
+def batch_of(steps: list[tuple[int, int]]) -> Batch:
+    """Sequences given as (tokens in the cache before, tokens in this step)."""
+    pager = Pager(8, 1000)
+    sequences = [pager.sequence([0] * (before + count)) for before, count in steps]
+    for sequence, (before, _) in zip(sequences, steps, strict=True):
+        sequence.num_computed = before
+    counts = [count for _, count in steps]
+    return pager.batch(list(zip(sequences, counts, strict=True)))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(0, 1)],
+        [(SPLIT - 1, 1), (SPLIT, 1), (6 * SPLIT + 8, 1)],
+        [(0, 3 * SPLIT + 4)],
+        [(2 * SPLIT + 6, 3), (0, 4), (2 * SPLIT, 5), (2 * SPLIT - 1, 1), (5, 3 * SPLIT - 6)],
+    ],
+)
+def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int, int]]):
+    batch = batch_of(steps)
+    plan = tile_attention(batch, SHAPE)
+    met: Counter[tuple[int, int, int]] = Counter()
+    for sequence, first, count, begin, end, first_head, end_head in plan.work.tolist():
+        assert 1 <= count <= TILE
+        rows = plan.tokens[first : first + count].tolist()
+        if count > 1 and end - begin == 1 and first >= batch.num_tokens:
+            assert batch.positions[rows].min() >= end * SPLIT - 1, "not all see the whole split"
+        else:
+            assert batch.query_starts[sequence] <= min(rows)
+            assert max(rows) < batch.query_starts[sequence + 1]
+        heads = range(first_head, end_head)
+        met.update((row, s, head) for row in rows for s in range(begin, end) for head in heads)
+    for row, position in enumerate(batch.positions.tolist()):
+        for split in range(position // SPLIT + 1):
+            assert all(met[row, split, head] == 1 for head in range(2))
+    assert set(met.values()) == {1}
+
+
+def test_parts_come_first_and_each_belongs_to_one_merge():
+    steps = [(0, SPLIT + 8), (2 * SPLIT + 6, 3), (5, 1), (2 * SPLIT, 1)]
+    batch = batch_of(steps)
+    plan = tile_attention(batch, SHAPE)
+    left = {
+        (int(plan.starts[row]) + split, row, split)
+        for _, first, count, split, _, _, _ in plan.work[: plan.num_parts].tolist()
+        for row in plan.tokens[first : first + count].tolist()
+    }
+    taken = {
+        (start + split, row, split)
+        for row, start, count in plan.merges.tolist()
+        for split in range(count)
+    }
+    assert left == taken
+    assert sorted(part for part, _, _ in taken) == list(range(12))
+    assert plan.parts.shape == (12, 2 * 12 * (16 + 2))
+    assert plan.most_rows == 4 * 12
+
+
+def test_sequences_with_the_same_blocks_take_a_split_together():
+    batch = batch_of([(2 * SPLIT + 8, 1) for _ in range(6)] + [(3 * SPLIT, 2)])
+    tables = batch.block_tables
+    per_split = SPLIT // 8
+    tables[1:5, : 2 * per_split] = tables[0, : 2 * per_split]
+    tables[4, 2 * per_split - 1] = tables[5, 0]  # has but the first split in common
+    tables[6, :per_split] = tables[0, :per_split]
+    plan = tile_attention(batch, SHAPE)
+    together = [
+        (split, plan.tokens[first : first + count].tolist())
+        for _, first, count, split, _, head, _ in plan.work[: plan.num_parts].tolist()
+        if first >= batch.num_tokens and head == 0
+    ]
+    # A tile has room for 4 tokens; the last sequence has two.
+    assert together == [(0, [0, 1, 2, 3]), (0, [4, 6, 7]), (1, [0, 1, 2, 3])]
+
+
+def test_a_split_that_is_still_written_to_is_not_taken_together():
+    batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
+    batch.block_tables[1] = batch.block_tables[0]
+    plan = tile_attention(batch, SHAPE)
+    together = [item for item in plan.work.tolist() if item[1] >= batch.num_tokens]
+    assert {split for _, _, _, split, _, _, _ in together} == {0}
+
+
+def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
+    assert tile_attention(batch_of([(10 * SPLIT - 1, 1)]), SHAPE).num_parts == 10
+    plan = tile_attention(batch_of([(0, SPLIT + 8)]), SHAPE)
+    assert plan.num_parts == 0
+    assert plan.work[0, 1] == SPLIT + 4
+
+
+def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
+    alone = tile_attention(batch_of([(7, 1)]), SHAPE).work
+    assert alone[:, 5:].tolist() == [[0, 1], [1, 2]]
+    together = tile_attention(batch_of([(7, 1), (9, 1)]), SHAPE).work
+    assert together[:, 5:].tolist() == [[0, 2], [0, 2]]
+    many = tile_attention(batch_of([(0, 4), (0, 4)]), SHAPE).work
+    assert many[:, 5:].tolist() == [[0, 1], [1, 2]] * 2
+
+
+def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
+    planner = AttentionTiler(SHAPE)
+    first = planner.plan(batch_of([(2 * SPLIT + 8, 1), (40, 1)]))
+    batch = batch_of([(2 * SPLIT + 9, 1), (41, 1)])
+    again = planner.plan(batch)
+    assert again.work is first.work
+    assert again.positions is batch.positions
+    assert again.block_tables is batch.block_tables
+    for changed in (
+        [(3 * SPLIT, 1), (42, 1)],
+        [(2 * SPLIT + 10, 1)],
+        [(2 * SPLIT + 9, 2), (41, 1)],
+    ):
+        batch = batch_of(changed)
+        expected = tile_attention(batch, SHAPE)
+        found = planner.plan(batch)
+        assert np.array_equal(found.work, expected.work)
+        assert np.array_equal(found.merges, expected.merges)
+
+
+def test_a_shared_split_is_looked_at_again_in_every_step():
+    planner = AttentionTiler(SHAPE)
+    batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
+    batch.block_tables[1] = batch.block_tables[0]
+    assert len(planner.plan(batch).tokens) == 4
+    batch = batch_of([(SPLIT + 9, 1), (SPLIT + 9, 1)])
+    batch.block_tables[1, 0] = batch.block_tables[0, 0]
+    assert len(planner.plan(batch).tokens) == 2
+
+
+def test_sharing_may_end_where_the_tables_end():
+    batch = batch_of([(2 * SPLIT - 1, 1), (2 * SPLIT - 1, 1)])
+    batch.block_tables[1, :-1] = batch.block_tables[0, :-1]
+    plan = tile_attention(batch, SHAPE)
+    assert len(plan.tokens) == 4  # the first split together, the second apart
+    assert plan.num_parts == 2 * 1 + 2
+
+
+def test_a_plan_of_several_tokens_is_not_used_again():
+    planner = AttentionTiler(SHAPE)
+    first = planner.plan(batch_of([(SPLIT - 2, 2), (40, 1)]))
+    again = planner.plan(batch_of([(SPLIT - 2, 2), (40, 1)]))
+    assert again.work is not first.work

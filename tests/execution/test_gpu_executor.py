@@ -1,0 +1,429 @@
+"""The executor for GPUs, on a CPU by way of Triton's interpreter; on a GPU where there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from decoders import Pager, decoder_spec, on_device, random_weights, rope_spec
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.interpreter import GridExecutor
+from triton.runtime.jit import JITFunction
+
+from pagoda.errors import UnsupportedModelError
+from pagoda.execution.gpu import decoder
+from pagoda.execution.gpu.executor import GPUExecutor
+from pagoda.execution.gpu.workspace import attention_kind
+from pagoda.execution.reference import reference_logits
+from pagoda.kernels.gpu import tile_prefill as prefill_plans
+from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM, PrefillTiling, tile_prefill
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
+from pagoda.storage.gpu_storage import GPUStorage
+from triton_device import DEVICE, HAS_GPU
+
+BLOCK_SIZE = 8
+NUM_TOKENS = 41
+MAX_MODEL_LEN = 64
+FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
+PARTIAL = AttentionSpec(4, 4, 16, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=30)
+MIXED = decoder_spec([FULL, WINDOW, PARTIAL])
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+def make(
+    spec: DecoderSpec = MIXED,
+    dtype: str = "float32",
+    graph_sizes: tuple[int, ...] = (),
+    num_blocks: int = 40,
+    max_model_len: int = MAX_MODEL_LEN,
+    **limits: int,
+) -> tuple[GPUExecutor, Pager]:
+    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype), num_blocks, DEVICE)
+    weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
+    executor = GPUExecutor(spec, weights, storage, max_model_len, graph_sizes, **limits)
+    return executor, Pager(BLOCK_SIZE, num_blocks)
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, MIXED.vocab_size, count).tolist()
+
+
+def run(
+    chunks: list[int],
+    companions: int = 0,
+    graph_sizes: tuple[int, ...] = (),
+    dtype: str = "float32",
+) -> torch.Tensor:
+    """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
+    executor, pager = make(dtype=dtype, graph_sizes=graph_sizes)
+    sequence = pager.sequence(tokens(sum(chunks)))
+    others = [pager.sequence(tokens(NUM_TOKENS, seed)) for seed in range(1, companions + 1)]
+    outputs = []
+    for size in chunks:
+        steps = [(other, min(1 + 3 * i, other.left)) for i, other in enumerate(others)]
+        steps = [(other, count) for other, count in steps if count]
+        place = len(steps) // 2
+        before = sum(count for _, count in steps[:place])
+        batch = pager.batch([*steps[:place], (sequence, size), *steps[place:]])
+        outputs.append(executor.forward(batch)[before : before + size].clone())
+    return torch.cat(outputs).cpu()
+
+
+@pytest.fixture(scope="module")
+def expected() -> torch.Tensor:
+    return reference_logits(MIXED, random_weights(MIXED), tokens(NUM_TOKENS), torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "companions", "graph_sizes"),
+    [
+        ([NUM_TOKENS], 0, ()),
+        ([13, 1, 1, 20, 2, 1, 3], 0, ()),
+        ([30, *[1] * 11], 0, (1, 2, 4)),
+        ([20, 10, *[1] * 11], 3, ()),
+        ([*[1] * 6, 30, *[1] * 5], 2, (4,)),
+    ],
+    ids=["whole", "chunks", "padded", "among-others", "padded-among-others"],
+)
+def test_logits_are_those_of_the_reference(
+    expected: torch.Tensor, chunks: list[int], companions: int, graph_sizes: tuple[int, ...]
+):
+    logits = run(chunks, companions, graph_sizes)
+    assert logits.dtype == torch.float32
+    assert (logits - expected).abs().max() < 1e-4
+    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+
+
+def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """What most of a prompt being found in the cache comes to, alone and beside others."""
+    monkeypatch.setattr(prefill_plans, "SPLIT_FROM", 300)  # long enough for the interpreter
+    attention = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32))
+    spec = decoder_spec([attention])
+    count, length = 20, 390
+    truth = reference_logits(spec, random_weights(spec), tokens(length), torch.float64)[-count:]
+    executor, pager = make(spec, num_blocks=160, max_num_seqs=3, max_model_len=length)
+    sequence = pager.sequence(tokens(length))
+    executor.forward(pager.batch([(sequence, length - count)]))
+    for num_others in (0, 2):
+        sequence.num_computed = length - count
+        others = [(pager.sequence(tokens(9, seed)), 1 + 4 * seed) for seed in range(num_others)]
+        batch = pager.batch([*others, (sequence, count)])
+        kind, wanted = attention_kind(attention), np.array([num_others])
+        plan = tile_prefill(kind, batch.query_starts, batch.context_lens, wanted)
+        assert len(plan.merges) == 1
+        assert (executor.forward(batch)[-count:].cpu() - truth).abs().max() < 1e-4
+
+
+def test_float16_is_as_near_as_its_rounding_allows():
+    weights = random_weights(MIXED, torch.float16)
+    exact = reference_logits(MIXED, weights, tokens(NUM_TOKENS))
+    logits = run([30, *[1] * 8, 3], companions=1, graph_sizes=(2,), dtype="float16")
+    error = (logits - exact).square().mean().sqrt()
+    assert error < 0.005 * exact.square().mean().sqrt()
+
+
+def test_not_a_bit_depends_on_whether_rows_beside_are_others_or_pad():
+    outputs = []
+    for count in (8, 3):
+        executor, pager = make(graph_sizes=(8,))
+        sequences = [pager.sequence(tokens(9 + seed, seed)) for seed in range(8)]
+        for number, sequence in enumerate(sequences):
+            executor.forward(pager.batch([(sequence, 5 + number % 3)]))
+        batches = [pager.batch([(s, 1) for s in sequences[:count]]) for _ in range(2)]
+        logits = [executor.forward(batch)[:3].cpu().clone() for batch in batches]
+        own = [block for sequence in sequences[:3] for block in sequence.block_ids]
+        logits += [torch.from_numpy(executor.storage.export_block(block)) for block in own]
+        outputs.append(logits)
+    for among_others, padded in zip(*outputs, strict=True):
+        assert torch.equal(among_others, padded)
+
+
+@pytest.mark.parametrize("graph_sizes", [(), (4,)], ids=["as-it-is", "padded"])
+def test_only_the_rows_asked_for_come_back(graph_sizes: tuple[int, ...]):
+    executor, pager = make(graph_sizes=graph_sizes)
+    sequences = [pager.sequence(tokens(9, seed)) for seed in range(3)]
+    executor.forward(pager.batch([(s, 8) for s in sequences]))
+    batch = pager.batch([(s, 1) for s in sequences])
+    everything = executor.forward(batch).clone()
+    for rows in ([0, 2], [1], []):
+        some = dataclasses.replace(batch, logit_rows=np.array(rows, np.int64))
+        logits = executor.forward(some)
+        assert logits.shape == (len(rows), MIXED.vocab_size)
+        assert torch.allclose(logits, everything[rows], atol=1e-5)
+
+
+@pytest.mark.parametrize("graph_sizes", [(), (1, 3)], ids=["as-it-is", "padded"])
+def test_no_batch_within_the_limits_takes_new_memory_for_logits(graph_sizes: tuple[int, ...]):
+    executor, pager = make(
+        decoder_spec([FULL]), graph_sizes=graph_sizes,
+        max_num_tokens=24, max_num_seqs=3, max_prompt_logit_rows=8,
+    )  # fmt: skip
+    places = set()
+    for counts, prompt_rows in (
+        ((1, 1, 1), 0), ((1, 1, 1), -1), ((1,), 0), ((22, 1, 1), 8), ((8, 8, 8), 8), ((24,), 8),
+    ):  # fmt: skip
+        sequences = [pager.sequence(tokens(count, seed)) for seed, count in enumerate(counts)]
+        batch = pager.batch(list(zip(sequences, counts, strict=True)))
+        batch = dataclasses.replace(
+            batch, logit_rows=np.arange(sum(counts))[-len(counts) - prompt_rows :]
+        )
+        logits = executor.forward(batch)
+        assert len(logits) == len(counts) + prompt_rows
+        places.add(logits.untyped_storage().data_ptr())
+        for sequence in sequences:
+            pager.free += sequence.block_ids
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize(("count", "graph_sizes"), [(4, ()), (1, (2,))], ids=["chunk", "padded"])
+def test_copies_come_before_the_step_and_leave_the_source_alone(
+    count: int, graph_sizes: tuple[int, ...]
+):
+    executor, pager = make(graph_sizes=graph_sizes)
+    parent = pager.sequence(tokens(23))
+    executor.forward(pager.batch([(parent, 19)]))
+    shared, own = parent.block_ids[:2], pager.free.pop()
+    child = dataclasses.replace(parent, block_ids=[*shared, own])
+    child.token_ids = [*parent.token_ids[:19], *tokens(count, seed=5)]
+    kept = executor.storage.export_block(parent.block_ids[2])
+    batch = dataclasses.replace(
+        pager.batch([(child, count)]),
+        copy_sources=np.array([parent.block_ids[2]]),
+        copy_targets=np.array([own]),
+    )
+    logits = executor.forward(batch).cpu()
+    truth = reference_logits(MIXED, random_weights(MIXED), child.token_ids)
+    assert (logits - truth[19:]).abs().max() < 1e-4
+    assert np.array_equal(kept, executor.storage.export_block(parent.block_ids[2]))
+
+
+def test_a_step_of_nothing_copies_and_returns_no_row():
+    executor, pager = make()
+    sequence = pager.sequence(tokens(8))
+    batch = pager.batch([(sequence, 8)])
+    executor.forward(batch)
+    source, target = sequence.block_ids[0], pager.free.pop()
+    nothing = dataclasses.replace(
+        pager.batch([(sequence, 0)]),
+        query_starts=np.zeros(1, np.int32),
+        context_lens=np.empty(0, np.int32),
+        block_tables=np.empty((0, 0), np.int32),
+        copy_sources=np.array([source]),
+        copy_targets=np.array([target]),
+    )
+    assert executor.forward(nothing).shape == (0, MIXED.vocab_size)
+    storage = executor.storage
+    assert np.array_equal(storage.export_block(source), storage.export_block(target))
+
+
+def test_a_feed_forward_bias_is_added():
+    spec = decoder_spec([FULL])
+    layer = dataclasses.replace(spec.layers[0], mlp=MLPSpec(80, bias=True))
+    spec = dataclasses.replace(spec, layers=(layer,))
+    executor, pager = make(spec)
+    logits = executor.forward(pager.batch([(pager.sequence(tokens(9)), 9)])).cpu()
+    truth = reference_logits(spec, random_weights(spec), tokens(9))
+    assert (logits - truth).abs().max() < 1e-4
+
+
+def test_warm_up_touches_no_block_and_later_steps_are_the_same():
+    executor, pager = make(graph_sizes=(2, 1), num_blocks=8)
+    for layer in executor.storage.layers:
+        layer.blocks.fill_(7.0)
+    before = [executor.storage.export_block(block) for block in range(8)]
+    executor.warm_up()
+    for block in range(8):
+        assert np.array_equal(before[block], executor.storage.export_block(block))
+    sequence = pager.sequence(tokens(9))
+    logits = [executor.forward(pager.batch([(sequence, n)])).cpu().clone() for n in (7, 1, 1)]
+    truth = reference_logits(MIXED, random_weights(MIXED), tokens(9))
+    assert (torch.cat(logits) - truth).abs().max() < 1e-4
+
+
+def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.MonkeyPatch):
+    launched: set[str] = set()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    launch = getattr(launcher, method)
+
+    def note(kernel: Any, *args: object, **kwargs: object) -> object:
+        launched.add(kernel.fn.__name__)
+        return launch(kernel, *args, **kwargs)
+
+    monkeypatch.setattr(launcher, method, note)
+    spec = decoder_spec([FULL])
+    storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
+    weights = on_device(random_weights(spec), DEVICE)
+    executor, pager = GPUExecutor(spec, weights, storage, 300), Pager(32, 12)
+    executor.warm_up()
+    warmed_up = frozenset(launched)
+    launched.clear()
+    sequence = pager.sequence(tokens(262))
+    executor.forward(pager.batch([(sequence, 261)]))
+    copy = {"copy_sources": np.array([0]), "copy_targets": np.array([pager.free.pop()])}
+    executor.forward(dataclasses.replace(pager.batch([(sequence, 1)]), **copy))
+    assert {"copy_kernel", "decode_splits", "merge_splits", "prefill_tile"} <= launched
+    assert launched <= warmed_up
+
+
+def test_warm_up_has_contexts_split_where_they_may_be_long(monkeypatch: pytest.MonkeyPatch):
+    plans: list[PrefillTiling[torch.Tensor]] = []
+    monkeypatch.setattr(decoder, "prefill_attention", lambda *arguments: plans.append(arguments[4]))
+    spec = decoder_spec([FULL, dataclasses.replace(FULL, sliding_window=SPLIT_FROM)])
+    executor, _ = make(spec, max_model_len=SPLIT_FROM)
+    executor.warm_up()
+    assert [len(plan.merges) for plan in plans] == [1, 1]
+
+
+class Recorder:
+    """Stands in for CUDA graphs: remembers what was captured and counts replays."""
+
+    def __init__(self) -> None:
+        self.captured = 0
+        self.replays: list[int] = []
+
+    def __call__(self, launches: Callable[[], None]) -> Callable[[], None]:
+        launches()
+        number = self.captured
+        self.captured += 1
+
+        def replay() -> None:
+            self.replays.append(number)
+            launches()
+
+        return replay
+
+
+def captured(graph_sizes: tuple[int, ...]) -> tuple[GPUExecutor, Pager, Recorder]:
+    spec, recorder = decoder_spec([FULL]), Recorder()
+    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, "float32"), 40, DEVICE)
+    weights = on_device(random_weights(spec), DEVICE)
+    executor = GPUExecutor(spec, weights, storage, MAX_MODEL_LEN, graph_sizes, capture=recorder)
+    executor.warm_up()
+    return executor, Pager(BLOCK_SIZE, 40), recorder
+
+
+def test_graphs_are_captured_from_the_largest_down_and_replayed_where_they_fit():
+    executor, pager, recorder = captured((1, 4, 2))
+    assert (executor.captured_sizes, recorder.captured) == ((1, 2, 4), 3)
+    sequences = [pager.sequence(tokens(8, seed)) for seed in range(5)]
+    executor.forward(pager.batch([(s, 4) for s in sequences]))
+    assert recorder.replays == []  # more than one token each
+    used = {1: 2, 2: 1, 3: 0, 4: 0}  # sequences to the graph's number: the largest was first
+    for count, number in used.items():
+        if count == 4:
+            executor.forward(pager.batch([(sequences[4], 1)]))
+            assert recorder.replays.pop() == used[1]
+        executor.forward(pager.batch([(s, 1) for s in sequences[:count]]))
+        assert recorder.replays.pop() == number
+    executor.forward(pager.batch([(sequences[4], 1), (sequences[3], 2)]))
+    assert recorder.replays == []
+    late = [pager.sequence(tokens(8, seed)) for seed in range(5)]
+    executor.forward(pager.batch([(s, 1) for s in late]))
+    assert recorder.replays == []  # more sequences than any graph has
+
+
+def test_a_replay_reads_and_writes_where_its_capture_did():
+    executor, pager, recorder = captured((1, 2))
+    truth = reference_logits(executor.spec, random_weights(executor.spec), tokens(20))
+    sequence = pager.sequence(tokens(20))
+    executor.forward(pager.batch([(sequence, 12)]))
+    places = set()
+    for position in range(12, 20):
+        logits = executor.forward(pager.batch([(sequence, 1)]))
+        places.add(logits.data_ptr())
+        assert (logits.cpu() - truth[position]).abs().max() < 1e-4
+    assert (len(places), len(recorder.replays)) == (1, 8)
+
+
+def test_a_longer_step_than_was_foreseen_leaves_the_graphs_as_they_are():
+    executor, pager, recorder = captured((1,))
+    sequence = pager.sequence(tokens(40))
+    executor.forward(pager.batch([(sequence, 38)]))
+    truth = reference_logits(executor.spec, random_weights(executor.spec), tokens(40))
+    logits = executor.forward(pager.batch([(sequence, 1)])).cpu()
+    assert (logits - truth[38]).abs().max() < 1e-4
+    assert recorder.replays == [0]
+
+
+def test_an_activation_without_a_kernel_is_refused_by_name():
+    spec = decoder_spec([FULL])
+    layer = dataclasses.replace(spec.layers[0], mlp=MLPSpec(80, activation="gelu"))
+    with pytest.raises(UnsupportedModelError) as refusal:
+        make(dataclasses.replace(spec, layers=(layer,)))
+    assert (refusal.value.field, refusal.value.value) == ("activation", "gelu")
+
+
+@pytest.mark.parametrize(
+    ("attention", "field", "value"),
+    [
+        (AttentionSpec(17, 1, 16, 0.2, None), "num_key_value_heads", 1),
+        (AttentionSpec(2, 2, 320, 0.2, None), "head_dim", 320),
+        (AttentionSpec(2, 2, 8, 0.2, None), "head_dim", 8),
+    ],
+    ids=["many-heads-a-group", "long-heads", "short-heads"],
+)
+def test_heads_without_a_kernel_are_refused_by_name(
+    attention: AttentionSpec, field: str, value: int
+):
+    with pytest.raises(UnsupportedModelError) as refusal:
+        make(decoder_spec([attention]))
+    assert (refusal.value.field, refusal.value.value) == (field, value)
+
+
+class Operations(TorchDispatchMode):
+    """Notes what PyTorch is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.names.add(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_launches_take_no_memory_and_wait_for_nothing(count: int, monkeypatch: pytest.MonkeyPatch):
+    noted = Operations()
+    launches: list[Callable[[], None]] = []
+
+    def keep(given: Callable[[], None]) -> Callable[[], None]:
+        launches.append(given)
+        return given
+
+    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, "float32"), 4, DEVICE)
+    weights = on_device(random_weights(MIXED), DEVICE)
+    GPUExecutor(MIXED, weights, storage, MAX_MODEL_LEN, (count,), capture=keep).warm_up()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    monkeypatch.setattr(launcher, method, lambda *_, **__: None)
+    with noted:
+        launches[0]()
+    views = {f"aten.{name}" for name in ("slice.Tensor", "view.dtype", "view.default", "t.default")}
+    assert noted.names <= {*views, "aten.detach.default", "aten.mm.out", "aten.addmm.out"}
+
+
+@pytest.mark.parametrize("graph_sizes", [(), (4,)], ids=["as-it-is", "padded"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_drawn_tokens_are_taken_from_where_they_are(count: int, graph_sizes: tuple[int, ...]):
+    outputs = []
+    for is_named in (False, True):
+        executor, pager = make(decoder_spec([FULL]), graph_sizes=graph_sizes, max_num_seqs=3)
+        sequences = [pager.sequence(tokens(9, seed)) for seed in range(3)]
+        executor.forward(pager.batch([(s, 8) for s in sequences]))
+        last = [sequence.token_ids[8] for sequence in sequences]
+        executor.keep_drawn(torch.tensor([*last[::-1]], device=DEVICE))
+        batch = pager.batch([(s, 1) for s in sequences[:count]])
+        if is_named:
+            places = np.array([-3, -2, -1][:count], np.int64)
+            batch = dataclasses.replace(batch, token_ids=places)
+        outputs.append(executor.forward(batch).cpu().clone())
+    assert torch.equal(*outputs)

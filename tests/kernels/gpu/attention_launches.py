@@ -1,0 +1,74 @@
+"""What the compile check compiles of attention; see `launch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from launch import META, Launch, integers, numbers
+
+from pagoda.kernels.gpu.decode_attention import decode_attention, decode_parts
+from pagoda.kernels.gpu.partial_sums import PartialSums
+from pagoda.kernels.gpu.prefill_attention import prefill_attention
+from pagoda.kernels.gpu.prefill_tiling import (
+    PREFILL_PARTS,
+    AttentionKind,
+    PrefillTiling,
+    Round,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCase:
+    """Heads and blocks of a layer whose attention is compiled."""
+
+    head_dim: int
+    group_size: int
+    block_size: int
+    window: int | None
+    dtype: torch.dtype = torch.bfloat16
+
+    def __str__(self) -> str:
+        return (
+            f"D={self.head_dim} group={self.group_size} block={self.block_size} "
+            f"window={self.window} {self.dtype}"
+        )
+
+
+ATTENTION_CASES = (
+    AttentionCase(64, 1, 16, None),
+    AttentionCase(80, 8, 32, None),
+    AttentionCase(128, 4, 16, None),
+    AttentionCase(128, 16, 32, 4096),
+    AttentionCase(256, 8, 16, 1024),
+    AttentionCase(128, 4, 16, None, torch.float16),
+    AttentionCase(128, 4, 16, None, torch.float32),
+)
+
+
+def attention_launches() -> Iterator[Launch]:
+    """Decode and prefill of all cases, with eight KV heads and 64 sequences of 4,096 tokens."""
+    for case in ATTENTION_CASES:
+        num_heads = 8 * case.group_size
+        query = numbers(64, num_heads, case.head_dim, dtype=case.dtype)
+        blocks = numbers(2, 2, 8, case.block_size, case.head_dim, dtype=case.dtype)
+        block_tables = integers(64, 4096 // case.block_size)
+        num_parts = max(decode_parts(64, num_heads), PREFILL_PARTS)
+        partial_sums = PartialSums.of(num_parts, case.head_dim, META)
+        kind = AttentionKind(num_heads, 8, case.window)
+        plan = PrefillTiling(kind, integers(100, 7), integers(5, 4), (Round(0, 100, 0, 5),))
+        yield Launch(
+            f"decode_attention {case}",
+            partial(
+                decode_attention, query, query, blocks, block_tables, integers(64),
+                integers(64), integers(64), 0.1, case.window, partial_sums,
+            ),
+        )  # fmt: skip
+        yield Launch(
+            f"prefill_attention {case}",
+            partial(
+                prefill_attention, query, query, blocks, block_tables, plan, 0.1, partial_sums,
+            ),
+        )  # fmt: skip
