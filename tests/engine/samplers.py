@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampling import cpu_sampler, device_logprobs, device_sampler, logprobs
+from pagoda.engine.sampling import cpu_sampler, gpu_logprobs, gpu_sampler, logprobs
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.gpu_sampler import GPUSampler, Way
 from pagoda.engine.sampling.logits import SamplingRow
@@ -64,15 +64,15 @@ def shrink_tiles_in_main_memory(patch: pytest.MonkeyPatch, num_elements: int) ->
 
 
 def shrink_tiles_on_device(patch: pytest.MonkeyPatch, num_elements: int) -> None:
-    patch.setattr(device_sampler, "_TILE_ELEMENTS", dict.fromkeys(Way, num_elements))
-    patch.setattr(device_logprobs, "_TILE_ELEMENTS", num_elements)
+    patch.setattr(gpu_sampler, "_TILE_ELEMENTS", dict.fromkeys(Way, num_elements))
+    patch.setattr(gpu_logprobs, "_TILE_ELEMENTS", num_elements)
 
 
 SUBJECTS = {
     "main memory": Subject(
         CPUSampler(), torch.device("cpu"), cpu_sampler, shrink_tiles_in_main_memory
     ),
-    "device": Subject(GPUSampler(), DEVICE, device_sampler, shrink_tiles_on_device),
+    "device": Subject(GPUSampler(), DEVICE, gpu_sampler, shrink_tiles_on_device),
 }
 
 

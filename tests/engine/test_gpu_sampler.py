@@ -18,7 +18,7 @@ from engine.conftest import MakeLLM
 from pagoda import RequestOutput, StructuredOutputs
 from pagoda.engine.grammar import Matcher
 from pagoda.engine.llm import LLM
-from pagoda.engine.sampling import device_sampler
+from pagoda.engine.sampling import gpu_sampler
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_device, changes_of
 from pagoda.engine.sampling.gpu_sampler import GPUSampler
@@ -276,13 +276,13 @@ def num_transfers_and_draws(
     counts = {"all_to_device": 0, "draw_by_id": 0, "draw_by_rank": 0}
 
     def counted(name: str) -> None:
-        function = getattr(device_sampler, name)
+        function = getattr(gpu_sampler, name)
 
         def count(*args: object, **kwargs: object) -> object:
             counts[name] += 1
             return function(*args, **kwargs)
 
-        monkeypatch.setattr(device_sampler, name, count)
+        monkeypatch.setattr(gpu_sampler, name, count)
 
     for name in counts:
         counted(name)

@@ -116,10 +116,10 @@ def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
 
 
 def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
-    planner = AttentionTiler(SHAPE)
-    first = planner.plan(batch_of([(2 * SPLIT + 8, 1), (40, 1)]))
+    tiler = AttentionTiler(SHAPE)
+    first = tiler.tile(batch_of([(2 * SPLIT + 8, 1), (40, 1)]))
     batch = batch_of([(2 * SPLIT + 9, 1), (41, 1)])
-    again = planner.plan(batch)
+    again = tiler.tile(batch)
     assert again.work is first.work
     assert again.positions is batch.positions
     assert again.block_tables is batch.block_tables
@@ -130,19 +130,19 @@ def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
     ):
         batch = batch_of(changed)
         expected = tile_attention(batch, SHAPE)
-        found = planner.plan(batch)
+        found = tiler.tile(batch)
         assert np.array_equal(found.work, expected.work)
         assert np.array_equal(found.merges, expected.merges)
 
 
 def test_a_shared_split_is_looked_at_again_in_every_step():
-    planner = AttentionTiler(SHAPE)
+    tiler = AttentionTiler(SHAPE)
     batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
     batch.block_tables[1] = batch.block_tables[0]
-    assert len(planner.plan(batch).tokens) == 4
+    assert len(tiler.tile(batch).tokens) == 4
     batch = batch_of([(SPLIT + 9, 1), (SPLIT + 9, 1)])
     batch.block_tables[1, 0] = batch.block_tables[0, 0]
-    assert len(planner.plan(batch).tokens) == 2
+    assert len(tiler.tile(batch).tokens) == 2
 
 
 def test_sharing_may_end_where_the_tables_end():
@@ -154,7 +154,7 @@ def test_sharing_may_end_where_the_tables_end():
 
 
 def test_a_plan_of_several_tokens_is_not_used_again():
-    planner = AttentionTiler(SHAPE)
-    first = planner.plan(batch_of([(SPLIT - 2, 2), (40, 1)]))
-    again = planner.plan(batch_of([(SPLIT - 2, 2), (40, 1)]))
+    tiler = AttentionTiler(SHAPE)
+    first = tiler.tile(batch_of([(SPLIT - 2, 2), (40, 1)]))
+    again = tiler.tile(batch_of([(SPLIT - 2, 2), (40, 1)]))
     assert again.work is not first.work

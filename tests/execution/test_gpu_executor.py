@@ -19,7 +19,7 @@ from pagoda.execution.gpu import decoder
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.gpu.workspace import attention_kind
 from pagoda.execution.reference import reference_logits
-from pagoda.kernels.gpu import tile_prefill as prefill_plans
+from pagoda.kernels.gpu import prefill_tiling as prefill_tilings
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM, PrefillTiling, tile_prefill
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.storage.gpu_storage import GPUStorage
@@ -103,7 +103,7 @@ def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """What most of a prompt being found in the cache comes to, alone and beside others."""
-    monkeypatch.setattr(prefill_plans, "SPLIT_FROM", 300)  # long enough for the interpreter
+    monkeypatch.setattr(prefill_tilings, "SPLIT_FROM", 300)  # long enough for the interpreter
     attention = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32))
     spec = decoder_spec([attention])
     count, length = 20, 390

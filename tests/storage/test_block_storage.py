@@ -9,7 +9,7 @@ import pytest
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.errors import InvalidOptionError
-from pagoda.storage import device_storage
+from pagoda.storage import gpu_storage
 from pagoda.storage.block_storage import BlockStorage
 from pagoda.storage.cpu_storage import CPUStorage
 from pagoda.storage.gpu_storage import GPUStorage
@@ -79,8 +79,8 @@ def test_random_copies_are_those_of_arrays(make: Make, monkeypatch: pytest.Monke
     rng = np.random.default_rng(0)
     storage = filled(make, 9)
     expected = np.array(contents(storage))
-    for most_bytes in (device_storage.MAX_STAGING_BYTES, 1, 20_000):
-        monkeypatch.setattr(device_storage, "MAX_STAGING_BYTES", most_bytes)
+    for most_bytes in (gpu_storage.MAX_STAGING_BYTES, 1, 20_000):
+        monkeypatch.setattr(gpu_storage, "MAX_STAGING_BYTES", most_bytes)
         sources = rng.integers(9, size=7)
         targets = rng.permutation(9)[:7]
         expected[targets] = expected[sources]

@@ -16,9 +16,7 @@ _TILE_ELEMENTS = 2**24
 """Logits looked at together: temporaries stay a few hundred megabytes, however long the prompt."""
 
 
-def device_logprobs(
-    logits: Tensor, rows: Tensor | None, target_ids: Tensor, num_top: int
-) -> Tensor:
+def gpu_logprobs(logits: Tensor, rows: Tensor | None, target_ids: Tensor, num_top: int) -> Tensor:
     """What `read_logprobs` takes, float64 [n, 2 + 3 top]; nothing waits for the device.
 
     logits: [any, vocab] float32; rows: [n] int64, those that are asked for, or None for the first

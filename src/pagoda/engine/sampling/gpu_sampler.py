@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_device, changes_of
-from pagoda.engine.sampling.gpu_logprobs import device_logprobs, read_logprobs
+from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs, read_logprobs
 from pagoda.engine.sampling.logits import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
@@ -108,7 +108,7 @@ class PendingTokens:
             wanted = None if len(self._num_tops) == len(rows) else indices
             targets = ids.index_select(0, indices)
             most = max(self._num_tops.values())
-            self._logprobs = HostCopy(device_logprobs(logits, wanted, targets, most))
+            self._logprobs = HostCopy(gpu_logprobs(logits, wanted, targets, most))
 
     def wait(self) -> list[SampledToken | None]:
         """The tokens, once they are here; see `Draws`."""
@@ -145,7 +145,7 @@ class GPUSampler:
         if not target_ids:
             return []
         targets = to_device(np.array(target_ids, np.int64), logits.device)
-        found = HostCopy(device_logprobs(logits, None, targets, num_top)).wait()
+        found = HostCopy(gpu_logprobs(logits, None, targets, num_top)).wait()
         return read_logprobs(found, target_ids, [num_top] * len(target_ids))
 
 

@@ -43,8 +43,8 @@ class Group:
 class AttentionTiler:
     """Plans the steps of one engine for heads of one shape.
 
-    While as many sequences with as many splits take one token each, step after step, the last plan
-    still holds. That blocks are newly shared is noticed with the next new plan.
+    While as many sequences with as many splits take one token each, step after step, the last tiling
+    still holds. That blocks are newly shared is noticed with the next new tiling.
     """
 
     def __init__(self, shape: HeadShape) -> None:
@@ -53,24 +53,24 @@ class AttentionTiler:
         self._query_starts: NDArray[np.int32] = np.empty(0, np.int32)
         self._num_splits: Integers = np.empty(0, np.int64)
         self._groups: list[Group] = []
-        self._plan: AttentionTiling | None = None
+        self._tiling: AttentionTiling | None = None
         self._takes_one_each = False
 
-    def plan(self, batch: Batch) -> AttentionTiling:
+    def tile(self, batch: Batch) -> AttentionTiling:
         """How to attend this batch; to be carried out before the next one is planned."""
         num_splits = -(-batch.context_lens.astype(np.int64) // self._split_tokens)
-        if self._plan is not None and self._still_holds(batch, num_splits):
-            self._plan = replace(
-                self._plan, block_tables=batch.block_tables, positions=batch.positions
+        if self._tiling is not None and self._still_holds(batch, num_splits):
+            self._tiling = replace(
+                self._tiling, block_tables=batch.block_tables, positions=batch.positions
             )
-            return self._plan
+            return self._tiling
         tile_size = tile_tokens(self._shape.group_size)
         divided = _divided(batch, num_splits, tile_size)
         self._groups = _groups(batch, divided, self._shape.block_size, tile_size)
         self._query_starts, self._num_splits = batch.query_starts, num_splits
         self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
-        self._plan = _plan(batch, self._shape, num_splits, divided, self._groups)
-        return self._plan
+        self._tiling = _tiling(batch, self._shape, num_splits, divided, self._groups)
+        return self._tiling
 
     def _still_holds(self, batch: Batch, num_splits: Integers) -> bool:
         return (
@@ -94,7 +94,7 @@ class AttentionTiler:
 
 def tile_attention(batch: Batch, shape: HeadShape) -> AttentionTiling:
     """Cut the rows into tiles, and the context of lone tiles into splits, for heads of a shape."""
-    return AttentionTiler(shape).plan(batch)
+    return AttentionTiler(shape).tile(batch)
 
 
 def _divided(batch: Batch, num_splits: Integers, tile_size: int) -> Integers:
@@ -103,7 +103,7 @@ def _divided(batch: Batch, num_splits: Integers, tile_size: int) -> Integers:
     return np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (num_splits > 1))
 
 
-def _plan(
+def _tiling(
     batch: Batch, shape: HeadShape, num_splits: Integers, divided: Integers, groups: list[Group]
 ) -> AttentionTiling:
     split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)

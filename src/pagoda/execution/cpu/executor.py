@@ -71,7 +71,7 @@ class CPUExecutor:
         self._eps = np.array([spec.norm_eps], np.float32)
         self._workspace = Workspace()
         shapes = dict.fromkeys(segment.shape for segment in self._segments)
-        self._planners = {shape: AttentionTiler(shape) for shape in shapes}
+        self._tilers = {shape: AttentionTiler(shape) for shape in shapes}
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Copy blocks, run the batch's tokens through all layers and store their K and V.
@@ -86,11 +86,11 @@ class CPUExecutor:
         counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
         counter = counters.ctypes.data
         rows = np.arange(batch.num_tokens)
-        plans = {shape: planner.plan(batch) for shape, planner in self._planners.items()}
-        addresses = {shape: plan.addresses() for shape, plan in plans.items()}
+        tilings = {shape: tiler.tile(batch) for shape, tiler in self._tilers.items()}
+        addresses = {shape: plan.addresses() for shape, plan in tilings.items()}
         for number, segment in enumerate(self._segments):
             shape = segment.shape
-            step = self._step(batch, rows, segment, plans[shape])
+            step = self._step(batch, rows, segment, tilings[shape])
             if number == 0:
                 first = step._replace(counters=counter)
                 embed(first, ends, segment.widths, segment.routines)
