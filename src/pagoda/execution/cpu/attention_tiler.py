@@ -43,8 +43,8 @@ class Group:
 class AttentionTiler:
     """Plans the steps of one engine for heads of one shape.
 
-    While as many sequences with as many splits take one token each, step after step, the last tiling
-    still holds. That blocks are newly shared is noticed with the next new tiling.
+    While as many sequences with as many splits take one token each, step after step, the last
+    tiling still holds. That blocks are newly shared is noticed with the next new one.
     """
 
     def __init__(self, shape: HeadShape) -> None:
