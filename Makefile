@@ -5,7 +5,7 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test browser long check lint
+.PHONY: help install serve test browser long check docs lint
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,6 +46,9 @@ long: $(VENV)/installed-dev ## random lives of cache and scheduler, 100,000 oper
 
 check: lint ## ruff, mypy, and the tests of floors, imports and exports
 	@$(BIN)/python -m pytest tests/test_floors.py tests/test_imports.py tests/test_exports.py
+
+docs: $(VENV)/installed ## write the documents' tables that the code knows best
+	@$(BIN)/python docs/write_tables.py
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

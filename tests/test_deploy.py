@@ -19,7 +19,8 @@ from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
 from pagoda.server import protocol
 from pagoda.server.admission import REJECTIONS, Admission
-from pagoda.server.metrics import registry_of
+from pagoda.server.metric_rows import METRIC_ROWS
+from pagoda.server.metrics import COMMON_LABELS, PREFIX, registry_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.tools import MAX_TOOLS
 from pagoda.server.traffic import Answered, Traffic
@@ -29,8 +30,7 @@ from server.fake_engine import FakeEngine
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 SERVING = (ROOT / "docs" / "serving.md").read_text()
-COMMON = {"model_name", "engine"}
-OWN_LABELS = {"le"}
+OWN_LABELS = {"histogram": {"le"}, "counter": set(), "gauge": set()}
 """Labels that belong to a kind of metric."""
 
 
@@ -46,19 +46,12 @@ def labels_of(family: Metric) -> set[str]:
     return {label for sample in family.samples for label in sample.labels}
 
 
-def test_the_table_of_metrics_is_what_the_server_tells(families: list[Metric]) -> None:
-    rows = re.findall(r"^\| `(pagoda:\w+)` \| (\w+) \| (.*?) \| (.*) \|$", SERVING, re.MULTILINE)
-    stated = {
-        name: (kind, set(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in rows
-    }
-    assert stated == {
-        family.name + ("_total" if family.type == "counter" else ""): (
-            family.type,
-            labels_of(family) - COMMON - OWN_LABELS,
-            family.documentation,
-        )
-        for family in families
-    }
+def test_every_metric_of_the_rows_is_told_as_its_row_says(families: list[Metric]) -> None:
+    assert [(family.name, family.type, family.documentation) for family in families] == [
+        (PREFIX + row.name, row.kind, row.help) for row in METRIC_ROWS
+    ]
+    for family, row in zip(families, METRIC_ROWS, strict=True):
+        assert labels_of(family) == {*COMMON_LABELS, *row.labels} | OWN_LABELS[row.kind]
 
 
 def test_the_tables_of_flags_are_what_the_command_takes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def test_the_table_of_rooms_is_the_one_that_is_enforced() -> None:
 def named(uses: str) -> set[str]:
     found = set(re.findall(r"`([\w.]+)`", uses))
     return found | {ALL_BELOW} if ALL_BELOW in uses else found
+
+
+def test_written_tables_are_what_the_code_says() -> None:
+    writer = runpy.run_path(str(ROOT / "docs" / "write_tables.py"))
+    for (document, name), table in writer["TABLES"].items():
+        text = (ROOT / "docs" / document).read_text("utf-8")
+        assert writer["with_table"](text, name, table()) == text, "make docs writes it anew"
 
 
 def test_planned_rooms_are_empty_and_the_others_are_not() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
+from pagoda.cache import CacheStats
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
@@ -18,6 +19,7 @@ from pagoda.errors import (
 )
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import SamplingParams
+from pagoda.scheduling import SchedulerStats
 
 MODEL = "fake-model"
 MAX_MODEL_LEN = 64
@@ -89,22 +91,31 @@ class FakeEngine:
 
     def stats(self) -> EngineStats:
         return EngineStats(
-            num_requests_running=len(self.started) - len(self.ended),
-            num_requests_waiting=0,
-            num_preemptions=3,
-            kv_cache_usage=0.25,
-            num_blocks=40,
-            block_size=32,
-            enable_prefix_caching=True,
-            prefix_cache_queries=200,
-            prefix_cache_hits=150,
-            num_evicted_blocks=0,
-            num_computed_tokens=50,
+            scheduler=SchedulerStats(
+                num_running=len(self.started) - len(self.ended),
+                num_waiting=0,
+                num_preemptions=3,
+                num_computed_tokens=50,
+                num_finished={"stop": 7, "length": 2},
+            ),
+            cache=CacheStats(
+                num_blocks=40,
+                block_size=32,
+                enable_prefix_caching=True,
+                num_free_blocks=30,
+                num_cached_blocks=20,
+                num_indexed_blocks=20,
+                prefix_queries=200,
+                prefix_hits=150,
+                allocations=10,
+                evictions=0,
+                commits=10,
+                copies_on_write=0,
+            ),
             prompt_tokens=120,
             prompt_tokens_cached=70,
             prompt_tokens_computed=50,
             generation_tokens=self._generated,
-            num_finished={"stop": 7, "length": 2},
         )
 
     async def generate(

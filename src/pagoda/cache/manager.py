@@ -47,6 +47,9 @@ class CacheStats:
     """Counts since the start, and the state of the pool now."""
 
     num_blocks: int
+    block_size: int
+    """Tokens in a block."""
+    enable_prefix_caching: bool
     num_free_blocks: int
     num_cached_blocks: int
     """Free blocks whose content can still be found."""
@@ -234,6 +237,8 @@ class CacheManager:
         """Counts and state as of now."""
         return CacheStats(
             num_blocks=self._pool.num_blocks,
+            block_size=self.block_size,
+            enable_prefix_caching=self.enable_prefix_caching,
             num_free_blocks=self._pool.num_free,
             num_cached_blocks=self._pool.num_cached,
             num_indexed_blocks=len(self._index),

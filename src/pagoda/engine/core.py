@@ -144,24 +144,13 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
-        scheduler, cache = self.scheduler.stats(), self.scheduler.cache.stats()
         return EngineStats(
-            num_requests_running=scheduler.num_running,
-            num_requests_waiting=scheduler.num_waiting,
-            num_preemptions=scheduler.num_preemptions,
-            kv_cache_usage=cache.usage,
-            num_blocks=cache.num_blocks,
-            block_size=self.scheduler.cache.block_size,
-            enable_prefix_caching=self.scheduler.cache.enable_prefix_caching,
-            prefix_cache_queries=cache.prefix_queries,
-            prefix_cache_hits=cache.prefix_hits,
-            num_evicted_blocks=cache.evictions,
-            num_computed_tokens=scheduler.num_computed_tokens,
+            scheduler=self.scheduler.stats(),
+            cache=self.scheduler.cache.stats(),
             prompt_tokens=self._prompt_tokens,
             prompt_tokens_cached=self.timeline.num_prompt_tokens_cached,
             prompt_tokens_computed=self.timeline.num_prompt_tokens_computed,
             generation_tokens=self.timeline.num_generation_tokens,
-            num_finished=scheduler.num_finished,
         )
 
     # ---- inside ------------------------------------------------------------------------------

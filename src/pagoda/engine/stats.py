@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pagoda.cache import CacheStats
+from pagoda.scheduling import SchedulerStats
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Gauges as of now, and counters since the start. Tokens, unless a name says otherwise."""
+    """Gauges as of now, and counters since the start. Tokens, unless a name says otherwise.
 
-    num_requests_running: int
-    num_requests_waiting: int
-    num_preemptions: int
-    kv_cache_usage: float
-    """Share of the blocks that sequences hold, 0 to 1."""
-    num_blocks: int
-    block_size: int
-    enable_prefix_caching: bool
-    prefix_cache_queries: int
-    prefix_cache_hits: int
-    num_evicted_blocks: int
-    num_computed_tokens: int
-    """Through the model, those computed again after a preemption included."""
+    A figure is counted where it happens: sequences in `scheduler`, blocks and hits in `cache`, the
+    rest here. The properties tell the best known of them under vLLM's names.
+    """
+
+    scheduler: SchedulerStats
+    cache: CacheStats
     prompt_tokens: int
     """Of all requests that came."""
     prompt_tokens_cached: int
@@ -30,5 +26,55 @@ class EngineStats:
     prompt_tokens_computed: int
     """Of those whose prompt is done, all else."""
     generation_tokens: int
-    num_finished: Mapping[str, int]
-    """Sequences by finish reason."""
+
+    @property
+    def num_requests_running(self) -> int:
+        """Sequences in the running batch."""
+        return self.scheduler.num_running
+
+    @property
+    def num_requests_waiting(self) -> int:
+        """Sequences that wait to be scheduled."""
+        return self.scheduler.num_waiting
+
+    @property
+    def num_preemptions(self) -> int:
+        return self.scheduler.num_preemptions
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Through the model, those computed again after a preemption included."""
+        return self.scheduler.num_computed_tokens
+
+    @property
+    def num_finished(self) -> Mapping[str, int]:
+        """Sequences by finish reason."""
+        return self.scheduler.num_finished
+
+    @property
+    def num_blocks(self) -> int:
+        return self.cache.num_blocks
+
+    @property
+    def block_size(self) -> int:
+        return self.cache.block_size
+
+    @property
+    def kv_cache_usage(self) -> float:
+        """Share of the blocks that sequences hold, 0 to 1."""
+        return self.cache.usage
+
+    @property
+    def prefix_cache_queries(self) -> int:
+        """Tokens that were looked up when their sequence began."""
+        return self.cache.prefix_queries
+
+    @property
+    def prefix_cache_hits(self) -> int:
+        """Of those, tokens found."""
+        return self.cache.prefix_hits
+
+    @property
+    def num_evicted_blocks(self) -> int:
+        """Cached blocks that were forgotten for new ones."""
+        return self.cache.evictions

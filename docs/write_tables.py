@@ -1,0 +1,49 @@
+"""Writes the tables of the documents that the code knows best: `make docs`.
+
+A table stands between two comments that name it, and is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pagoda.server.metric_rows import METRIC_ROWS
+from pagoda.server.metrics import PREFIX
+
+DOCS = Path(__file__).parent
+
+
+def metrics_table() -> str:
+    """What `/metrics` tells, a row a metric."""
+    lines = ["| metric | kind | labels | |", "|---|---|---|---|"]
+    for row in METRIC_ROWS:
+        name = PREFIX + row.name + ("_total" if row.kind == "counter" else "")
+        labels = " ".join(f"`{label}`" for label in sorted(row.labels))
+        lines.append(f"| `{name}` | {row.kind} | {labels} | {row.help} |")
+    return "\n".join(lines)
+
+
+TABLES = {("serving.md", "metrics"): metrics_table}
+"""By document and name."""
+
+
+def with_table(text: str, name: str, table: str) -> str:
+    """The document with this table in place of the one that it has under the name."""
+    pattern = rf"(<!-- table: {name} -->\n).*?(\n<!-- end -->)"
+    written, count = re.subn(
+        pattern, lambda match: match[1] + table + match[2], text, flags=re.DOTALL
+    )
+    if count != 1:
+        raise SystemExit(f"there are {count} places for the table {name}, not 1")
+    return written
+
+
+def main() -> None:
+    for (document, name), table in TABLES.items():
+        path = DOCS / document
+        path.write_text(with_table(path.read_text("utf-8"), name, table()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What `/metrics` tells: a row a metric. A new one is a row here, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pagoda.scheduling import FinishReason
+from pagoda.server.admission import Admission
+from pagoda.server.traffic import Traffic
+
+if TYPE_CHECKING:
+    from pagoda.engine.histogram import Histogram
+    from pagoda.engine.stats import EngineStats
+    from pagoda.engine.timeline import Timeline
+
+LabelValues = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Everything that metrics are read from, as of one scrape."""
+
+    stats: EngineStats
+    timeline: Timeline
+    admission: Admission
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """One metric: vLLM's name where it has one, without the prefix and a counter's `_total`."""
+
+    kind: Literal["gauge", "counter", "histogram"]
+    name: str
+    help: str
+    read: Callable[[Figures], float | Histogram | Mapping[LabelValues, float]]
+    """A number; a histogram's counts; or, with `labels`, a number for each of their values."""
+    labels: LabelValues = ()
+    """Beside those that every metric carries."""
+
+
+def _by_reason(figures: Figures) -> Mapping[LabelValues, float]:
+    finished = figures.stats.num_finished
+    return {(reason,): finished.get(reason, 0) for reason in get_args(FinishReason)}
+
+
+def _by_source(figures: Figures) -> Mapping[LabelValues, float]:
+    return {
+        ("local_compute",): figures.stats.prompt_tokens_computed,
+        ("local_cache_hit",): figures.stats.prompt_tokens_cached,
+    }
+
+
+def _cache_layout(figures: Figures) -> Mapping[LabelValues, float]:
+    cache = figures.stats.cache
+    layout = (cache.block_size, cache.num_blocks, cache.enable_prefix_caching)
+    return {tuple(map(str, layout)): 1}
+
+
+def _http_requests(figures: Figures) -> Mapping[LabelValues, float]:
+    return {
+        (kind.route, kind.method, str(kind.status)): count
+        for kind, count in figures.traffic.num_answered.items()
+    }
+
+
+def _rejections(figures: Figures) -> Mapping[LabelValues, float]:
+    return {(code,): count for code, count in figures.admission.num_rejected.items()}
+
+
+# fmt: off
+METRIC_ROWS = (
+    MetricRow("gauge", "num_requests_running", "Sequences in the running batch.",
+              lambda figures: figures.stats.num_requests_running),
+    MetricRow("gauge", "num_requests_waiting", "Sequences waiting to be scheduled.",
+              lambda figures: figures.stats.num_requests_waiting),
+    MetricRow("gauge", "kv_cache_usage_perc", "KV cache usage; 1 means 100 per cent.",
+              lambda figures: figures.stats.kv_cache_usage),
+    MetricRow("counter", "num_preemptions", "Preemptions.",
+              lambda figures: figures.stats.num_preemptions),
+    MetricRow("counter", "prefix_cache_queries", "Tokens looked up in the prefix cache.",
+              lambda figures: figures.stats.prefix_cache_queries),
+    MetricRow("counter", "prefix_cache_hits", "Tokens found in the prefix cache.",
+              lambda figures: figures.stats.prefix_cache_hits),
+    MetricRow("counter", "kv_cache_evictions", "Cached blocks that were forgotten for new ones.",
+              lambda figures: figures.stats.num_evicted_blocks),
+    MetricRow("counter", "prompt_tokens", "Prompt tokens of all requests.",
+              lambda figures: figures.stats.prompt_tokens),
+    MetricRow("counter", "prompt_tokens_cached", "Prompt tokens that came from the cache.",
+              lambda figures: figures.stats.prompt_tokens_cached),
+    MetricRow("counter", "generation_tokens", "Tokens generated.",
+              lambda figures: figures.timeline.num_generation_tokens),
+    MetricRow("counter", "prompt_tokens_by_source",
+              "Tokens of prompts that are done, by where they came from.",
+              _by_source, labels=("source",)),
+    MetricRow("counter", "request_success", "Sequences that ended, by reason.",
+              _by_reason, labels=("finished_reason",)),
+    MetricRow("histogram", "time_to_first_token_seconds",
+              "From a sequence's arrival to its first token.",
+              lambda figures: figures.timeline.time_to_first_token_seconds),
+    MetricRow("histogram", "inter_token_latency_seconds",
+              "From each token of a sequence to its next.",
+              lambda figures: figures.timeline.inter_token_latency_seconds),
+    MetricRow("histogram", "request_time_per_output_token_seconds",
+              "A sequence's mean time per token after its first.",
+              lambda figures: figures.timeline.request_time_per_output_token_seconds),
+    MetricRow("histogram", "e2e_request_latency_seconds",
+              "From a sequence's arrival to its last token.",
+              lambda figures: figures.timeline.e2e_request_latency_seconds),
+    MetricRow("histogram", "request_queue_time_seconds",
+              "From a sequence's arrival to its first step.",
+              lambda figures: figures.timeline.request_queue_time_seconds),
+    MetricRow("histogram", "request_prefill_time_seconds",
+              "From a sequence's first step to its first token.",
+              lambda figures: figures.timeline.request_prefill_time_seconds),
+    MetricRow("histogram", "request_decode_time_seconds",
+              "From a sequence's first token to its last.",
+              lambda figures: figures.timeline.request_decode_time_seconds),
+    MetricRow("histogram", "iteration_tokens_total", "Tokens in one step.",
+              lambda figures: figures.timeline.iteration_tokens_total),
+    MetricRow("histogram", "request_prompt_tokens", "Tokens of a request's prompt.",
+              lambda figures: figures.timeline.request_prompt_tokens),
+    MetricRow("histogram", "request_generation_tokens", "Tokens generated by a sequence.",
+              lambda figures: figures.timeline.request_generation_tokens),
+    MetricRow("gauge", "cache_config_info", "How the KV cache is laid out.",
+              _cache_layout, labels=("block_size", "num_gpu_blocks", "enable_prefix_caching")),
+    MetricRow("counter", "http_requests",
+              "HTTP requests that have ended, by route, method and status.",
+              _http_requests, labels=("route", "method", "status")),
+    MetricRow("counter", "requests_rejected",
+              "Requests that were not let in, by the code that they were told.",
+              _rejections, labels=("code",)),
+)
+# fmt: on
