@@ -145,7 +145,7 @@ class Cell:
     seed: int
     work: Work
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Of each engine, one a round."""
+    """Each engine's seconds, one figure a round."""
     roofline_seconds: float = 0.0
 
     @property

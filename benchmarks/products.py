@@ -60,7 +60,7 @@ class Products:
         self._shape = width, depth
 
     def seconds(self, num_rows: int) -> tuple[float, float]:
-        """Of this project's kernel, and of PyTorch's: the best of rounds in turn."""
+        """Seconds of this project's kernel and of PyTorch's: the best of rounds in turn."""
         width, depth = self._shape
         x = torch.randn(num_rows, depth).bfloat16()
         own, other = torch.empty(num_rows, width), torch.empty(num_rows, width).bfloat16()

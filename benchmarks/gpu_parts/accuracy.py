@@ -59,7 +59,7 @@ class Draw:
         return self._source.choice(halves), self._source.random() < 0.5
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Of the dtype under test."""
+        """Normal numbers of the dtype under test."""
         return self.like.new_empty(shape).normal_(generator=self.generator)
 
     def normal32(self, *shape: int) -> torch.Tensor:

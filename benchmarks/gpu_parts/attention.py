@@ -63,7 +63,7 @@ HIT = (
     Case("Llama-3-8B", LLAMA_8B, 16, 8192),
 )
 _NEW_TOKENS = 20
-"""Of a prompt whose beginning was cached."""
+"""New tokens of a prompt whose beginning was cached."""
 TINY_DECODE = (Case("tiny", _TINY, 2, 32),)
 TINY_PREFILL = (Case("tiny", _TINY, 1, 32),)
 

@@ -45,7 +45,7 @@ Lay = Callable[[PagedInputs], Iterator[Attempt]]
 
 
 def decode_peers(*, tiny: bool) -> dict[str, Lay]:
-    """Of one query a sequence; all contexts are of one length."""
+    """Peers for one query a sequence; all contexts are of one length."""
     peers: dict[str, Lay] = {"SDPA": _sdpa_decode, "FlexAttention": partial(_flex_decode, tiny)}
     if importlib.util.find_spec("flashinfer") is not None:
         for way, tensor_cores in (("CUDA cores", False), ("tensor cores", True)):
@@ -54,7 +54,7 @@ def decode_peers(*, tiny: bool) -> dict[str, Lay]:
 
 
 def prefill_peers(*, tiny: bool) -> dict[str, Lay]:
-    """Of whole prompts of one length."""
+    """Peers for whole prompts of one length."""
     return {"SDPA": _sdpa_prefill, "FlexAttention": partial(_flex_prefill, tiny)}
 
 

@@ -40,7 +40,7 @@ class Clock:
         self._read: torch.Tensor | None = None
 
     def time(self, run: Callable[[], object]) -> Timing:
-        """Of `run`, which only launches and waits for nothing."""
+        """The time of `run`, which only launches and waits for nothing."""
         return self._on_gpu(run) if self._is_gpu else self._on_cpu(run)
 
     def wall(self, run: Callable[[], object]) -> float:

@@ -25,7 +25,7 @@ _ROOM_BYTES = 6 * 2**30
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _QUICK_BATCHES = (256, 64, 8)
 _GENERATE_SHARE = 0.35
-"""Of free memory for the cache of `generate`, which is copied when it grows."""
+"""Share of free memory for the cache of `generate`, which is copied when it grows."""
 _QUICK_GENERATE = ("single", "mixed", "longbatch")
 _TINY_PAGED = {"num_blocks": 16, "max_batch_tokens": 64}
 

@@ -22,7 +22,7 @@ _TINY_OPTIONS: dict[str, Any] = {
     "max_num_seqs": 4, "max_num_batched_tokens": 32, "cudagraph_capture_sizes": (1, 4)
 }  # fmt: skip
 _SIZED_SHARE = 0.6
-"""Of free memory, where the engine cannot find out by itself what it may take."""
+"""Share of free memory, where the engine cannot find out by itself what it may take."""
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class PagedInputs:
 
     @property
     def kv_bytes(self) -> int:
-        """Of the keys and values that are seen, without a window."""
+        """Bytes of the keys and values that are seen, without a window."""
         numbers = 2 * self.heads.num_kv_heads * self.heads.head_dim
         return sum(span.context for span in self.spans) * numbers * self.blocks.element_size()
 
@@ -91,7 +91,7 @@ class PagedInputs:
 
     @property
     def operations(self) -> int:
-        """Of both products of attention; only what the causal mask lets through."""
+        """Operations of both products of attention that the causal mask lets through."""
         numbers = 4 * self.heads.num_heads * self.heads.head_dim
         return numbers * sum(span.attended for span in self.spans)
 

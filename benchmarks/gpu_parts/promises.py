@@ -63,7 +63,7 @@ def _texts(setting: Setting, model: Model) -> Answers:
 
 
 def _random_prompts(setting: Setting, model: Model) -> Answers:
-    """Of lengths about multiples of a block, and past them."""
+    """Prompts whose lengths are near multiples of a block, and past them."""
     lengths = (17, 20) if setting.tiny else (16, 17, 33, 64, 100, 255, 300, 511)
     longest = prompts(len(lengths), max(lengths), model.spec.vocab_size)
     return [ids[:length] for ids, length in zip(longest, lengths, strict=True)]

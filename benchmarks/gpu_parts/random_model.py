@@ -26,7 +26,7 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights
 
 _HOST_BYTES = 256 * 2**20
-"""Of the device that `--tiny` makes up."""
+"""Memory of the device that `--tiny` makes up."""
 
 
 def open_backend(setting: Setting) -> Backend:

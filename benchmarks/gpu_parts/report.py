@@ -62,7 +62,7 @@ def _notes(content: Row) -> list[str]:
 
 
 def _ratios(rows: Sequence[Row]) -> Iterator[Row]:
-    """Of every workload that both Pagoda and another engine have run."""
+    """Ratios of every workload that both Pagoda and another engine have run."""
     timed = [row for row in rows if row.get("kind") == "workload"]
     own = {(row["model"], row["workload"]): row for row in timed if row["engine"] == "pagoda"}
     for row in timed:
@@ -72,7 +72,7 @@ def _ratios(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _best_ways(rows: Sequence[Row]) -> list[Row]:
-    """Of the ways in which an engine did the same, the fastest alone."""
+    """The fastest of the ways in which an engine did the same."""
     best: dict[tuple[str, ...], Row] = {}
     kept: list[Row] = []
     for row in rows:

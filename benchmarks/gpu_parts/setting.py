@@ -34,11 +34,11 @@ class Setting:
 
     @property
     def rounds(self) -> int:
-        """Of whole workloads."""
+        """Rounds of whole workloads."""
         return 1 if self.tiny else 2 if self.quick else 3
 
     def free_bytes(self) -> int:
-        """Of the device's memory, what PyTorch could still take."""
+        """What PyTorch could still take of the device's memory."""
         if not self.is_gpu:
             return 2**30
         torch.cuda.empty_cache()

@@ -57,7 +57,7 @@ class CacheStats:
     prefix_queries: int
     """Tokens that were looked up when their sequence began."""
     prefix_hits: int
-    """Of those, tokens found."""
+    """Tokens of those that were found."""
     allocations: int
     evictions: int
     commits: int

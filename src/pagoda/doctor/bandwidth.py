@@ -36,7 +36,7 @@ class Machine:
     """
 
     weight_bytes: int | None = None
-    """Of one replica, read by each step."""
+    """One replica's weights, which each step reads."""
     kv_token_bytes: float | None = None
     """K and V that a step reads for each token that a held block has room for, over all
     accelerators of a replica: where layers take blocks of their own, less than a token's in all."""

@@ -24,9 +24,9 @@ class Traffic:
     num_requests: float
     """That ended well."""
     num_started: float
-    """That got their first token."""
+    """Requests that got their first token."""
     computed_tokens: float
-    """Of prompts, through the model."""
+    """Tokens of prompts that went through the model."""
     generated_tokens: float
     steps: Distribution | None
     """Tokens of each step."""
@@ -37,19 +37,19 @@ class Traffic:
     answers: Distribution | None
     """Tokens of each answer."""
     prefill_s: float
-    """Of requests that ended: from their first step to their first token,"""
+    """Seconds from first step to first token, summed over requests that ended."""
     decode_s: float
-    """… and from there to their last."""
+    """Seconds from first token to last, summed over the same."""
     prompt_time: PromptTime | None
     """What times and tokens of steps say about prompts, fitted."""
     running: Gauge
     waiting: Gauge
     waiting_share: float
-    """Of scrapes, those with a request that waits."""
+    """Share of scrapes that saw a request wait."""
     progress_share: float
-    """Of the times between scrapes, those with a step."""
+    """Share of the times between scrapes that had a step."""
     running_share: float
-    """Of scrapes, those with a request that runs."""
+    """Share of scrapes that saw a request run."""
 
     @property
     def mean_running(self) -> float:
@@ -98,7 +98,7 @@ class Cache:
 
     block_size: int | None
     num_blocks: int | None
-    """Of all replicas together."""
+    """Blocks of all replicas together."""
     num_tokens: int | None
     """What fits, in all of them."""
     num_replicas: int
@@ -107,14 +107,14 @@ class Cache:
     overridden: bool
     """The number of blocks was given, and no memory."""
     utilization: float | None
-    """Of the accelerator's memory, the share that the engine was given."""
+    """Share of the accelerator's memory that the engine was given."""
     prefix_caching: bool | None
     usage: Gauge | None
     """Share of blocks that requests hold."""
     queries: float | None
     """Tokens of prompts that were looked up."""
     hits: float | None
-    """Of those, found, here or in a cache beyond the engine's own."""
+    """Tokens of those that were found, here or in a cache beyond the engine's own."""
     preemptions: float | None
     recomputed_tokens: float | None
     """Computed a second time, where steps tell."""
@@ -126,7 +126,7 @@ class Cache:
 
     @property
     def hit_rate(self) -> float | None:
-        """Of the window, not since the start."""
+        """Share of lookups that hit, in the window and not since the start."""
         return self.hits / self.queries if self.queries and self.hits is not None else None
 
 

@@ -19,7 +19,7 @@ _SLIGHTLY = 1.15
 """More than this times what there is must be wanted, or there is another reason."""
 _FULL = 0.9
 _QUEUED = 0.8
-"""Of scrapes that saw a queue, so that it is one that stands."""
+"""Share of scrapes with a queue from which on the queue is taken to stand."""
 _STEADY = 0.9
 """Mean of those that run over most, where their number is held by a limit."""
 _WIDE = ("auto", "bfloat16", "float16", None)

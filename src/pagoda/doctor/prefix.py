@@ -26,7 +26,7 @@ _POOR = 0.15
 _ALIKE, _SAME = 0.25, 1e-4
 """Standard deviation of prompt lengths over their mean."""
 _WHOLE = 0.03
-"""Of a number of blocks, so that it counts as whole."""
+"""How far a number of blocks may be from a whole one and count as whole."""
 _SOON = 2.0
 """A block that stays this many times longer than the next request takes was not forgotten."""
 _WORTH = 0.2

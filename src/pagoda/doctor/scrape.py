@@ -56,7 +56,7 @@ class Scrape:
     """The values of one engine's metrics at one time, some of which may make no sense."""
 
     time_s: float
-    """Of a clock that only goes forward."""
+    """Seconds of a clock that only goes forward."""
     engine: str
     """One of `ENGINES`."""
     values: Mapping[Series, float]

@@ -9,7 +9,7 @@ def count(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Of 1: 63%. What is there but tiny is not called nothing."""
+    """A share of 1 in words: 63%. What is there but tiny is not called nothing."""
     return "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 

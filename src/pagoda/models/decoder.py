@@ -76,7 +76,7 @@ class DecoderSpec:
     max_position_embeddings: int
     """Longest sequence the model was made for, in tokens, context extension included."""
     dtype: str
-    """Of the checkpoint's weights: float32, float16 or bfloat16."""
+    """Dtype of the checkpoint's weights: float32, float16 or bfloat16."""
 
     def cache_spec(self, block_size: int, dtype: str) -> CacheSpec:
         """The cache this model needs, with K and V stored as `dtype`."""

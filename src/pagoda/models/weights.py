@@ -71,7 +71,7 @@ class DecoderWeights:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of every weight."""
+        """The dtype of every weight."""
         return self.embedding.dtype
 
     @property

@@ -159,5 +159,5 @@ def _function(call: ToolCall) -> FunctionCall:
 
 
 def _new_id() -> str:
-    """Of a call. Mistral's chat templates take nine letters and digits, and nothing else."""
+    """A call's id: nine letters and digits, the only form that Mistral's templates take."""
     return uuid.uuid4().hex[:9]

@@ -157,7 +157,7 @@ def _presented_key(scope: Scope) -> str | None:
 
 
 def _head_bytes(scope: Scope) -> int:
-    """Of a request's line and headers, as they are written in HTTP/1.1."""
+    """Size of a request's line and headers, as HTTP/1.1 writes them."""
     target = len(scope.get("raw_path") or scope["path"].encode())
     if scope["query_string"]:
         target += len("?") + len(scope["query_string"])

@@ -11,7 +11,7 @@ from pagoda.errors import InvalidOptionError
 
 _LEAST_CHARACTERS = 8
 _OWN_TENANT = "default"
-"""Of keys that were given without one."""
+"""The tenant of keys that name none."""
 
 
 class KeyRing:

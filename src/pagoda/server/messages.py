@@ -69,7 +69,7 @@ class Message(Body):
     content: Text | Many[TextPart] | None = None
     tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
-    """Of the call whose result a message of role `tool` is."""
+    """Names the call whose result a message of role `tool` brings."""
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates expect it: plain text, OpenAI's names of old.

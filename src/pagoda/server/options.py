@@ -22,9 +22,9 @@ class ServerOptions:
     """Sequences of one tenant at a time; one more is told 429. None: all places, but where there
     are several tenants, no more than it leaves free."""
     max_body_bytes: int = 8 * 2**20
-    """Of a request."""
+    """The largest body of a request."""
     max_header_bytes: int = 64 * 2**10
-    """Of a request's line and headers."""
+    """The largest line and headers of a request, together."""
     request_timeout: float = 600.0
     """Seconds from a request's arrival to its last token."""
     client_timeout: float = 30.0

@@ -19,7 +19,7 @@ PromptLogprobs = list[dict[int, "PromptLogprob"] | None]
 
 
 class PromptTokensDetails(BaseModel):
-    """Of the prompt's tokens, those whose K and V came from the cache."""
+    """How many of the prompt's tokens had their K and V in the cache."""
 
     cached_tokens: int
 

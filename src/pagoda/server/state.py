@@ -53,7 +53,7 @@ def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) ->
 
     @router.get("/version")
     async def version() -> dict[str, str]:
-        """Of Pagoda."""
+        """Pagoda's version."""
         return {"version": __version__}
 
     @router.get("/v1/models")

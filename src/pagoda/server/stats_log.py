@@ -72,5 +72,5 @@ class StatsLog:
 
 
 def _num_prompt_tokens(stats: EngineStats) -> int:
-    """Of prompts that are done, cached or computed."""
+    """Tokens of prompts that are done, cached or computed."""
     return stats.prompt_tokens_cached + stats.prompt_tokens_computed

@@ -35,7 +35,7 @@ class ChunkWriter(Protocol):
         ...
 
     def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
-        """Of one output per prompt."""
+        """The usage of one output per prompt."""
         ...
 
     def usage_chunk(self, usage: Usage) -> BaseModel:
@@ -52,9 +52,9 @@ class ChoiceCursor:
         self.num_characters = 0
         self.num_tokens = 0
         self.num_token_characters = 0
-        """Of the sent tokens' own texts: where the next token's text offset is."""
+        """Characters of the tokens that were sent: the next token's text offset."""
         self.num_calls = 0
-        """Of tools."""
+        """Calls of tools that were sent."""
         self.finished = False
 
     def new_text(self, choice: CompletionOutput) -> str:

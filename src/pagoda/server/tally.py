@@ -20,7 +20,7 @@ class Tally:
     prompts_alone: bool = False
     """The one token that is computed after each prompt is not told."""
     answer_id: str | None = None
-    """Of the answer that was begun."""
+    """The id of the answer, once one was begun."""
     error: str | None = None
     """The code of the error that it is answered with, or its type where that has no code."""
     error_param: str | None = None

@@ -48,7 +48,7 @@ class ToolReader:
     begin: Callable[[], AnswerReader]
     """A reader for one answer."""
     finish_reason: Literal["tool_calls", "stop"] = "tool_calls"
-    """Of an answer that has calls and ended of its own accord."""
+    """What an answer with calls that ended by itself is given as its reason."""
 
 
 class WholeCalls(AnswerReader):

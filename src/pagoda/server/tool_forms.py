@@ -44,7 +44,7 @@ class _SteppingReader(AnswerReader):
         """What came of the head and the value in earlier pieces."""
         self._head_at, self._head_length = 0, 0
         self._end: JSONEnd | None = None
-        """Of the value; None outside of one."""
+        """Finds the end of the value that is being read; None outside of one."""
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
 

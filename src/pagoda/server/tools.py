@@ -148,7 +148,7 @@ class ToolUse:
 
 
 def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:
-    """Of a call of the tool at `index`: what its own schema refers to has moved."""
+    """The schema of a call of the tool at `index`, its inner references moved along."""
     arguments = tool.function.schema_of_arguments()
     return {
         "type": "object",

@@ -23,7 +23,7 @@ from pagoda.execution.gpu.upload import (
 )
 
 _FIXED_DTYPES = (np.dtype(np.int32), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.int32))
-"""Of token ids, positions, slots and contexts, which come first in every transfer."""
+"""Dtypes of token ids, positions, slots and contexts, which come first in every upload."""
 _NO_SLOT = -1
 
 

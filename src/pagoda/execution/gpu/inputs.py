@@ -50,10 +50,10 @@ class StepInputs:
 
 
 _NUM_ARRAYS = 9
-"""That every batch sends, plans aside, which have two each."""
+"""Arrays that every batch sends; tilings have two more each."""
 _ROW_BYTES, _SEQUENCE_BYTES = 4 + 4 + 8 + 4, 4 + 4 + 4 + 4
-"""Of a token: its id, position, slot and row of logits. Of a sequence, its table aside: its start,
-its context, and its row and number if it decodes."""
+"""Bytes of a token: its id, position, slot and row of logits; and of a sequence without its table:
+its start, its context, and its row and number if it decodes."""
 _LINE = 16
 """Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
 

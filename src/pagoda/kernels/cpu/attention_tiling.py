@@ -55,7 +55,7 @@ class WorkItem(NamedTuple):
 
     sequence: int
     first: int
-    """Of `tokens`."""
+    """Index into `tokens`."""
     num_tokens: int
     first_split: int
     end_split: int

@@ -44,7 +44,7 @@ from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 
 PHASES = 9
-"""Of one layer."""
+"""Phases of one layer."""
 _ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
 _FLOAT_SIZE: Any = np.int64(4)
@@ -99,7 +99,7 @@ _NUM_FIELDS = len(LayerFields._fields)
 
 
 class Widths(NamedTuple):
-    """Of one row of each activation, in numbers; and bytes of a number."""
+    """Numbers in one row of each activation, and bytes of a number."""
 
     hidden: int
     qkv: int
@@ -141,11 +141,11 @@ class Step(NamedTuple):
     num_threads: int
     """No address."""
     counters: int
-    """Of `PHASES` phases for each layer that nobody has begun."""
+    """Counters of the `PHASES` phases of each layer; none is begun."""
     memory: int
-    """Of the threads, one after the other; a multiple of 64."""
+    """The threads' memories, one after the other; a multiple of 64."""
     memory_bytes: int
-    """Of each; no address."""
+    """Bytes of each; no address."""
     slot_mapping: int
     """[rows] int64"""
     rows: int

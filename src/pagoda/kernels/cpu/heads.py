@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HeadShape(NamedTuple):
-    """Of the heads of a layer, and of the blocks they lie in."""
+    """Shape of a layer's heads, and of the blocks they lie in."""
 
     num_kv_heads: int
     group_size: int

@@ -32,7 +32,7 @@ _LINE_BYTES = 64
 SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
 SUMS_SIZE = -(-_CHUNK_ROWS // PAIR_ROWS) * PAIR_ROWS * SUMS_BYTES
-"""Of the largest item, which has whole tiles."""
+"""Bytes of the largest item's sums, which are whole tiles."""
 
 
 @kernel

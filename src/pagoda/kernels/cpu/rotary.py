@@ -17,7 +17,7 @@ from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.vector import F32, LANES, floats, index, load_vector, store_vector
 
 _MOST_ROWS = 16
-"""Of an item: tokens in a row have cache lines of K in common, which two cores fight over."""
+"""Rows of an item: neighbouring tokens share cache lines of K, which two cores fight over."""
 
 
 @njit(error_model="numpy")

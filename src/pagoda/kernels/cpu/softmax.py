@@ -28,7 +28,7 @@ from pagoda.kernels.cpu.vector import (
 WIDTH = 4 * LANES
 """Scores come in multiples of this."""
 LOWEST = np.float32(-1e30)
-"""Of a score that does not count: below every other, and its weight is 0."""
+"""The score of what does not count: below every other, and its weight is 0."""
 
 
 @emitted

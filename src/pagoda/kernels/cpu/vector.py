@@ -40,8 +40,8 @@ def _host_unit() -> VectorUnit:
 
 
 def _features() -> set[str]:
-    """Of the CPU that Numba compiles for: this one, or what NUMBA_CPU_NAME and
-    NUMBA_CPU_FEATURES say."""
+    """Features of the CPU that Numba compiles for: this one, or the one that NUMBA_CPU_NAME
+    and NUMBA_CPU_FEATURES name."""
     name, features = getattr(config, "CPU_NAME", None), getattr(config, "CPU_FEATURES", None)
     if name is not None or features is not None:
         return {word[1:] for word in (features or "").split(",") if word.startswith("+")}

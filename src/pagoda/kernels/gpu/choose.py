@@ -95,12 +95,12 @@ def _weigh(values: Tensor, largest: Tensor, scale: Tensor, out: Tensor) -> None:
 
 
 def _before(cumulative: Tensor) -> Tensor:
-    """Of sums up to each place, [rows, n], those up to the one before it."""
+    """From sums up to each place, [rows, n], the sums up to the one before it."""
     return F.pad(cumulative[:, :-1], (1, 0))
 
 
 def _first_beyond(weights: Tensor, cumulative: Tensor, target: Tensor) -> Tensor:
-    """Of places with a weight, the first whose sum exceeds the target, or the last: [rows, 1].
+    """The first place with a weight whose sum exceeds the target, or the last: [rows, 1].
 
     All are [rows, n]; target: [rows, 1]. Sums of many threads need not quite ascend, and the
     target may be a hair beyond the last one: still, no place without a weight is ever found, and

@@ -102,7 +102,7 @@ def prefill_tile(
     tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
     tile: tl.constexpr, window: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
-    """Of one KV head and one tile of queries as many tokens as fit in tile_rows rows.
+    """Attends one tile of queries, as many tokens as fit in tile_rows rows, to one KV head.
 
     What a tile that is not split has seen goes to `out` at once.
     """

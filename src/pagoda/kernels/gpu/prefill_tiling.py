@@ -28,11 +28,11 @@ bound by arithmetic."""
 SPLIT_FROM = 1024
 """Tokens a tile sees before it is split: fewer are done before a second launch has paid."""
 SPLIT_TOKENS = 256
-"""Of the shortest split: what its parts take to write and read again is then a few percent."""
+"""Tokens of the shortest split: writing and reading its parts then costs a few percent."""
 SPLIT_UNIT = 64
 """Splits start at multiples of it: the longest tile of keys that any dtype has."""
 _WANTED_PROGRAMS = 256
-"""Of a sequence whose tiles are split: one or two for each multiprocessor of any large GPU."""
+"""Programs that a split sequence is to have: one or two for each multiprocessor of a large GPU."""
 _MOST_SPLITS = 64
 
 PREFILL_PARTS = 65_536
@@ -66,11 +66,11 @@ class AttentionKind(NamedTuple):
 
     @property
     def most_splits(self) -> int:
-        """Of all tiles of a sequence together, where any is split."""
+        """Splits of all tiles of a sequence together, where any is split."""
         return min(_MOST_SPLITS, -(-_WANTED_PROGRAMS // self.num_kv_heads))
 
     def most_tiling_bytes(self, num_tokens: int, num_sequences: int) -> int:
-        """Of the plan for so many tokens of so many sequences, two or more each."""
+        """Bytes of the tiling for so many tokens of so many sequences, two or more each."""
         pairs = num_tokens // 2
         most_tiles = pairs + min(num_sequences, pairs) * self.most_splits
         return most_tiles * (TILE_NUMBERS + MERGE_NUMBERS) * _INT_BYTES
@@ -86,7 +86,7 @@ class Round(NamedTuple):
 
 
 class PrefillTiling(NamedTuple, Generic[A]):
-    """Of one kind of layers; arrays on the host and then tensors on the device."""
+    """The tiles of one kind of layers: arrays on the host, then tensors on the device."""
 
     kind: AttentionKind
     tiles: A
