@@ -22,8 +22,8 @@ NOTHING_YET = tl.constexpr(-3.0e38)
 ON_AMD = torch.version.hip is not None
 
 NUM_STAGES = 2 if ON_AMD else 3
-"""Stages of the pipeline. On NVIDIA two tiles are on their way while one is worked on; on AMD
-one, in registers, since two would fill the shared memory of a compute unit with a single program."""
+"""Stages of the pipeline. On NVIDIA two tiles are on their way while one is worked on. On AMD
+it is one, in registers: two would fill the shared memory of a compute unit with one program."""
 
 
 @triton.jit

@@ -32,8 +32,8 @@ from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
 MAX_SPLITS = 32
 SPLIT_TOKENS = 256
 """Tokens of the shortest split: a multiple of every tile. It writes and reads again 2 · group
-numbers in float32 where it read 512 per KV head, so 3% for groups of four; and one row of 4,096 tokens and
-eight KV heads makes 128 programs, one for each multiprocessor."""
+numbers in float32 where it read 512 per KV head, so 3% for groups of four. One row of 4,096
+tokens and eight KV heads makes 128 programs, one for each multiprocessor."""
 
 _TILE_BYTES = 8192 if ON_AMD else 16384
 _MOST_TILE_TOKENS = 128
