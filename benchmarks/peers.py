@@ -263,7 +263,15 @@ def take_turns(running: list[Worker], cell: Cell, round_name: str) -> None:
 
 def markdown(cells: Sequence[Cell], engines: Sequence[str]) -> str:
     """The table, as documents hold it: seconds, the best of all rounds."""
-    headings = ["workload", "seed", *engines, "best peer", "pagoda ÷ best peer", "floor", "share"]
+    headings = [
+        "workload",
+        "seed",
+        *engines,
+        "best peer",
+        "pagoda ÷ best peer",
+        "roofline",
+        "share",
+    ]
     lines = [headings, ["---"] * len(headings)]
     for cell in cells:
         peer, ratio, share = cell.best_peer, "–", "–"
@@ -272,8 +280,8 @@ def markdown(cells: Sequence[Cell], engines: Sequence[str]) -> str:
             if peer is not None:
                 ratio = f"{cell.best('pagoda') / cell.best(peer):.2f}"
         best = [f"{cell.best(name):.2f}" if name in cell.seconds else "–" for name in engines]
-        floor = f"{cell.roofline_seconds:.2f}"
-        lines.append([cell.workload, str(cell.seed), *best, peer or "–", ratio, floor, share])
+        roofline = f"{cell.roofline_seconds:.2f}"
+        lines.append([cell.workload, str(cell.seed), *best, peer or "–", ratio, roofline, share])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

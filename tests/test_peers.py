@@ -117,7 +117,7 @@ def test_the_table_is_markdown(peers: ModuleType) -> None:
     both = peers.Cell("single", 0, work, seconds, roofline_seconds=0.75)
     alone = peers.Cell("long", 1, work, {"pagoda": [4.0]}, roofline_seconds=2.0)
     assert peers.markdown([both, alone], list(seconds)).splitlines() == [
-        "| workload | seed | pagoda | vllm | openvino | best peer | pagoda ÷ best peer | floor "
+        "| workload | seed | pagoda | vllm | openvino | best peer | pagoda ÷ best peer | roofline "
         "| share |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         "| single | 0 | 1.50 | 2.00 | 1.25 | openvino | 1.20 | 0.75 | 50% |",

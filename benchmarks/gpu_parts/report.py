@@ -188,7 +188,7 @@ TABLES: tuple[tuple[str, Callable[[Row], bool], Columns], ...] = (
             "tokens out": _whole("output_tokens"),
             "seconds": _seconds("best_seconds"),
             "tokens/s": _whole("tokens_per_second"),
-            "floor, s": _seconds("roofline_seconds"),
+            "roofline, s": _seconds("roofline_seconds"),
             "of the limit": _percent("share"),
         },
     ),

@@ -73,7 +73,7 @@ def table(rows: Sequence[BenchRow]) -> Table:
         "first\ntoken ms",
         "next\nms",
         "cached\ntokens",
-        "floor\nseconds",
+        "roofline\nseconds",
         "share",
     ):
         shown.add_column(heading, justify="right", no_wrap=True)
@@ -95,7 +95,7 @@ def table(rows: Sequence[BenchRow]) -> Table:
 
 
 def limits_line(limits: MachineLimits) -> str:
-    """What the floor was computed from."""
+    """The limits that the roofline was computed from."""
     return (
         f"memory reads {limits.read_bandwidth / 1e9:.1f} GB/s, "
         f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s"
