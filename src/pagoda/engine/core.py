@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -66,25 +66,16 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         sampler: Sampler,
-        warm_up_draws: Callable[[], None] = lambda: None,
-        chores: Iterator[None] | None = None,
-        takes_all_cores: bool = False,
     ) -> None:
         self.model_name = model_name
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
         self.intake = intake
         self.scheduler = scheduler
+        self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
-        self.warm_up_draws = warm_up_draws
-        """Prepares what the first token that is drawn would wait for."""
-        self.takes_all_cores = takes_all_cores
-        """Its steps compute on all the cores that this process may use."""
-        self.chores = chores or iter(())
-        """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
         self._sampler = sampler
-        self._vocabulary = Vocabulary(tokenizer.backend)
         self._assemblers: dict[str, Assembler] = {}
         self._choices: dict[int, Choice] = {}
         """By sequence id."""
@@ -100,7 +91,7 @@ class Engine:
         the finished one alone. Raises `InvalidRequestError` if its id is in use.
         """
         sequences = self.scheduler.add(request)
-        assembler = Assembler(request, prompt, sequences, self._vocabulary, streams)
+        assembler = Assembler(request, prompt, sequences, self.vocabulary, streams)
         self._assemblers[request.request_id] = assembler
         for choice in assembler.choices:
             self._choices[choice.sequence.sequence_id] = choice
@@ -137,10 +128,6 @@ class Engine:
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
         self._runner.require_device()
-
-    def token_text(self, token_id: int) -> str:
-        """What one token of the vocabulary stands for, alone."""
-        return self._vocabulary.token_text(token_id)
 
     def stats(self) -> EngineStats:
         """Counts and state as of now."""

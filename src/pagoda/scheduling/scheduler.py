@@ -92,9 +92,10 @@ class Scheduler:
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
+        options = request.options
         sequences: list[Sequence] = []
         for index in range(request.sampling.n):
-            table = self.cache.open(tenant=request.tenant, cache_salt=request.cache_salt)
+            table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
             sequence = Sequence(self._next_id, request, index, table)
             self._next_id += 1
             if sequences:
