@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from checkpoints import reference_model
+from pagoda.engine import core
 from pagoda.engine.llm import LLM
 from pagoda.errors import (
     CapacityError,
@@ -17,6 +19,7 @@ from pagoda.errors import (
     ModelError,
 )
 from pagoda.request import SamplingParams
+from pagoda.scheduling import judge
 from pagoda.sizing import plan_capacity
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -168,6 +171,33 @@ def test_a_stop_string_ends_the_text_before_itself(llm: LLM) -> None:
         assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
         assert choice.text == (cut + stop if included else cut)
     assert free_blocks(llm) == 256
+
+
+def check_a_stop_string_in_the_last_token(llm: LLM) -> None:
+    """It says "stop" to whoever asked and in the engine's counts."""
+    (free,) = llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
+    num_tokens, stop = len(free.outputs[0].token_ids), free.outputs[0].text[1:]
+    before = Counter(llm.engine.stats().num_finished)
+    params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, stop=(stop,))
+    (choice,) = llm.generate(PROMPTS[0], params, use_tqdm=False)[0].outputs
+    assert len(choice.token_ids) == num_tokens
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
+    assert Counter(llm.engine.stats().num_finished) - before == {"stop": 1}
+
+
+def test_a_stop_string_in_the_last_allowed_token_is_a_stop_for_everybody(llm: LLM) -> None:
+    check_a_stop_string_in_the_last_token(llm)
+
+
+def test_a_judge_that_looks_at_the_tokens_alone_is_found_out(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault that there was: the length ended a sequence before its text was read."""
+    monkeypatch.setattr(
+        core, "judge", lambda sequence, text: judge(sequence) or judge(sequence, text)
+    )
+    with pytest.raises(AssertionError, match="length"):
+        check_a_stop_string_in_the_last_token(llm)
 
 
 def test_a_stop_token_is_given_but_not_shown(llm: LLM, alone: dict[str, list[int]]) -> None:

@@ -10,7 +10,7 @@ from pagoda.engine.llm import LLM
 from pagoda.engine.timeline import Timeline
 from pagoda.request import SamplingParams
 from pagoda.scheduling import Scheduler
-from scheduling.fake_model import FakeModel, request
+from scheduling.fake_model import FakeModel, conclude, request
 
 STEP_S = 0.5
 WHOLE_REQUESTS = (
@@ -42,7 +42,7 @@ class Run:
         self.timeline.scheduled(plan)
         sampled = self.model.execute(plan)
         self.now += STEP_S
-        self.timeline.progressed(self.scheduler.update(plan, sampled))
+        self.timeline.progressed(conclude(self.scheduler, plan, sampled))
 
     def finish(self) -> None:
         while self.scheduler.has_unfinished:

@@ -9,7 +9,7 @@ from collections.abc import Sequence as Tokens
 
 from paged_tokens import PagedTokens
 from pagoda.request import Request, RequestOptions, SamplingParams
-from pagoda.scheduling import PENDING, ScheduledSequence, Scheduler, StepPlan
+from pagoda.scheduling import PENDING, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
 
 VOCABULARY = 5
 
@@ -100,11 +100,21 @@ class FakeModel:
         plan = self.scheduler.schedule(awaited)
         before, self.under_way = self.under_way, (plan, self.execute(plan))
         if before is not None:
-            self.scheduler.update(*before)
+            conclude(self.scheduler, *before)
         if not self.runs_ahead:
-            self.scheduler.update(*self.under_way)
+            conclude(self.scheduler, *self.under_way)
             self.under_way = None
         return plan
+
+
+def conclude(scheduler: Scheduler, plan: StepPlan, sampled: dict[int, int]) -> list[Sequence]:
+    """Tell the scheduler what a step drew, and end what it ends; returns who has a new token."""
+    progressed = scheduler.update(plan, sampled)
+    for sequence in progressed:
+        ending = judge(sequence)
+        if ending is not None:
+            scheduler.finish(sequence, ending)
+    return progressed
 
 
 def request(

@@ -5,7 +5,7 @@ from fake_model import FakeModel, expected_output, request
 
 from pagoda.cache import CacheManager
 from pagoda.errors import InvalidOptionError, InvalidRequestError
-from pagoda.scheduling import MAX_PROMPT_LOGIT_ROWS, Scheduler, Status
+from pagoda.scheduling import MAX_PROMPT_LOGIT_ROWS, Ending, FinishReason, Scheduler, Status
 
 
 def make(
@@ -81,7 +81,7 @@ def test_first_come_first_served_and_priority() -> None:
             finished += [
                 s.request.request_id
                 for s in sequences
-                if s.finish_reason and s.request.request_id not in finished
+                if s.ending and s.request.request_id not in finished
             ]
         assert finished == expected
 
@@ -118,7 +118,7 @@ def test_who_waits_for_a_prefix_does_not_hold_up_those_behind() -> None:
     (other,) = scheduler.add(request("other", [2, 3], arrival_time=3, max_tokens=1))
     for _ in range(6):
         model.step()
-    assert other.finish_reason == "length"
+    assert other.ending == Ending("length")
 
 
 def test_choices_share_the_prompt() -> None:
@@ -167,7 +167,7 @@ def test_who_comes_last_gives_way_even_if_already_in_the_step() -> None:
     (stream,) = scheduler.add(request("stream", [1, 2], max_tokens=12, arrival_time=2))
     model.step()
     (prompt,) = scheduler.add(request("prompt", range(12), max_tokens=1, arrival_time=1))
-    while prompt.finish_reason is None:
+    while prompt.ending is None:
         model.step()
         scheduler.cache.check_integrity()
     assert stream.num_preemptions == 1
@@ -212,12 +212,12 @@ def test_admission_waits_for_what_runs_to_have_room() -> None:
     ],
 )
 def test_why_a_sequence_ends(
-    sampling: dict, reason: str, stop_reason: int | None, length: int | None
+    sampling: dict, reason: FinishReason, stop_reason: int | None, length: int | None
 ) -> None:
     scheduler, model = make(max_model_len=32)
     (sequence,) = scheduler.add(request("a", [1, 2, 3, 4], **sampling))
     run(scheduler, model)
-    assert (sequence.finish_reason, sequence.stop_reason) == (reason, stop_reason)
+    assert sequence.ending == Ending(reason, stop_reason)
     if length is None:
         assert sequence.output_token_ids[-1] == 2
         assert 2 not in sequence.output_token_ids[:-1]
@@ -231,7 +231,9 @@ def test_nothing_stops_before_min_tokens() -> None:
     every_token = (0, 1, 2, 3, 4)
     (sequence,) = scheduler.add(request("a", [1], stop_token_ids=every_token, min_tokens=5))
     run(scheduler, model)
-    assert (sequence.num_output_tokens, sequence.finish_reason) == (5, "stop")
+    assert sequence.num_output_tokens == 5
+    assert sequence.ending is not None
+    assert sequence.ending.reason == "stop"
 
 
 def test_prompt_logprobs_compute_every_prompt_row() -> None:

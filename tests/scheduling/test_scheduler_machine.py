@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pagoda.cache import CacheManager
-from pagoda.scheduling import Scheduler, Sequence
+from pagoda.scheduling import Ending, Scheduler, Sequence
 
 PROMPTS = st.builds(
     lambda stem, own: [stem] * 6 + own,
@@ -106,8 +106,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         request_id = data.draw(st.sampled_from(sorted(self.alive)))
         self.scheduler.abort(request_id)
-        reasons = {sequence.finish_reason for sequence in self.alive.pop(request_id)}
-        assert reasons <= {"abort", "length", "stop"}
+        assert all(sequence.ending for sequence in self.alive.pop(request_id))
 
     @precondition(lambda self: self.alive)
     @rule(count=st.integers(1, 6))
@@ -161,10 +160,10 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def collect(self) -> None:
         for request_id, sequences in list(self.alive.items()):
-            if all(sequence.finish_reason for sequence in sequences):
+            if all(sequence.ending for sequence in sequences):
                 del self.alive[request_id]
             for sequence in sequences:
-                if sequence.finish_reason:
+                if sequence.ending:
                     self.check_answer(sequence)
 
     def check_answer(self, sequence: Sequence) -> None:
@@ -175,7 +174,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             asked.prompt_token_ids, asked.sampling.max_tokens, self.max_model_len, stops
         )
         assert sequence.output_token_ids == expected
-        assert sequence.finish_reason == ("stop" if expected[-1] in stops else "length")
+        last = expected[-1]
+        assert sequence.ending == (Ending("stop", last) if last in stops else Ending("length"))
 
     @invariant()
     def everything_holds(self) -> None:

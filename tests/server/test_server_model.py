@@ -199,6 +199,26 @@ async def test_latencies_of_known_requests(server: httpx.AsyncClient) -> None:
     assert between == pytest.approx(grown["request_decode_time_seconds_sum"], rel=1e-6)
 
 
+async def test_a_stop_string_in_the_last_allowed_token_is_counted_as_a_stop(
+    server: httpx.AsyncClient,
+) -> None:
+    body = {"prompt": "1, 2, 3, 4, 5, 6, 7, 8,", "temperature": 0, "max_tokens": 6}
+    text = (await posted(server, COMPLETIONS, body))["choices"][0]["text"]
+    before = await endings_of(server)
+    [choice] = (await posted(server, COMPLETIONS, {**body, "stop": [text[1:]]}))["choices"]
+    assert choice["finish_reason"] == "stop"
+    after = await endings_of(server)
+    grown = {reason: after[reason] - before[reason] for reason in after}
+    assert grown == {"stop": 1, "length": 0, "abort": 0}
+
+
+async def endings_of(server: httpx.AsyncClient) -> dict[str, float]:
+    """Sequences that have ended, by reason, as the metrics tell it."""
+    lines = (await server.get("/metrics")).text.splitlines()
+    found = (re.search('finished_reason="([a-z]+)".* ([0-9.e+]+)$', line) for line in lines)
+    return {each[1]: float(each[2]) for each in found if each and "_created" not in each.string}
+
+
 async def test_an_abort_is_counted_and_has_no_latency(
     server: httpx.AsyncClient, real_engine: AsyncEngine
 ) -> None:

@@ -7,7 +7,7 @@ from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.sampling.logits import SamplingRow
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.request import Request
-from pagoda.scheduling import FinishReason, Sequence
+from pagoda.scheduling import Ending, Sequence
 
 
 class Choice:
@@ -20,6 +20,7 @@ class Choice:
         self.sequence = sequence
         self.sampling_row = SamplingRow.of(sequence)
         self._params = sequence.request.sampling
+        self.has_stop_strings = bool(self._params.stop)
         self._vocabulary = vocabulary
         self._detokenizer = Detokenizer(vocabulary, self._params, sequence.request.prompt_token_ids)
         self._num_read = 0
@@ -36,17 +37,15 @@ class Choice:
         if self.sampling_row.matcher is not None:
             self.sampling_row.matcher.follow(self.sequence.output_token_ids)
 
-    def find_stop_string(self) -> str | None:
-        """The stop string that has come up, if one has."""
-        if self._params.stop:
-            self._read()
+    def find_stop_string(self, ending: Ending | None) -> str | None:
+        """See `ShownText`."""
+        self._read(ending)
         return self._detokenizer.stop
 
     def output(self) -> CompletionOutput:
         """Everything so far; `delta` is what is new since the last call."""
-        self._read()
-        if self.sequence.finish_reason is not None:
-            self._detokenizer.flush()
+        ending = self.sequence.ending
+        self._read(ending)
         wants_logprobs = self._params.logprobs is not None
         return CompletionOutput(
             index=self.sequence.index,
@@ -54,26 +53,25 @@ class Choice:
             token_ids=self.sequence.output_token_ids[:],
             cumulative_logprob=self._cumulative_logprob if wants_logprobs else None,
             logprobs=self._logprobs[:] if wants_logprobs else None,
-            finish_reason=self._finish_reason(),
-            stop_reason=self._detokenizer.stop or self.sequence.stop_reason,
+            finish_reason=None if ending is None else ending.reason,
+            stop_reason=None if ending is None else ending.stop_reason,
             delta=self._detokenizer.take_delta(),
         )
 
-    def _read(self) -> None:
-        """Turn the tokens that are new into text."""
+    def _read(self, ending: Ending | None) -> None:
+        """Turn the tokens that are new into text, all of it if they are the last.
+
+        A token that stops the output is not part of its text, unless that was asked for.
+        """
         token_ids = self.sequence.output_token_ids
-        end = len(token_ids) if self._shows_last() else len(token_ids) - 1
+        is_stopped = ending is not None and ending.reason == "stop"
+        hides_last = is_stopped and not self._params.include_stop_str_in_output
+        end = len(token_ids) - 1 if hides_last else len(token_ids)
         if end > self._num_read:
             self._detokenizer.append(token_ids[self._num_read : end], end)
             self._num_read = end
-
-    def _shows_last(self) -> bool:
-        """A token that ended the output is not part of its text, unless that was asked for."""
-        return self.sequence.finish_reason != "stop" or self._params.include_stop_str_in_output
-
-    def _finish_reason(self) -> FinishReason | None:
-        # A stop string in the very token that reached the length is still a stop.
-        return "stop" if self._detokenizer.stop is not None else self.sequence.finish_reason
+        if ending is not None:
+            self._detokenizer.flush()
 
 
 class Assembler:
@@ -97,11 +95,11 @@ class Assembler:
 
     @property
     def is_finished(self) -> bool:
-        return all(choice.sequence.finish_reason is not None for choice in self.choices)
+        return all(choice.sequence.ending is not None for choice in self.choices)
 
     def is_due_after(self, sequence: Sequence) -> bool:
         """Somebody waits for the output, now that one of its sequences has got further."""
-        return self._streams or (sequence.finish_reason is not None and self.is_finished)
+        return self._streams or (sequence.ending is not None and self.is_finished)
 
     def add_prompt_logprobs(self, start: int, logprobs: list[dict[int, Logprob]]) -> None:
         """Log-probabilities of the prompt's tokens from position `start` on."""

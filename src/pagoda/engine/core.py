@@ -31,7 +31,7 @@ from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import Scheduler, StepPlan
+from pagoda.scheduling import Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
 
 logger = logging.getLogger("pagoda")
@@ -219,7 +219,7 @@ class Engine:
         broken: dict[str, PagodaError] = {}
         for choice in self._constrained.values():
             request = choice.sequence.request
-            if choice.sequence.finish_reason is None and request.request_id not in broken:
+            if choice.sequence.ending is None and request.request_id not in broken:
                 try:
                     choice.follow_grammar()
                 except MatchError as error:
@@ -254,9 +254,9 @@ class Engine:
             choice, token = self._choices[sequence.sequence_id], sampled[sequence.sequence_id]
             if token.logprobs is not None:
                 choice.note(token.logprobs, token.token_id)
-            stop_string = choice.find_stop_string()
-            if stop_string is not None:
-                self.scheduler.finish(sequence, "stop", stop_string)
+            ending = judge(sequence, choice if choice.has_stop_strings else None)
+            if ending is not None:
+                self.scheduler.finish(sequence, ending)
             assembler = self._assemblers[sequence.request.request_id]
             if assembler.is_due_after(sequence):
                 due[sequence.request.request_id] = assembler

@@ -83,7 +83,7 @@ class Timeline:
                 self._running[scheduled.sequence_id] = course
 
     def progressed(self, sequences: Iterable[Sequence]) -> None:
-        """Each of them has a new token, and its finish reason if that was the last."""
+        """Each of them has a new token, and its ending if that was the last."""
         now = self._clock()
         for sequence in sequences:
             course = self._running[sequence.sequence_id]
@@ -99,7 +99,7 @@ class Timeline:
             else:
                 self.inter_token_latency_seconds.observe(now - course.last_token)
             course.last_token = now
-            if sequence.finish_reason is not None:
+            if sequence.ending is not None:
                 self._end(sequence, course)
 
     def forget(self, sequence_id: int) -> None:

@@ -1,7 +1,8 @@
 """Deciding each step: the scheduler, the sequences it keeps, and the plan it makes."""
 
+from pagoda.scheduling.ending import Ending, FinishReason, judge
 from pagoda.scheduling.scheduler import Scheduler
-from pagoda.scheduling.sequence import FinishReason, Sequence, Status
+from pagoda.scheduling.sequence import Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import (
     MAX_PROMPT_LOGIT_ROWS,
@@ -13,6 +14,7 @@ from pagoda.scheduling.step import (
 __all__ = [
     "MAX_PROMPT_LOGIT_ROWS",
     "PENDING",
+    "Ending",
     "FinishReason",
     "ScheduledSequence",
     "Scheduler",
@@ -20,4 +22,5 @@ __all__ = [
     "Sequence",
     "Status",
     "StepPlan",
+    "judge",
 ]

@@ -22,8 +22,9 @@ from pagoda.cache.manager import NO_MATCH
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.request import Request
 from pagoda.scheduling.draft import Draft
+from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
-from pagoda.scheduling.sequence import FinishReason, Sequence, Status
+from pagoda.scheduling.sequence import Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import (
     MAX_PROMPT_LOGIT_ROWS,
@@ -94,9 +95,10 @@ class Scheduler:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
         options = request.options
         sequences: list[Sequence] = []
+        max_num_tokens = self._longest(request)
         for index in range(request.sampling.n):
             table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
-            sequence = Sequence(self._next_id, request, index, table)
+            sequence = Sequence(self._next_id, request, index, table, max_num_tokens)
             self._next_id += 1
             if sequences:
                 sequence.fork_parent = sequences[0]
@@ -107,23 +109,27 @@ class Scheduler:
         self._requests[request.request_id] = sequences
         return tuple(sequences)
 
+    def _longest(self, request: Request) -> int:
+        """Tokens of prompt and output together that each of its choices may have."""
+        max_tokens = request.sampling.max_tokens
+        if max_tokens is None:
+            return self._max_model_len
+        return min(len(request.prompt_token_ids) + max_tokens, self._max_model_len)
+
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""
         for sequence in self._requests.get(request_id, [])[:]:
-            self.finish(sequence, "abort")
+            self.finish(sequence, ABORT)
 
-    def finish(
-        self, sequence: Sequence, reason: FinishReason, stop_reason: int | str | None = None
-    ) -> None:
+    def finish(self, sequence: Sequence, ending: Ending) -> None:
         """End one sequence and free its blocks; no effect if it has ended."""
         if sequence.status is Status.FINISHED:
             return
         (self._running if sequence.status is Status.RUNNING else self._waiting).remove(sequence)
         self.cache.free(sequence.table)
         sequence.status = Status.FINISHED
-        sequence.finish_reason = reason
-        sequence.stop_reason = stop_reason
-        self._num_finished[reason] += 1
+        sequence.ending = ending
+        self._num_finished[ending.reason] += 1
         del self._sequences[sequence.sequence_id]
         siblings = self._requests[sequence.request.request_id]
         siblings.remove(sequence)
@@ -175,8 +181,8 @@ class Scheduler:
         """Take note of a step that was carried out, in the order in which they were decided.
 
         `sampled` maps the ids of the plan's sampling sequences to their new tokens. Appends them,
-        publishes full blocks, forks choices, and finishes what is done. Returns the sequences
-        that got a token, finished ones included.
+        publishes full blocks and forks choices. Returns the sequences that got a token, for the
+        caller to `judge` and, where they end, to `finish` before the next call of `schedule`.
         """
         progressed = []
         for scheduled in plan.sequences:
@@ -191,7 +197,6 @@ class Scheduler:
                     self._fork_choices(sequence)
                 sequence.num_pending_tokens -= 1
                 sequence.append(sampled[scheduled.sequence_id])
-                self._finish_if_done(sequence)
                 progressed.append(sequence)
         return progressed
 
@@ -206,7 +211,7 @@ class Scheduler:
             if draft.budget == 0:
                 break
             stays = sequence.num_pending_tokens and (
-                sequence.sequence_id in awaited or self._is_full(sequence, sequence.num_tokens)
+                sequence.sequence_id in awaited or sequence.num_tokens >= sequence.max_num_tokens
             )
             if sequence.status is Status.RUNNING and not stays:
                 self._continue(sequence, draft)
@@ -322,23 +327,6 @@ class Scheduler:
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens
                 self._run(sequence)
-
-    def _finish_if_done(self, sequence: Sequence) -> None:
-        request, token_id = sequence.request, sequence.token_ids[-1]
-        sampling, num_output = request.sampling, sequence.num_output_tokens
-        # A grammar that leaves nothing but the end comes before min_tokens.
-        may_stop = num_output >= sampling.min_tokens or sampling.structured_outputs is not None
-        if may_stop and token_id in request.stop_token_ids:
-            is_eos = token_id in sequence.request.eos_token_ids and not sampling.ignore_eos
-            self.finish(sequence, "stop", None if is_eos else token_id)
-        elif self._is_full(sequence, len(sequence.token_ids)):
-            self.finish(sequence, "length")
-
-    def _is_full(self, sequence: Sequence, num_tokens: int) -> bool:
-        """With so many tokens it has all that it may have."""
-        num_output = num_tokens - sequence.num_prompt_tokens
-        max_tokens = sequence.request.sampling.max_tokens
-        return num_output == max_tokens or num_tokens >= self._max_model_len
 
 
 def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:

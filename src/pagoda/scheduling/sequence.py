@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal
 
 from pagoda.cache import BlockTable
 from pagoda.cache.prefix import BlockHash
 from pagoda.request import Request
-
-FinishReason = Literal["stop", "length", "abort"]
+from pagoda.scheduling.ending import Ending
 
 
 class Status(Enum):
@@ -28,9 +26,10 @@ class Sequence:
 
     __slots__ = (
         "awaited_block",
-        "finish_reason",
+        "ending",
         "fork_parent",
         "index",
+        "max_num_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
         "num_pending_tokens",
@@ -40,18 +39,26 @@ class Sequence:
         "request",
         "sequence_id",
         "status",
-        "stop_reason",
         "table",
         "token_ids",
         "wants_prompt_logprobs",
     )
 
-    def __init__(self, sequence_id: int, request: Request, index: int, table: BlockTable) -> None:
+    def __init__(
+        self,
+        sequence_id: int,
+        request: Request,
+        index: int,
+        table: BlockTable,
+        max_num_tokens: int,
+    ) -> None:
         self.sequence_id = sequence_id
         self.request = request
         self.index = index
         """Which of the request's n choices this is."""
         self.table = table
+        self.max_num_tokens = max_num_tokens
+        """Prompt and output together; with so many it ends."""
         self.token_ids = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.output_token_ids: list[int] = []
@@ -65,8 +72,8 @@ class Sequence:
         """Of the prompt, tokens that came from a hit when the sequence first began."""
         self.num_preemptions = 0
         self.status = Status.WAITING
-        self.finish_reason: FinishReason | None = None
-        self.stop_reason: int | str | None = None
+        self.ending: Ending | None = None
+        """None while it has not ended."""
         self.awaited_block: BlockHash | None = None
         """A block another sequence is computing; nothing is scheduled until it is there."""
         self.fork_parent: Sequence | None = None
