@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from pagoda.engine.core import Engine, StepFailedError
+from pagoda.engine.core import Engine
+from pagoda.engine.failures import StepFailedError
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import Streams, call_in

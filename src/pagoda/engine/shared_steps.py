@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pagoda.engine.core import Engine, StepFailedError
+from pagoda.engine.core import Engine
+from pagoda.engine.failures import StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import PagodaError
 from pagoda.request import Request

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pagoda.engine.timeline import Timeline
+from pagoda.scheduling import Scheduler
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -32,3 +35,26 @@ class EngineStats:
     generation_tokens: int
     num_finished: Mapping[str, int]
     """Sequences by finish reason."""
+
+    @classmethod
+    def of(cls, scheduler: Scheduler, timeline: Timeline) -> EngineStats:
+        """As of now."""
+        steps, cache = scheduler.stats(), scheduler.cache.stats()
+        return cls(
+            num_requests_running=steps.num_running,
+            num_requests_waiting=steps.num_waiting,
+            num_preemptions=steps.num_preemptions,
+            kv_cache_usage=cache.usage,
+            num_blocks=cache.num_blocks,
+            block_size=scheduler.cache.block_size,
+            enable_prefix_caching=scheduler.cache.enable_prefix_caching,
+            prefix_cache_queries=cache.prefix_queries,
+            prefix_cache_hits=cache.prefix_hits,
+            num_evicted_blocks=cache.evictions,
+            num_computed_tokens=steps.num_computed_tokens,
+            prompt_tokens=timeline.num_prompt_tokens,
+            prompt_tokens_cached=timeline.num_prompt_tokens_cached,
+            prompt_tokens_computed=timeline.num_prompt_tokens_computed,
+            generation_tokens=timeline.num_generation_tokens,
+            num_finished=steps.num_finished,
+        )
