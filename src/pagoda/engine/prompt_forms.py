@@ -40,8 +40,8 @@ def prompt_of(prompt: Prompt, field: str = "prompt") -> str | Sequence[int]:
 
     Raises `InvalidRequestError` naming `field`, also for the messages of a conversation.
     """
-    is_list = isinstance(prompt, Sequence) and not isinstance(prompt, str)
-    if _is_message(prompt) or (is_list and any(map(_is_message, prompt))):
+    first = prompt[0] if isinstance(prompt, Sequence) and len(prompt) > 0 else None
+    if _is_message(prompt) or _is_message(first):
         limit = "messages are for chat and stream_chat"
         raise InvalidRequestError(field, prompt, limit)
     if not isinstance(prompt, Mapping):
