@@ -378,7 +378,7 @@ def test_an_unknown_option_and_a_missing_model_are_refused() -> None:
     assert (caught.value.field, caught.value.value) == ("max_tokens", 3)
     with pytest.raises(InvalidOptionError, match="did you mean max_model_len"):
         LLM(max_model_length=3)
-    with pytest.raises(InvalidOptionError, match="is no option of the engine$"):
+    with pytest.raises(InvalidOptionError, match=r"is no option of the engine$"):
         LLM(colour="red")
     with pytest.raises(ModelError, match="no such file"):
         LLM("/no/such/model")

@@ -142,7 +142,8 @@ class Engine:
         sampled = {sequence_id: token for sequence_id, token in drawn.items() if token is not None}
         sick = failures.of_sick_logits(self._roster.requests_of(drawn.keys() - sampled.keys()))
         self._end(sick)
-        outputs = self._tell(self._settle(step.plan, sampled))
+        progressed = self._settle(step.plan, sampled)
+        outputs = self._tell(progressed)
         if not self.scheduler.has_unfinished:
             self._launched.clear()  # whoever is in it has ended
         if sick:
