@@ -174,11 +174,12 @@ def _head(method: str, route: str, key: str, num_bytes: int) -> bytes:
 
 def build_batch_engine() -> Engine:
     """The server's engine without a server, its cache populated like the server's."""
-    from pagoda.engine.build import build_engine
+    from pagoda.engine.build import assemble, load_model
     from pagoda.engine.options import EngineOptions
 
-    engine = build_engine(EngineOptions(kv_cache_memory_bytes=_STREAM_BYTES))
-    for _ in engine.chores:
+    options = EngineOptions(kv_cache_memory_bytes=_STREAM_BYTES)
+    engine, machinery = assemble(load_model(options), options)
+    for _ in machinery.chores:
         pass
     return engine
 

@@ -20,6 +20,7 @@ from pagoda.request import (
     MAX_STOP_CHARACTERS,
     MAX_STOPS,
     Request,
+    RequestOptions,
     SamplingParams,
 )
 from pagoda.structured import StructuredOutputs
@@ -237,3 +238,13 @@ def test_the_models_end_of_sequence_can_be_ignored() -> None:
     assert Request("1", (1,), stops, eos).stop_token_ids == {2, 5}
     ignoring = dataclasses.replace(stops, ignore_eos=True)
     assert Request("1", (1,), ignoring, eos).stop_token_ids == {5}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("priority", True), ("priority", 1.0), ("tenant", None), ("cache_salt", 7)],
+)
+def test_an_option_of_a_request_of_the_wrong_type_is_refused(field: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        RequestOptions(**{field: value})  # type: ignore[arg-type]
+    assert refused.value.field == field

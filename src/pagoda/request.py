@@ -1,4 +1,9 @@
-"""What a caller asks for: `SamplingParams` and `Request`, immutable and checked at the door."""
+"""What a caller asks for: immutable, and checked where it is made.
+
+SamplingParams    how tokens are chosen and when to stop
+RequestOptions    everything else that a caller may say about a request
+Request           both with the prompt's token ids, as the engine takes them
+"""
 
 from __future__ import annotations
 
@@ -142,6 +147,34 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What a caller may say about a request beside its prompt and its sampling parameters.
+
+    It is passed whole from the door to the scheduler, so a new field is written here and where it
+    is used. Raises `InvalidRequestError` for a value of the wrong type.
+    """
+
+    priority: int = 0
+    """Lower goes first under the `priority` policy; ignored under `fcfs`."""
+    tenant: str = ""
+    cache_salt: str = ""
+    """Only requests with the same tenant and salt share cached blocks."""
+    max_tokens_field: str | None = None
+    """The caller's own name for `max_tokens`. With it, more tokens than the model's length leaves
+    are refused by that name; without it the answer ends at the model's length."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise InvalidRequestError("priority", self.priority, "must be a whole number")
+        for name in ("tenant", "cache_salt"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidRequestError(name, getattr(self, name), "must be a string")
+
+
+DEFAULT_REQUEST_OPTIONS = RequestOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One ask, as the engine takes it: token ids and what to do with them. Immutable.
 
@@ -152,11 +185,7 @@ class Request:
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     eos_token_ids: frozenset[int] = frozenset()
-    priority: int = 0
-    """Lower goes first under the `priority` policy; ignored under `fcfs`."""
-    tenant: str = ""
-    cache_salt: str = ""
-    """Only requests with the same tenant and salt share cached blocks."""
+    options: RequestOptions = DEFAULT_REQUEST_OPTIONS
     seed: int = 0
     """Where the draws start: the caller's seed, or one that the engine chose."""
     arrival_time: float = field(default_factory=time.monotonic)

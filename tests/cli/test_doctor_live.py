@@ -16,7 +16,6 @@ import pytest
 from checkpoints import Case, write_checkpoint
 from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
 from pagoda.engine.options import EngineOptions
 from server.live import live_server
 
@@ -37,7 +36,7 @@ def serving(model: str, num_blocks: int) -> Iterator[str]:
     options = EngineOptions(
         model=model, max_model_len=LONGEST, num_gpu_blocks_override=num_blocks, threads=1
     )
-    with live_server(AsyncEngine(build_engine(options))) as url:
+    with live_server(AsyncEngine.load(options)) as url:
         yield url
 
 

@@ -70,7 +70,7 @@ def test_a_model_without_a_chat_template_is_told(
     monkeypatch.setattr("pagoda.server.run.run", lambda *_: None)
     assert run(["serve", "--port", "0"]) == 0
     assert "chats will be refused" not in capsys.readouterr().err
-    engine.has_chat_template = False
+    engine.tokenizer.has_chat_template = False
     assert run(["serve", "--port", "0"]) == 0
     assert "the model has no chat template: chats will be refused" in capsys.readouterr().err
 

@@ -36,6 +36,6 @@ class KeepingExecutor:
 
 def let_run_ahead(engine: Engine) -> Engine:
     """The engine, whose next steps are launched before the tokens of the last are read."""
-    assert not engine._in_flight
+    assert not engine._launched
     engine._runner = AheadRunner(KeepingExecutor(engine._runner._executor))
     return engine

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from pagoda.engine import async_engine
+from pagoda.engine import streams
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.grammar import Matcher, MatchError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
-from pagoda.request import SamplingParams
+from pagoda.request import RequestOptions, SamplingParams
 from pagoda.structured import StructuredOutputs
 
 pytestmark = pytest.mark.anyio
@@ -214,7 +214,7 @@ async def test_who_does_not_stream_gets_the_last_output_alone(engine: AsyncEngin
 async def test_a_conversation_too_long_is_refused_by_its_name(engine: AsyncEngine) -> None:
     for content in ("word " * 40, "x" * 10**6):
         with pytest.raises(InvalidRequestError) as caught:
-            await engine.chat_prompt([{"role": "user", "content": content}])
+            await engine.tokenizer.chat([{"role": "user", "content": content}])
         assert caught.value.field == "messages"
 
 
@@ -286,7 +286,8 @@ async def test_an_answer_that_must_fit_is_refused_where_it_cannot(engine: AsyncE
     long = SamplingParams(temperature=0, max_tokens=most + 1, ignore_eos=True)
 
     async def ask(params: SamplingParams, field: str | None) -> int:
-        outputs = engine.generate(prompt, params, request_id="a", max_tokens_field=field)
+        options = RequestOptions(max_tokens_field=field)
+        outputs = engine.generate(prompt, params, request_id="a", options=options)
         return [len(output.outputs[0].token_ids) async for output in outputs][-1]
 
     with pytest.raises(InvalidRequestError, match=f"at most {most}, ") as refused:
@@ -305,8 +306,7 @@ async def test_chores_are_done_while_nothing_runs_and_requests_go_before(make_ll
             time.sleep(0.002)
             yield
 
-    inner.chores = chores()
-    engine = AsyncEngine(inner)
+    engine = AsyncEngine(inner, chores=chores())
     engine.start()
     await answer(engine, "in between", "a")
     assert len(running) < 50
@@ -320,9 +320,8 @@ async def test_chores_are_done_while_nothing_runs_and_requests_go_before(make_ll
 async def test_callers_have_their_turn_before_the_next_step_where_cores_are_shared(
     takes_turns: bool, make_llm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_engine, "_TURN_S", 20)
+    monkeypatch.setattr(streams, "_TURN_S", 20)
     inner = make_llm().engine
-    inner.takes_all_cores = takes_turns
     num_told, num_made, missed, step = 0, 0, [], inner.step
 
     def counted() -> list[RequestOutput]:
@@ -333,7 +332,7 @@ async def test_callers_have_their_turn_before_the_next_step_where_cores_are_shar
         return outputs
 
     monkeypatch.setattr(inner, "step", counted)
-    engine = AsyncEngine(inner)
+    engine = AsyncEngine(inner, takes_all_cores=takes_turns)
     engine.start()
 
     async def listen(request_id: str) -> None:

@@ -15,7 +15,7 @@ import torch
 from checkpoints import Case, write_checkpoint
 from pagoda import SamplingParams
 from pagoda.engine import build
-from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.devices.gpu import GPU
 from pagoda.engine.devices.gpu_backend import GPUBackend, graph_sizes
 from pagoda.engine.devices.gpu_memory import GPUUsage
@@ -133,10 +133,10 @@ def test_greedy_answers_are_those_of_a_cpu(
 ) -> None:
     options = options_for(directory, max_num_batched_tokens=16)
     with caplog.at_level(logging.INFO, logger="pagoda"):
-        engine = connect(load_model(options), options)
-    assert not engine.takes_all_cores
-    assert list(engine.chores) == []
-    engine.warm_up_draws()
+        engine, machinery = assemble(load_model(options), options)
+    assert not machinery.takes_all_cores
+    assert list(machinery.chores) == []
+    machinery.warm_up_draws()
     llm = LLM.from_engine(engine)
     assert answers(llm) == expected
     [counter] = card.counters

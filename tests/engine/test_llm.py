@@ -277,6 +277,26 @@ def test_chat_goes_through_the_template(llm: LLM) -> None:
     assert last.outputs[0].token_ids == output.outputs[0].token_ids
 
 
+def test_a_message_may_be_made_of_text_parts(llm: LLM) -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    plain, parted = ([{"role": "user", "content": content}] for content in ("Hello", parts))
+    (expected,) = llm.chat(plain, GREEDY, use_tqdm=False)
+    (output,) = llm.chat(parted, GREEDY, use_tqdm=False)
+    *_, streamed = llm.stream_chat(parted, GREEDY)
+    assert output.prompt_token_ids == expected.prompt_token_ids == streamed.prompt_token_ids
+
+
+def test_messages_that_are_streamed_as_a_prompt_are_told_where_they_go(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="stream_chat") as refused:
+        llm.stream([{"role": "user", "content": "Hello"}], GREEDY)  # type: ignore[arg-type]
+    assert refused.value.field == "prompt"
+
+
+def test_the_tokenizer_can_be_had(llm: LLM) -> None:
+    tokenizer = llm.get_tokenizer()
+    assert tokenizer.decode(tokenizer.encode("Hello")) == "Hello"
+
+
 def test_the_longest_output_ends_at_the_models_length(llm: LLM) -> None:
     params = SamplingParams(temperature=0, max_tokens=None, ignore_eos=True)
     (output,) = llm.generate([[1] * 100], params, use_tqdm=False)
@@ -356,6 +376,10 @@ def test_an_unknown_option_and_a_missing_model_are_refused() -> None:
     with pytest.raises(InvalidOptionError) as caught:
         LLM(max_tokens=3)
     assert (caught.value.field, caught.value.value) == ("max_tokens", 3)
+    with pytest.raises(InvalidOptionError, match="did you mean max_model_len"):
+        LLM(max_model_length=3)
+    with pytest.raises(InvalidOptionError, match=r"is no option of the engine$"):
+        LLM(colour="red")
     with pytest.raises(ModelError, match="no such file"):
         LLM("/no/such/model")
 

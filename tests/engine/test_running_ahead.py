@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.engine.build import Model, connect
-from pagoda.engine.core import Engine, StepFailedError
+from pagoda.engine.core import Engine
+from pagoda.engine.failures import StepFailedError
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.runner import AheadRunner, Runner

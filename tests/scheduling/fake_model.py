@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from collections.abc import Sequence as Tokens
 
 from paged_tokens import PagedTokens
-from pagoda.request import Request, SamplingParams
+from pagoda.request import Request, RequestOptions, SamplingParams
 from pagoda.scheduling import PENDING, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
 
 VOCABULARY = 5
@@ -69,14 +69,17 @@ class FakeModel:
             assert written.isdisjoint(blocks), "two sequences write into one block"
             written.update(blocks)
             self.storage.write(
-                table, tokens, scheduled.start, scheduled.stop, sequence.request.cache_salt
+                table, tokens, scheduled.start, scheduled.stop, sequence.request.options.cache_salt
             )
         sampled = {}
         for scheduled in plan.sequences:
             sequence = self.scheduler.sequence(scheduled.sequence_id)
             context = self._tokens(scheduled)
             assert self.storage.holds(
-                scheduled.block_ids.tolist(), context, scheduled.stop, sequence.request.cache_salt
+                scheduled.block_ids.tolist(),
+                context,
+                scheduled.stop,
+                sequence.request.options.cache_salt,
             ), "a sequence would attend what is not its own"
             if scheduled.samples:
                 sampled[scheduled.sequence_id] = next_token(context)
@@ -131,7 +134,6 @@ def request(
         request_id,
         tuple(prompt),
         params,
-        priority=priority,
-        cache_salt=cache_salt,
+        options=RequestOptions(priority=priority, cache_salt=cache_salt),
         arrival_time=arrival_time,
     )

@@ -9,7 +9,6 @@ import pytest
 from fastapi import FastAPI
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.app import create_app
 from server.fake_engine import FakeEngine
@@ -45,7 +44,7 @@ async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
 def real_engine() -> Iterator[AsyncEngine]:
     """The default model, running."""
     options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN)
-    engine = AsyncEngine(build_engine(options))
+    engine = AsyncEngine.load(options)
     engine.start()
     yield engine
     asyncio.run(engine.shutdown())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from pagoda.cache import CacheStats
@@ -18,13 +18,44 @@ from pagoda.errors import (
     RequestTimeoutError,
 )
 from pagoda.models.tool_prompt import ToolFormat
-from pagoda.request import SamplingParams
+from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.scheduling import SchedulerStats
 
 MODEL = "fake-model"
 MAX_MODEL_LEN = 64
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
 FIRST_WORD_ID = 1000
+
+
+class FakeTokenizer:
+    """A token is a character; `check` refuses token ids of a conversation."""
+
+    def __init__(self, check: Callable[[str, list[int]], None]) -> None:
+        self.has_chat_template = True
+        self.tool_format: ToolFormat = "hermes"
+        self.tools: list[dict[str, object]] = []
+        """Of the last conversation."""
+        self._check = check
+
+    async def chat(
+        self, messages: Sequence[dict[str, str]], tools: Sequence[dict[str, object]] = ()
+    ) -> list[int]:
+        self.tools = list(tools)
+        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
+        token_ids = [ord(character) for character in text]
+        self._check("messages", token_ids)
+        return token_ids
+
+    async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [1] * add_special_tokens + [ord(character) for character in text]
+
+    async def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        if any(token_id > 0x10FFFF for token_id in token_ids):
+            raise InvalidRequestError(field, max(token_ids), "must be a character")
+        return "".join(chr(token_id) for token_id in token_ids)
+
+    def token_text(self, token_id: int) -> str:
+        return chr(token_id)
 
 
 class FakeEngine:
@@ -41,9 +72,7 @@ class FakeEngine:
         self.max_num_seqs = 2
         self.num_resets = 0
         self.timeline = Timeline()
-        self.has_chat_template = True
-        self.tool_format: ToolFormat = "hermes"
-        self.tools: list[dict[str, object]] = []
+        self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()
         self.is_alive = True
         self.hold: asyncio.Event | None = None
@@ -65,26 +94,6 @@ class FakeEngine:
 
     async def shutdown(self) -> None:
         self.is_running = False
-
-    async def chat_prompt(
-        self, messages: Sequence[dict[str, str]], tools: Sequence[dict[str, object]] = ()
-    ) -> list[int]:
-        self.tools = list(tools)
-        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
-        token_ids = [ord(character) for character in text]
-        self._check("messages", token_ids)
-        return token_ids
-
-    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        return [1] * add_special_tokens + [ord(character) for character in text]
-
-    async def detokenize(self, token_ids: Sequence[int], field: str = "tokens") -> str:
-        if any(token_id > 0x10FFFF for token_id in token_ids):
-            raise InvalidRequestError(field, max(token_ids), "must be a character")
-        return "".join(chr(token_id) for token_id in token_ids)
-
-    def token_text(self, token_id: int) -> str:
-        return chr(token_id)
 
     async def reset_prefix_cache(self) -> None:
         self.num_resets += 1
@@ -124,13 +133,10 @@ class FakeEngine:
         sampling: SamplingParams,
         *,
         request_id: str,
-        priority: int = 0,
-        tenant: str = "",
-        cache_salt: str = "",
+        options: RequestOptions = DEFAULT_REQUEST_OPTIONS,
         streams: bool = True,
         timeout_s: float | None = None,
         arrived_at: float | None = None,
-        max_tokens_field: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         token_ids = [ord(c) for c in prompt] if isinstance(prompt, str) else list(prompt)
         self._check("prompt", token_ids)
@@ -138,14 +144,11 @@ class FakeEngine:
             {
                 "prompt": prompt,
                 "sampling": sampling,
-                "priority": priority,
-                "salt": cache_salt,
-                "tenant": tenant,
+                "options": options,
                 "arrived_at": arrived_at,
-                "max_tokens_field": max_tokens_field,
             }
         )
-        key = (cache_salt, tuple(token_ids))
+        key = (options.cache_salt, tuple(token_ids))
         num_cached = len(token_ids) - 1 if self._seen[key] else 0
         self._seen[key] += 1
         limit = sampling.max_tokens or len(self.says or WORDS)

@@ -104,7 +104,7 @@ async def test_every_sampling_field_reaches_the_engine(
     assert {name: getattr(sampling, name) for name in fields} == fields
     assert dict(sampling.logit_bias) == {7: -5}
     assert sampling.stop == ("end",)
-    assert (asked["priority"], asked["salt"]) == (-3, "s")
+    assert (asked["options"].priority, asked["options"].cache_salt) == (-3, "s")
 
 
 async def test_null_means_the_default(client: httpx.AsyncClient, engine: FakeEngine) -> None:
@@ -202,4 +202,4 @@ async def test_a_length_that_is_asked_for_must_fit(
 ) -> None:
     asked = {"prompt": "x"} if url == URL else {"messages": [{"role": "user", "content": "x"}]}
     assert (await client.post(url, json={**asked, **extra})).status_code == 200
-    assert engine.asked[0]["max_tokens_field"] == field
+    assert engine.asked[0]["options"].max_tokens_field == field

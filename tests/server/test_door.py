@@ -210,7 +210,7 @@ async def test_texts_of_tokens_are_made_off_the_event_loop(
         threads.add(threading.get_ident())
         return chr(token_id)
 
-    monkeypatch.setattr(engine, "token_text", token_text)
+    monkeypatch.setattr(engine.tokenizer, "token_text", token_text)
     body = {"prompt": "ab", "return_token_strs": True}
     assert (await client.post("/tokenize", json=body)).status_code == 200
     assert threads

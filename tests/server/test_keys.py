@@ -116,4 +116,4 @@ async def test_a_key_decides_whose_cache_is_asked(engine: FakeEngine) -> None:
             for route in ("/v1/completions", "/v1/chat/completions"):
                 response: httpx.Response = await client.post(route, json=body, headers=headers)
                 assert response.status_code == 200
-    assert [asked["tenant"] for asked in engine.asked] == ["alice"] * 2 + ["bob"] * 4
+    assert [asked["options"].tenant for asked in engine.asked] == ["alice"] * 2 + ["bob"] * 4

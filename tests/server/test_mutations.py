@@ -16,7 +16,6 @@ from schemathesis.checks import not_a_server_error
 
 from checkpoints import CASES, write_checkpoint
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.app import create_app
 from pagoda.server.options import ServerOptions
@@ -35,7 +34,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> AsyncEngine:
     """A real engine with a model of a few thousand numbers, which knows bytes."""
     place = write_checkpoint(tmp_path_factory.mktemp("tiny"), CASES["llama-gqa"])
     options = EngineOptions(str(place), max_model_len=48, kv_cache_memory_bytes=2**24)
-    return AsyncEngine(build_engine(options))
+    return AsyncEngine.load(options)
 
 
 @pytest.fixture(scope="module")

@@ -315,7 +315,7 @@ def test_the_browser_asks_for_the_key(browser: Browser, engine: SayingEngine) ->
         open_page(tab, url)
         ask(tab)
         wait_for_answer(tab)
-    assert engine.asked[0]["tenant"] == "alice"
+    assert engine.asked[0]["options"].tenant == "alice"
 
 
 @pytest.mark.parametrize("width", [360, 1600])

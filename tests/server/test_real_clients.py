@@ -13,7 +13,6 @@ import pytest
 from langchain_openai import ChatOpenAI
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.keys import KeyRing
 from server.live import live_server
@@ -27,7 +26,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=1024)
-    with live_server(AsyncEngine(build_engine(options)), keys=KeyRing({KEY: "tests"})) as url:
+    with live_server(AsyncEngine.load(options), keys=KeyRing({KEY: "tests"})) as url:
         yield url
 
 

@@ -313,7 +313,7 @@ async def test_a_call_has_openais_shape(client: httpx.AsyncClient, engine: FakeE
             {"type": "function", "function": {"name": "weather", "arguments": OSLO}},
         ],
     }
-    assert [each["function"]["name"] for each in engine.tools] == ["weather", "clock"]
+    assert [each["function"]["name"] for each in engine.tokenizer.tools] == ["weather", "clock"]
     assert engine.asked[0]["sampling"].structured_outputs is None
     assert not engine.asked[0]["sampling"].skip_special_tokens
 
@@ -353,7 +353,7 @@ async def test_a_choice_of_none_hides_the_tools(
     body = {"messages": HELLO, "tools": TOOLS, "tool_choice": "none"}
     [choice] = (await client.post(URL, json=body)).json()["choices"]
     assert choice["message"] == {"role": "assistant", "content": hermes(ROME)}
-    assert engine.tools == []
+    assert engine.tokenizer.tools == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

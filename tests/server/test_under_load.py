@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import build_engine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.options import ServerOptions
 from server.live import live_server
@@ -28,7 +27,7 @@ STORIES = ["Once upon a time", "def add(a, b):", "The sun rises in", "1, 2, 3, 4
 @pytest.fixture(scope="module")
 def engine() -> AsyncEngine:
     options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=512, max_num_seqs=16)
-    return AsyncEngine(build_engine(options))
+    return AsyncEngine.load(options)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ class Answer:
         self, engine: AsyncEngine, messages: list[dict[str, str]], sampling: SamplingParams
     ) -> None:
         """Ask the engine and write what it says to stdout as it comes."""
-        prompt = await engine.chat_prompt(messages)
+        prompt = await engine.tokenizer.chat(messages)
         stream = engine.generate(prompt, sampling, request_id=f"chat-{id(self):x}")
         async with aclosing(stream) as outputs:
             async for output in outputs:

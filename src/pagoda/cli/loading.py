@@ -22,9 +22,8 @@ def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:
     with load_progress(console, options.model or "smollm2") as on_load:
         # PyTorch takes seconds to import: the bar is up before.
         from pagoda.engine.async_engine import AsyncEngine
-        from pagoda.engine.build import build_engine
 
-        return AsyncEngine(build_engine(options, on_load))
+        return AsyncEngine.load(options, on_load)
 
 
 def load_for_bench(options: EngineOptions, console: Console) -> Model:

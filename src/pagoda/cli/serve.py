@@ -107,7 +107,7 @@ def serve(
         # Clients should not wait for one another's first draw or first chat.
         logger.info("preparing the sampler; for a CPU some 10 s the first time, to compile it")
         engine.warm_up_draws()
-        if not engine.has_chat_template:
+        if not engine.tokenizer.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
         if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
             logger.warning("no API key is set: whoever reaches this machine may ask")

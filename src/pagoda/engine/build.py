@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
-from pagoda.engine.devices.backend import Backend, PlacedModel
+from pagoda.engine.devices.backend import Backend, Machinery, PlacedModel
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
@@ -77,6 +77,12 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
 
 
 def connect(model: Model, options: EngineOptions) -> Engine:
+    """The engine that `assemble` makes, for a caller who steps it himself."""
+    engine, _ = assemble(model, options)
+    return engine
+
+
+def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Machinery]:
     """An engine for a model in memory: allocates the cache and wires the rooms together.
 
     `options` may be others than the model was loaded with, for the same device. Raises
@@ -122,7 +128,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         "init engine (profile, create kv cache, warmup model) took %.2f s",
         time.perf_counter() - started,
     )
-    return Engine(
+    engine = Engine(
         model_name=model.name,
         max_model_len=model.max_model_len,
         tokenizer=model.tokenizer,
@@ -130,10 +136,8 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         scheduler=scheduler,
         runner=machinery.runner,
         sampler=machinery.sampler,
-        warm_up_draws=machinery.warm_up_draws,
-        chores=machinery.chores,
-        takes_all_cores=machinery.takes_all_cores,
     )
+    return engine, machinery
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

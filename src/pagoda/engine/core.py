@@ -12,42 +12,27 @@ the step in between; the others go on.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import torch
-
-from pagoda.engine.assembler import Assembler, Choice
-from pagoda.engine.grammar import MatchError
+from pagoda.engine import failures
+from pagoda.engine.assembler import Assembler
+from pagoda.engine.drawing import begin_draws
+from pagoda.engine.failures import StepFailedError
+from pagoda.engine.grammar_following import follow_grammars
 from pagoda.engine.intake import Intake
 from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.roster import Roster
 from pagoda.engine.runner import Runner
-from pagoda.engine.sampling.sampler import LogitsError, SampledToken, Sampler
+from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
-from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
 from pagoda.scheduling import Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
-
-logger = logging.getLogger("pagoda")
-
-
-class StepFailedError(EngineError):
-    """Some requests of one step were ended; others go on."""
-
-    def __init__(
-        self, errors: Mapping[str, PagodaError], outputs: Sequence[RequestOutput] = ()
-    ) -> None:
-        self.errors = errors
-        """What each of them, by its id, is told."""
-        self.outputs = outputs
-        """What the step would have returned: outputs of the others."""
-        super().__init__(f"{len(errors)} requests of a step were ended")
 
 
 class Engine:
@@ -66,32 +51,18 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         sampler: Sampler,
-        warm_up_draws: Callable[[], None] = lambda: None,
-        chores: Iterator[None] | None = None,
-        takes_all_cores: bool = False,
     ) -> None:
         self.model_name = model_name
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
         self.intake = intake
         self.scheduler = scheduler
+        self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
-        self.warm_up_draws = warm_up_draws
-        """Prepares what the first token that is drawn would wait for."""
-        self.takes_all_cores = takes_all_cores
-        """Its steps compute on all the cores that this process may use."""
-        self.chores = chores or iter(())
-        """Makes later steps faster; each turn takes a few milliseconds that nobody waits for."""
         self._runner = runner
         self._sampler = sampler
-        self._vocabulary = Vocabulary(tokenizer.backend)
-        self._assemblers: dict[str, Assembler] = {}
-        self._choices: dict[int, Choice] = {}
-        """By sequence id."""
-        self._constrained: dict[int, Choice] = {}
-        """Those of them that follow a grammar."""
-        self._in_flight: deque[LaunchedStep] = deque()
-        self._prompt_tokens = 0
+        self._roster = Roster()
+        self._launched: deque[LaunchedStep] = deque()
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
@@ -100,14 +71,8 @@ class Engine:
         the finished one alone. Raises `InvalidRequestError` if its id is in use.
         """
         sequences = self.scheduler.add(request)
-        assembler = Assembler(request, prompt, sequences, self._vocabulary, streams)
-        self._assemblers[request.request_id] = assembler
-        for choice in assembler.choices:
-            self._choices[choice.sequence.sequence_id] = choice
-            if choice.sampling_row.matcher is not None:
-                self._constrained[choice.sequence.sequence_id] = choice
+        self._roster.add(Assembler(request, prompt, sequences, self.vocabulary, streams))
         self.timeline.arrived(sequences)
-        self._prompt_tokens += len(request.prompt_token_ids)
 
     def abort(self, request_id: str) -> None:
         """End a request at once and free its blocks; no effect if it has ended."""
@@ -127,43 +92,41 @@ class Engine:
         whose grammar cannot be followed any more, with an `InvalidRequestError`.
         """
         self._follow_grammars()
-        launched = self._launch()
-        if launched is not None:
-            self._in_flight.append(launched)
-            if len(self._in_flight) <= self._runner.num_steps_ahead:
+        plan = self.scheduler.schedule(self._awaited)
+        if plan.sequences:
+            self._launched.append(self._launch(plan))
+            if len(self._launched) <= self._runner.num_steps_ahead:
                 return []
-        return self._conclude(self._in_flight.popleft()) if self._in_flight else []
+        return self._conclude(self._launched.popleft()) if self._launched else []
 
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
         self._runner.require_device()
 
-    def token_text(self, token_id: int) -> str:
-        """What one token of the vocabulary stands for, alone."""
-        return self._vocabulary.token_text(token_id)
-
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
-        return EngineStats(
-            scheduler=self.scheduler.stats(),
-            cache=self.scheduler.cache.stats(),
-            prompt_tokens=self._prompt_tokens,
-            prompt_tokens_cached=self.timeline.num_prompt_tokens_cached,
-            prompt_tokens_computed=self.timeline.num_prompt_tokens_computed,
-            generation_tokens=self.timeline.num_generation_tokens,
-        )
+        return EngineStats.of(self.scheduler, self.timeline)
 
-    # ---- inside ------------------------------------------------------------------------------
+    # ---- the parts of a step -----------------------------------------------------------------
 
-    def _launch(self) -> LaunchedStep | None:
-        """Plan a step and give it to the device; None if there is nothing to compute."""
-        plan = self.scheduler.schedule(frozenset().union(*(s.awaited for s in self._in_flight)))
-        if not plan.sequences:
-            return None
+    def _follow_grammars(self) -> None:
+        """Work out what every constrained sequence may say next."""
+        refused = follow_grammars(self._roster.constrained.values())
+        if refused:
+            self._end(refused)
+            raise StepFailedError(refused)
+
+    @property
+    def _awaited(self) -> frozenset[int]:
+        """Sequences that cannot go on before the tokens of the launched steps are known."""
+        return frozenset().union(*(step.awaited for step in self._launched))
+
+    def _launch(self, plan: StepPlan) -> LaunchedStep:
+        """Execute a plan and begin to draw."""
         self.timeline.scheduled(plan)
         try:
             logits = self._runner.execute(plan)
-            launched = self._begin_draws(plan, logits)
+            launched = begin_draws(plan, logits, self._roster, self._sampler)
             if launched.draws is not None:
                 self._runner.keep_drawn(launched.drawing, launched.draws)
         except Exception as error:
@@ -171,139 +134,70 @@ class Engine:
         return launched
 
     def _conclude(self, step: LaunchedStep) -> list[RequestOutput]:
-        """Read what a step has drawn, and tell it."""
+        """Wait for what a step has drawn, settle it and tell it."""
         try:
             drawn = step.wait()
         except Exception as error:
             raise self._end_failed(step.plan, error) from error
         sampled = {sequence_id: token for sequence_id, token in drawn.items() if token is not None}
-        errors = self._end_broken(drawn.keys() - sampled.keys())
-        tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
-        outputs = self._collect(self.scheduler.update(step.plan, tokens), sampled)
+        sick = failures.of_sick_logits(self._roster.requests_of(drawn.keys() - sampled.keys()))
+        self._end(sick)
+        progressed = self._settle(step.plan, sampled)
+        outputs = self._tell(progressed)
         if not self.scheduler.has_unfinished:
-            self._in_flight.clear()  # whoever is in it has ended
-        if errors:
-            raise StepFailedError(errors, outputs)
+            self._launched.clear()  # whoever is in it has ended
+        if sick:
+            raise StepFailedError(sick, outputs)
         return outputs
 
-    def _begin_draws(self, plan: StepPlan, logits: torch.Tensor) -> LaunchedStep:
-        """Draw a token for each sampling sequence; take note of prompt log-probabilities."""
-        drawing: dict[int, int] = {}
-        positions = []
-        first = 0
-        for scheduled in plan.sequences:
-            num_rows = scheduled.num_logit_rows
-            last = first + num_rows
-            if num_rows > 1 or (num_rows and not scheduled.samples):
-                sequence = self.scheduler.sequence(scheduled.sequence_id)
-                self._note_prompt_logprobs(sequence, scheduled.start, logits[first:last])
-            if scheduled.samples:
-                drawing[scheduled.sequence_id] = last - 1
-                num_prompt = self.scheduler.sequence(scheduled.sequence_id).num_prompt_tokens
-                positions.append(scheduled.stop - num_prompt)
-            first = last
-        if not drawing:
-            return LaunchedStep(plan)
-        # Stacked: with a list for an index, PyTorch waits for the device.
-        wanted = (
-            logits
-            if len(drawing) == len(logits)
-            else torch.stack([logits[row] for row in drawing.values()])
-        )
-        rows = [self._choices[sequence_id].sampling_row for sequence_id in drawing]
-        draws = self._sampler.begin(wanted, rows, positions)
-        changing = zip(drawing, (row.changes_logits for row in rows), strict=True)
-        awaited = frozenset(sequence_id for sequence_id, changes in changing if changes)
-        return LaunchedStep(plan, tuple(drawing), draws, awaited)
-
-    def _follow_grammars(self) -> None:
-        """Work out what every constrained sequence may say next."""
-        broken: dict[str, PagodaError] = {}
-        for choice in self._constrained.values():
-            request = choice.sequence.request
-            if choice.sequence.ending is None and request.request_id not in broken:
-                try:
-                    choice.follow_grammar()
-                except MatchError as error:
-                    wanted = request.sampling.structured_outputs
-                    assert wanted is not None, "a grammar that nobody asked for"
-                    refusal = wanted.refuse(f"cannot be followed any further: {error}")
-                    logger.warning("request %s is ended: %s", request.request_id, error)
-                    broken[request.request_id] = refusal
-        if broken:
-            for request_id in broken:
-                self.abort(request_id)
-            raise StepFailedError(broken)
-
-    def _note_prompt_logprobs(
-        self, sequence: RunningSequence, start: int, logits: torch.Tensor
-    ) -> None:
-        """Row i of `logits` tells how likely the prompt's token `start + i + 1` was."""
-        prompt = sequence.request.prompt_token_ids
-        targets = prompt[start + 1 : start + 1 + len(logits)]
-        num_top = sequence.request.sampling.prompt_logprobs
-        assert num_top is not None, "logits of a prompt that nobody asked for"
-        if targets:
-            logprobs = self._sampler.token_logprobs(logits[: len(targets)], targets, num_top)
-            assembler = self._assemblers[sequence.request.request_id]
-            assembler.add_prompt_logprobs(start + 1, logprobs)
-
-    def _collect(
-        self, progressed: Sequence[RunningSequence], sampled: dict[int, SampledToken]
-    ) -> list[RequestOutput]:
-        due: dict[str, Assembler] = {}
+    def _settle(
+        self, plan: StepPlan, sampled: Mapping[int, SampledToken]
+    ) -> Sequence[RunningSequence]:
+        """Give each sequence its token, and end those that have their last; returns them all."""
+        tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
+        progressed = self.scheduler.update(plan, tokens)
         for sequence in progressed:
-            choice, token = self._choices[sequence.sequence_id], sampled[sequence.sequence_id]
+            choice, token = (
+                self._roster.choices[sequence.sequence_id],
+                sampled[sequence.sequence_id],
+            )
             if token.logprobs is not None:
                 choice.note(token.logprobs, token.token_id)
             ending = judge(sequence, choice if choice.has_stop_strings else None)
             if ending is not None:
                 self.scheduler.finish(sequence, ending)
-            assembler = self._assemblers[sequence.request.request_id]
-            if assembler.is_due_after(sequence):
-                due[sequence.request.request_id] = assembler
         self.timeline.progressed(progressed)
+        return progressed
+
+    def _tell(self, progressed: Sequence[RunningSequence]) -> list[RequestOutput]:
+        """The outputs that are due, now that these sequences have got further."""
+        due: dict[str, Assembler] = {}
+        assemblers = self._roster.assemblers
+        for sequence in progressed:
+            request_id = sequence.request.request_id
+            if assemblers[request_id].is_due_after(sequence):
+                due[request_id] = assemblers[request_id]
         outputs = [assembler.output() for assembler in due.values()]
         for output in outputs:
             if output.finished:
                 self._forget(output.request_id)
         return outputs
 
-    def _forget(self, request_id: str) -> None:
-        assembler = self._assemblers.pop(request_id, None)
-        for choice in assembler.choices if assembler is not None else ():
-            del self._choices[choice.sequence.sequence_id]
-            self.timeline.forget(choice.sequence.sequence_id)
-            self._constrained.pop(choice.sequence.sequence_id, None)
+    # ---- the ends of requests ----------------------------------------------------------------
 
     def _end_failed(self, plan: StepPlan, cause: Exception) -> StepFailedError:
-        errors = self._end([one.sequence_id for one in plan.sequences], cause)
-        logger.exception("a step failed; its %d requests are ended", len(errors))
+        """End the requests of a step that failed; returns what is to be raised."""
+        requests = self._roster.requests_of(one.sequence_id for one in plan.sequences)
+        errors = failures.of_a_failed_step(requests, cause)
+        self._end(errors)
         if not self.scheduler.has_unfinished:
-            self._in_flight.clear()
+            self._launched.clear()
         return StepFailedError(errors)
 
-    def _end_broken(self, sequence_ids: Collection[int]) -> dict[str, PagodaError]:
-        """End the requests of sequences that have no token, because the model gave no logits."""
-        errors = self._end(sequence_ids, LogitsError())
-        if errors:
-            logger.error("requests whose logits are not finite are ended: %s", ", ".join(errors))
-        return errors
-
-    def _end(self, sequence_ids: Iterable[int], cause: Exception) -> dict[str, PagodaError]:
-        """End those of the sequences' requests that have not ended; what each is told, by its id.
-
-        An error each: whoever raises one adds to it where it was raised.
-        """
-        choices = [self._choices.get(sequence_id) for sequence_id in sequence_ids]
-        alive = [choice.sequence.request for choice in choices if choice is not None]
-        errors: dict[str, PagodaError] = {request.request_id: _failure(cause) for request in alive}
-        for request_id in errors:
+    def _end(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
             self.abort(request_id)
-        return errors
 
-
-def _failure(cause: Exception) -> EngineError:
-    failure = EngineError("the engine failed while computing this request")
-    failure.__cause__ = cause
-    return failure
+    def _forget(self, request_id: str) -> None:
+        for choice in self._roster.remove(request_id):
+            self.timeline.forget(choice.sequence.sequence_id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -15,22 +15,22 @@ from typing import Any
 from tqdm import tqdm
 
 from pagoda.engine.build import connect, load_model
-from pagoda.engine.core import Engine, StepFailedError
+from pagoda.engine.core import Engine
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.prompt_forms import (
+    Message,
+    Prompt,
+    conversations_of,
+    in_plain_text,
+    prompt_of,
+    prompts_of,
+)
+from pagoda.engine.shared_steps import Inbox, SharedSteps
 from pagoda.engine.stats import EngineStats
-from pagoda.errors import InvalidOptionError, InvalidRequestError, PagodaError
-from pagoda.request import Request, SamplingParams
-
-Sink = deque[RequestOutput | PagodaError]
-"""Where what comes of some requests waits for whoever asked."""
-
-Message = Mapping[str, str]
-"""One turn of a conversation: `role` and `content`."""
-
-
-Prompt = str | Sequence[int] | Mapping[str, Any]
-"""Text, token ids, or a mapping of one of the two."""
+from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.models.tokenizer import Tokenizer
+from pagoda.request import Request, RequestOptions, SamplingParams
 
 
 class LLM:
@@ -46,9 +46,7 @@ class LLM:
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
         """Raises `RefusedError` for options, model files or memory that will not do."""
-        known = {option.name for option in fields(EngineOptions)}
-        for name in options.keys() - known:
-            raise InvalidOptionError(name, options[name], "is no option of the engine")
+        _require_known(options)
         checked = EngineOptions(model=model, **options)
         show_log()
         with tqdm(desc="Loading", unit="B", unit_scale=True, leave=False) as progress:
@@ -65,8 +63,7 @@ class LLM:
     def _open(self, engine: Engine) -> None:
         self.engine = engine
         self._ids = itertools.count()
-        self._sinks: dict[str, Sink] = {}
-        self._lock = threading.RLock()
+        self._steps = SharedSteps(engine)
 
     def generate(
         self,
@@ -85,13 +82,8 @@ class LLM:
         Raises `InvalidRequestError` before any prompt is begun if one of them is refused, or later,
         for the whole batch, if a grammar turns out too complex to follow.
         """
-        batch = _as_batch(prompts)
-        params = _as_params(sampling_params, len(batch))
-        asked = [
-            self._request(prompt, param, priority=priority, cache_salt=cache_salt)
-            for prompt, param in zip(batch, params, strict=True)
-        ]
-        return self._finish(asked, batch, use_tqdm)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        return self._answer(prompts_of(prompts), sampling_params, asked, use_tqdm)
 
     def chat(
         self,
@@ -107,19 +99,13 @@ class LLM:
 
         `tools`, in OpenAI's form, are described to the model; its calls stay text.
         """
-        several = bool(messages) and not isinstance(messages[0], Mapping)
-        conversations = messages if several else [messages]
-        return self.generate(
-            [self._chat_prompt(conversation, tools) for conversation in conversations],  # type: ignore[arg-type]
-            sampling_params,
-            use_tqdm=use_tqdm,
-            priority=priority,
-            cache_salt=cache_salt,
-        )
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        prompts = [self._chat_prompt(each, tools) for each in conversations_of(messages)]
+        return self._answer(prompts, sampling_params, asked, use_tqdm)
 
     def stream(
         self,
-        prompt: str | Sequence[int],
+        prompt: Prompt,
         sampling_params: SamplingParams | None = None,
         *,
         priority: int = 0,
@@ -129,10 +115,8 @@ class LLM:
 
         Raises `InvalidRequestError` at once, not at the first output.
         """
-        params = sampling_params or SamplingParams()
-        request = self._request(prompt, params, priority=priority, cache_salt=cache_salt)
-        text = prompt if isinstance(prompt, str) else None
-        return self._stream(request, text)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        return self._grow(prompt_of(prompt), sampling_params, asked)
 
     def stream_chat(
         self,
@@ -143,8 +127,12 @@ class LLM:
         cache_salt: str = "",
     ) -> Iterator[RequestOutput]:
         """The answer to a conversation as it grows."""
-        prompt = self._chat_prompt(messages)
-        return self.stream(prompt, sampling_params, priority=priority, cache_salt=cache_salt)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        return self._grow(self._chat_prompt(messages), sampling_params, asked)
+
+    def get_tokenizer(self) -> Tokenizer:
+        """The model's tokenizer: text to token ids and back."""
+        return self.engine.tokenizer
 
     def stats(self) -> EngineStats:
         """Counts and state of the engine as of now."""
@@ -156,84 +144,63 @@ class LLM:
 
     # ---- inside ------------------------------------------------------------------------------
 
+    def _answer(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        options: RequestOptions,
+        use_tqdm: bool,
+    ) -> list[RequestOutput]:
+        """The finished outputs of all prompts, in their order."""
+        params = _one_for_each(sampling_params, len(prompts))
+        requests = [
+            self._request(prompt, param, options)
+            for prompt, param in zip(prompts, params, strict=True)
+        ]
+        inbox: Inbox = deque()
+        finished: dict[str, RequestOutput] = {}
+        with ExitStack() as running:
+            for request, prompt in zip(requests, prompts, strict=True):
+                running.enter_context(
+                    self._steps.running(request, _text_of(prompt), inbox, streams=False)
+                )
+            progress = running.enter_context(
+                tqdm(total=len(requests), desc="Processed prompts", disable=not use_tqdm)
+            )
+            while len(finished) < len(requests):
+                output = self._steps.next(inbox)
+                finished[output.request_id] = output
+                progress.update()
+        return [finished[request.request_id] for request in requests]
+
+    def _grow(
+        self,
+        prompt: str | Sequence[int],
+        sampling_params: SamplingParams | None,
+        options: RequestOptions,
+    ) -> Iterator[RequestOutput]:
+        """The outputs of one prompt; what is refused is refused here, before the first of them."""
+        request = self._request(prompt, sampling_params or SamplingParams(), options)
+        return self._outputs(request, _text_of(prompt))
+
+    def _outputs(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
+        inbox: Inbox = deque()
+        with self._steps.running(request, prompt, inbox, streams=True):
+            finished = False
+            while not finished:
+                output = self._steps.next(inbox)
+                finished = output.finished
+                yield output
+
     def _request(
-        self, prompt: str | Sequence[int], params: SamplingParams, *, priority: int, cache_salt: str
+        self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
     ) -> Request:
-        request_id = str(next(self._ids))
-        return self.engine.intake.request(
-            request_id, prompt, params, priority=priority, cache_salt=cache_salt
-        )
+        return self.engine.intake.request(str(next(self._ids)), prompt, params, options)
 
     def _chat_prompt(
         self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()
     ) -> list[int]:
-        return self.engine.intake.chat(messages, tools)
-
-    def _finish(
-        self, asked: list[Request], prompts: list[str | Sequence[int]], use_tqdm: bool
-    ) -> list[RequestOutput]:
-        sink: Sink = deque()
-        results: dict[str, RequestOutput] = {}
-        with ExitStack() as running:
-            for request, prompt in zip(asked, prompts, strict=True):
-                text = prompt if isinstance(prompt, str) else None
-                running.enter_context(self._running(request, text, sink, streams=False))
-            progress = running.enter_context(
-                tqdm(total=len(asked), desc="Processed prompts", disable=not use_tqdm)
-            )
-            while len(results) < len(asked):
-                output = self._next(sink)
-                results[output.request_id] = output
-                progress.update()
-        return [results[request.request_id] for request in asked]
-
-    def _stream(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
-        sink: Sink = deque()
-        with self._running(request, prompt, sink, streams=True):
-            finished = False
-            while not finished:
-                output = self._next(sink)
-                finished = output.finished
-                yield output
-
-    @contextmanager
-    def _running(
-        self, request: Request, prompt: str | None, sink: Sink, *, streams: bool
-    ) -> Iterator[None]:
-        """The request runs, and what comes of it goes into `sink`, until the block is left."""
-        with self._lock:
-            self._sinks[request.request_id] = sink
-        try:
-            with self._lock:
-                self.engine.add(request, prompt, streams=streams)
-            yield
-        finally:
-            with self._lock:
-                del self._sinks[request.request_id]
-                self.engine.abort(request.request_id)
-
-    def _next(self, sink: Sink) -> RequestOutput:
-        """The sink's next output, taking steps until there is one. Raises what was put there."""
-        while True:
-            with self._lock:
-                if sink:
-                    arrived = sink.popleft()
-                    break
-                self._step()
-        if isinstance(arrived, PagodaError):
-            raise arrived
-        return arrived
-
-    def _step(self) -> None:
-        """One step for everybody: several streams may be open at once."""
-        try:
-            outputs: Sequence[RequestOutput] = self.engine.step()
-        except StepFailedError as failed:
-            for request_id, error in failed.errors.items():
-                self._sinks[request_id].append(error)
-            outputs = failed.outputs
-        for output in outputs:
-            self._sinks[output.request_id].append(output)
+        return self.engine.intake.tokenizer.chat(in_plain_text(messages), tools)
 
 
 def show_log() -> None:
@@ -249,30 +216,11 @@ def _advance(progress: tqdm, done_bytes: int, total_bytes: int) -> None:
     progress.update(done_bytes - progress.n)
 
 
-def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[str | Sequence[int]]:
-    """One prompt or many: a string, a mapping or a list of whole numbers is one."""
-    if isinstance(prompts, str | Mapping):
-        return [_plain(prompts)]
-    try:
-        batch: list[Any] = list(prompts)
-    except TypeError:
-        limit = "must be text, token ids, or a list of those"
-        raise InvalidRequestError("prompts", prompts, limit) from None
-    return [batch] if batch and isinstance(batch[0], int) else list(map(_plain, batch))
+def _text_of(prompt: str | Sequence[int]) -> str | None:
+    return prompt if isinstance(prompt, str) else None
 
 
-def _plain(prompt: Prompt) -> str | Sequence[int]:
-    """A prompt without the name that it may be given under."""
-    if not isinstance(prompt, Mapping):
-        return prompt
-    if len(prompt) != 1 or next(iter(prompt)) not in ("prompt", "prompt_token_ids"):
-        limit = "a mapping has either prompt or prompt_token_ids and nothing else"
-        raise InvalidRequestError("prompts", sorted(map(str, prompt)), limit)
-    (content,) = prompt.values()
-    return content
-
-
-def _as_params(
+def _one_for_each(
     params: SamplingParams | Sequence[SamplingParams] | None, count: int
 ) -> list[SamplingParams]:
     if params is None:
@@ -283,3 +231,12 @@ def _as_params(
         limit = f"one for all prompts, or one for each of the {count}"
         raise InvalidRequestError("sampling_params", f"{len(params)} given", limit)
     return list(params)
+
+
+def _require_known(options: Mapping[str, Any]) -> None:
+    known = [option.name for option in fields(EngineOptions)]
+    for name, value in options.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InvalidOptionError(name, value, f"is no option of the engine{hint}")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pagoda.cache import CacheStats
-from pagoda.scheduling import SchedulerStats
+from pagoda.engine.timeline import Timeline
+from pagoda.scheduling import Scheduler, SchedulerStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,18 @@ class EngineStats:
     prompt_tokens_computed: int
     """Of those whose prompt is done, all else."""
     generation_tokens: int
+
+    @classmethod
+    def of(cls, scheduler: Scheduler, timeline: Timeline) -> EngineStats:
+        """As of now."""
+        return cls(
+            scheduler=scheduler.stats(),
+            cache=scheduler.cache.stats(),
+            prompt_tokens=timeline.num_prompt_tokens,
+            prompt_tokens_cached=timeline.num_prompt_tokens_cached,
+            prompt_tokens_computed=timeline.num_prompt_tokens_computed,
+            generation_tokens=timeline.num_generation_tokens,
+        )
 
     @property
     def num_requests_running(self) -> int:

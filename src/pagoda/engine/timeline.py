@@ -58,6 +58,8 @@ class Timeline:
         self.iteration_tokens_total = Histogram(_STEP_TOKENS)
         self.request_prompt_tokens = Histogram(_REQUEST_TOKENS)
         self.request_generation_tokens = Histogram(_REQUEST_TOKENS)
+        self.num_prompt_tokens = 0
+        """Of all requests that came."""
         self.num_prompt_tokens_cached = 0
         """Of prompts that are done, tokens that came from the cache."""
         self.num_prompt_tokens_computed = 0
@@ -69,6 +71,8 @@ class Timeline:
         """They wait for their first step."""
         for sequence in sequences:
             self._waiting[sequence.sequence_id] = _Course()
+            if sequence.index == 0:  # the choices of a request share one prompt
+                self.num_prompt_tokens += sequence.num_prompt_tokens
 
     def scheduled(self, plan: StepPlan) -> None:
         """A step begins."""
@@ -108,7 +112,6 @@ class Timeline:
         self._running.pop(sequence_id, None)
 
     def _count_prompt(self, sequence: Sequence) -> None:
-        """The choices of a request share one prompt."""
         self.num_prompt_tokens_cached += sequence.num_cached_tokens
         self.num_prompt_tokens_computed += sequence.num_prompt_tokens - sequence.num_cached_tokens
 

@@ -17,7 +17,8 @@ def first_come_first_served(sequence: Sequence) -> tuple[float, ...]:
 
 def by_priority(sequence: Sequence) -> tuple[float, ...]:
     """Lower priority value goes first, then earlier arrival."""
-    return (sequence.request.priority, sequence.request.arrival_time, sequence.sequence_id)
+    request = sequence.request
+    return (request.options.priority, request.arrival_time, sequence.sequence_id)
 
 
 POLICIES: dict[str, Order] = {"fcfs": first_come_first_served, "priority": by_priority}

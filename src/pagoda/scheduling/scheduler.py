@@ -93,10 +93,11 @@ class Scheduler:
         """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
+        options = request.options
         sequences: list[Sequence] = []
         max_num_tokens = self._longest(request)
         for index in range(request.sampling.n):
-            table = self.cache.open(tenant=request.tenant, cache_salt=request.cache_salt)
+            table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
             sequence = Sequence(self._next_id, request, index, table, max_num_tokens)
             self._next_id += 1
             if sequences:

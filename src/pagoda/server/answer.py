@@ -93,14 +93,11 @@ async def respond(
         request_id=tally.answer_id,
         prompts=prompts,
         sampling=sampling,
-        priority=body.priority or 0,
-        tenant=tenant_of(request.scope),
+        options=body.request_options(tenant=tenant_of(request.scope)),
         timeout_s=options.request_timeout or None,
         arrived_at=places.entered_at,
-        max_tokens_field=body.max_tokens_field,
         echo=echo,
         tools=tools,
-        cache_salt=body.cache_salt or "",
         tally=tally,
     )
     answer = kind(generation)

@@ -48,7 +48,7 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         """Answer a conversation."""
         body.check(engine.model_name)
         use = body.tool_use()
-        prompts = [await engine.chat_prompt(body.template_messages(), use.described)]
+        prompts = [await engine.tokenizer.chat(body.template_messages(), use.described)]
         return await respond(
             ChatAnswer, engine, options, request, body, prompts, tools=use.reader(engine)
         )

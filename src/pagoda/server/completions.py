@@ -47,7 +47,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         echo = None
         if body.echo:
             texts = [
-                each if isinstance(each, str) else await engine.detokenize(each, "prompt")
+                each if isinstance(each, str) else await engine.tokenizer.decode(each, "prompt")
                 for each in prompts
             ]
             echo = Echo(texts, body.wants_prompt_alone)
@@ -98,7 +98,7 @@ class CompletionAnswer(Answer):
             text = echo.texts[item.prompt_index]
             if candidates is not None:
                 token_ids = item.output.prompt_token_ids
-                first_text = self._generation.engine.token_text(token_ids[0])
+                first_text = self._generation.engine.tokenizer.token_text(token_ids[0])
                 logprobs = echoed_logprobs(first_text, token_ids, candidates)
                 cursor.num_token_characters = len(text)
         if echo is None or not echo.alone:

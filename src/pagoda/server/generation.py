@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastapi import Request
 
-from pagoda.request import SamplingParams
+from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.responses import PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
 from pagoda.server.tool_calls import ToolReader
@@ -57,15 +57,11 @@ class Generation:
     request_id: str
     prompts: Sequence[str | list[int]]
     sampling: SamplingParams
-    priority: int = 0
-    tenant: str = ""
-    cache_salt: str = ""
+    options: RequestOptions
     timeout_s: float | None = None
     """From its arrival to its last output."""
     arrived_at: float | None = None
     """On the event loop's clock, in seconds."""
-    max_tokens_field: str | None = None
-    """Of the body, if that says how many tokens it wants."""
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
@@ -89,13 +85,10 @@ class Generation:
             self.prompts[index],
             self.sampling,
             request_id=f"{self.request_id}-{index}",
-            priority=self.priority,
-            tenant=self.tenant,
-            cache_salt=self.cache_salt,
+            options=self.options,
             streams=streams,
             timeout_s=self.timeout_s,
             arrived_at=self.arrived_at,
-            max_tokens_field=self.max_tokens_field,
         )
         async with aclosing(stream) as outputs:
             async for output in outputs:

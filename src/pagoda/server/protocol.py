@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
-from pagoda.request import SamplingParams
+from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Body, Many, Text
 from pagoda.server.errors import UnknownModelError
@@ -101,6 +101,15 @@ class GenerationRequest(_ModelBody, AnswerFormat):
             raise InvalidRequestError(
                 "add_special_tokens", self.add_special_tokens, "is not covered"
             )
+
+    def request_options(self, *, tenant: str) -> RequestOptions:
+        """What this body says beside its prompts and its sampling, for a tenant's request."""
+        return RequestOptions(
+            priority=self.priority or 0,
+            tenant=tenant,
+            cache_salt=self.cache_salt or "",
+            max_tokens_field=self.max_tokens_field,
+        )
 
     def sampling_with(self, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.

@@ -23,16 +23,16 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
         body.check(engine.model_name)
         if body.messages is not None:
-            tokens = await engine.chat_prompt(body.template_messages(), body.described_tools())
+            tokens = await engine.tokenizer.chat(body.template_messages(), body.described_tools())
         else:
-            tokens = await engine.tokenize(body.prompt or "", body.add_special_tokens)
+            tokens = await engine.tokenizer.encode(body.prompt or "", body.add_special_tokens)
         return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs)
 
     @router.post("/detokenize", responses=REFUSALS)
     async def detokenize(body: DetokenizeRequest) -> DetokenizeResponse:
         """The text of token ids."""
         body.check(engine.model_name)
-        return DetokenizeResponse(prompt=await engine.detokenize(body.tokens))
+        return DetokenizeResponse(prompt=await engine.tokenizer.decode(body.tokens))
 
     return router
 
@@ -43,6 +43,6 @@ def _told(engine: AsyncEngine, tokens: list[int], with_texts: bool) -> Response:
         count=len(tokens),
         max_model_len=engine.max_model_len,
         tokens=tokens,
-        token_strs=[engine.token_text(each) for each in tokens] if with_texts else None,
+        token_strs=[engine.tokenizer.token_text(each) for each in tokens] if with_texts else None,
     )
     return JSONBody(told.model_dump_json())

@@ -143,7 +143,7 @@ class ToolUse:
             return ToolReader(partial(WholeArguments, self.choice.function.name), "stop")
         if self.choice == "required":
             return ToolReader(partial(WholeCalls, self.names))
-        begin = partial(begin_reading, engine.tool_format, self.names)
+        begin = partial(begin_reading, engine.tokenizer.tool_format, self.names)
         return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
 

@@ -1,0 +1,47 @@
+"""A model's tokenizer for callers in an event loop, which goes on while a long text is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagoda.engine.checked_tokenizer import CheckedTokenizer
+from pagoda.engine.vocabulary import Vocabulary
+from pagoda.models.tool_prompt import ToolFormat
+
+
+class AsyncTokenizer:
+    """`CheckedTokenizer` in threads of the event loop's."""
+
+    def __init__(self, checked: CheckedTokenizer, vocabulary: Vocabulary) -> None:
+        self._checked = checked
+        self._vocabulary = vocabulary
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Chats can be answered. Asking for it prepares the first of them."""
+        return self._checked.tokenizer.has_chat_template
+
+    @property
+    def tool_format(self) -> ToolFormat:
+        """The form in which the model calls tools that it was told of."""
+        return self._checked.tokenizer.tool_format
+
+    async def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """See `CheckedTokenizer.chat`."""
+        return await asyncio.to_thread(self._checked.chat, messages, tools)
+
+    async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """See `CheckedTokenizer.encode`."""
+        return await asyncio.to_thread(self._checked.encode, text, add_special_tokens)
+
+    async def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
+        """See `CheckedTokenizer.decode`."""
+        return await asyncio.to_thread(self._checked.decode, token_ids, field)
+
+    def token_text(self, token_id: int) -> str:
+        """What one token of the vocabulary stands for, alone."""
+        return self._vocabulary.token_text(token_id)

@@ -1,0 +1,94 @@
+"""The forms in which a program may give prompts and messages, brought into one each.
+
+"text", [1, 2], {"prompt": "text"}, {"prompt_token_ids": [1, 2]}    ──> text or token ids
+{"role": …, "content": [{"type": "text", "text": …}, …]}            ──> content as one text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagoda.errors import InvalidRequestError
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or a mapping of one of the two under the name that vLLM has for it."""
+
+Message = Mapping[str, Any]
+"""One turn of a conversation: `role` and `content`, which is text or a list of text parts."""
+
+
+def prompts_of(prompts: Prompt | Sequence[Prompt]) -> list[str | Sequence[int]]:
+    """One prompt or many: a string, a mapping or a list of whole numbers is one.
+
+    Raises `InvalidRequestError` naming `prompts`.
+    """
+    if isinstance(prompts, str | Mapping):
+        return [prompt_of(prompts, "prompts")]
+    try:
+        batch: list[Any] = list(prompts)
+    except TypeError:
+        limit = "must be text, token ids, or a list of those"
+        raise InvalidRequestError("prompts", prompts, limit) from None
+    if batch and isinstance(batch[0], int):
+        return [batch]
+    return [prompt_of(prompt, "prompts") for prompt in batch]
+
+
+def prompt_of(prompt: Prompt, field: str = "prompt") -> str | Sequence[int]:
+    """A prompt without the name that it may be given under.
+
+    Raises `InvalidRequestError` naming `field`, also for the messages of a conversation.
+    """
+    first = prompt[0] if isinstance(prompt, Sequence) and len(prompt) > 0 else None
+    if _is_message(prompt) or _is_message(first):
+        limit = "messages are for chat and stream_chat"
+        raise InvalidRequestError(field, prompt, limit)
+    if not isinstance(prompt, Mapping):
+        return prompt
+    if len(prompt) != 1 or next(iter(prompt)) not in ("prompt", "prompt_token_ids"):
+        limit = "a mapping has either prompt or prompt_token_ids and nothing else"
+        raise InvalidRequestError(field, sorted(map(str, prompt)), limit)
+    (content,) = prompt.values()
+    return content
+
+
+def conversations_of(
+    messages: Sequence[Message] | Sequence[Sequence[Message]],
+) -> list[Sequence[Message]]:
+    """One conversation or many."""
+    several = bool(messages) and not isinstance(messages[0], Mapping)
+    return list(messages) if several else [messages]  # type: ignore[arg-type, list-item]
+
+
+def in_plain_text(messages: Sequence[Message]) -> Sequence[Message]:
+    """The same messages with the text parts of each content joined, as chat templates want them.
+
+    What is no message at all is left for the tokenizer to refuse. Raises `InvalidRequestError`
+    naming `messages` for a part that is not text.
+    """
+    if not isinstance(messages, Sequence):
+        return messages
+    return [_with_one_text(message) if _is_message(message) else message for message in messages]
+
+
+def _with_one_text(message: Message) -> Message:
+    content = message.get("content")
+    return message if not isinstance(content, list) else {**message, "content": _joined(content)}
+
+
+def _joined(parts: Sequence[object]) -> str:
+    texts = []
+    for part in parts:
+        if not isinstance(part, Mapping) or part.get("type") != "text":
+            limit = "a part of a message's content must be {'type': 'text', 'text': …}"
+            raise InvalidRequestError("messages", part, limit)
+        text = part.get("text")
+        if not isinstance(text, str):
+            raise InvalidRequestError("messages", part, "a part's text must be a string")
+        texts.append(text)
+    return "".join(texts)
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, Mapping) and "role" in value

@@ -1,0 +1,73 @@
+"""Prompts and messages in the forms that programs give them in."""
+
+from __future__ import annotations
+
+import pytest
+
+from pagoda.engine.prompt_forms import conversations_of, in_plain_text, prompt_of, prompts_of
+from pagoda.errors import InvalidRequestError
+
+TURN = {"role": "user", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("text", ["text"]),
+        ([1, 2], [[1, 2]]),
+        ((1, 2), [[1, 2]]),
+        ({"prompt": "text"}, ["text"]),
+        ([{"prompt_token_ids": [1]}, "text", [2]], [[1], "text", [2]]),
+        ([], []),
+    ],
+)
+def test_prompts_come_alone_or_in_a_list(given, expected) -> None:
+    assert prompts_of(given) == expected
+
+
+@pytest.mark.parametrize(
+    "given", [7, {"text": "x"}, {"prompt": "x", "prompt_token_ids": [1]}, [{"prompts": "x"}]]
+)
+def test_other_forms_are_refused_by_name(given) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        prompts_of(given)
+    assert refused.value.field == "prompts"
+
+
+@pytest.mark.parametrize("given", [TURN, [TURN], [TURN, TURN], [[TURN]]])
+def test_who_gives_messages_for_a_prompt_is_told_where_they_go(given) -> None:
+    with pytest.raises(InvalidRequestError, match="are for chat and stream_chat") as refused:
+        prompts_of(given)
+    assert refused.value.field == "prompts"
+
+
+@pytest.mark.parametrize("given", [TURN, [TURN]])
+def test_a_single_prompt_is_called_so_where_it_is_refused(given) -> None:
+    with pytest.raises(InvalidRequestError, match="are for chat and stream_chat") as refused:
+        prompt_of(given)
+    assert refused.value.field == "prompt"
+
+
+def test_conversations_come_alone_or_in_a_list() -> None:
+    assert conversations_of([TURN]) == [[TURN]]
+    assert conversations_of([[TURN], [TURN, TURN]]) == [[TURN], [TURN, TURN]]
+
+
+def test_the_text_parts_of_a_message_are_joined() -> None:
+    parts = [{"type": "text", "text": "a "}, {"type": "text", "text": "pagoda"}]
+    given = [{"role": "user", "content": parts, "name": "x"}, TURN]
+    assert in_plain_text(given) == [{"role": "user", "content": "a pagoda", "name": "x"}, TURN]
+    assert given[0]["content"] is parts, "the caller's message is left as it is"
+
+
+@pytest.mark.parametrize(
+    "part", ["text", {"type": "image_url", "image_url": "x"}, {"type": "text", "text": 7}, {}]
+)
+def test_a_part_that_is_no_text_is_refused(part) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        in_plain_text([{"role": "user", "content": [part]}])
+    assert refused.value.field == "messages"
+
+
+def test_what_is_no_message_is_left_for_the_tokenizer_to_refuse() -> None:
+    assert in_plain_text(["hello"]) == ["hello"]  # type: ignore[list-item]
