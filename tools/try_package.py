@@ -66,8 +66,9 @@ class Trial:
             text=True,
         )
         if done.returncode:
+            command = " ".join((program, *arguments))
             said = f"{done.stdout}\n{done.stderr}".strip()
-            raise TrialError(f"{program} {' '.join(arguments)} ended with {done.returncode}:\n{said}")
+            raise TrialError(f"{command} ended with {done.returncode}:\n{said}")
         return done.stdout
 
     @contextmanager
@@ -110,7 +111,8 @@ def check_files(trial: Trial) -> None:
 def check_commands(trial: Trial) -> None:
     """The version, a plan, the planner's page and an answer."""
     contains(trial.output_of("pagoda", "--version"), f"pagoda {version()}")
-    contains(trial.output_of("pagoda", "plan", "Llama-3.1-8B-Instruct", "--gpu", "H100"), "KV cache")
+    plan = ("plan", "Llama-3.1-8B-Instruct", "--gpu", "H100")
+    contains(trial.output_of("pagoda", *plan), "KV cache")
     trial.output_of("pagoda", "plan", "--html", "page.html")
     question = ("--temperature", "0", "--max-tokens", "8", "The capital of France is")
     contains(trial.output_of("pagoda", "generate", *question), "Paris")
