@@ -5,11 +5,12 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test browser long check lint wheel trial lowest
+.PHONY: help install serve test browser long check lint wheel trial lowest hashes pictures
 
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements.lock
+HASHED := requirements-hashed.txt
 ARGS ?=
 
 # The first interpreter that is new enough.
@@ -74,6 +75,15 @@ lowest: wheel ## try the wheel with the lowest versions that it allows
 	build/lowest/bin/pagoda install-model
 	@$(BIN)/python tools/try_package.py build/lowest
 
+hashes: $(VENV)/installed ## write requirements-hashed.txt anew, from the lock
+	@test -x build/uv/bin/uv || { $(BIN)/python -m venv build/uv && build/uv/bin/pip install --quiet uv; }
+	@$(BIN)/python tools/runtime_packages.py >build/runtime.txt
+	build/uv/bin/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
+		--custom-compile-command "make hashes" build/runtime.txt --output-file $(HASHED)
+
+pictures: $(VENV)/installed browser ## make the pictures of the documents anew, in docs/pictures
+	@PYTHONPATH=tools:tests $(BIN)/python -m pictures
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -84,9 +94,10 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The stamps make a second `make serve` start at once.
-$(VENV)/installed: $(LOCK) pyproject.toml | $(VENV)/bin/python
+# What the file of hashes leaves out comes with the second command: PyTorch and what it needs.
+$(VENV)/installed: $(LOCK) $(HASHED) pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --require-hashes --no-deps -r $(HASHED)
 	$(PIP) install -c $(LOCK) -e .
-	$(BIN)/pagoda install-model
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
