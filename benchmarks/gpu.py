@@ -26,6 +26,8 @@ import sys
 import time
 from pathlib import Path
 
+from guard import run_guarded
+
 PARTS = ("limits", "kernels", "engine", "promises")
 _QUICK_SECONDS, _QUICK_JOB_SECONDS, _JOB_SECONDS = 450, 200, 2400
 _MODELS = ("llama-3-8b", "qwen3-0.6b", "qwen3-14b")
@@ -170,7 +172,7 @@ def run_apart(args: argparse.Namespace, names: list[str]) -> None:
         command += ["--quick"] if args.quick else []
         command += ["--tiny"] if args.tiny else []
         try:
-            code = subprocess.run(command, timeout=seconds, check=False).returncode
+            code = run_guarded(command, seconds)
         except subprocess.TimeoutExpired:
             Results.open(args.json).job(name).failed(name, f"ended after {seconds} s")
             continue

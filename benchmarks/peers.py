@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torch
+from guard import guarded, send
 
 from pagoda.engine.devices.machine import measure_limits
 from pagoda.models.load import load_spec
@@ -98,12 +99,6 @@ class Worker:
         return WorkerError("\n".join([f"{self.engine} failed", *lines]))
 
 
-def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """A signal to a worker and all processes that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
-
-
 @contextmanager
 def started(engine: str, interpreter: str, model: str) -> Iterator[Worker]:
     """A worker, until the block ends. Raises `WorkerError`."""
@@ -121,7 +116,9 @@ def started(engine: str, interpreter: str, model: str) -> Iterator[Worker]:
             start_new_session=True,  # a group of its own, which can be stopped as a whole
         )
         try:
-            yield Worker(engine, process, log)
+            # A stopped worker would outlive us for ever, and hold its memory.
+            with guarded(process):
+                yield Worker(engine, process, log)
         finally:
             end(process)
 

@@ -29,6 +29,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from guard import guarded
 
 if TYPE_CHECKING:
     from pagoda.engine.core import Engine
@@ -78,13 +79,16 @@ async def serving(*flags: str) -> AsyncIterator[Server]:
         command = [sys.executable, "-c", _COMMAND, "serve", "--port", "0", "--api-key-file"]
         log = Path(folder) / "log"
         with log.open("w") as file:
-            process = subprocess.Popen([*command, str(keys), *flags], stderr=file)
+            process = subprocess.Popen(
+                [*command, str(keys), *flags], stderr=file, start_new_session=True
+            )
         try:
-            while not (url := re.search(r"http://[\d.]+:(\d+)", log.read_text())):
-                if process.poll() is not None:
-                    sys.exit(log.read_text())
-                await asyncio.sleep(0.05)
-            yield Server(int(url.group(1)), psutil.Process(process.pid))
+            with guarded(process):
+                while not (url := re.search(r"http://[\d.]+:(\d+)", log.read_text())):
+                    if process.poll() is not None:
+                        sys.exit(log.read_text())
+                    await asyncio.sleep(0.05)
+                yield Server(int(url.group(1)), psutil.Process(process.pid))
         finally:
             process.terminate()
             await asyncio.to_thread(process.wait)

@@ -203,9 +203,11 @@ def test_the_image_holds_no_secret_and_has_another_user() -> None:
     assert not any("KEY" in line for line in instructions)
     assert "USER pagoda" in instructions
     assert any(line.startswith("HEALTHCHECK") for line in instructions)
+    sent = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
     for source in re.findall(r"^COPY (?!--)(.*) \S+$", image, re.MULTILINE):
         for path in source.split():
             assert (ROOT / path).exists()
+            assert f"!{path}" in sent
 
 
 def test_prometheus_scrapes_with_a_key_from_a_file() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import pagoda
 from pagoda.cli.main import run
 from test_floors import ALL_BELOW, ROOMS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 def test_the_table_of_rooms_is_the_one_that_is_enforced() -> None:
@@ -32,7 +33,7 @@ def named(uses: str) -> set[str]:
 
 
 def test_written_tables_are_what_the_code_says() -> None:
-    writer = runpy.run_path(str(ROOT / "docs" / "write_tables.py"))
+    writer = runpy.run_path(str(ROOT / "tools" / "write_tables.py"))
     for (document, name), table in writer["TABLES"].items():
         text = (ROOT / "docs" / document).read_text("utf-8")
         assert writer["with_table"](text, name, table()) == text, "make docs writes it anew"
@@ -44,6 +45,27 @@ def test_planned_rooms_are_empty_and_the_others_are_not() -> None:
     for room in ROOMS:
         package = ROOT / "src" / "pagoda" / room
         assert (package.is_dir() or package.with_suffix(".py").is_file()) == (room not in planned)
+
+
+def test_the_readme_says_how_long_the_code_is() -> None:
+    said = re.search(
+        r"about ([\d,]+) lines for the cache, about ([\d,]+) in all, no file longer\s+than (\d+)",
+        (ROOT / "README.md").read_text(),
+    )
+    assert said is not None
+    cache, everything, longest = (int(number.replace(",", "")) for number in said.groups())
+    source = ROOT / "src" / "pagoda"
+    lengths = {path: len(path.read_text().splitlines()) for path in source.rglob("*.py")}
+    of_the_cache = sum(lengths[path] for path in lengths if path.is_relative_to(source / "cache"))
+    assert of_the_cache == pytest.approx(cache, rel=0.15)
+    assert sum(lengths.values()) == pytest.approx(everything, rel=0.15)
+    assert max(lengths.values()) <= longest
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    found = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert found is not None
+    assert found[1] == pagoda.__version__
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -80,5 +102,7 @@ def test_make_help_names_every_command_of_the_documents() -> None:
     makefile = (ROOT / "Makefile").read_text()
     commands = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
     for document in DOCUMENTS:
-        used = re.findall(r"(?:^    |`)make ([a-z]+)", document.read_text(), re.MULTILINE)
-        assert set(used) <= commands, document.name
+        used = re.findall(
+            r"(?:^    |`)make ([a-z]+(?: [a-z]+)*)", document.read_text(), re.MULTILINE
+        )
+        assert {name for names in used for name in names.split()} <= commands, document.name

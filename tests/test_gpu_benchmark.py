@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -145,17 +145,17 @@ def test_jobs_that_break_or_hang_take_no_other_with_them(
     outcomes = {"limits": 0, "kernels:decode": -11, "promises": None, "kernels:prefill": 0}
     begun = []
 
-    def fake(command: list[str], timeout: float, check: bool) -> SimpleNamespace:
+    def fake(command: list[str], timeout: float) -> int:
         name = command[command.index("--job") + 1]
         begun.append(name)
         job = Results.open(path).job(name)
         job.add("something", figure=1)
         if (code := outcomes[name]) is None:
             raise subprocess.TimeoutExpired(command, timeout)
-        return SimpleNamespace(returncode=code)
+        return code
 
     Results.new(path, {})
-    monkeypatch.setattr(gpu.subprocess, "run", fake)
+    monkeypatch.setattr(gpu, "run_guarded", fake)
     gpu.run_apart(args, list(outcomes))
     assert begun == list(outcomes)
     jobs = json.loads(path.read_text())["jobs"]
@@ -177,12 +177,12 @@ def test_a_quick_run_stops_when_its_time_is_over(
     clock = iter([0.0, 10.0, 300.0, 460.0])
     given = []
 
-    def fake(command: list[str], timeout: float, check: bool) -> SimpleNamespace:
+    def fake(command: list[str], timeout: float) -> int:
         given.append(timeout)
-        return SimpleNamespace(returncode=0)
+        return 0
 
     Results.new(path, {})
-    monkeypatch.setattr(gpu.subprocess, "run", fake)
+    monkeypatch.setattr(gpu, "run_guarded", fake)
     monkeypatch.setattr(gpu.time, "monotonic", lambda: next(clock))
     gpu.run_apart(args, ["limits", "promises", "kernels:prefill"])
     assert given == [200, 150]

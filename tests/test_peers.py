@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
-import time
+from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +16,10 @@ import psutil
 import pytest
 
 from pagoda.roofline import MachineLimits, WorkItem
+from processes import becomes_stopped, ends
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+sys.path.append(str(BENCHMARKS))
 
 FAKE = """
 import sys
@@ -40,6 +44,17 @@ class Fake:
 serve(Fake)
 """
 
+STOPPED = """
+import sys, time
+from pathlib import Path
+import peers
+
+peers.WORKERS = Path(sys.argv[1])
+with peers.started("fake", sys.executable, "some/model") as worker:
+    print(worker._process.pid, flush=True)
+    time.sleep(60)
+"""
+
 
 @pytest.fixture(scope="module")
 def peers() -> ModuleType:
@@ -60,14 +75,6 @@ def workers(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(peers, "WORKERS", tmp_path)
 
 
-def becomes_stopped(process: psutil.Process) -> bool:
-    """Within some seconds: a signal takes effect when the kernel gets to it."""
-    deadline = time.monotonic() + 10
-    while process.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return process.status() == psutil.STATUS_STOPPED
-
-
 @pytest.mark.usefixtures("workers")
 def test_a_worker_takes_its_turns_and_is_stopped_in_between(peers: ModuleType) -> None:
     with peers.started("fake", sys.executable, "some/model") as worker:
@@ -82,6 +89,25 @@ def test_a_worker_takes_its_turns_and_is_stopped_in_between(peers: ModuleType) -
         assert answer["seconds"] >= 0
         assert becomes_stopped(process)
     assert not process.is_running()
+
+
+@pytest.mark.usefixtures("workers")
+def test_a_stopped_worker_ends_with_a_comparison_that_is_killed(tmp_path: Path) -> None:
+    comparison = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    worker = psutil.Process(int(comparison.stdout.readline()))
+    assert becomes_stopped(worker)
+    comparison.kill()
+    comparison.wait()
+    try:
+        assert ends(worker)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()
 
 
 @pytest.mark.usefixtures("workers")

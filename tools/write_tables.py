@@ -11,7 +11,7 @@ from pathlib import Path
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import PREFIX
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 def metrics_table() -> str:

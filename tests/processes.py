@@ -1,0 +1,37 @@
+"""What becomes of processes: a signal takes effect when the kernel gets to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+_PATIENCE_S = 10.0
+_POLL_S = 0.01
+
+
+def becomes_stopped(process: psutil.Process) -> bool:
+    """Within some seconds."""
+    return _becomes(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+def ends(process: psutil.Process) -> bool:
+    """Within some seconds; one that nobody has asked for its exit code has ended too."""
+
+    def has_ended() -> bool:
+        try:
+            return process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return _becomes(has_ended)
+
+
+def _becomes(happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not happened():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
