@@ -237,8 +237,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             _PLAIN,
         ),
         **dict.fromkeys(
-            ("unnamed_windows", "mixtral", "phi3", "starcoder2", "ministral", "ministral3", "phi3small",
-             "phi4mm", "olmo3", "afmoe", "step3p5", "rnj1", "arctic"),
+            ("unnamed_windows", "mixtral", "phi3", "starcoder2", "ministral", "ministral3",
+             "phi3small", "phi4mm", "olmo3", "afmoe", "step3p5", "rnj1", "arctic"),
             _WINDOWED,
         ),
         **dict.fromkeys(
