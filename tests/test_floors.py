@@ -51,7 +51,17 @@ ROOMS = {
     "execution": Room(3, uses=("kernels", "storage", "models")),
     "sizing": Room(2, uses=("cache",), banned=NO_TORCH),
     "planning": Room(
-        3, uses=("cache", "sizing", "models.config", "models.decoder"), banned=NO_TORCH
+        3,
+        uses=(
+            "cache",
+            "sizing",
+            "models.config",
+            "models.decoder",
+            "models.registry",
+            "models.gguf",
+            "models.gguf_config",
+        ),
+        banned=NO_TORCH,
     ),
     "roofline": Room(3, uses=("cache", "models.decoder"), banned=NO_TORCH),
     "doctor": Room(3, banned=NO_TORCH),

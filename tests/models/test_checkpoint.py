@@ -15,9 +15,12 @@ from safetensors.torch import save_file
 from checkpoints import CASES, write_checkpoint
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models import checkpoint
-from pagoda.models.checkpoint import INDEX_FILE, SafetensorsCheckpoint
+from pagoda.models.checkpoint import SafetensorsCheckpoint
+from pagoda.models.directory_config import read_config_beside_weights
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
+from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.stored_tensors import INDEX_FILE
 
 
 def refused(match: str):
@@ -62,10 +65,16 @@ def test_the_only_file_may_have_any_name(tmp_path):
 
 
 def test_the_dtype_of_a_tensor_is_that_of_the_file(tmp_path):
-    save_file({"a": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "model.safetensors")
-    source = SafetensorsCheckpoint(tmp_path)
-    assert source.dtype("a") == "bfloat16"
-    assert source.dtype("b") is None
+    name = HUGGING_FACE_NAMES.embedding
+    save_file({name: torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "model.safetensors")
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    assert read_config_beside_weights(tmp_path).values == {"dtype": "bfloat16"}
+    config.write_text('{"torch_dtype": "float16"}')
+    assert read_config_beside_weights(tmp_path).values == {"torch_dtype": "float16"}
+    save_file({"b": torch.ones(2)}, tmp_path / "model.safetensors")
+    config.write_text("{}")
+    assert read_config_beside_weights(tmp_path).values == {}
 
 
 def test_a_dtype_that_is_not_covered_is_named(tmp_path):

@@ -93,7 +93,7 @@ def test_any_config_is_planned_for_or_refused(
          "linear_attn_config.full_attn_layers"),
         ("Qwen/Qwen3-30B-A3B", {"mlp_only_layers": 5}, "mlp_only_layers"),
         ("Qwen/Qwen3-30B-A3B", {"intermediate_size": ["x"]}, "intermediate_size"),
-        ("Qwen/Qwen3-8B", {"hybrid_override_pattern": "M"}, "hybrid_override_pattern"),
+        ("Qwen/Qwen3-30B-A3B", {"hybrid_override_pattern": "M"}, "hybrid_override_pattern"),
         ("Qwen/Qwen3-8B", {"rope_scaling": {"type": "linear", "factor": 1e308}},
          "rope_scaling.factor"),
         ("Qwen/Qwen3-8B", {"num_hidden_layers": 10**9}, "num_hidden_layers"),

@@ -56,7 +56,8 @@ def test_the_parts_of_a_model_one_by_one() -> None:
     [layer] = set(parts.layers)
     assert layer.attention == 4096 * (32 + 8 + 8 + 32) * 128 + 2 * 4096
     assert layer.mlp == 3 * 4096 * 14_336
-    assert parts.active == parts.total - parts.embedding
+    assert parts.other == 4096  # the last norm
+    assert parts.active == parts.total - parts.embedding - parts.other
 
 
 def test_a_token_goes_through_the_experts_that_it_chooses() -> None:

@@ -91,7 +91,10 @@ def test_kinds_of_layers(model: str) -> None:
 
 
 def layer_of(**config: Any) -> Any:
-    sizes = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8}
+    sizes = {
+        "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 8,
+        "intermediate_size": 128, "vocab_size": 100,
+    }  # fmt: skip
     return read_architecture(ModelConfig(sizes | config)).cached_layers
 
 
@@ -115,7 +118,9 @@ def test_configs_as_they_are_on_the_hub() -> None:
     )
     assert (gemma3.dtype, gemma3.num_heads, gemma3.max_model_len) == ("float16", 8, 131_072)
     assert gemma3.cached_layers[0].attention.num_kv_heads == 4  # type: ignore[attr-defined]
-    qwen = layer_of(model_type="qwen2", sliding_window=32, use_sliding_window=False)
+    qwen = layer_of(
+        model_type="qwen2", num_key_value_heads=2, sliding_window=32, use_sliding_window=False
+    )
     assert {layer.kind for layer in qwen} == {"full attention"}
     nemotron = layer_of(
         model_type="nemotron_h", hybrid_override_pattern="M-*E", mamba_num_heads=2,
@@ -132,6 +137,9 @@ def test_configs_as_they_are_on_the_hub() -> None:
                 "num_hidden_layers": 1,
                 "hidden_size": 64,
                 "num_attention_heads": 8,
+                "num_key_value_heads": 2,
+                "intermediate_size": 128,
+                "vocab_size": 100,
                 "max_position_embeddings": 100,
                 "rope_scaling": yarn,
             }

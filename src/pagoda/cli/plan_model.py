@@ -10,7 +10,7 @@ from pathlib import Path
 from pagoda.cli.plan_hub import hub_config
 from pagoda.errors import ModelError
 from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config, read_json
-from pagoda.planning.gguf_fields import config_of_gguf
+from pagoda.models.directory_config import read_config_beside_weights
 from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
 
@@ -45,7 +45,10 @@ def find_facts(model: str) -> ModelFacts:
 
 
 def _of_directory(path: Path) -> ModelFacts:
-    config = read_directory_config(path)
+    try:
+        config = read_config_beside_weights(path)
+    except ModelError:  # there may be no weights yet to tell the dtype
+        config = read_directory_config(path)
     return ModelFacts(
         path.resolve().name, str(path / CONFIG_FILE), config, files_bytes=_files_bytes(path)
     )
@@ -67,22 +70,21 @@ def _files_bytes(path: Path) -> int | None:
 
 
 def _of_gguf(path: Path) -> ModelFacts:
-    from pagoda.models.gguf import GGUFFile  # reads the table of tensors, and needs numpy
+    # what reads the table of tensors takes a while to import
+    from pagoda.models.gguf import GGUFFile
+    from pagoda.planning.gguf_fields import read_gguf
 
     file = GGUFFile(path)
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ModelError("token_embd.weight", None, "the file lacks this tensor")
-    values = config_of_gguf(
-        file.metadata, embedding.shape[0], is_tied="output.weight" not in file.tensors
-    )
+    reading = read_gguf(file)
     tensors = file.tensors.values()
     numbers = sum(math.prod(tensor.shape) for tensor in tensors)
     stored = sum(math.prod(tensor.shape[:-1]) * tensor.row_bytes for tensor in tensors)
     commonest, _ = Counter(
         tensor.type.name for tensor in tensors if len(tensor.shape) > 1
     ).most_common(1)[0]
-    return ModelFacts(path.stem, str(path), ModelConfig(values), numbers, stored, commonest)
+    return ModelFacts(
+        path.stem, str(path), reading.config, numbers, stored, commonest, reading.refused_by_pagoda
+    )
 
 
 def _of_hub(hub_id: str) -> ModelFacts:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from pagoda.models.checkpoint import SafetensorsCheckpoint
-from pagoda.models.config import ModelConfig, read_directory_config
+from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
+from pagoda.models.directory_config import read_config_beside_weights
 from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
@@ -27,18 +28,9 @@ class Format:
     names: WeightNames
 
 
-def _directory_config(files: ModelFiles) -> ModelConfig:
-    """config.json; where it says nothing about the dtype, the stored embedding does."""
-    config = read_directory_config(files.path)
-    if config.values.get("dtype") or config.values.get("torch_dtype"):
-        return config
-    stored = SafetensorsCheckpoint(files.path).dtype(HUGGING_FACE_NAMES.embedding)
-    return ModelConfig({**config.values, "dtype": stored})
-
-
 FORMATS = {
     "directory": Format(
-        config=_directory_config,
+        config=lambda files: read_config_beside_weights(files.path),
         source=lambda files: SafetensorsCheckpoint(files.path),
         names=HUGGING_FACE_NAMES,
     ),

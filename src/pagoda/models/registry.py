@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
@@ -13,15 +14,23 @@ from pagoda.models.families.qwen2 import qwen2
 from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.smollm3 import smollm3
 
-Family = Callable[[ModelConfig, "int | None"], DecoderSpec]
-"""Turns a config and the longest sequence to be run into a `DecoderSpec`."""
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One architecture that is covered."""
+
+    model_type: str
+    """What its configs call themselves."""
+    read: Callable[[ModelConfig, int | None], DecoderSpec]
+    """Turns a config and the longest sequence to be run, in tokens, into the decoder."""
+
 
 ARCHITECTURES: dict[str, Family] = {
-    "LlamaForCausalLM": llama,
-    "MistralForCausalLM": mistral,
-    "Qwen2ForCausalLM": qwen2,
-    "Qwen3ForCausalLM": qwen3,
-    "SmolLM3ForCausalLM": smollm3,
+    "LlamaForCausalLM": Family("llama", llama),
+    "MistralForCausalLM": Family("mistral", mistral),
+    "Qwen2ForCausalLM": Family("qwen2", qwen2),
+    "Qwen3ForCausalLM": Family("qwen3", qwen3),
+    "SmolLM3ForCausalLM": Family("smollm3", smollm3),
 }
 
 
@@ -36,7 +45,7 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
     if type(names) is not list or len(names) != 1:
         raise config.error("architectures", names, "must name one architecture")
     architecture = names[0]
-    if architecture not in ARCHITECTURES:
+    if type(architecture) is not str or architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
             "architectures", architecture, f"covered are {', '.join(ARCHITECTURES)}"
         )
@@ -45,4 +54,10 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
         raise UnsupportedModelError(
             "quantization_config", method, "quantised weights are covered in GGUF files only"
         )
-    return ARCHITECTURES[architecture](config, max_model_len)
+    return ARCHITECTURES[architecture].read(config, max_model_len)
+
+
+def family_of(model_type: str) -> Family | None:
+    """The family whose configs call themselves `model_type`; None where it is not covered."""
+    families = (family for family in ARCHITECTURES.values() if family.model_type == model_type)
+    return next(families, None)

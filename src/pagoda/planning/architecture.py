@@ -1,13 +1,14 @@
 """What a model keeps in the cache, layer by layer, from its config alone.
 
-The rule of the family says which kind each layer is (`pagoda.planning.patterns`); a builder for
-each kind turns the fields into what it keeps. Families differ in rows of tables.
+A family that Pagoda runs is read by the engine's own reader (`pagoda.planning.covered`). For the
+others the rule of the family says which kind each layer is (`pagoda.planning.patterns`); a builder
+for each kind turns the fields into what it keeps. Families differ in rows of tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pagoda.cache.latent import LatentLayerSpec
@@ -19,7 +20,11 @@ from pagoda.cache.layers import (
 )
 from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.cache.state import StateLayerSpec
+from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.registry import decoder_spec
+from pagoda.planning.covered import covered_shape
 from pagoda.planning.fields import (
     dtype_of,
     find_family,
@@ -70,6 +75,8 @@ class Architecture:
     The least of two ways: with keys and values made of the latent, qk_nope + rope + v, or with the
     latent itself, 2 × rank + rope (DeepSeek-V2, section 2.1).
     """
+    decoder: DecoderSpec | None = None
+    """A family that Pagoda runs: what its engine's reader made of the config."""
 
     @property
     def cached_layers(self) -> tuple[CachedLayer, ...]:
@@ -97,15 +104,60 @@ def read_architecture(config: ModelConfig) -> Architecture:
     `assumed`. Raises `ModelError` for a field that is missing or makes no sense.
     """
     text = language_config(config)
-    model_type = model_type_of(text)
+    try:
+        decoder = covered_shape(text)
+    except UnsupportedModelError as error:
+        return _read_by_rules(text, _ASSUMED_FAMILY, doubt=str(error))
+    if decoder is not None:
+        longest = longest_of(text, extends_yarn=False), longest_of(text, extends_yarn=True)
+        return _of_decoder(decoder, model_type_of(text), dtype_of(text), longest)
     family = find_family(config)
-    assumed: tuple[str, ...] = ()
-    if family is None:
-        family = _ASSUMED_FAMILY
-        assumed = (
-            f"model type {model_type!r} is not known: read as a decoder that keeps "
-            "num_key_value_heads × head_dim keys and values in every layer",
-        )
+    if family is not None:
+        return _read_by_rules(text, family)
+    doubt = f"model type {model_type_of(text)!r} is not known"
+    return _read_by_rules(text, _ASSUMED_FAMILY, doubt=doubt)
+
+
+def read_architecture_in_pagoda(config: ModelConfig) -> Architecture:
+    """The shape of a model as Pagoda's engine reads it, and runs it.
+
+    Raises what the engine raises: `UnsupportedModelError` for what it does not run, `ModelError`
+    for a field that is missing or wrong.
+    """
+    decoder = decoder_spec(config)
+    longest = decoder.max_position_embeddings
+    shape = _of_decoder(decoder, model_type_of(config), decoder.dtype, (longest, longest))
+    if config.values.get("dtype") or config.values.get("torch_dtype"):
+        return shape
+    return replace(shape, assumed=(f"the config names no dtype: taken for {decoder.dtype}",))
+
+
+def _of_decoder(
+    decoder: DecoderSpec, model_type: str, dtype: str, longest: tuple[int | None, int | None]
+) -> Architecture:
+    """`longest`: positions that the model was made for, and those with YaRN's factor applied."""
+    return Architecture(
+        model_type=model_type,
+        dtype=dtype,
+        layers=tuple((_layer_of(layer, dtype),) for layer in decoder.layers),
+        num_heads=decoder.layers[0].attention.num_heads,
+        max_model_len=longest[0],
+        extended_max_model_len=longest[1],
+        decoder=decoder,
+    )
+
+
+def _layer_of(layer: DecoderLayer, dtype: str) -> CachedLayer:
+    attention = layer.attention
+    kept = AttentionLayerSpec(attention.num_kv_heads, attention.head_dim, dtype)
+    if attention.sliding_window is None:
+        return kept
+    return SlidingWindowLayerSpec(kept, attention.sliding_window)
+
+
+def _read_by_rules(text: ModelConfig, family: Family, doubt: str = "") -> Architecture:
+    """The shape of a model that Pagoda does not run; `doubt`: why its family had to be assumed."""
+    usual = "read as a decoder that keeps num_key_value_heads × head_dim keys and values"
     dtype = dtype_of(text)
     num_layers = text.integer("num_hidden_layers")
     if num_layers > _MOST_LAYERS:
@@ -113,7 +165,7 @@ def read_architecture(config: ModelConfig) -> Architecture:
     words = _words(text, num_layers, family)
     builder = _Builder(text, dtype, num_layers, family)
     return Architecture(
-        model_type=model_type,
+        model_type=model_type_of(text),
         dtype=dtype,
         layers=tuple(
             tuple(builder.build(part, layer) for part in word.split("+") if part in _BUILDERS)
@@ -122,7 +174,7 @@ def read_architecture(config: ModelConfig) -> Architecture:
         num_heads=text.optional_integer("num_attention_heads", minimum=0) or 0,
         max_model_len=longest_of(text, extends_yarn=False),
         extended_max_model_len=longest_of(text, extends_yarn=True),
-        assumed=assumed,
+        assumed=(f"{doubt}: {usual} in every layer",) if doubt else (),
         latent_pair_size=_latent_pair_size(text),
     )
 

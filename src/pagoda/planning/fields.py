@@ -48,10 +48,12 @@ def text_config(config: ModelConfig) -> ModelConfig:
         values["model_type"] = config.values.get("model_type")
     attention = section.section("attn_config")
     for name, others in _ALIASES.items():
-        if values.get(name) is None:
-            values[name] = _first(values, others)
-        if values.get(name) is None and attention is not None:
-            values[name] = _first(attention.values, others)
+        found = _first(values, others)
+        if found is None and attention is not None:
+            found = _first(attention.values, others)
+        # a field that is missing stays so: in some families null means something else
+        if values.get(name) is None and found is not None:
+            values[name] = found
     return ModelConfig(values, section.prefix)
 
 

@@ -1,16 +1,21 @@
-"""The metadata of a GGUF file under the names of a `config.json`, as far as the planner reads it.
+"""The metadata of a GGUF file under the names of a `config.json`.
 
-The engine's own reader (`pagoda.models.gguf_config`) refuses what it cannot run; a plan needs
-shapes alone, so it reads more architectures.
+A file that Pagoda runs is read by its engine's own reader (`pagoda.models.gguf_config`), which
+refuses the others. A plan for another engine needs shapes alone, so there are rules for those here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from pagoda.errors import ModelError, UnsupportedModelError
+from pagoda.models.config import ModelConfig
+from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_config import read_gguf_config
+from pagoda.models.registry import ARCHITECTURES
 
 _MODEL_TYPES = MappingProxyType(
     {
@@ -57,6 +62,31 @@ _STATES_READ = ("jamba",)
 _NEEDED = ("num_hidden_layers", "hidden_size")
 
 
+@dataclass(frozen=True, slots=True)
+class GGUFReading:
+    """What a file says of its model."""
+
+    config: ModelConfig
+    refused_by_pagoda: UnsupportedModelError | None
+    """What Pagoda's engine says of it, where it does not run it."""
+
+
+def read_gguf(file: GGUFFile) -> GGUFReading:
+    """The config of a file. Raises `ModelError` for what it lacks, and as `config_of_gguf`."""
+    try:
+        config = read_gguf_config(file)
+    except UnsupportedModelError as refused:
+        embedding = file.tensors.get("token_embd.weight")
+        if embedding is None:
+            raise ModelError("token_embd.weight", None, "the file lacks this tensor") from None
+        is_tied = "output.weight" not in file.tensors
+        values = config_of_gguf(file.metadata, embedding.shape[0], is_tied)
+        return GGUFReading(ModelConfig(values), refused)
+    [architecture] = config.values["architectures"]
+    model_type = ARCHITECTURES[architecture].model_type
+    return GGUFReading(ModelConfig({"model_type": model_type, **config.values}), None)
+
+
 def config_of_gguf(metadata: Mapping[str, Any], vocab_size: int, is_tied: bool) -> dict[str, Any]:
     """The fields of a config.
 
@@ -70,7 +100,7 @@ def config_of_gguf(metadata: Mapping[str, Any], vocab_size: int, is_tied: bool) 
         limit = "its recurrent layers cannot be told from a GGUF file: give its config.json"
         raise UnsupportedModelError("general.architecture", name, limit)
     config: dict[str, Any] = {
-        "model_type": _MODEL_TYPES.get(name, name),
+        "model_type": _model_type(name, metadata),
         "vocab_size": vocab_size,
         "tie_word_embeddings": is_tied,
         "torch_dtype": "bfloat16",
@@ -87,3 +117,10 @@ def config_of_gguf(metadata: Mapping[str, Any], vocab_size: int, is_tied: bool) 
         config["layer_types"] = ["attention" if heads else "mamba" for heads in per_layer]
         config["num_key_value_heads"] = max(per_layer)
     return config
+
+
+def _model_type(name: str, metadata: Mapping[str, Any]) -> str:
+    """Mixtral is stored as a llama with experts."""
+    if name == "llama" and metadata.get("llama.expert_count"):
+        return "mixtral"
+    return _MODEL_TYPES.get(name, name)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pagoda.cache.layers import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.patterns import indices
@@ -64,7 +65,7 @@ class Parameters:
     """The output head's own; 0 where it is the embedding again."""
     layers: tuple[LayerParameters, ...]
     other: int = 0
-    """What the total has beside: a vision tower, an encoder."""
+    """What the total has beside: the last norm, a vision tower, an encoder."""
 
     @property
     def total(self) -> int:
@@ -84,22 +85,54 @@ def count_parameters(
     A part is scaled down where the parts come to more than the total.
     """
     text = language_config(config)
+    decoder = model.decoder
+    counted = _count_by_fields(text, model) if decoder is None else parameters_of(decoder)
+    if total is None:
+        return counted
+    embedding, layers = counted.embedding, counted.layers
+    other = total - (counted.total - counted.other)
+    if other >= 0:
+        return Parameters(embedding, counted.head, layers, other)
+    if total <= embedding:
+        vocabulary = text.integer("vocab_size")
+        raise text.error("vocab_size", vocabulary, f"the embedding has more than {total} numbers")
+    head = counted.head if total > 2 * embedding else 0
+    share = (total - embedding - head) / sum(part.total for part in layers)
+    return Parameters(embedding, head, tuple(_scaled(part, share) for part in layers))
+
+
+def parameters_of(decoder: DecoderSpec) -> Parameters:
+    """The parts of a decoder that Pagoda runs, to the last number; the last norm is `other`."""
+    hidden = decoder.hidden_size
+    embedding = decoder.vocab_size * hidden
+    counted = {layer: _numbers_of(layer, hidden) for layer in set(decoder.layers)}
+    return Parameters(
+        embedding,
+        0 if decoder.tie_word_embeddings else embedding,
+        tuple(counted[layer] for layer in decoder.layers),
+        hidden,
+    )
+
+
+def _numbers_of(layer: DecoderLayer, hidden: int) -> LayerParameters:
+    attention, width = layer.attention, layer.mlp.intermediate_size
+    queries = attention.num_heads * attention.head_dim
+    mixed = queries + 2 * attention.num_kv_heads * attention.head_dim
+    mixing = hidden * (mixed + queries) + 2 * hidden
+    mixing += mixed * attention.qkv_bias + hidden * attention.output_bias
+    mixing += 2 * attention.head_dim * attention.qk_norm
+    mlp = 3 * hidden * width + (2 * width + hidden) * layer.mlp.bias
+    return LayerParameters(mixing, mlp)
+
+
+def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:
     hidden, vocabulary = text.integer("hidden_size"), text.integer("vocab_size")
     tied = text.boolean("tie_word_embeddings", default=model.model_type in ("gemma", "gemma2"))
     embedding = vocabulary * hidden
     layers = tuple(
         _layer(text, model, index, kept, hidden) for index, kept in enumerate(model.layers)
     )
-    counted = Parameters(embedding, 0 if tied else embedding, layers)
-    if total is None:
-        return counted
-    if total >= counted.total:
-        return Parameters(embedding, counted.head, layers, total - counted.total)
-    if total <= embedding:
-        raise text.error("vocab_size", vocabulary, f"the embedding has more than {total} numbers")
-    head = counted.head if total > 2 * embedding else 0
-    share = (total - embedding - head) / sum(part.total for part in layers)
-    return Parameters(embedding, head, tuple(_scaled(part, share) for part in layers))
+    return Parameters(embedding, 0 if tied else embedding, layers)
 
 
 def _scaled(part: LayerParameters, share: float) -> LayerParameters:

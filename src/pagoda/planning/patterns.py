@@ -222,14 +222,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         **dict.fromkeys(
             (
-                "llama", "opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "mpt", "falcon",
+                "opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "mpt", "falcon",
                 "phi", "gemma", "olmo", "olmo2", "olmoe", "granite", "granitemoe",
                 "granitemoeshared", "cohere", "stablelm", "internlm", "internlm2", "internlm3",
                 "baichuan", "chatglm", "glm", "glm4", "glm4_moe", "glm4v_text", "glm4v_moe_text",
                 "deepseek", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25",
                 "glm_moe_dsa", "glm4_moe_lite", "longcat_flash", "pangu_ultra_moe", "axk1",
                 "minicpm", "minicpm3", "dbrx", "grok-1", "persimmon", "nemotron", "exaone",
-                "smollm3", "smollm", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense",
+                "smollm", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense",
                 "hunyuan_v1_moe", "minimax_m2", "seed_oss", "apertus", "arcee", "solar", "orion",
                 "phimoe", "qwen", "decilm", "bailing_moe", "dots1",
                 "mistral3", "openelm", "nanochat", "ouro", "flex_olmo", "hrm_text",
@@ -237,12 +237,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             _PLAIN,
         ),
         **dict.fromkeys(
-            ("mistral", "mixtral", "phi3", "starcoder2", "ministral", "ministral3", "phi3small",
-             "phi4mm", "olmo3", "afmoe", "step3p5", "rnj1", "arctic"),
+            ("unnamed_windows", "mixtral", "phi3", "starcoder2", "ministral", "ministral3",
+             "phi3small", "phi4mm", "olmo3", "afmoe", "step3p5", "rnj1", "arctic"),
             _WINDOWED,
         ),
         **dict.fromkeys(
-            ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen2_vl_text", "qwen2_vl",
+            ("qwen2_moe", "qwen3_moe", "qwen2_vl_text", "qwen2_vl",
              "qwen2_5_vl_text", "qwen2_5_vl", "qwen3_vl_text", "qwen3_vl_moe_text",
              "qwen2_audio", "qwen3_omni_moe_text"),
             _QWEN,
@@ -283,4 +283,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "whisper": Family(self_and_cross),
     }
 )  # fmt: skip
-"""By `model_type` of the language part."""
+"""By `model_type` of the language part: those that Pagoda does not run.
+
+What it runs is read by its engine's own rows, `ARCHITECTURES` in `pagoda.models.registry`.
+"""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 
 ENGINES = ("vllm", "pagoda")
@@ -29,6 +29,8 @@ class ModelFacts:
     """Of the checkpoint, where it is known and does not follow from the dtype."""
     stored_as: str | None = None
     """What the file calls its numbers, where the config does not say: Q4_K_M."""
+    refused_by_pagoda: UnsupportedModelError | None = None
+    """What Pagoda's engine says of a file that it does not run, where the config cannot tell."""
 
     @classmethod
     def of_row(cls, hub_id: str, row: Mapping[str, Any]) -> ModelFacts:

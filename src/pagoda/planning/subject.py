@@ -9,9 +9,14 @@ from pagoda.cache.layers import (
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
 )
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.planning.architecture import ENCODER_TOKENS, Architecture, read_architecture
+from pagoda.cache.spec import CacheSpec
+from pagoda.errors import InvalidOptionError
+from pagoda.planning.architecture import (
+    ENCODER_TOKENS,
+    Architecture,
+    read_architecture,
+    read_architecture_in_pagoda,
+)
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
 from pagoda.planning.fields import text_config
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
@@ -101,7 +106,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     """Read everything. Raises `RefusedError` for what cannot be read or does not go together."""
     is_pagoda = request.engine_name == "pagoda"
     version, release = parse_release(request.engine_version)
-    model = read_architecture(facts.config)
+    model = _architecture(facts, request)
     device = None if request.gpu is None else find_accelerator(request.gpu)
     extends_yarn = is_pagoda or release.extends_yarn
     made_for = model.extended_max_model_len if extends_yarn else model.max_model_len
@@ -138,8 +143,17 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     )
 
 
+def _architecture(facts: ModelFacts, request: PlanRequest) -> Architecture:
+    """The model as the engine that is planned for reads it."""
+    if request.engine_name != "pagoda":
+        return read_architecture(facts.config)
+    if facts.refused_by_pagoda is not None:
+        raise facts.refused_by_pagoda
+    return read_architecture_in_pagoda(facts.config)
+
+
 def _read_draft(draft: ModelFacts, request: PlanRequest) -> Architecture:
-    model = read_architecture(draft.config)
+    model = _architecture(draft, request)
     require_divisible(request, model)
     if request.pipeline_parallel_size > 1:
         limit = "a draft model beside a pipeline is not planned for"
@@ -267,11 +281,6 @@ def _weights(
 
 def _pagoda_pool(model: Architecture, options: PoolOptions) -> GroupedPool:
     """Pagoda keeps every token of every layer: the same `CacheSpec` that its engine allocates."""
-    kinds = kinds_of(model.cached_layers)
-    uncovered = set(kinds) - {AttentionLayerSpec.kind, SlidingWindowLayerSpec.kind}
-    if uncovered:
-        listed = ", ".join(sorted(uncovered))
-        raise UnsupportedModelError("model", model.model_type, f"Pagoda does not run {listed}")
     layers = tuple(layer.keeping_all() for kept in rank_layers(model, options) for layer in kept)
     spec = CacheSpec(layers, options.block_size or DEFAULT_BLOCK_SIZE)
     pages = tuple(layer.block_bytes(spec.block_size) for layer in layers)

@@ -104,7 +104,7 @@ def _model_type(shape: ModelConfig, has_encoder: bool) -> str:
     if all(sizes.get(name) is not None for name in _MAMBA2_NEEDED):
         return "mamba2"
     # A state whose size is not given: a printed block size tells how large a page was made for it.
-    return "mistral" if _num_states(shape) == 0 else "unsized_state"
+    return "unnamed_windows" if _num_states(shape) == 0 else "unsized_state"
 
 
 def _has_attention(shape: ModelConfig) -> bool:

@@ -12,6 +12,7 @@ ARCHITECTURE = "LlamaForCausalLM"
 def llama(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     """`attention_bias` puts a bias on the output projection too."""
     sizes = parts.read_sizes(config)
+    parts.require_layer_types(config, None, sizes.num_layers)
     rope = parts.rope(config, sizes, max_model_len)
     bias = config.boolean("attention_bias", default=False)
     layer = DecoderLayer(

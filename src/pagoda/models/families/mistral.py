@@ -16,6 +16,7 @@ def mistral(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS)
     rope = parts.rope(config, sizes, max_model_len)
     window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
+    parts.require_layer_types(config, window, sizes.num_layers)
     layer = DecoderLayer(
         parts.attention(sizes, rope.spec, sliding_window=window), parts.mlp(config, sizes)
     )

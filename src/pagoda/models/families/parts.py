@@ -14,6 +14,10 @@ FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
 
 _DTYPES = ("float32", "float16", "bfloat16")
+_MOST_LAYERS = 1024
+"""Many times those of any model; each is looked at one by one."""
+_LARGEST_HEAD = 2**14
+"""Many times that of any model; each of its pairs has an angle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ def read_sizes(
     num_kv_heads = config.optional_integer("num_key_value_heads", absent=num_kv_heads) or num_heads
     if num_heads % num_kv_heads:
         raise config.error(
-            "num_key_value_heads", num_kv_heads, f"must divide num_attention_heads, {num_heads}"
+            "num_key_value_heads", num_kv_heads, f"must divide the {num_heads} attention heads"
         )
     head_dim = config.optional_integer("head_dim") or head_dim
     if head_dim is None:
@@ -53,10 +57,15 @@ def read_sizes(
             )
     if head_dim % 2:
         raise config.error("head_dim", head_dim, "must be even, for rotary positions")
+    if head_dim > _LARGEST_HEAD:
+        raise config.error("head_dim", head_dim, f"must be at most {_LARGEST_HEAD}")
+    num_layers = config.integer("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise config.error("num_hidden_layers", num_layers, f"must be at most {_MOST_LAYERS}")
     return Sizes(
         hidden_size,
         config.integer("intermediate_size"),
-        config.integer("num_hidden_layers"),
+        num_layers,
         num_heads,
         num_kv_heads,
         head_dim,
@@ -132,6 +141,19 @@ def layer_windows(
             "layer_types has sliding layers, so use_sliding_window and a window are needed",
         )
     return tuple(window if name == SLIDING_ATTENTION else None for name in types)
+
+
+def require_layer_types(config: ModelConfig, window: int | None, num_layers: int) -> None:
+    """Refuse `layer_types` that contradict a family whose layers all have the same window.
+
+    transformers ignores the list in these families and vLLM follows it, so it has to say the same.
+    """
+    types = config.items("layer_types", str, length=num_layers) or ()
+    own = FULL_ATTENTION if window is None else SLIDING_ATTENTION
+    for name in types:
+        if name != own:
+            limit = f"only {own}, as in all layers of this model, is covered"
+            raise UnsupportedModelError("layer_types", name, limit)
 
 
 def decoder(
