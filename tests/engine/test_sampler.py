@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samplers import PARAMS, Subject, logits_of, row_of, sample
 
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.request import SamplingParams

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagoda.engine.detokenizer import Detokenizer
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.request import Request
 from pagoda.scheduling import FinishReason, Sequence
