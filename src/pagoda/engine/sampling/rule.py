@@ -64,6 +64,11 @@ class Rule(ABC):
     """The fields of `SamplingParams` that ask for it."""
     edit: ClassVar[Edit]
 
+    def __init_subclass__(cls) -> None:
+        for name in cls.fields:
+            if not hasattr(_DEFAULTS, name):
+                raise TypeError(f"{cls.__name__}.fields: SamplingParams (request.py) has no {name}")
+
     def is_asked(self, params: SamplingParams) -> bool:
         """A field has another value than its default."""
         return any(getattr(params, name) != getattr(_DEFAULTS, name) for name in self.fields)
