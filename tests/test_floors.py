@@ -39,7 +39,8 @@ NO_TORCH = ("torch", "triton", "numba", "transformers", "safetensors")
 ROOMS = {
     "errors": Room(0, third_party=()),
     "structured": Room(0, uses=("errors",), third_party=()),
-    "request": Room(0, uses=("errors", "structured"), third_party=()),
+    "limits": Room(0, uses=("errors",), third_party=()),
+    "request": Room(0, uses=("errors", "limits", "structured"), third_party=()),
     "cache": Room(1, third_party=("numpy",)),
     "kernels": Room(1),
     "codecs": Room(2, uses=("cache.ports", "kernels")),

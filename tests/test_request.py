@@ -6,30 +6,32 @@ import copy
 import dataclasses
 import math
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pagoda
+from limit_values import NO_REALS, NO_WHOLES, accepted, refused
 from pagoda.errors import InvalidRequestError
+from pagoda.limits import Limit, Real, Switch, Whole
 from pagoda.request import (
     MAX_CHOICES,
     MAX_LOGIT_BIASES,
     MAX_LOGPROBS,
     MAX_STOP_CHARACTERS,
     MAX_STOPS,
+    SAMPLING_LIMITS,
     Request,
     RequestOptions,
     SamplingParams,
 )
 from pagoda.structured import StructuredOutputs
 
-NO_NUMBERS: list[Any] = [True, "1", [1], {}, b"1", 1j]
-NO_REALS = [*NO_NUMBERS, None, math.nan, math.inf, -math.inf, 10**400]
-NO_WHOLES = [*NO_NUMBERS, 1.0, math.nan, 10**400, -(10**400)]
-
-BAD: dict[str, list[Any]] = {
+BAD_BY_HAND: dict[str, list[Any]] = {
     "n": [*NO_WHOLES, None, 0, -1, MAX_CHOICES + 1, 10**9],
     "temperature": [*NO_REALS, -0.001, -1, 100.5],
     "top_p": [*NO_REALS, 0, 0.0, -0.5, 1.0001, 2],
@@ -90,7 +92,7 @@ BAD: dict[str, list[Any]] = {
     "structured_outputs": [{}, {"regex": "a"}, "a", 1, True],
 }
 
-GOOD: dict[str, list[Any]] = {
+GOOD_BY_HAND: dict[str, list[Any]] = {
     "n": [1, MAX_CHOICES],
     "temperature": [0, 0.0, 1e-300, 1, 100],
     "top_p": [1e-300, 0.5, 1, 1.0],
@@ -113,6 +115,19 @@ GOOD: dict[str, list[Any]] = {
     "prompt_alone": [False],
     "structured_outputs": [None, StructuredOutputs(regex="a"), StructuredOutputs(json={})],
 }
+
+MADE_UP_LIMITS = [Whole(0, 3), Real(0.5, 0.75), Real(-1.0, 0.0, above_low=True), Switch()]
+SOURCES = [
+    path
+    for path in Path(pagoda.__file__).parent.rglob("*.py")
+    if path.name not in ("request.py", "protocol.py")
+]
+NAMES = [each.name for each in dataclasses.fields(SamplingParams)]
+BAD = {name: BAD_BY_HAND.get(name, []) for name in NAMES}
+GOOD = {name: GOOD_BY_HAND.get(name, []) for name in NAMES}
+for name, limit in SAMPLING_LIMITS.items():
+    BAD[name] = BAD[name] or refused(limit)
+    GOOD[name] = GOOD[name] or accepted(limit)
 
 ANYTHING = st.recursive(
     st.none()
@@ -140,10 +155,36 @@ def test_a_prompt_alone_draws_one_token() -> None:
     assert SamplingParams(prompt_alone=True, max_tokens=1).prompt_alone
 
 
-def test_the_tables_leave_no_field_out() -> None:
-    names = [each.name for each in dataclasses.fields(SamplingParams)]
-    assert list(BAD) == names
-    assert list(GOOD) == names
+def test_no_field_is_left_out() -> None:
+    assert set(BAD_BY_HAND) == set(GOOD_BY_HAND) <= set(NAMES)
+    missing = [name for name in NAMES if not (BAD[name] and GOOD[name])]
+    assert missing == [], (
+        "fields of SamplingParams without a limit in their metadata (src/pagoda/request.py), and "
+        "without rows in BAD_BY_HAND and GOOD_BY_HAND (tests/test_request.py)"
+    )
+
+
+def test_metadata_says_nothing_else_than_limits_and_the_words_of_flags() -> None:
+    for each in dataclasses.fields(SamplingParams):
+        assert set(each.metadata) in (set(), {"limit"}, {"limit", "flag"}), each.name
+
+
+@pytest.mark.parametrize("limit", [*SAMPLING_LIMITS.values(), *MADE_UP_LIMITS], ids=str)
+def test_values_made_from_a_limit_are_told_apart_by_it(limit: Limit) -> None:
+    for value in accepted(limit):
+        limit.check("x", value)
+    for value in refused(limit):
+        with pytest.raises(InvalidRequestError, match="x="):
+            limit.check("x", value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_field_is_read_somewhere(name: str) -> None:
+    reads = re.compile(rf"\.{name}\b")
+    assert any(reads.search(path.read_text()) for path in SOURCES), (
+        f"SamplingParams.{name} does nothing: no file reads it. What it changes in the logits of "
+        f"single tokens is a rule, in a file under src/pagoda/engine/sampling/rules/"
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), cases(BAD))

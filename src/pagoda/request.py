@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pagoda.errors import InvalidRequestError
+from pagoda.limits import Real, Switch, Whole, limits_of
 from pagoda.structured import StructuredOutputs
 
 MAX_CHOICES = 128
@@ -22,48 +23,94 @@ MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_LOGIT_BIASES = 1024
 MAX_SEED = 2**63 - 1
-_SWITCHES = ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "prompt_alone")
+_TOKEN_ID = Whole(0, 2**31 - 1)
+_BIAS = Real(-100.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How tokens are chosen and when to stop; the names and defaults are vLLM's.
 
-    Raises `InvalidRequestError` for a value out of range or of the wrong type.
+    Raises `InvalidRequestError` for a value out of range or of the wrong type. A field's metadata
+    has its `limit`, and for most fields the words of a `flag`: the commands then have one.
     """
 
-    n: int = 1
+    n: int = field(default=1, metadata={"limit": Whole(1, MAX_CHOICES)})
     """Choices per prompt; they share the prompt's blocks."""
-    temperature: float = 1.0
+    temperature: float = field(
+        default=1.0,
+        metadata={"limit": Real(0.0, 100.0), "flag": "0 always takes the likeliest token."},
+    )
     """0 is greedy: always the most likely token."""
-    top_p: float = 1.0
-    top_k: int = 0
+    top_p: float = field(
+        default=1.0,
+        metadata={
+            "limit": Real(0.0, 1.0, above_low=True),
+            "flag": "Keep the likeliest tokens up to this share.",
+        },
+    )
+    top_k: int = field(
+        default=0,
+        metadata={"limit": Whole(-1, 2**31 - 1), "flag": "Keep this many tokens; 0 keeps all."},
+    )
     """Keep the k most likely tokens; 0 or -1 keeps all."""
-    min_p: float = 0.0
-    """Keep tokens at least this fraction as likely as the most likely one."""
-    seed: int | None = None
+    min_p: float = field(
+        default=0.0,
+        metadata={
+            "limit": Real(0.0, 1.0),
+            "flag": "Keep tokens at least this fraction as likely as the likeliest.",
+        },
+    )
+    seed: int | None = field(
+        default=None, metadata={"limit": Whole(-MAX_SEED - 1, MAX_SEED, or_none=True)}
+    )
     """With a seed, the same request gives the same tokens, whatever it is batched with."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = field(
+        default=1.0,
+        # Below, the quotient would leave float32.
+        metadata={"limit": Real(0.01, 100.0), "flag": "Above 1: less of what was said, or asked."},
+    )
     """Divides positive and multiplies negative logits of tokens in prompt or output."""
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    presence_penalty: float = field(
+        default=0.0, metadata={"limit": Real(-2.0, 2.0), "flag": "Above 0: less of what was said."}
+    )
+    frequency_penalty: float = field(
+        default=0.0,
+        metadata={"limit": Real(-2.0, 2.0), "flag": "Above 0: less of what was said often."},
+    )
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     """Added to the logits of these token ids."""
-    max_tokens: int | None = 16
+    max_tokens: int | None = field(
+        default=16,
+        metadata={
+            "limit": Whole(1, 2**31 - 1, or_none=True),
+            "flag": "Longest answer, in tokens.",
+        },
+    )
     """None: until a stop or the model's length."""
-    min_tokens: int = 0
+    min_tokens: int = field(
+        default=0,
+        metadata={"limit": Whole(0, 2**31 - 1), "flag": "No end before this many tokens."},
+    )
     """No end-of-sequence or stop token before this many."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    include_stop_str_in_output: bool = False
-    logprobs: int | None = None
+    ignore_eos: bool = field(
+        default=False,
+        metadata={"limit": Switch(), "flag": "Go on past the end that the model sets."},
+    )
+    include_stop_str_in_output: bool = field(default=False, metadata={"limit": Switch()})
+    logprobs: int | None = field(
+        default=None, metadata={"limit": Whole(0, MAX_LOGPROBS, or_none=True)}
+    )
     """Log-probabilities of the chosen token and of this many most likely ones, per output token."""
-    prompt_logprobs: int | None = None
+    prompt_logprobs: int | None = field(
+        default=None, metadata={"limit": Whole(0, MAX_LOGPROBS, or_none=True)}
+    )
     """The same for every prompt token but the first; such a request reads nothing from the
     cache."""
-    skip_special_tokens: bool = True
-    prompt_alone: bool = False
+    skip_special_tokens: bool = field(default=True, metadata={"limit": Switch()})
+    prompt_alone: bool = field(default=False, metadata={"limit": Switch()})
     """The prompt is all that is wanted, with its log-probabilities perhaps: the one token that is
     drawn where it ends (`max_tokens` must be 1) counts as generated nowhere."""
     structured_outputs: StructuredOutputs | None = None
@@ -80,7 +127,7 @@ class SamplingParams:
             object.__setattr__(self, name, tuple(value))
         if self.logit_bias is None:
             object.__setattr__(self, "logit_bias", {})
-        self._check_ranges()
+        self._check_limits()
         self._check_stops()
         self._check_logit_bias()
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
@@ -90,34 +137,17 @@ class SamplingParams:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return _sampling_params, (values | {"logit_bias": dict(self.logit_bias)},)
 
-    def _check_ranges(self) -> None:
-        _whole("n", self.n, 1, MAX_CHOICES)
-        _real("temperature", self.temperature, 0.0, 100.0)
-        _real("top_p", self.top_p, 0.0, 1.0, above=True)
-        _whole("top_k", self.top_k, -1, 2**31 - 1)
-        _real("min_p", self.min_p, 0.0, 1.0)
-        if self.seed is not None:
-            _whole("seed", self.seed, -MAX_SEED - 1, MAX_SEED)
-        # Below, the quotient would leave float32.
-        _real("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _real("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _real("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        if self.max_tokens is not None:
-            _whole("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        _whole("min_tokens", self.min_tokens, 0, 2**31 - 1)
+    def _check_limits(self) -> None:
+        for name, limit in SAMPLING_LIMITS.items():
+            limit.check(name, getattr(self, name))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequestError(
                 "min_tokens", self.min_tokens, f"must be at most max_tokens, {self.max_tokens}"
             )
-        for name in ("logprobs", "prompt_logprobs"):
-            if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 0, MAX_LOGPROBS)
         if not isinstance(self.structured_outputs, StructuredOutputs | None):
-            limit = "must be StructuredOutputs"
-            raise InvalidRequestError("structured_outputs", self.structured_outputs, limit)
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidRequestError(name, getattr(self, name), "must be true or false")
+            raise InvalidRequestError(
+                "structured_outputs", self.structured_outputs, "must be StructuredOutputs"
+            )
         if self.prompt_alone and self.max_tokens != 1:
             raise InvalidRequestError("prompt_alone", True, "is allowed with max_tokens=1 only")
 
@@ -131,7 +161,7 @@ class SamplingParams:
                 limit = f"each must be a string of 1 to {MAX_STOP_CHARACTERS} characters"
                 raise InvalidRequestError("stop", text, limit)
         for token_id in self.stop_token_ids:
-            _whole("stop_token_ids", token_id, 0, 2**31 - 1)
+            _TOKEN_ID.check("stop_token_ids", token_id)
 
     def _check_logit_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
@@ -142,8 +172,12 @@ class SamplingParams:
             count = f"{len(self.logit_bias)} entries"
             raise InvalidRequestError("logit_bias", count, f"at most {MAX_LOGIT_BIASES}")
         for token_id, bias in self.logit_bias.items():
-            _whole("logit_bias", token_id, 0, 2**31 - 1)
-            _real("logit_bias", bias, -100.0, 100.0)
+            _TOKEN_ID.check("logit_bias", token_id)
+            _BIAS.check("logit_bias", bias)
+
+
+SAMPLING_LIMITS = limits_of(SamplingParams)
+"""The limit of each field that is a number or a switch, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +239,3 @@ class Request:
 
 def _sampling_params(values: dict[str, Any]) -> SamplingParams:
     return SamplingParams(**values)
-
-
-def _whole(name: str, value: object, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequestError(name, value, "must be a whole number")
-    if not low <= value <= high:
-        raise InvalidRequestError(name, value, f"must be between {low} and {high}")
-
-
-def _real(name: str, value: object, low: float, high: float, above: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidRequestError(name, value, "must be a number")
-    # NaN is in no range; math.isfinite would fail on whole numbers beyond float64.
-    if not low <= value <= high or (above and value == low):
-        start = f"above {low:g}" if above else f"at least {low:g}"
-        raise InvalidRequestError(name, value, f"must be {start} and at most {high:g}")

@@ -7,6 +7,7 @@ import inspect
 
 import pytest
 
+from limit_values import another
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.flags import WHOLE, Flag
 from pagoda.cli.main import run
@@ -72,6 +73,18 @@ def test_defaults_are_the_classs_own() -> None:
     assert values == {}
     values = {parameter.name: parameter.default for parameter in SAMPLING_FLAGS.parameters()}
     assert SAMPLING_FLAGS.take(values) == SamplingParams()
+
+
+@pytest.mark.parametrize(
+    "name", [each.name for each in dataclasses.fields(SamplingParams) if "flag" in each.metadata]
+)
+def test_a_flag_sets_its_field_of_sampling_params(name: str) -> None:
+    values = {parameter.name: parameter.default for parameter in SAMPLING_FLAGS.parameters()}
+    value = another(name)
+    values[name] = value if isinstance(value, bool) else str(value)
+    assert getattr(SAMPLING_FLAGS.take(values), name) == value
+    [flag] = [flag for flag in SAMPLING_FLAGS.flags if flag.name == name]
+    assert flag.help.endswith(".")
 
 
 def test_flags_become_the_engines_options(engine: FakeEngine) -> None:

@@ -14,7 +14,7 @@ from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling import cpu_sampler, gpu_logprobs, gpu_sampler, logprobs
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.gpu_sampler import GPUSampler, Way
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.request import SamplingParams
 from triton_device import DEVICE

@@ -20,9 +20,10 @@ from pagoda.engine.grammar import Matcher
 from pagoda.engine.llm import LLM
 from pagoda.engine.sampling import gpu_sampler
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
-from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_device, changes_of
+from pagoda.engine.sampling.gpu_logits import change_on_gpu, changes_of
 from pagoda.engine.sampling.gpu_sampler import GPUSampler
-from pagoda.engine.sampling.logits import SamplingRow, change_logits
+from pagoda.engine.sampling.logits import change_logits
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import Draws, SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels import reference
@@ -205,7 +206,7 @@ def test_logits_are_changed_to_the_last_bit_as_in_main_memory(
     change_logits(expected, rows)
     changes = changes_of(rows, vocab_size)
     values = logits.clone().to(DEVICE)
-    change_on_device(values, LogitChanges(*all_to_device(changes, DEVICE)))
+    change_on_gpu(values, changes.sent(iter(all_to_device(changes.arrays, DEVICE))))
     assert np.array_equal(values.cpu().numpy(), expected)
 
 

@@ -9,7 +9,7 @@ import torch
 from samplers import Subject
 
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.request import SamplingParams
 
 

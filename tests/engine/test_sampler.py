@@ -15,7 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samplers import PARAMS, Subject, logits_of, row_of, sample
 
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rules.logit_bias import LogitBias
+from pagoda.engine.sampling.rules.min_tokens import MinTokens
+from pagoda.engine.sampling.rules.output_penalties import OutputPenalties
+from pagoda.engine.sampling.rules.repetition_penalty import RepetitionPenalty
 from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.request import SamplingParams
@@ -42,24 +46,14 @@ def reference_uniform(seed: int, position: int) -> float:
     return (mix((mix((seed + golden) & mask) + (position + 1) * golden) & mask) >> 11) / 2**53
 
 
+VLLMS_ORDER = (LogitBias(), MinTokens(), RepetitionPenalty(), OutputPenalties())
+
+
 def reference_logits(logits: torch.Tensor, row: SamplingRow) -> list[float]:
     """The row's logits after bias, mask and penalties."""
-    params = row.params
     values = logits.double().tolist()
-    for token_id, bias in params.logit_bias.items():
-        values[token_id] += bias
-    if len(row.output_token_ids) < params.min_tokens:
-        for token_id in row.stop_token_ids:
-            values[token_id] = -math.inf
-    for token_id in {*row.prompt_token_ids, *row.output_token_ids}:
-        if values[token_id] > 0:
-            values[token_id] /= params.repetition_penalty
-        else:
-            values[token_id] *= params.repetition_penalty
-    for token_id in set(row.output_token_ids):
-        values[token_id] -= params.presence_penalty
-    for token_id in row.output_token_ids:
-        values[token_id] -= params.frequency_penalty
+    for rule in VLLMS_ORDER:
+        rule.reference(values, row)
     return values
 
 

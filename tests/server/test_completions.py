@@ -5,6 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
+from limit_values import another
+from pagoda.server.sampling_fields import SAMPLING_FIELDS
 from server.fake_engine import MODEL, FakeEngine, engine_failure, words
 from server.sse import completion_text, events_of
 
@@ -105,6 +107,21 @@ async def test_every_sampling_field_reaches_the_engine(
     assert dict(sampling.logit_bias) == {7: -5}
     assert sampling.stop == ("end",)
     assert (asked["options"].priority, asked["options"].cache_salt) == (-3, "s")
+
+
+@pytest.mark.parametrize("name", SAMPLING_FIELDS)
+async def test_a_number_or_switch_reaches_the_engine_by_its_name(
+    name: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    value = another(name)
+    chat = {"messages": [{"role": "user", "content": "x"}]}
+    for url, body in ((URL, {"prompt": "x"}), ("/v1/chat/completions", chat)):
+        response = await client.post(url, json={**body, name: value})
+        assert response.status_code == 200, response.text
+        assert getattr(engine.asked.pop()["sampling"], name) == value
+        response = await client.post(url, json={**body, name: "1"})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == name
 
 
 async def test_null_means_the_default(client: httpx.AsyncClient, engine: FakeEngine) -> None:

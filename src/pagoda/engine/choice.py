@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pagoda.engine.detokenizer import Detokenizer
 from pagoda.engine.outputs import CompletionOutput, Logprob
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.scheduling import Ending, Sequence
 

@@ -17,6 +17,7 @@ from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Body, Many, Text
 from pagoda.server.errors import UnknownModelError
 from pagoda.server.messages import Message
+from pagoda.server.sampling_fields import SAMPLING_FIELDS, with_sampling_fields
 from pagoda.server.tools import Tool, ToolChoice, ToolUse
 
 MAX_PROMPTS = 128
@@ -50,27 +51,19 @@ class _ModelBody(Body):
             raise UnknownModelError(str(self.model), served_model)
 
 
+@with_sampling_fields
 class GenerationRequest(_ModelBody, AnswerFormat):
-    """The fields that completions and chat completions share."""
+    """The fields that completions and chat completions share.
+
+    Those of `SamplingParams` that are numbers or switches come with the decorator; declared here
+    are the ones that the server reads itself or that have a form of their own.
+    """
 
     n: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     max_tokens: int | None = None
-    min_tokens: int | None = None
     stop: Text | Many[Text] | None = None
     stop_token_ids: Many[int] | None = None
-    ignore_eos: bool | None = None
-    include_stop_str_in_output: bool | None = None
-    skip_special_tokens: bool | None = None
-    prompt_logprobs: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
@@ -116,33 +109,13 @@ class GenerationRequest(_ModelBody, AnswerFormat):
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        fields = {name: getattr(self, name) for name in _SAMPLING_FIELDS}
+        fields = {name: getattr(self, name) for name in SAMPLING_FIELDS}
+        fields |= {"stop": self.stop, "stop_token_ids": self.stop_token_ids}
         if self.logit_bias is not None:
             fields["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         fields["structured_outputs"] = self.structured()
         given = {name: value for name, value in fields.items() if value is not None}
         return SamplingParams(**{**given, **chosen})
-
-
-_SAMPLING_FIELDS = (
-    "n",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "max_tokens",
-    "min_tokens",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "include_stop_str_in_output",
-    "skip_special_tokens",
-    "prompt_logprobs",
-)
 
 
 class CompletionRequest(GenerationRequest):

@@ -29,7 +29,7 @@ from pagoda.engine.devices.memory import refuse_cache
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import AheadRunner
 from pagoda.engine.sampling.gpu_sampler import GPUSampler
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import Sampler
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.execution.gpu.executor import GPUExecutor

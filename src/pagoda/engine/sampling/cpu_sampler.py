@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampling.logits import SamplingRow, change_logits
+from pagoda.engine.sampling.logits import change_logits
 from pagoda.engine.sampling.logprobs import token_logprobs
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken
+from pagoda.engine.sampling.tiles import as_slice, tiles
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels.cpu.choose import choose, choose_largest
 from pagoda.request import SamplingParams
@@ -41,7 +43,8 @@ class CPUSampler:
         values = np.ascontiguousarray(logits.numpy())
         changing = [index for index, row in enumerate(rows) if row.changes_logits]
         ids, sound = _choose(values, rows, positions, undrawn=frozenset(changing))
-        for tile in _tiles(changing, values.shape[1]):
+        for own in tiles(len(changing), values.shape[1], _TILE_ELEMENTS):
+            tile = changing[own]
             tile_values, tile_rows = values[tile], [rows[index] for index in tile]
             change_logits(tile_values, tile_rows)
             ids[tile], _ = _choose(tile_values, tile_rows, [positions[index] for index in tile])
@@ -94,18 +97,6 @@ def _choose(
     return ids, sound
 
 
-def _tiles(indices: list[int], vocab_size: int) -> Iterator[list[int]]:
-    num_rows = max(1, _TILE_ELEMENTS // vocab_size)
-    for first in range(0, len(indices), num_rows):
-        yield indices[first : first + num_rows]
-
-
-def _take(logits: Tensor, indices: list[int]) -> Tensor:
-    """Those rows; a view where they are neighbours."""
-    first, last = indices[0], indices[-1]
-    return logits[first : last + 1] if last - first + 1 == len(indices) else logits[indices]
-
-
 def _wanted_logprobs(
     logits: Tensor, rows: Sequence[SamplingRow], token_ids: Sequence[int]
 ) -> list[dict[int, Logprob] | None]:
@@ -116,8 +107,8 @@ def _wanted_logprobs(
             groups.setdefault(row.params.logprobs, []).append(index)
     for num_top, group in groups.items():
         chosen = [token_ids[index] for index in group]
-        for index, entry in zip(
-            group, token_logprobs(_take(logits, group), chosen, num_top), strict=True
-        ):
+        neighbours = as_slice(group)
+        own = logits[group if neighbours is None else neighbours]
+        for index, entry in zip(group, token_logprobs(own, chosen, num_top), strict=True):
             found[index] = entry
     return found

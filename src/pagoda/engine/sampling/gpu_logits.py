@@ -1,12 +1,12 @@
-"""What requests change in logits that lie on a device: the twin of `logits.change_logits`.
+"""The applier of rules to logits on a GPU: a few launches for all rows, no row on the host.
 
-The host says which entries are concerned and what happens to them, in a few arrays for all rows;
-the device does it, in a few launches for all rows. No row comes to the host.
+The host puts what the rows' rules say into four arrays for one transfer; the device does the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,79 +14,69 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.sampling.rule import Edit, Entries, Rule
+from pagoda.engine.sampling.rules.table import RULES
 
 T = TypeVar("T")
 
 
-class LogitChanges(NamedTuple, Generic[T]):
-    """Changes of some rows, as NumPy's arrays or as tensors on a device.
-
-    A place is `row * vocab_size + token_id`, int64. At most one change of a kind has a place,
-    except for repetition penalties, which are the same wherever they name a place again.
-    """
+class ChangeArrays(NamedTuple, Generic[T]):
+    """Changes of some rows, as NumPy's arrays or as tensors on a device."""
 
     masked_rows: T
     """[n] int64: rows with a grammar"""
     masks: T
     """[n, vocab / 8, rounded up] uint8: what a grammar allows, a bit for a token"""
-    bias_places: T
-    biases: T
-    """[n] float32: added"""
-    stop_places: T
-    """Tokens that are masked, unless that would leave nothing."""
-    seen_places: T
-    repetition_penalties: T
-    """[n] float32: they divide positive logits and multiply negative ones"""
-    said_places: T
-    output_penalties: T
-    """[n] float32: subtracted"""
+    places: T
+    """[m] int64: `row * vocab_size + token_id`, one rule after the other"""
+    numbers: T
+    """[m] float32"""
+
+
+@dataclass(frozen=True, slots=True)
+class LogitChanges(Generic[T]):
+    """What some rows change in their logits."""
+
+    arrays: ChangeArrays[T]
+    edits: tuple[tuple[Edit, slice], ...]
+    """Of each rule, in their order: its edit and its part of `places`, no place of which is there
+    twice."""
+
+    def sent(self, arrays: Iterator[Tensor]) -> LogitChanges[Tensor]:
+        """The same changes with the next of `arrays`, which lie on the device."""
+        return LogitChanges(ChangeArrays(*(next(arrays) for _ in self.arrays)), self.edits)
 
 
 def changes_of(rows: Sequence[SamplingRow], vocab_size: int) -> LogitChanges[NDArray[Any]]:
-    """What the rows change in logits [rows, vocab]."""
-    masked_rows, masks = _masks(rows, vocab_size)
-    biases = _gathered(rows, vocab_size, _biases)
-    stops = _gathered(rows, vocab_size, _stops)
-    seen = _gathered(rows, vocab_size, _repetition_penalties)
-    said = _gathered(rows, vocab_size, _output_penalties)
-    return LogitChanges(masked_rows, masks, *biases, stops[0], *seen, *said)
+    """What the rows change in logits [rows, vocab]. Raises `MatchError`."""
+    said: dict[Rule, list[tuple[int, Entries]]] = {}
+    for index, row in enumerate(rows):
+        for rule, entries in row.edits(vocab_size):
+            said.setdefault(rule, []).append((index, entries))
+    places, numbers = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    edits, num_places = [], 0
+    for rule in (rule for rule in RULES if rule in said):
+        first = num_places
+        for index, entries in said[rule]:
+            places.append(index * vocab_size + entries.token_ids)
+            numbers.append(entries.numbers)
+            num_places += len(entries.token_ids)
+        edits.append((rule.edit, slice(first, num_places)))
+    arrays = (*_masks(rows, vocab_size), np.concatenate(places), np.concatenate(numbers))
+    return LogitChanges(ChangeArrays(*arrays), tuple(edits))
 
 
-def change_on_device(values: Tensor, changes: LogitChanges[Tensor]) -> None:
+def change_on_gpu(values: Tensor, changes: LogitChanges[Tensor]) -> None:
     """Make the changes in `values` [rows, vocab] float32, contiguous, in place.
 
-    The order is that of `logits.change_logits`, and so is every rounding.
+    The order and every rounding are those of `logits.change_logits`.
     """
-    flat = values.view(-1)
-    if len(changes.masked_rows):
-        _mask(values, changes.masked_rows, changes.masks)
-    if len(changes.bias_places):
-        flat[changes.bias_places] = flat[changes.bias_places] + changes.biases
-    if len(changes.stop_places):
-        _mask_stops(values, changes.stop_places)
-    if len(changes.seen_places):
-        taken, penalties = flat[changes.seen_places], changes.repetition_penalties
-        flat[changes.seen_places] = torch.where(taken > 0, taken / penalties, taken * penalties)
-    if len(changes.said_places):
-        flat[changes.said_places] = flat[changes.said_places] - changes.output_penalties
-
-
-def _mask(values: Tensor, rows: Tensor, masks: Tensor) -> None:
-    bits = torch.arange(8, dtype=torch.uint8, device=values.device)
-    allowed = ((masks[:, :, None] >> bits) & 1).view(len(rows), -1)[:, : values.shape[1]]
-    masked = values.index_select(0, rows).masked_fill_(allowed == 0, -torch.inf)
-    values.index_copy_(0, rows, masked)
-
-
-def _mask_stops(values: Tensor, places: Tensor) -> None:
-    flat = values.view(-1)
-    taken = flat[places]
-    flat.index_fill_(0, places, -torch.inf)  # to assign a number, PyTorch waits for the device
-    # Where a grammar leaves nothing but the end, the end it is.
-    is_empty = values.amax(1) == -torch.inf
-    row = torch.div(places, values.shape[1], rounding_mode="floor")
-    flat[places] = torch.where(is_empty[row], taken, -torch.inf)
+    masked_rows, masks, places, numbers = changes.arrays
+    if len(masked_rows):
+        _mask(values, masked_rows, masks)
+    for edit, own in changes.edits:
+        _APPLY[edit](values, places[own], numbers[own])
 
 
 def _masks(
@@ -102,52 +92,35 @@ def _masks(
     return np.array(indices, np.int64), np.concatenate(masks)
 
 
-# ---- of one row: token ids, and a number for each ----------------------------------------------
-
-_Entries = tuple[NDArray[np.int64], NDArray[np.float32]]
-
-
-def _gathered(
-    rows: Sequence[SamplingRow], vocab_size: int, entries_of: Callable[[SamplingRow], _Entries]
-) -> _Entries:
-    """All rows' entries by place, without ids beyond the vocabulary: they can never come up."""
-    places, numbers = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
-    for index, row in enumerate(rows):
-        token_ids, own = entries_of(row)
-        if len(token_ids):
-            inside = token_ids < vocab_size
-            places.append(index * vocab_size + token_ids[inside])
-            numbers.append(own[inside])
-    return np.concatenate(places), np.concatenate(numbers)
+def _mask(values: Tensor, rows: Tensor, masks: Tensor) -> None:
+    bits = torch.arange(8, dtype=torch.uint8, device=values.device)
+    allowed = ((masks[:, :, None] >> bits) & 1).view(len(rows), -1)[:, : values.shape[1]]
+    masked = values.index_select(0, rows).masked_fill_(allowed == 0, -torch.inf)
+    values.index_copy_(0, rows, masked)
 
 
-_NOTHING = np.empty(0, np.int64), np.empty(0, np.float32)
+def _add(values: Tensor, places: Tensor, numbers: Tensor) -> None:
+    flat = values.view(-1)
+    flat[places] = flat[places] + numbers
 
 
-def _biases(row: SamplingRow) -> _Entries:
-    bias = row.params.logit_bias
-    return np.array(list(bias), np.int64), np.array(list(bias.values()), np.float32)
+def _scale(values: Tensor, places: Tensor, numbers: Tensor) -> None:
+    flat = values.view(-1)
+    taken = flat[places]
+    flat[places] = torch.where(taken > 0, taken / numbers, taken * numbers)
 
 
-def _stops(row: SamplingRow) -> _Entries:
-    if not row.awaits_min_tokens:
-        return _NOTHING
-    stops = np.array(list(row.stop_token_ids), np.int64)
-    return stops, np.zeros(len(stops), np.float32)
+def _ban(values: Tensor, places: Tensor, numbers: Tensor) -> None:
+    flat = values.view(-1)
+    taken = flat[places]
+    flat.index_fill_(0, places, -torch.inf)  # to assign a number, PyTorch waits for the device
+    is_empty = values.amax(1) == -torch.inf
+    row = torch.div(places, values.shape[1], rounding_mode="floor")
+    flat[places] = torch.where(is_empty[row], taken, -torch.inf)
 
 
-def _repetition_penalties(row: SamplingRow) -> _Entries:
-    penalty = np.float32(row.params.repetition_penalty)
-    if penalty == 1.0:
-        return _NOTHING
-    seen = np.array([*row.prompt_token_ids, *row.output_token_ids], np.int64)
-    return seen, np.full(len(seen), penalty)
-
-
-def _output_penalties(row: SamplingRow) -> _Entries:
-    presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
-    if (presence == 0.0 and frequency == 0.0) or not row.output_token_ids:
-        return _NOTHING
-    said = np.array(row.output_token_ids, np.int64)
-    token_ids, counts = np.unique(said, return_counts=True)
-    return token_ids, (presence + frequency * counts).astype(np.float32)
+_APPLY: dict[Edit, Callable[[Tensor, Tensor, Tensor], None]] = {
+    Edit.ADD: _add,
+    Edit.SCALE: _scale,
+    Edit.BAN: _ban,
+}

@@ -27,10 +27,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_device, changes_of
-from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs, read_logprobs
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_gpu, changes_of
+from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs
+from pagoda.engine.sampling.logprobs import read_told
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken
+from pagoda.engine.sampling.tiles import as_slice, tiles
 from pagoda.engine.sampling.uniforms import uniforms
 from pagoda.kernels.gpu.choose import MOST_CANDIDATES, draw_by_id, draw_by_rank, largest_of
 from pagoda.kernels.gpu.pinned import HostCopy, all_to_device, to_device
@@ -116,7 +118,7 @@ class PendingTokens:
         logprobs: list[dict[int, Logprob] | None] = [None] * len(token_ids)
         if self._logprobs is not None:
             targets = [token_ids[index] for index in self._num_tops]
-            found = read_logprobs(self._logprobs.wait(), targets, list(self._num_tops.values()))
+            found = read_told(self._logprobs.wait(), targets, list(self._num_tops.values()))
             for index, entry in zip(self._num_tops, found, strict=True):
                 logprobs[index] = entry
         return [
@@ -132,8 +134,8 @@ class GPUSampler:
         self, logits: Tensor, rows: Sequence[SamplingRow], positions: Sequence[int]
     ) -> PendingTokens:
         largest, ids = largest_of(logits)
-        tiles = list(_tiles(rows, positions, logits.shape[1]))
-        for tile, sent in zip(tiles, _send(tiles, logits.device), strict=True):
+        prepared = list(_tiles(rows, positions, logits.shape[1]))
+        for tile, sent in zip(prepared, _send(prepared, logits.device), strict=True):
             indices, numbers, changes = sent
             chosen = _choose(tile, logits, largest, indices, numbers, changes)
             ids.index_copy_(0, indices, chosen)
@@ -146,7 +148,7 @@ class GPUSampler:
             return []
         targets = to_device(np.array(target_ids, np.int64), logits.device)
         found = HostCopy(gpu_logprobs(logits, None, targets, num_top)).wait()
-        return read_logprobs(found, target_ids, [num_top] * len(target_ids))
+        return read_told(found, target_ids, [num_top] * len(target_ids))
 
 
 # ---- on the host -----------------------------------------------------------------------------
@@ -162,10 +164,8 @@ def _tiles(
         if kind != (Way.LARGEST, False):
             ways.setdefault(kind, []).append(index)
     for (way, changes), indices in ways.items():
-        num_rows = max(1, _TILE_ELEMENTS[way] // vocab_size)
-        for first in range(0, len(indices), num_rows):
-            tile = indices[first : first + num_rows]
-            yield _tile(rows, positions, tile, way, changes, vocab_size)
+        for own in tiles(len(indices), vocab_size, _TILE_ELEMENTS[way]):
+            yield _tile(rows, positions, indices[own], way, changes, vocab_size)
 
 
 def _tile(
@@ -197,19 +197,19 @@ def _tile(
 
 
 def _send(
-    tiles: Sequence[_Tile], device: torch.device
+    prepared: Sequence[_Tile], device: torch.device
 ) -> Iterator[tuple[Tensor, _Numbers, LogitChanges[Tensor] | None]]:
     """Each tile's indices, numbers and changes on the device, in one transfer for all."""
     arrays = [
-        array for tile in tiles for array in (tile.indices, tile.numbers, *(tile.changes or ()))
+        array
+        for tile in prepared
+        for array in (tile.indices, tile.numbers, *(tile.changes.arrays if tile.changes else ()))
     ]
     sent = iter(all_to_device(arrays, device) if arrays else ())
-    for tile in tiles:
+    for tile in prepared:
         indices, (scale, top_k, top_p, min_p, uniform) = next(sent), next(sent)
         numbers = _Numbers(scale.float(), top_k.long(), top_p, min_p.float(), uniform)
-        changes = (
-            None if tile.changes is None else LogitChanges(*(next(sent) for _ in tile.changes))
-        )
+        changes = None if tile.changes is None else tile.changes.sent(sent)
         yield indices, numbers, changes
 
 
@@ -225,7 +225,7 @@ def _choose(
         values, largest = _take(logits, tile, indices), largest.index_select(0, indices)
     else:
         values = logits.index_select(0, indices)
-        change_on_device(values, changes)
+        change_on_gpu(values, changes)
         largest, ids = largest_of(values)
         if tile.way is Way.LARGEST:
             return ids
@@ -236,6 +236,5 @@ def _choose(
 
 def _take(logits: Tensor, tile: _Tile, indices: Tensor) -> Tensor:
     """The tile's rows; a view where they are neighbours."""
-    first, last = int(tile.indices[0]), int(tile.indices[-1])
-    is_run = last - first + 1 == len(tile.indices)
-    return logits[first : last + 1] if is_run else logits.index_select(0, indices)
+    neighbours = as_slice(tile.indices)
+    return logits.index_select(0, indices) if neighbours is None else logits[neighbours]

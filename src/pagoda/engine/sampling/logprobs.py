@@ -1,14 +1,23 @@
-"""Log-probabilities of tokens, by the model's own logits."""
+"""Log-probabilities of tokens, by the model's own logits.
+
+Of each row is told: its target, and its most likely tokens in the order of ranks. A token's rank
+is 1 more than the number of larger logits, so equal ones share a rank; they stand in the order of
+their ids. `told` says so once for main memory and GPUs; what differs is how the most likely tokens
+and the target's rank are found.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
+from pagoda.engine.sampling.tiles import tiles
+from pagoda.kernels.gpu.choose import rank_ids
 
 _TILE_ELEMENTS = 2**20
 """Logits looked at together: temporaries stay a few megabytes, however long the prompt."""
@@ -21,68 +30,63 @@ def token_logprobs(
 
     The target comes first; equal logits stand in the order of their ids. `decoded_token` is None.
     """
-    tile = max(1, _TILE_ELEMENTS // logits.shape[1])
     found: list[dict[int, Logprob]] = []
-    for first in range(0, len(target_ids), tile):
-        found += _tile_logprobs(
-            logits[first : first + tile], target_ids[first : first + tile], num_top
-        )
+    for own in tiles(len(target_ids), logits.shape[1], _TILE_ELEMENTS):
+        values, targets = logits[own], torch.tensor(target_ids[own])[:, None]
+        # One more than asked for tells whether the last one is tied with what follows.
+        top = values.topk(min(num_top + 1, values.shape[1]), 1)
+        most_likely = _in_order(values, top.values, top.indices)[:, :num_top]
+        table = told(values, targets, _ranks(values, targets, top.values), most_likely)
+        found += read_told(table.numpy(), target_ids[own], [num_top] * len(values))
     return found
 
 
-def _tile_logprobs(
-    logits: Tensor, target_ids: Sequence[int], num_top: int
-) -> list[dict[int, Logprob]]:
-    logprobs = torch.log_softmax(logits, 1)
-    targets = torch.tensor(target_ids, device=logits.device)[:, None]
-    target_values = logits.gather(1, targets)
-    target_logprobs = logprobs.gather(1, targets)[:, 0].tolist()
-    # One more than asked for tells whether the last one is tied with what follows.
-    top = logits.topk(min(num_top + 1, logits.shape[1]), 1)
-    top_logprobs = logprobs.gather(1, top.indices).tolist()
-    values, ids = top.values.tolist(), top.indices.tolist()
-    ranks = _ranks(logits, target_values, top.values)
+def told(logits: Tensor, targets: Tensor, ranks: Tensor, most_likely: Tensor) -> Tensor:
+    """What `read_told` reads, float64 [n, 2 + 3 top]; nothing waits for the device.
 
-    found = []
-    for row, target_id in enumerate(target_ids):
-        entry = {target_id: Logprob(target_logprobs[row], ranks[row])}
-        rank = 1
-        for position in range(min(num_top, logits.shape[1])):
-            if position and values[row][position] != values[row][position - 1]:
-                rank = position + 1
-            token_id = _id_at_rank(logits[row], values[row], ids[row], position)
-            entry.setdefault(token_id, Logprob(top_logprobs[row][position], rank))
-        found.append(entry)
-    return found
-
-
-def _ranks(logits: Tensor, target_values: Tensor, top_values: Tensor) -> list[int]:
-    """1 + how many of each row's logits are above its target's."""
-    num_above = (top_values > target_values).sum(1)
-    # Only a target below all of the top needs a look at its whole row.
-    deep = (num_above == top_values.shape[1]).nonzero()[:, 0]
-    if len(deep):
-        num_above[deep] = (logits[deep] > target_values[deep]).sum(1)
-    return (num_above + 1).tolist()
-
-
-def _id_at_rank(row: Tensor, values: Sequence[float], ids: Sequence[int], rank: int) -> int:
-    """The id at `rank` of `row` [vocab], given its largest `values`, descending, and their `ids`.
-
-    `ids` may order equal values as it likes: where there are any, the row itself is searched.
+    logits: [n, vocab] float32; targets: [n, 1] int64; ranks: [n, 1], theirs; most_likely: [n, top]
+    int64, the largest first and equal ones by ascending id. A row of the result: its target's
+    log-probability and rank; the most likely tokens' ids; their log-probabilities; their ranks.
     """
-    value = values[rank]
-    if (rank == 0 or values[rank - 1] != value) and values[rank + 1 : rank + 2] not in (
-        [],
-        [value],
-    ):
-        return ids[rank]
-    first = rank
-    while first > 0 and values[first - 1] == value:
-        first -= 1
-    return _id_among_equals(row, value, rank - first)
+    logprobs = torch.log_softmax(logits, 1)
+    parts = [logprobs.gather(1, targets), ranks]
+    if most_likely.shape[1]:
+        values = logits.gather(1, most_likely)
+        # Whatever is above one of the most likely is itself among them.
+        top_ranks = 1 + (values[:, None, :] > values[:, :, None]).sum(2)
+        parts += [most_likely, logprobs.gather(1, most_likely), top_ranks]
+    return torch.cat([part.double() for part in parts], 1)
 
 
-def _id_among_equals(row: Tensor, value: float, position: int) -> int:
-    """Of the entries of `row` [vocab] equal to `value`, the id of number `position` (from 0)."""
-    return int(np.flatnonzero(row.numpy(force=True) == np.float32(value))[position])
+def read_told(
+    table: NDArray[Any], target_ids: Sequence[int], num_tops: Sequence[int]
+) -> list[dict[int, Logprob]]:
+    """Per row its target first, then as many of the most likely tokens as it asked for."""
+    most = (table.shape[1] - 2) // 3
+    entries = []
+    for row, target_id, num_top in zip(table.tolist(), target_ids, num_tops, strict=True):
+        entry = {target_id: Logprob(row[0], int(row[1]))}
+        ids, logprobs, ranks = row[2 : 2 + most], row[2 + most : 2 + 2 * most], row[2 + 2 * most :]
+        for token_id, logprob, rank in list(zip(ids, logprobs, ranks, strict=True))[:num_top]:
+            entry.setdefault(int(token_id), Logprob(logprob, int(rank)))
+        entries.append(entry)
+    return entries
+
+
+def _in_order(logits: Tensor, top_values: Tensor, top_ids: Tensor) -> Tensor:
+    """`top_ids` [n, top] in the order of ranks: selection orders equal values as it likes."""
+    tied = (top_values[:, 1:] == top_values[:, :-1]).any(1).nonzero()[:, 0]
+    if len(tied):
+        top_ids[tied] = rank_ids(logits[tied], top_ids.shape[1])
+    return top_ids
+
+
+def _ranks(logits: Tensor, targets: Tensor, top_values: Tensor) -> Tensor:
+    """1 + how many of each row's logits are above its target's, [n, 1]."""
+    target_values = logits.gather(1, targets)
+    num_above = (top_values > target_values).sum(1, keepdim=True)
+    # Only a target below all of the top needs a look at its whole row.
+    deep = (num_above[:, 0] == top_values.shape[1]).nonzero()[:, 0]
+    if len(deep):
+        num_above[deep] = (logits[deep] > target_values[deep]).sum(1, keepdim=True)
+    return num_above + 1

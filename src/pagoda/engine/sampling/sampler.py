@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.errors import EngineError
 
 

@@ -1,0 +1,86 @@
+"""A rule: what a sampling parameter changes in the logits of the tokens that it concerns.
+
+    SamplingParams ── rules.table ──> rules of a row ── entries ──> token ids and a number for each
+                                                                            │
+                        in main memory: `logits.change_logits`  on a GPU: `gpu_logits.change_on_gpu`
+
+A rule names tokens and numbers once a row and step. What is done with them is one of three edits,
+and each edit has two appliers. They round alike, so both give the same logits to the last bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pagoda.request import SamplingParams
+
+if TYPE_CHECKING:
+    from pagoda.engine.sampling.row import SamplingRow
+
+_DEFAULTS = SamplingParams()
+
+
+class Edit(Enum):
+    """What becomes of a logit, given the number that a rule has for its token. All are float32."""
+
+    ADD = "add"
+    """logit + number"""
+    SCALE = "scale"
+    """logit / number where the logit is above 0, else logit · number"""
+    BAN = "ban"
+    """Minus infinity, unless that would leave the row nothing finite. The number is not read."""
+
+
+class Entries(NamedTuple):
+    """The tokens that a rule concerns, and a number for each."""
+
+    token_ids: NDArray[np.int64]
+    """[n], each token at most once"""
+    numbers: NDArray[np.float32]
+    """[n]"""
+
+    @classmethod
+    def of(cls, token_ids: Sequence[int] | NDArray[np.int64], numbers: ArrayLike) -> Entries:
+        """Entries with these numbers, or one number for all."""
+        ids = np.asarray(token_ids, np.int64)
+        return cls(ids, np.broadcast_to(np.asarray(numbers, np.float32), ids.shape))
+
+    def within(self, vocab_size: int) -> Entries:
+        """The entries of the vocabulary: an id beyond it can never come up."""
+        inside = self.token_ids < vocab_size
+        return self if inside.all() else Entries(self.token_ids[inside], self.numbers[inside])
+
+
+class Rule(ABC):
+    """One rule, the same for all rows. A file under `rules/` and a line in `rules.table`."""
+
+    fields: ClassVar[tuple[str, ...]]
+    """The fields of `SamplingParams` that ask for it."""
+    edit: ClassVar[Edit]
+
+    def __init_subclass__(cls) -> None:
+        for name in cls.fields:
+            if not hasattr(_DEFAULTS, name):
+                raise TypeError(f"{cls.__name__}.fields: SamplingParams (request.py) has no {name}")
+
+    def is_asked(self, params: SamplingParams) -> bool:
+        """A field has another value than its default."""
+        return any(getattr(params, name) != getattr(_DEFAULTS, name) for name in self.fields)
+
+    def is_due(self, row: SamplingRow) -> bool:
+        """The rule, which is asked for, applies to the row's next token."""
+        return True
+
+    @abstractmethod
+    def entries(self, row: SamplingRow) -> Entries:
+        """What the rule says of the next token of `row`."""
+
+    @abstractmethod
+    def reference(self, values: list[float], row: SamplingRow) -> None:
+        """Do the same in place, plain and slow: `values` [vocab] are one row's logits."""

@@ -1,0 +1,25 @@
+"""The rule of `logit_bias`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pagoda.engine.sampling.rule import Edit, Entries, Rule
+
+if TYPE_CHECKING:
+    from pagoda.engine.sampling.row import SamplingRow
+
+
+class LogitBias(Rule):
+    """The caller's number is added to a token's logit."""
+
+    fields = ("logit_bias",)
+    edit = Edit.ADD
+
+    def entries(self, row: SamplingRow) -> Entries:
+        bias = row.params.logit_bias
+        return Entries.of([*bias], [*bias.values()])
+
+    def reference(self, values: list[float], row: SamplingRow) -> None:
+        for token_id, bias in row.params.logit_bias.items():
+            values[token_id] += bias
