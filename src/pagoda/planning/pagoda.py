@@ -41,7 +41,9 @@ from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS, StepLimits
 
 _MIB = 2**20
 _BLOCK_ID_BYTES = 4
-_SAMPLER_BYTES = GIB
+GRAPH_TABLES = 2 * MOST_SEQUENCES
+"""Of blocks, which CUDA graphs read: as they came, and spread."""
+SAMPLER_BYTES = GIB
 """What the sampler's tiles, cuBLAS and the inputs of a step may take at most."""
 
 PROCESS = MemoryPart("runtime", 300 * _MIB, 1500 * _MIB, "the process and the tensors of a step")
@@ -89,7 +91,7 @@ class PagodaDevice(Protocol):
 class PagodaOnCPU:
     """See `PagodaDevice`."""
 
-    policy: CPUPolicy = CPUPolicy()
+    policy: CPUPolicy
 
     def share(self, asked: CacheSize) -> float:
         """All of it: utilization is a share of what is free."""
@@ -139,7 +141,7 @@ def pagoda_device(device: Accelerator | None) -> PagodaDevice:
     Raises `InvalidOptionError` for one that it does not run on.
     """
     if device is None or device.is_cpu:
-        return PagodaOnCPU()
+        return PagodaOnCPU(CPUPolicy())
     if device.vendor not in ("nvidia", "amd"):
         limit = "Pagoda runs on CPUs, and on GPUs of NVIDIA and AMD"
         raise InvalidOptionError("gpu", device.name, limit)
@@ -165,7 +167,7 @@ def profile_of(stage: StageMemory, *, least: bool) -> MemoryProfile:
 def step_range(step: StepFacts) -> Range:
     """Bytes of the largest step and its sampling."""
     least = step_bytes(step.config, step.model, step.limits, step.dtype)
-    most = least + table_bytes(step) + _SAMPLER_BYTES
+    most = least + table_bytes(step) + SAMPLER_BYTES
     return Range(least, most, STEP_SOURCE)
 
 
@@ -180,7 +182,7 @@ def step_bytes(config: ModelConfig, model: Architecture, limits: StepLimits, dty
 def table_bytes(step: StepFacts) -> int:
     """Bytes of block tables, for graphs and for all else, and of cosines and sines."""
     num_blocks = -(-step.max_model_len // step.block_size)
-    num_tables = step.limits.max_num_seqs + 2 * MOST_SEQUENCES
+    num_tables = step.limits.max_num_seqs + GRAPH_TABLES
     angles = FLOAT32_BYTES * widest_head(step.model) * step.max_model_len
     return _BLOCK_ID_BYTES * num_tables * num_blocks + angles
 

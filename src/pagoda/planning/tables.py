@@ -104,7 +104,7 @@ def accelerator_in(text: str) -> Accelerator | None:
 
 
 def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
-    fp8, capability = row.get("fp8_tflops"), row.get("capability")
+    fp8, capability = row.get("fp8_tflops"), row["capability"]
     return Accelerator(
         name=name,
         vendor=row["vendor"],
