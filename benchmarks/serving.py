@@ -182,8 +182,8 @@ def build_batch_engine() -> Engine:
     from pagoda.engine.options import EngineOptions
 
     options = EngineOptions(kv_cache_memory_bytes=_STREAM_BYTES)
-    engine, machinery = assemble(load_model(options), options)
-    for _ in machinery.chores:
+    engine, running = assemble(load_model(options), options)
+    for _ in running.chores:
         pass
     return engine
 

@@ -9,16 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pagoda.kernels.gpu.decode_attention import decode_attention, decode_parts
+from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.partial_sums import PartialSums
+from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.pinned import to_device
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
-from pagoda.kernels.gpu.prefill_tiling import (
-    PREFILL_PARTS,
-    AttentionKind,
-    PrefillTiling,
-    tile_prefill,
-)
+from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
 
 
 @dataclass(frozen=True, slots=True)

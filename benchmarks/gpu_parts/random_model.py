@@ -16,14 +16,14 @@ from gpu_parts.setting import Setting
 from gpu_parts.shapes import Shape
 from pagoda.engine.build import Model
 from pagoda.engine.devices.backend import Backend
-from pagoda.engine.devices.gpu import GPU
 from pagoda.engine.devices.gpu_backend import GPUBackend
-from pagoda.engine.devices.gpu_memory import GPUUsage
 from pagoda.models.decoder import DecoderLayer
-from pagoda.models.load import load_spec
+from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights
+from pagoda.sizing.device_policy import GPUPolicy
+from pagoda.sizing.gpu_memory import GPUUsage
 
 _HOST_BYTES = 256 * 2**20
 """Memory of the device that `--tiny` makes up."""
@@ -33,8 +33,8 @@ def open_backend(setting: Setting) -> Backend:
     """The GPU; or the same code on a CPU, with memory that is made up and without graphs."""
     if setting.is_gpu:
         return GPUBackend.open()
-    gpu = GPU("Triton's interpreter", _HOST_BYTES, (9, 0), is_rocm=False)
-    return GPUBackend(setting.device, gpu, HostMeter(), lambda: lambda launches: launches)
+    policy = GPUPolicy("Triton's interpreter", _HOST_BYTES, (9, 0))
+    return GPUBackend(setting.device, policy, HostMeter(), lambda: lambda launches: launches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,9 @@ def random_model(setting: Setting, shape: Shape, dtype: str, max_model_len: int)
     weights = random_weights(shape, DTYPES[dtype], setting.generator(0))
     return Model(
         name=shape.name,
-        spec=shape.spec,
-        weights=weights,
         tokenizer=stand_in_tokenizer(shape.spec.vocab_size),
         max_model_len=min(max_model_len, shape.spec.max_position_embeddings),
-        dtype=dtype,
-        backend=backend,
+        loaded=backend.hold(shape.spec, weights, dtype),
     )
 
 
@@ -74,18 +71,15 @@ def default_model(setting: Setting, dtype: str, max_model_len: int) -> Model:
     backend = open_backend(setting)
     files = locate(None)
     spec = load_spec(files, max_model_len)
-    weights = backend.load_weights(files, spec, dtype, None)
+    weights = load_weights(files, spec, dtype, None, setting.device)
     if setting.tiny:
         spec = replace(spec, layers=spec.layers[:1])
         weights = replace(weights, layers=weights.layers[:1])
     return Model(
         name=files.name,
-        spec=spec,
-        weights=weights,
         tokenizer=Tokenizer(files),
         max_model_len=max_model_len,
-        dtype=dtype,
-        backend=backend,
+        loaded=backend.hold(spec, weights, dtype),
     )
 
 

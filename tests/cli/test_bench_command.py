@@ -10,7 +10,7 @@ import pagoda
 from checkpoints import Case, write_checkpoint
 from pagoda.cli.bench import BENCH_FLAGS, _with_kv_cache
 from pagoda.cli.main import run
-from pagoda.engine.devices.cpu_backend import CPUBackend
+from pagoda.engine.devices.cpu_backend import CPUBackend, SizedCPU
 from pagoda.engine.options import EngineOptions
 from pagoda.roofline import WORKLOADS
 
@@ -60,19 +60,19 @@ def test_the_machine_is_measured_before_the_cache_takes_its_memory(
 ) -> None:
     calls: list[str] = []
 
-    def note(name: str) -> None:
-        call = getattr(CPUBackend, name)
+    def note(stage: type, name: str) -> None:
+        call = getattr(stage, name)
 
         def noted(*given: object) -> object:
             calls.append(name)
             return call(*given)
 
-        monkeypatch.setattr(CPUBackend, name, noted)
+        monkeypatch.setattr(stage, name, noted)
 
-    note("measure_limits")
-    note("machinery")
+    note(CPUBackend, "measure_limits")
+    note(SizedCPU, "start")
     assert bench(model, "single", "--repeat", "1", "--json") == 0
-    assert calls == ["measure_limits", "machinery", "measure_limits"]
+    assert calls == ["measure_limits", "start", "measure_limits"]
 
 
 def test_people_get_a_table_first(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,13 @@ import torch
 import triton
 
 from pagoda.engine.devices.find import find_backend, wants_gpu
-from pagoda.engine.devices.gpu import GPU, Surroundings
+from pagoda.engine.devices.gpu import Surroundings, policy_of
 from pagoda.engine.devices.gpu_backend import GPUBackend
-from pagoda.engine.devices.gpu_memory import GPUUsage
 from pagoda.engine.devices.gpu_meter import GPUMeter
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
+from pagoda.sizing.device_policy import GPUPolicy
+from pagoda.sizing.gpu_memory import GPUUsage
 
 CUDA = Surroundings("2.13.0+cu130", "13.0", None, sees_device=True, triton_version="3.7.1")
 ROCM = Surroundings("2.13.0+rocm7.1", None, "7.1", sees_device=True, triton_version="3.7.1")
@@ -86,16 +87,16 @@ def test_this_machine_is_looked_at_without_an_error() -> None:
     surroundings = Surroundings.look()
     assert surroundings.torch_version == torch.__version__
     assert surroundings.sees_device == torch.cuda.is_available()
-    assert find_backend(EngineOptions(device="cpu")).kind == "CPU"
+    assert find_backend(EngineOptions(device="cpu")).policy.kind == "CPU"
 
 
 def test_a_chip_that_the_kernels_do_not_fit_is_an_obstacle() -> None:
-    old = GPU("Tesla T4", 15 * 2**30, (7, 5), is_rocm=False)
+    old = GPUPolicy("Tesla T4", 15 * 2**30, (7, 5))
     assert old.obstacle == (
         "the Tesla T4 has compute capability 7.5, and the kernels take 8.0 or newer"
     )
     assert dataclasses.replace(old, capability=(8, 0)).obstacle is None
-    assert dataclasses.replace(old, is_rocm=True).obstacle is None
+    assert dataclasses.replace(old, capability=None).obstacle is None
 
 
 @pytest.fixture
@@ -207,11 +208,11 @@ def test_the_first_device_is_opened(noted: list[str], monkeypatch: pytest.Monkey
     monkeypatch.setattr("pagoda.engine.devices.gpu_backend.CUDAGraphs", opened.append)
     backend = GPUBackend.open()
     for _ in range(2):
-        backend._new_capture()
+        backend.new_capture()
     assert opened == ["first", "second"], "graphs of two engines share a stream"
-    assert backend.kind == "GPU"
-    assert GPU.of(torch.device("cuda", 0)) == GPU("Test Card", 1000, (9, 0), is_rocm=False)
-    backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.6))
+    assert backend.policy.kind == "GPU"
+    assert policy_of(torch.device("cuda", 0)) == GPUPolicy("Test Card", 1000, (9, 0))
+    backend.prepare(EngineOptions(gpu_memory_utilization=0.6))
     with pytest.raises(CapacityError):
-        backend.require_free_memory(EngineOptions(gpu_memory_utilization=0.61))
-    backend.require_free_memory(EngineOptions(kv_cache_memory_bytes=10**12))
+        backend.prepare(EngineOptions(gpu_memory_utilization=0.61))
+    backend.prepare(EngineOptions(kv_cache_memory_bytes=10**12))

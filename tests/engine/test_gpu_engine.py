@@ -16,18 +16,20 @@ from checkpoints import Case, write_checkpoint
 from pagoda import SamplingParams
 from pagoda.engine import build
 from pagoda.engine.build import Model, assemble, connect, load_model
-from pagoda.engine.devices.gpu import GPU
-from pagoda.engine.devices.gpu_backend import GPUBackend, graph_sizes
-from pagoda.engine.devices.gpu_memory import GPUUsage
+from pagoda.engine.devices.gpu_backend import GPUBackend
+from pagoda.engine.devices.gpu_steps import graph_sizes
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
-from pagoda.execution.gpu.graphs import default_sizes
 from pagoda.roofline import MachineLimits
+from pagoda.sizing.device_policy import GPUPolicy
+from pagoda.sizing.gpu_memory import GPUUsage
+from pagoda.sizing.graph_sizes import default_sizes
+from pagoda.sizing.step_limits import StepLimits
 from triton_device import DEVICE
 
 GIB = 2**30
-CARD = GPU("Test Card", 16 * GIB, (9, 0), is_rocm=False)
+CARD = GPUPolicy("Test Card", 16 * GIB, (9, 0))
 MAX_MODEL_LEN = 48
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 PROMPTS = ["the first of three", "the first of them all", "another"]
@@ -133,10 +135,10 @@ def test_greedy_answers_are_those_of_a_cpu(
 ) -> None:
     options = options_for(directory, max_num_batched_tokens=16)
     with caplog.at_level(logging.INFO, logger="pagoda"):
-        engine, machinery = assemble(load_model(options), options)
-    assert not machinery.takes_all_cores
-    assert list(machinery.chores) == []
-    machinery.warm_up_draws()
+        engine, running = assemble(load_model(options), options)
+    assert not running.takes_all_cores
+    assert list(running.chores) == []
+    running.warm_up_draws()
     llm = LLM.from_engine(engine)
     assert answers(llm) == expected
     [counter] = card.counters
@@ -190,18 +192,18 @@ def test_memory_for_the_cache_is_what_the_largest_step_leaves(directory: str, ca
     options = options_for(
         directory, num_gpu_blocks_override=None, max_num_batched_tokens=32, block_size=16
     )
-    model = load_model(options)
-    cache = model.spec.cache_spec(16, model.dtype)
-    available = model.backend.available_bytes(model.placed, cache, options)
+    loaded = load_model(options).loaded
+    available = loaded.size(options, MAX_MODEL_LEN).capacity.available_bytes
     requested = 0.92 * 16 * GIB
     taken = GIB + PEAK_BYTES + KERNEL_BYTES + 2 * GRAPH_BYTES
     assert requested - taken <= available < requested - taken + 1
     calls = card.meter.calls
     assert calls.index("start") > calls.index("settle")
-    assert calls[-1] == "settle", "what was tried is given back"
+    assert calls[-2:] == ["settle", "usage"], "what was tried is given back, then looked at"
     half = replace(options, gpu_memory_utilization=0.5, enforce_eager=True)
     other = GPUBackend(DEVICE, CARD, FakeMeter(), card._counter)
-    less = other.available_bytes(model.placed, cache, half)
+    held = other.hold(loaded.spec, loaded.weights, loaded.dtype)
+    less = held.size(half, MAX_MODEL_LEN).capacity.available_bytes
     assert abs(less - (8 * GIB - (taken - 2 * GRAPH_BYTES))) <= 1
 
 
@@ -211,24 +213,22 @@ def test_the_cache_of_another_engine_is_no_weight_of_the_second(
     options = options_for(
         directory, num_gpu_blocks_override=None, max_num_batched_tokens=8, enforce_eager=True
     )
-    model = load_model(options)
-    cache = model.spec.cache_spec(4, model.dtype)
-    first = model.backend.available_bytes(model.placed, cache, options)
+    loaded = load_model(options).loaded
+    first = loaded.size(options, MAX_MODEL_LEN).capacity.available_bytes
     card.meter.caches = 3 * GIB
     with caplog.at_level(logging.INFO, logger="pagoda"):
-        second = model.backend.available_bytes(model.placed, cache, options)
+        second = loaded.size(options, MAX_MODEL_LEN).capacity.available_bytes
     assert second == first - 3 * GIB, "both together are more than the share"
     assert "weights 0.0 GiB, other tensors 4.0 GiB, peak of the largest step 0.19" in caplog.text
 
 
 def test_a_cache_that_is_sized_needs_no_trial(directory: str, card: Card) -> None:
     options = options_for(directory, num_gpu_blocks_override=None, kv_cache_memory_bytes=10**6)
-    model = load_model(options)
-    cache = model.spec.cache_spec(4, model.dtype)
-    backend = model.backend
-    assert backend.available_bytes(model.placed, cache, options) == 10**6
-    blocks = replace(options, kv_cache_memory_bytes=None, num_gpu_blocks_override=7)
-    assert backend.available_bytes(model.placed, cache, blocks) == 7 * cache.block_bytes
+    loaded = load_model(options).loaded
+    assert loaded.size(options, MAX_MODEL_LEN).capacity.available_bytes == 10**6
+    blocks = replace(options, kv_cache_memory_bytes=None, num_gpu_blocks_override=17)
+    capacity = loaded.size(blocks, MAX_MODEL_LEN).capacity
+    assert capacity.available_bytes == 17 * capacity.spec.block_bytes
     assert "start" not in card.meter.calls
 
 
@@ -296,11 +296,12 @@ def test_what_does_not_fit_is_refused_by_name(
         ):
             load_model(options_for(directory))
     model = load_model(options_for(directory))
-    for name, blamed in (
-        ("GPUStorage", "num_gpu_blocks_override"), ("GPUExecutor", "max_num_batched_tokens"),
-    ):  # fmt: skip
+    for place, blamed in (
+        ("gpu_backend.GPUStorage", "num_gpu_blocks_override"),
+        ("gpu_steps.GPUExecutor", "max_num_batched_tokens"),
+    ):
         with monkeypatch.context() as patch:
-            patch.setattr(f"pagoda.engine.devices.gpu_backend.{name}", refuse)
+            patch.setattr(f"pagoda.engine.devices.{place}", refuse)
             with pytest.raises(CapacityError) as refusal:
                 connect(model, options_for(directory))
             assert refusal.value.field == blamed
@@ -310,7 +311,7 @@ def test_limits_are_measured_once_and_their_memory_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Once the cache is there, the device may be full."""
-    meter, place = FakeMeter(), "pagoda.engine.devices.gpu_backend.measure_device_limits"
+    meter, place = FakeMeter(), "pagoda.engine.devices.machine.measure_device_limits"
     backend = GPUBackend(DEVICE, CARD, meter, Card()._counter)
 
     def refuse(*_: object) -> MachineLimits:
@@ -333,28 +334,21 @@ def test_tied_weights_stay_tied(placed: Model) -> None:
     assert placed.weights.lm_head is placed.weights.embedding
 
 
-def test_the_checkpoints_dtype_is_kept(placed: Model) -> None:
-    backend = placed.backend
-    for dtype in ("float16", "bfloat16", "float32"):
-        assert backend.dtype(EngineOptions(), replace(placed.spec, dtype=dtype)) == dtype
-        assert backend.dtype(EngineOptions(dtype=dtype), placed.spec) == dtype
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_weights_are_loaded_in_the_dtype_that_is_named(
+    directory: str, card: Card, dtype: str
+) -> None:
+    model = load_model(options_for(directory, dtype=dtype))
+    assert (model.dtype, model.weights.dtype) == (dtype, getattr(torch, dtype))
 
 
-@pytest.mark.parametrize(
-    ("name", "memory", "limits"),
-    [
-        ("NVIDIA H200", 139, (8192, 1024)),
-        ("NVIDIA A100-SXM4-80GB", 79, (2048, 256)),
-        ("NVIDIA L4", 22, (2048, 256)),
-    ],
-)
-def test_the_largest_step_suits_the_device(name: str, memory: int, limits: tuple[int, int]) -> None:
-    gpu = GPU(name, memory * GIB, (9, 0), is_rocm=False)
-    backend = GPUBackend(DEVICE, gpu, FakeMeter(), Card()._counter)
-    found = backend.step_limits(EngineOptions())
-    assert (found.max_num_batched_tokens, found.max_num_seqs) == limits
-    given = backend.step_limits(EngineOptions(max_num_batched_tokens=64, max_num_seqs=2))
-    assert (given.max_num_batched_tokens, given.max_num_seqs) == (64, 2)
+def test_the_largest_step_suits_the_device_where_nothing_is_said(
+    placed: Model, directory: str
+) -> None:
+    unsaid = options_for(directory, max_num_seqs=None)
+    assert placed.loaded.size(unsaid, MAX_MODEL_LEN).limits == CARD.default_limits
+    given = options_for(directory, max_num_batched_tokens=64, max_num_seqs=2)
+    assert placed.loaded.size(given, MAX_MODEL_LEN).limits == (64, 2)
 
 
 def test_graphs_are_for_small_batches_and_every_eighth_up_to_the_most() -> None:
@@ -364,7 +358,7 @@ def test_graphs_are_for_small_batches_and_every_eighth_up_to_the_most() -> None:
     most = default_sizes(1024)
     assert most[:6] == (1, 2, 4, 8, 16, 24)
     assert (most[-1], len(most)) == (512, 67)
-    limits = Card().backend().step_limits(EngineOptions(max_num_seqs=20))
+    limits = StepLimits(2048, 20)
     chosen = EngineOptions(cudagraph_capture_sizes=[16, 1, 64, 16])
     assert tuple(graph_sizes(chosen, limits)) == (1, 16)
     assert tuple(graph_sizes(EngineOptions(), limits)) == default_sizes(20)

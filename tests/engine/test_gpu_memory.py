@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda.engine.devices.gpu_memory import (
+from pagoda.engine.devices.memory import require_memory
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import CapacityError
+from pagoda.sizing.gpu_memory import (
     GPUUsage,
     MemoryProfile,
     requested_bytes,
     require_free,
     require_share,
 )
-from pagoda.engine.devices.memory import require_memory
-from pagoda.engine.options import EngineOptions
-from pagoda.errors import CapacityError
 
 GIB = 2**30
 SIZES = {
@@ -72,16 +72,16 @@ def test_an_engine_starts_only_where_its_share_is_free() -> None:
 
 @pytest.mark.parametrize("field", SIZES)
 def test_a_cache_that_does_not_fit_is_laid_to_the_option_that_sized_it(field: str) -> None:
-    options = EngineOptions(**SIZES[field])  # type: ignore[arg-type]
-    require_free(10 * GIB, options, usage(free_gib=10))
-    require_memory(GIB // 2, options)
+    asked = EngineOptions(**SIZES[field]).cache_size  # type: ignore[arg-type]
+    require_free(10 * GIB, asked, usage(free_gib=10))
+    require_memory(GIB // 2, asked)
     for refuse, limit in (
         (
-            lambda: require_free(11 * GIB, options, usage(free_gib=10)),
+            lambda: require_free(11 * GIB, asked, usage(free_gib=10)),
             "a cache of 11.0 GiB is more than the 10.0 GiB that are free of the device's 80.0",
         ),
         (
-            lambda: require_memory(2**20 * GIB, options),
+            lambda: require_memory(2**20 * GIB, asked),
             "a cache of 1048576.0 GiB is more than this machine's memory of ",
         ),
     ):

@@ -10,7 +10,9 @@ import torch
 
 from checkpoints import reference_model
 from pagoda.engine import core
+from pagoda.engine.devices import cpu_backend
 from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
 from pagoda.errors import (
     CapacityError,
     EngineError,
@@ -455,18 +457,13 @@ def test_more_memory_than_the_machine_has_is_refused(make_llm, size: int) -> Non
     assert caught.value.field == "kv_cache_memory_bytes"
 
 
-def test_the_default_cache_holds_the_longest_request(
+def test_the_default_cache_is_a_share_of_what_is_free(
     tiny_model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pagoda.engine.devices import memory
-    from pagoda.engine.options import EngineOptions
-
-    monkeypatch.setattr(memory, "free_memory_bytes", lambda: 100 * 2**30)
-    assert memory.kv_cache_bytes(EngineOptions(), 2**30) == 4 * 2**30
-    assert memory.kv_cache_bytes(EngineOptions(), 16 * 2**30) == 16 * 2**30
-    assert memory.kv_cache_bytes(EngineOptions(), 80 * 2**30) == 50 * 2**30
-    assert memory.kv_cache_bytes(EngineOptions(gpu_memory_utilization=0.9), 1) == 90 * 2**30
-    assert memory.kv_cache_bytes(EngineOptions(kv_cache_memory_bytes=7), 1) == 7
+    monkeypatch.setattr(cpu_backend, "free_memory_bytes", lambda: 2**30)
+    for options, share in (({}, 0.5), ({"gpu_memory_utilization": 0.25}, 0.25)):
+        sized = tiny_model.loaded.size(EngineOptions(**options), tiny_model.max_model_len)
+        assert sized.capacity.available_bytes == share * 2**30
 
 
 @pytest.mark.parametrize("block_size", [1, 16, 48])

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda.execution.gpu.upload import ALIGNMENT, InputUpload, bytes_of, lay_out
+from pagoda.execution.gpu.upload import InputUpload, bytes_of, lay_out
+from pagoda.sizing.alignment import ALIGNMENT
 from triton_device import DEVICE
 
 shapes = st.lists(

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.engine.devices.cpu_backend import CPUBackend
-from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError, ModelError, RefusedError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.alternatives import plan_with_alternatives
@@ -507,9 +506,8 @@ def test_the_cost_of_users_that_may_fit_is_no_less_than_theirs() -> None:
 
 
 def test_pagoda_s_batch_is_its_engine_s() -> None:
-    limits = CPUBackend().step_limits(EngineOptions())
     told = read_subject(facts(SMOLLM2), PlanRequest(engine="pagoda"), None)
-    assert told.batch == (limits.max_num_batched_tokens, limits.max_num_seqs)
+    assert told.batch == CPUBackend.policy.default_limits
 
 
 @pytest.mark.parametrize("engine", ["vllm", "pagoda"])

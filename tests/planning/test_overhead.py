@@ -7,13 +7,13 @@ import pytest
 from pagoda.models.config import ModelConfig
 from pagoda.planning.overhead import (
     activation_range,
-    default_batch,
     graphs_range,
     runtime_range,
     trial_run,
 )
 from pagoda.planning.releases import read_version, release_of
 from pagoda.planning.tables import find_model
+from pagoda.sizing.step_limits import gpu_limits
 from planning.start_ups import START_UPS
 
 GIB = 2**30
@@ -26,7 +26,7 @@ def test_activations_lie_in_their_range(fact: dict) -> None:
     assert version is not None
     row = find_model(fact["shape"])
     assert row is not None
-    tokens, sequences = default_batch(int(fact.get("device_gib", 0) * GIB), fact.get("device", ""))
+    tokens, sequences = gpu_limits(int(fact.get("device_gib", 0) * GIB), fact.get("device", ""))
     if version == (0, 0, 0):  # prompts were not cut into chunks
         tokens = max(tokens, fact["length"])
     run = trial_run(ModelConfig(row[1]["config"]), (tokens, sequences), 1)

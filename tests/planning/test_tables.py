@@ -29,6 +29,7 @@ MODEL_EXTRAS = {"recalled_fields", "aliases"}
 ACCELERATOR_FIELDS = {
     "source",
     "vendor",
+    "capability",
     "memory_gib",
     "catalogue_gb",
     "bandwidth_gb_s",
@@ -203,6 +204,7 @@ def test_an_accelerator_row_is_whole(name: str) -> None:
     assert row["source"].startswith("memory: ")
     assert "; rates: " in row["source"]
     assert row["vendor"] in {"nvidia", "amd", "intel", "apple", "cpu"}
+    assert (row["capability"] is None) == (row["vendor"] != "nvidia")
     assert row["memory_confidence"] in {"read", "derived"}
     assert set(row.get("recalled_fields", [])) <= ACCELERATOR_FIELDS
 

@@ -5,7 +5,8 @@ from fake_model import FakeModel, expected_output, request
 
 from pagoda.cache import CacheManager
 from pagoda.errors import InvalidOptionError, InvalidRequestError
-from pagoda.scheduling import MAX_PROMPT_LOGIT_ROWS, Ending, FinishReason, Scheduler, Status
+from pagoda.scheduling import Ending, FinishReason, Scheduler, Status
+from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
 
 
 def make(

@@ -7,16 +7,26 @@ planner; the page's own code is left with the arithmetic of a choice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from pagoda.cache.formats import ALIASES, FORMATS, LATENT_BYTES, PLAIN_BITS
 from pagoda.cache.layers import CachedLayer
-from pagoda.errors import RefusedError
-from pagoda.planning.budget import PROCESS
+from pagoda.errors import InvalidOptionError, RefusedError
 from pagoda.planning.capability import SCHEMES, product_rate, refused_on
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
+from pagoda.planning.pagoda import (
+    GRAPH_TABLES,
+    GRAPHS,
+    PROCESS,
+    RUNTIME,
+    SAMPLER_BYTES,
+    STEP_SOURCE,
+    pagoda_device,
+    step_bytes,
+    widest_head,
+)
 from pagoda.planning.releases import (
     FORMATS_SEEN,
     NEWEST,
@@ -26,8 +36,9 @@ from pagoda.planning.releases import (
     read_version,
 )
 from pagoda.planning.request import ModelFacts, PlanRequest
-from pagoda.planning.subject import PAGODA_BATCH, Subject, read_subject
+from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, model_rows
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION
 
 WEIGHT_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
 """Names of `--quantization` that the page offers beside the checkpoint's own form."""
@@ -35,6 +46,8 @@ ENGINES = ("vllm", "vllm@0.20", "vllm@0.19", "vllm@0.16", "vllm@0.9.1", "pagoda"
 """Names of `--engine` that it offers: one of each set of rules."""
 
 _ANY_LENGTH = 1
+_SOME_GPUS = ("H100", "L4")
+"""One for each largest step that Pagoda's GPUs have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +86,15 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
         "runtime": {
             "one": asdict(runtime_range(1)),
             "several": asdict(runtime_range(2)),
+        },
+        "pagoda": {
             "process": asdict(PROCESS),
+            "runtime": asdict(RUNTIME),
+            "graphs": asdict(GRAPHS),
+            "step_source": STEP_SOURCE,
+            "sampler_bytes": SAMPLER_BYTES,
+            "graph_tables": GRAPH_TABLES,
+            "block_size": DEFAULT_BLOCK_SIZE,
         },
     }  # fmt: skip
 
@@ -124,12 +145,24 @@ def _bits(subject: Subject) -> list[float]:
 
 
 def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
+    """On CPUs, and on GPUs: there with the bytes of the largest step by its tokens."""
     request = PlanRequest(engine="pagoda", max_model_len=_ANY_LENGTH)
     try:
-        subject = read_subject(facts, request, None)
+        on_cpu = read_subject(facts, request, None)
     except RefusedError as error:
         return {"refused": error.limit}
-    return {"dtype": subject.dtype, "weights": [*_bits(subject), None]}
+    on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
+    return {
+        "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
+        "weights": [*_bits(on_cpu), None],
+        "steps": {
+            subject.batch.max_num_batched_tokens: step_bytes(
+                facts.config, subject.model, subject.batch, subject.dtype
+            )
+            for subject in on_gpus
+        },
+        "head": widest_head(on_cpu.model),
+    }
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:
@@ -148,13 +181,23 @@ def _device(device: Accelerator, probe: ModelFacts) -> dict[str, Any]:
         "rates": {scheme: product_rate(device, scheme) for scheme in SCHEMES},
         "derived": device.is_derived,
         "refused": {"weights": refused.weights, "caches": refused.caches},
+        "pagoda": _pagoda_on(device),
         **subject,
     }
 
 
 def _memory(size: int, probe: ModelFacts) -> dict[str, Any]:
     request = PlanRequest(max_model_len=_ANY_LENGTH, memory=size)
-    return {"vendor": "", "bytes": size, "bandwidth": None, **_on(probe, request)}
+    own = {"vendor": "", "bytes": size, "bandwidth": None, "pagoda": _pagoda_on(None)}
+    return {**own, **_on(probe, request)}
+
+
+def _pagoda_on(device: Accelerator | None) -> dict[str, Any]:
+    try:
+        policy = pagoda_device(device).policy
+    except InvalidOptionError as error:
+        return {"refused": error.limit}
+    return {"kind": policy.kind, "batch": policy.default_limits}
 
 
 def _on(probe: ModelFacts, request: PlanRequest) -> dict[str, Any]:
@@ -172,14 +215,14 @@ def _engine(name: str) -> dict[str, Any]:
     request = PlanRequest(engine=name)
     version, release = parse_release(request.engine_version)
     if request.engine_name == "pagoda":
-        named = {"label": "pagoda", "release": "pagoda", "pagoda": True, "batch": PAGODA_BATCH}
+        own = {"label": "pagoda", "release": "pagoda", "pagoda": True}
+        rules = _rules(release) | {"utilization": DEFAULT_UTILIZATION}
     else:
-        named = {
-            "label": f"vllm {version}", "release": release.name, "pagoda": False, "batch": None,
-        }  # fmt: skip
+        own = {"label": f"vllm {version}", "release": release.name, "pagoda": False}
+        rules = _rules(release)
     line = (read_version(version) or NEWEST)[:2]
     newer = is_newer(request.engine_version)
-    return {**named, "version": version, "line": line, "is_newer": newer, **_rules(release)}
+    return {**own, "version": version, "line": line, "is_newer": newer, **rules}
 
 
 def _rules(release: Release) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class AsyncEngine:
         chores: Iterator[None] | None = None,
         takes_all_cores: bool = False,
     ) -> None:
-        """See `Machinery` for what comes beside the engine.
+        """See `Running` for what comes beside the engine.
 
         An engine that takes all the cores there are takes turns with its callers: before the next
         step they have a moment to pass on what they got. A thread that has to share its core in the
@@ -62,12 +62,12 @@ class AsyncEngine:
 
         Raises `RefusedError` for options, model files or memory that will not do.
         """
-        engine, machinery = assemble(load_model(options, on_load), options)
+        engine, running = assemble(load_model(options, on_load), options)
         return cls(
             engine,
-            warm_up_draws=machinery.warm_up_draws,
-            chores=machinery.chores,
-            takes_all_cores=machinery.takes_all_cores,
+            warm_up_draws=running.warm_up_draws,
+            chores=running.chores,
+            takes_all_cores=running.takes_all_cores,
         )
 
     @property

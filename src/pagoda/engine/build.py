@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
-from pagoda.engine.devices.backend import Backend, Machinery, PlacedModel
+from pagoda.engine.devices.backend import Backend, Loaded, Running
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
@@ -19,7 +19,6 @@ from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.scheduling import Scheduler
-from pagoda.sizing import plan_capacity
 
 logger = logging.getLogger("pagoda")
 
@@ -29,18 +28,27 @@ class Model:
     """A model in memory, which several engines may share."""
 
     name: str
-    spec: DecoderSpec
-    weights: DecoderWeights
     tokenizer: Tokenizer
     max_model_len: int
-    dtype: str
-    backend: Backend
-    """Of the device that the weights are on."""
+    loaded: Loaded
+    """Its weights, on their device."""
 
     @property
-    def placed(self) -> PlacedModel:
-        """What the backend needs of it."""
-        return PlacedModel(self.spec, self.weights, self.max_model_len)
+    def spec(self) -> DecoderSpec:
+        return self.loaded.spec
+
+    @property
+    def weights(self) -> DecoderWeights:
+        return self.loaded.weights
+
+    @property
+    def dtype(self) -> str:
+        return self.loaded.dtype
+
+    @property
+    def backend(self) -> Backend:
+        """Of the device that the weights are on."""
+        return self.loaded.backend
 
 
 def build_engine(options: EngineOptions, on_load: OnProgress | None = None) -> Engine:
@@ -57,22 +65,16 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
     weights are loaded wherever that can be told.
     """
-    backend = find_backend(options)
-    backend.check(options)
-    backend.require_free_memory(options)
+    prepared = find_backend(options).prepare(options)
     files = locate(options.model)
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
-    dtype = backend.dtype(options, spec)
     tokenizer = Tokenizer(files)
     return Model(
         name=options.served_model_name or files.name,
-        spec=spec,
-        weights=backend.load_weights(files, spec, dtype, on_load),
         tokenizer=tokenizer,
         max_model_len=max_model_len,
-        dtype=dtype,
-        backend=backend,
+        loaded=prepared.load(files, spec, on_load),
     )
 
 
@@ -82,7 +84,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
     return engine
 
 
-def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Machinery]:
+def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     """An engine for a model in memory: allocates the cache and wires the rooms together.
 
     `options` may be others than the model was loaded with, for the same device. Raises
@@ -90,30 +92,20 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Machinery]:
     the longest length does not fit into the cache.
     """
     started = time.perf_counter()
-    backend = model.backend
-    backend.check(options)
-    limits = backend.step_limits(options)
-    spec = model.spec.cache_spec(options.block_size, model.dtype)
-    capacity = plan_capacity(
-        spec,
-        available_bytes=backend.available_bytes(model.placed, spec, options),
-        max_model_len=model.max_model_len,
-        num_blocks_override=options.num_gpu_blocks_override,
-    )
-    backend.require_memory(capacity, options)
-    for line in capacity.log_lines(backend.kind):
+    sized = model.loaded.size(options, model.max_model_len)
+    for line in sized.capacity.log_lines(model.backend.policy.kind):
         logger.info(line)
-    machinery = backend.machinery(model.placed, capacity, options)
+    running = sized.start()
     cache = CacheManager(
-        capacity.num_blocks,
+        sized.capacity.num_blocks,
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=model.dtype,
     )
     scheduler = Scheduler(
         cache,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=sized.limits.max_num_batched_tokens,
+        max_num_seqs=sized.limits.max_num_seqs,
         max_model_len=model.max_model_len,
         policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
@@ -134,10 +126,10 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Machinery]:
         tokenizer=model.tokenizer,
         intake=intake,
         scheduler=scheduler,
-        runner=machinery.runner,
-        sampler=machinery.sampler,
+        runner=running.runner,
+        sampler=running.sampler,
     )
-    return engine, machinery
+    return engine, running
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

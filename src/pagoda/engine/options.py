@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
+from pagoda.sizing.cache_size import CacheSize
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -25,7 +27,7 @@ class EngineOptions:
     auto takes bfloat16 in its place."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
-    block_size: int = 16
+    block_size: int = DEFAULT_BLOCK_SIZE
     """Tokens per block."""
     kv_cache_memory_bytes: int | None = None
     """Memory for K and V; goes before `gpu_memory_utilization`."""
@@ -56,13 +58,11 @@ class EngineOptions:
     served_model_name: str | None = None
 
     @property
-    def cache_size_option(self) -> str:
-        """The name of the option that decides the size of the cache, whether it is set or not."""
-        if self.num_gpu_blocks_override is not None:
-            return "num_gpu_blocks_override"
-        if self.kv_cache_memory_bytes is not None:
-            return "kv_cache_memory_bytes"
-        return "gpu_memory_utilization"
+    def cache_size(self) -> CacheSize:
+        """What they say of the size of the cache."""
+        return CacheSize(
+            self.num_gpu_blocks_override, self.kv_cache_memory_bytes, self.gpu_memory_utilization
+        )
 
     def __post_init__(self) -> None:
         _require_whole("block_size", self.block_size, 1)

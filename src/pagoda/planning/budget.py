@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
 from pagoda.planning.overhead import activation_range, graphs_range, runtime_range, trial_run
+from pagoda.planning.pagoda import StepFacts
 from pagoda.planning.subject import Subject
 from pagoda.planning.weights import loaded_bytes
-from pagoda.sizing.capacity import format_gib, share_of_free
-
-PROCESS = MemoryPart("runtime", 300 << 20, 1500 << 20, "the process and the tensors of a step")
-"""What Pagoda takes beside weights and cache."""
+from pagoda.sizing.capacity import format_gib
 
 
 def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
@@ -21,8 +19,8 @@ def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
     if total is None:
         return ()
     share = subject.request.gpu_memory_utilization or subject.release.utilization
-    if subject.is_pagoda:
-        share = 1.0  # its share is one of what is free: `share_of_free`
+    if subject.pagoda is not None:
+        share = subject.pagoda.share(subject.request.cache_size)
     stored = list(subject.weights.rank_bytes(subject.options))
     if subject.draft_weights is not None:
         size = subject.options.tensor_parallel_size
@@ -34,10 +32,12 @@ def stage_memories(subject: Subject) -> tuple[StageMemory, ...]:
 def cache_bytes(subject: Subject, stages: tuple[StageMemory, ...], *, least: bool) -> int:
     """Bytes for the cache on the stage that holds fewest blocks: stages differ in their layers."""
     pool = subject.pool
+    if subject.pagoda is not None:
+        asked = subject.request.cache_size
+        return subject.pagoda.cache_bytes(
+            stages[0], asked, pool, subject.max_model_len, least=least
+        )
     left = [stage.cache_low if least else stage.cache_high for stage in stages]
-    if subject.is_pagoda:
-        longest = pool.num_blocks(subject.max_model_len) * pool.block_bytes
-        return share_of_free(max(0, left[0]), subject.request.gpu_memory_utilization, longest)
     if len(stages) == 1:
         return max(0, left[0])
     return max(0, min(_stage_blocks(subject, left)) * pool.block_bytes)
@@ -78,8 +78,8 @@ def _weights(stored: int) -> MemoryPart:
 
 
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
-    if subject.is_pagoda:
-        return (PROCESS,)
+    if subject.pagoda is not None:
+        return subject.pagoda.parts(_step_facts(subject))
     run = trial_run(
         subject.facts.config,
         subject.batch,
@@ -92,3 +92,14 @@ def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     )
     graphs = part_of("CUDA graphs", graphs_range(subject.release))
     return parts if subject.on_cpu else (*parts, graphs)
+
+
+def _step_facts(subject: Subject) -> StepFacts:
+    return StepFacts(
+        config=subject.facts.config,
+        model=subject.model,
+        limits=subject.batch,
+        dtype=subject.dtype,
+        max_model_len=subject.max_model_len,
+        block_size=subject.pool.block_size,
+    )

@@ -7,22 +7,17 @@ from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.request import PlanRequest
 
-_PAGODA_DTYPES = ("float32", "bfloat16")
-
 
 def dtype_of_run(request: PlanRequest, own: str) -> str:
-    """The dtype of weights that are not quantised, `own` being the checkpoint's.
+    """vLLM's dtype of weights that are not quantised, `own` being the checkpoint's.
 
-    Where nothing is said vLLM takes bfloat16 in place of float32, Pagoda in place of float16.
+    Where nothing is said it takes bfloat16 in place of float32.
     """
-    is_pagoda = request.engine_name == "pagoda"
-    known = _PAGODA_DTYPES if is_pagoda else FLOAT_DTYPES
     if request.dtype == "auto":
-        replaced = {"float16": "bfloat16"} if is_pagoda else {"float32": "bfloat16"}
-        return replaced.get(own, own)
+        return {"float32": "bfloat16"}.get(own, own)
     dtype = canonical(request.dtype)
-    if dtype not in known:
-        raise InvalidOptionError("dtype", request.dtype, f"one of auto, {', '.join(known)}")
+    if dtype not in FLOAT_DTYPES:
+        raise InvalidOptionError("dtype", request.dtype, f"one of auto, {', '.join(FLOAT_DTYPES)}")
     return dtype
 
 

@@ -19,7 +19,6 @@ from pagoda.sizing.capacity import GIB
 
 _MIB = 2**20
 _LOGIT_BYTES = 4
-_LARGE_DEVICE = 70 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +49,6 @@ def trial_run(
         tensor_parallel_size=tensor_parallel_size,
         dtype_bytes=dtype_bytes,
     )
-
-
-def default_batch(memory_bytes: int, name: str) -> tuple[int, int]:
-    """max_num_batched_tokens and max_num_seqs of a server where nothing is said.
-
-    vLLM 0.32: 8192 and 1024 on devices of 70 GiB or more but the A100, else 2048 and 256.
-    """
-    if memory_bytes >= _LARGE_DEVICE and "a100" not in name.casefold():
-        return 8192, 1024
-    return 2048, 256
 
 
 def activation_range(run: TrialRun, release: Release) -> Range:

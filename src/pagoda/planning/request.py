@@ -9,6 +9,7 @@ from typing import Any
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
+from pagoda.sizing.cache_size import CacheSize
 
 ENGINES = ("vllm", "pagoda")
 _LEAST_MEMORY = 2**20
@@ -110,9 +111,16 @@ class PlanRequest:
         return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
+    def cache_size(self) -> CacheSize:
+        """What it says of the size of the cache."""
+        return CacheSize(
+            self.num_gpu_blocks_override, self.kv_cache_memory_bytes, self.gpu_memory_utilization
+        )
+
+    @property
     def states_cache(self) -> bool:
         """Whether it says how large the cache is, and leaves nothing to what memory is free."""
-        return self.kv_cache_memory_bytes is not None or self.num_gpu_blocks_override is not None
+        return self.cache_size.is_stated
 
     def _refuse_contradictions(self) -> None:
         pairs: tuple[tuple[bool, str, object, str], ...] = (
@@ -126,8 +134,12 @@ class PlanRequest:
                 "kv_cache_memory_bytes says how much to take as well: give one of the two",
             ),
             (
-                self.engine_name == "pagoda" and self.num_devices > 1,
-                "tensor_parallel_size", self.num_devices, "Pagoda runs on one device",
+                self.engine_name == "pagoda" and self.tensor_parallel_size > 1,
+                "tensor_parallel_size", self.tensor_parallel_size, "Pagoda runs on one device",
+            ),
+            (
+                self.engine_name == "pagoda" and self.pipeline_parallel_size > 1,
+                "pipeline_parallel_size", self.pipeline_parallel_size, "Pagoda runs on one device",
             ),
             (
                 self.engine_name == "pagoda" and self.quantization is not None,

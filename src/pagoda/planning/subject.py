@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pagoda.cache.formats import canonical
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
@@ -20,11 +21,10 @@ from pagoda.planning.architecture import (
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
 from pagoda.planning.fields import text_config
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
-from pagoda.planning.overhead import default_batch
+from pagoda.planning.pagoda import PagodaDevice, pagoda_device
 from pagoda.planning.parameters import count_parameters
 from pagoda.planning.pool import (
     CPU_BLOCK_SIZE,
-    DEFAULT_BLOCK_SIZE,
     PoolOptions,
     build_pool,
     rank_layers,
@@ -41,9 +41,9 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, store_weights
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
+from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
-PAGODA_BATCH = (512, 128)
-"""Its defaults of max_num_batched_tokens and max_num_seqs."""
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
 """Devices whose kernels read sparse latents as plain fp8 numbers."""
 
@@ -59,13 +59,14 @@ class Subject:
     engine: str
     """As it is called in answers: vllm 0.32."""
     device: Accelerator | None
+    pagoda: PagodaDevice | None
+    """How Pagoda runs there; None: it is vLLM that does."""
     dtype: str
     made_for: int | None
     """Positions of the model, as the engine reads them."""
     max_model_len: int
     context: int
-    batch: tuple[int, int]
-    """max_num_batched_tokens and max_num_seqs."""
+    batch: StepLimits
     options: PoolOptions
     weights: Weights
     draft_weights: Weights | None
@@ -74,11 +75,13 @@ class Subject:
 
     @property
     def is_pagoda(self) -> bool:
-        return self.request.engine_name == "pagoda"
+        return self.pagoda is not None
 
     @property
     def on_cpu(self) -> bool:
-        return self.is_pagoda or (self.device is not None and self.device.is_cpu)
+        if self.pagoda is not None:
+            return self.pagoda.policy.kind == "CPU"
+        return self.device is not None and self.device.is_cpu
 
     @property
     def device_bytes(self) -> int | None:
@@ -108,12 +111,17 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     version, release = parse_release(request.engine_version)
     model = _architecture(facts, request)
     device = None if request.gpu is None else find_accelerator(request.gpu)
+    pagoda = pagoda_device(device) if is_pagoda else None
     extends_yarn = is_pagoda or release.extends_yarn
     made_for = model.extended_max_model_len if extends_yarn else model.max_model_len
     max_model_len = max_model_len_of(request, made_for)
-    dtype = dtype_of_run(request, model.dtype)
+    dtype = (
+        dtype_of_run(request, model.dtype)
+        if pagoda is None
+        else pagoda.policy.dtype(canonical(request.dtype), model.dtype)
+    )
     require_divisible(request, model)
-    batch = _batch(request, device)
+    batch = _batch(request, device, pagoda)
     options = _pool_options(request, release, model, device, dtype, batch[0])
     whole, draft_weights = model, None
     if draft is not None:
@@ -127,6 +135,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         release=release,
         engine="pagoda" if is_pagoda else f"vllm {version}",
         device=device,
+        pagoda=pagoda,
         dtype=dtype,
         made_for=made_for,
         max_model_len=max_model_len,
@@ -155,6 +164,8 @@ def _architecture(facts: ModelFacts, request: PlanRequest) -> Architecture:
 def _read_draft(draft: ModelFacts, request: PlanRequest) -> Architecture:
     model = _architecture(draft, request)
     require_divisible(request, model)
+    if request.engine_name == "pagoda":
+        raise InvalidOptionError("speculative_model", draft.name, "Pagoda runs no draft model")
     if request.pipeline_parallel_size > 1:
         limit = "a draft model beside a pipeline is not planned for"
         raise InvalidOptionError("speculative_model", draft.name, limit)
@@ -171,14 +182,18 @@ def _context(request: PlanRequest, max_model_len: int) -> int:
     return context
 
 
-def _batch(request: PlanRequest, device: Accelerator | None) -> tuple[int, int]:
+def _batch(
+    request: PlanRequest, device: Accelerator | None, pagoda: PagodaDevice | None
+) -> StepLimits:
     memory = request.memory or (device.memory_bytes if device else 0)
     if device is not None and device.is_cpu:
-        memory = 0  # however much a CPU has, its steps are small
-    is_pagoda = request.engine_name == "pagoda"
-    default = PAGODA_BATCH if is_pagoda else default_batch(memory, device.name if device else "")
-    tokens, sequences = default
-    return request.max_num_batched_tokens or tokens, request.max_num_seqs or sequences
+        memory = 0  # however much a CPU has, vLLM's steps are small there
+    default = (
+        gpu_limits(memory, device.name if device else "")
+        if pagoda is None
+        else pagoda.policy.default_limits
+    )
+    return default.or_given(request.max_num_batched_tokens, request.max_num_seqs)
 
 
 def _pool_options(
@@ -247,9 +262,6 @@ def _doubts(
         ),
         "releases before 0.20 may keep chunks whole, and hold fewer requests": (
             ChunkedLayerSpec.kind in kinds and not release.runs_ahead and release.forms_groups
-        ),
-        "Pagoda runs on CPUs: the memory is taken for a machine's": (
-            is_pagoda and device is not None and not device.is_cpu
         ),
         "the device's memory follows from its catalogue and was not read on one": (
             device is not None and device.is_derived

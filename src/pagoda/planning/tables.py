@@ -27,6 +27,8 @@ class Accelerator:
     bf16_rate: float
     """Operations a second, dense."""
     fp8_rate: float | None
+    capability: tuple[int, int] | None
+    """NVIDIA's compute capability: what kernels its chip can run. None: another maker's."""
     is_derived: bool
     """The memory was derived from the catalogue, not read on such a device."""
     source: str
@@ -102,7 +104,7 @@ def accelerator_in(text: str) -> Accelerator | None:
 
 
 def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
-    fp8 = row.get("fp8_tflops")
+    fp8, capability = row.get("fp8_tflops"), row["capability"]
     return Accelerator(
         name=name,
         vendor=row["vendor"],
@@ -110,6 +112,7 @@ def _accelerator(name: str, row: Mapping[str, Any]) -> Accelerator:
         bandwidth=row["bandwidth_gb_s"] * 1e9,
         bf16_rate=row["bf16_tflops"] * 1e12,
         fp8_rate=None if fp8 is None else fp8 * 1e12,
+        capability=None if capability is None else (capability[0], capability[1]),
         is_derived=row.get("memory_confidence") != "read",
         source=row["source"],
     )

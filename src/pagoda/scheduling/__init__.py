@@ -5,14 +5,12 @@ from pagoda.scheduling.scheduler import Scheduler
 from pagoda.scheduling.sequence import Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import (
-    MAX_PROMPT_LOGIT_ROWS,
     PENDING,
     ScheduledSequence,
     StepPlan,
 )
 
 __all__ = [
-    "MAX_PROMPT_LOGIT_ROWS",
     "PENDING",
     "Ending",
     "FinishReason",

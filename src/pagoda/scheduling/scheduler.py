@@ -27,11 +27,11 @@ from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import (
-    MAX_PROMPT_LOGIT_ROWS,
     PENDING,
     ScheduledSequence,
     StepPlan,
 )
+from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
 
 
 class Scheduler:

@@ -13,10 +13,6 @@ from pagoda.cache import BlockCopy
 PENDING = -1
 """In the place of a token that the step before draws, which has not been read yet."""
 
-MAX_PROMPT_LOGIT_ROWS = 256
-"""Rows of logits that prompts' log-probabilities ask of one step: 150 MB where a vocabulary has
-150,000 tokens; those of a whole step would be gigabytes."""
-
 
 class ScheduledSequence(NamedTuple):
     """What one sequence does in a step: write and attend `token_ids` from position `start` on.

@@ -14,7 +14,6 @@ from pagoda.errors import RefusedError
 from pagoda.planning.architecture import read_architecture
 from pagoda.planning.overhead import (
     activation_range,
-    default_batch,
     graphs_range,
     runtime_range,
     trial_run,
@@ -27,6 +26,7 @@ from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import Accelerator, accelerator_in, find_model
 from pagoda.planning.weights import loaded_bytes, store_weights
 from pagoda.sizing.capacity import GIB
+from pagoda.sizing.step_limits import gpu_limits
 from pagoda.validation.observed import Observation, Span
 
 _HALF_PRINTED = 0.005
@@ -97,7 +97,7 @@ def _activations(
     if facts is None:
         return None
     memory = device.memory_bytes if device else round((seen.total_gib or 0) * GIB)
-    tokens, sequences = default_batch(memory, seen.gpu or "")
+    tokens, sequences = gpu_limits(memory, seen.gpu or "")
     batch = (seen.max_num_batched_tokens or tokens, sequences)
     run = trial_run(facts.config, batch, seen.tensor_parallel_size)
     return activation_range(run, release)

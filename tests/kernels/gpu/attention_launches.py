@@ -9,15 +9,11 @@ from functools import partial
 import torch
 from launch import META, Launch, integers, numbers
 
-from pagoda.kernels.gpu.decode_attention import decode_attention, decode_parts
+from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.partial_sums import PartialSums
+from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
-from pagoda.kernels.gpu.prefill_tiling import (
-    PREFILL_PARTS,
-    AttentionKind,
-    PrefillTiling,
-    Round,
-)
+from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, Round
 
 
 @dataclass(frozen=True, slots=True)

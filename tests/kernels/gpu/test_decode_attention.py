@@ -21,14 +21,9 @@ from paged_sequences import (
 )
 
 from pagoda.kernels.gpu.attention_tile import key_offsets
-from pagoda.kernels.gpu.decode_attention import (
-    MAX_SPLITS,
-    SPLIT_TOKENS,
-    decode_attention,
-    decode_parts,
-    tile_tokens,
-)
+from pagoda.kernels.gpu.decode_attention import SPLIT_TOKENS, decode_attention, tile_tokens
 from pagoda.kernels.gpu.partial_sums import PartialSums
+from pagoda.kernels.gpu.parts import MAX_SPLITS, decode_parts
 from triton_device import HAS_GPU
 
 HEADS = CacheShape(32, 4, 2, 16, torch.float16)

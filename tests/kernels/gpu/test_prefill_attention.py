@@ -18,9 +18,9 @@ from paged_sequences import (
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.partial_sums import PartialSums
+from pagoda.kernels.gpu.parts import PREFILL_PARTS
 from pagoda.kernels.gpu.prefill_attention import ProgramShape, prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import (
-    PREFILL_PARTS,
     SPLIT_FROM,
     SPLIT_TOKENS,
     SPLIT_UNIT,

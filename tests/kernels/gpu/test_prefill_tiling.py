@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.gpu.parts import PREFILL_PARTS
 from pagoda.kernels.gpu.prefill_tiling import (
-    PREFILL_PARTS,
     SPLIT_FROM,
     SPLIT_TOKENS,
     SPLIT_UNIT,

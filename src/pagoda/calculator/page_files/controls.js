@@ -3,7 +3,7 @@
 import { FORMATS, SCHEMES, requestOf } from "./choice.js";
 import { $, make } from "./draw.js";
 import { fixed, rough, short, whole } from "./numbers.js";
-import { allowedFormats, allowedRanks } from "./subject.js";
+import { allowedFormats, allowedRanks, dtypeOf } from "./subject.js";
 
 export const MOST_RANKS = 64;
 const MOST_USERS = 4096;
@@ -38,7 +38,10 @@ export function longestOf(tables, { model, engine }) {
 /** All controls as the choice has them; `fitting`: sequences that fit where none are asked for. */
 export function showControls(tables, choice, fitting) {
   const model = tables.models[choice.model];
-  const isPagoda = tables.engines[choice.engine].pagoda;
+  const rules = tables.engines[choice.engine];
+  const isPagoda = rules.pagoda;
+  const { kind } = isPagoda ? tables.devices[choice.gpu].pagoda : {};
+  const dtype = dtypeOf(model, rules, kind) ?? model.dtype;
   $("model-hint").textContent = modelHint(tables, choice);
   $("gpu").value = choice.gpu;
   showRanks(isPagoda ? [1] : allowedRanks(model, MOST_RANKS), choice);
@@ -49,14 +52,14 @@ export function showControls(tables, choice, fitting) {
   $("users-exact").value = choice.users ?? "";
   const names = new Set([...Object.keys(FORMATS), choice.kv_cache_dtype]);
   const formats = allowedFormats(tables, requestOf(choice), [...names]);
-  options($("kv"), formats, (name) => (name === "auto" ? `${model.dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
-  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => schemeName(model, name, isPagoda), choice.quantization ?? "");
+  options($("kv"), formats, (name) => (name === "auto" ? `${dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
+  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => (isPagoda ? `${dtype}, ${SCHEMES.none}` : schemeName(model, name)), choice.quantization ?? "");
   $("shared").value = choice.shared_prefix;
   $("length").value = choice.max_model_len ?? "";
   $("price").value = choice.price ?? "";
-  const share = choice.gpu_memory_utilization ?? tables.engines[choice.engine].utilization;
+  const share = choice.gpu_memory_utilization ?? rules.utilization;
   $("utilization").value = share;
-  $("utilization-now").textContent = choice.gpu_memory_utilization === null && isPagoda ? "half, up to 4 GiB" : `${fixed(share * 100, 0)}%`;
+  $("utilization-now").textContent = choice.gpu_memory_utilization === null && kind === "CPU" ? "half, up to 4 GiB" : `${fixed(share * 100, 0)}%`;
   $("engine").value = choice.engine;
 }
 
@@ -90,8 +93,7 @@ function schemesOf(model) {
   });
 }
 
-function schemeName(model, name, isPagoda) {
-  if (isPagoda) return `${model.pagoda.dtype ?? model.dtype}, ${SCHEMES.none}`;
+function schemeName(model, name) {
   if (name === "none") return `${model.dtype}, ${SCHEMES.none}`;
   return name === "" ? `${model.weights[""][4] ?? model.dtype}, ${SCHEMES[""]}` : SCHEMES[name];
 }

@@ -60,13 +60,27 @@ export function partsBeside(tables, model, asked, weights) {
     high: stored + Math.trunc(stored * LOADER_SHARE) + LOADER_BYTES,
     source: "numbers × bits; 1% for the loader",
   };
-  if (rules.pagoda) return [held, { name: "runtime", ...tables.runtime.process }];
+  if (rules.pagoda) return [held, ...partsOfPagoda(tables.pagoda, model.pagoda, asked)];
   const parts = [
     held,
     { name: "activations", ...activations(model, asked, dtype === "float32" ? 4 : 2) },
     { name: "runtime", ...(ranks === 1 ? tables.runtime.one : tables.runtime.several) },
   ];
   return device.cpu ? parts : [...parts, { name: "CUDA graphs", ...rules.graphs }];
+}
+
+/** What Pagoda takes beside the weights: on a GPU what its engine measures at its start. */
+function partsOfPagoda(own, row, { device, batch, length }) {
+  if (device.pagoda.kind === "CPU") return [{ name: "runtime", ...own.process }];
+  const [tokens, sequences] = batch;
+  const low = row.steps[tokens];
+  const blocks = 4 * (sequences + own.graph_tables) * ceilDiv(length, own.block_size);
+  const high = low + blocks + 4 * row.head * length + own.sampler_bytes;
+  return [
+    { name: "activations", low, high, source: own.step_source },
+    { name: "runtime", ...own.runtime },
+    { name: "CUDA graphs", ...own.graphs },
+  ];
 }
 
 function activations(model, { rules, ranks, batch }, bytes) {

@@ -43,8 +43,8 @@ export function usersAt(tables, request, contexts) {
 const sum = (parts, end) => parts.reduce((total, part) => total + part[end], 0);
 const blocksIn = (pool, bytes) => Math.floor(Math.max(0, bytes) / pool.blockBytes);
 
-function share({ rules, request }) {
-  return rules.pagoda ? 1 : (request.gpu_memory_utilization ?? rules.utilization);
+function share({ rules, request, kind }) {
+  return rules.pagoda && kind === "CPU" ? 1 : (request.gpu_memory_utilization ?? rules.utilization);
 }
 
 function requested(subject) {
@@ -54,8 +54,8 @@ function requested(subject) {
 /** Bytes for the cache where all else takes most (`least`), or least. */
 function cacheBytes(subject, least) {
   const left = Math.max(0, requested(subject) - sum(subject.parts, least ? "high" : "low"));
-  const { rules, request, pool, length } = subject;
-  if (!rules.pagoda) return left;
+  const { rules, request, pool, length, kind } = subject;
+  if (!rules.pagoda || kind === "GPU") return left;
   if (request.gpu_memory_utilization !== null) return Math.trunc(left * request.gpu_memory_utilization);
   const longest = pool.numBlocks(length) * pool.blockBytes;
   return Math.min(Math.trunc(left * DEFAULT_SHARE), Math.max(DEFAULT_CAP_BYTES, longest));
@@ -117,9 +117,8 @@ function printedConcurrency({ rules, pool, length }, blocks, tokens) {
   return counts ? blocks / pool.numBlocks(length) : tokens / length;
 }
 
-function lines({ rules, device, length }, available, tokens, concurrency) {
-  const where = rules.pagoda || device.cpu ? "CPU" : "GPU";
-  const size = `${where} KV cache size: ${whole(tokens)} tokens`;
+function lines({ rules, kind, length }, available, tokens, concurrency) {
+  const size = `${kind} KV cache size: ${whole(tokens)} tokens`;
   const most = `Maximum concurrency for ${whole(length)} tokens per request: ${fixed(concurrency, 2)}x`;
   const told = rules.pagoda || rules.tells_one_line ? [`${size}, ${most}`] : [size, most];
   return [`Available KV cache memory: ${inGib(available)}`, ...told];
@@ -274,9 +273,6 @@ function doubts({ tables, request, model, rules, device }) {
   }
   if (chunked && !rules.pagoda) {
     told.push("releases before 0.20 may keep chunks whole, and hold fewer requests");
-  }
-  if (rules.pagoda && !device.cpu && device.vendor) {
-    told.push("Pagoda runs on CPUs: the memory is taken for a machine's");
   }
   if (device.derived) told.push("the device's memory follows from its catalogue and was not read on one");
   return told;

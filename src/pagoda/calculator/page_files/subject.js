@@ -32,24 +32,26 @@ export function readSubject(tables, request) {
   const rules = tables.engines[request.engine];
   const device = tables.devices[request.gpu];
   const ranks = request.tensor_parallel_size;
-  const batch = rules.batch ?? device.batch;
+  const { kind, batch, refused } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
   if (rules.pagoda && request.quantization !== null) {
     throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
   }
+  if (refused) throw new Refusal("gpu", refused);
+  const dtype = dtypeOf(model, rules, kind);
   const madeFor = rules.pagoda || rules.extends_yarn ? model.extended : model.longest;
   const length = lengthOf(request, madeFor);
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
   if (odd) throw new Refusal("tensor_parallel_size", odd);
-  if (rules.pagoda && !["auto", row.dtype].includes(request.kv_cache_dtype)) {
+  if (rules.pagoda && !["auto", dtype].includes(request.kv_cache_dtype)) {
     throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
   }
   if (row.refused) throw new Refusal("model", row.refused);
   const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
   const weights = new Weights(model, stored);
-  const asked = { tables, request, model, rules, device, ranks, batch, dtype: row.dtype, madeFor, length, context };
+  const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
   const keepsAll = rules.pagoda || !rules.forms_groups;
@@ -57,6 +59,11 @@ export function readSubject(tables, request) {
   const pool = rules.pagoda ? pagodaPool(pooled) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, asked, weights);
   return { ...asked, weights, quantization: stored[4], layers, pool, parts };
+}
+
+/** What the engine computes in on CPUs, or on GPUs. */
+export function dtypeOf(model, rules, kind) {
+  return rules.pagoda ? model.pagoda.dtypes?.[kind] : model.dtype;
 }
 
 function lengthOf({ max_model_len: asked }, madeFor) {

@@ -1,10 +1,19 @@
-"""What an engine needs of the device that it runs on; `build.py` wires the same rooms to any."""
+"""From a device to an engine that runs on it, stage by stage; `build.py` wires any to the rooms.
+
+    Backend  --prepare-->  Prepared  --load-->  Loaded  --size-->  Sized  --start-->  Running
+    a device               options checked,     weights            cache's size       kernels and
+                           memory free          in place           decided            sampler ready
+
+Each stage exists once the one before it is done, so nothing can be asked for out of order. A stage
+changes nothing in the one before: several engines may share what was loaded. Refusals are
+`InvalidOptionError` unless another is named.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -15,29 +24,98 @@ from pagoda.engine.sampling.sampler import Sampler
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress
-from pagoda.roofline import MachineLimits
 from pagoda.sizing.capacity import Capacity
+from pagoda.sizing.device_policy import DevicePolicy
+from pagoda.sizing.step_limits import StepLimits
+
+if TYPE_CHECKING:  # an engine that nobody measures does without
+    from pagoda.roofline import MachineLimits
+
+
+class Backend(Protocol):
+    """One device, open."""
+
+    @property
+    def policy(self) -> DevicePolicy:
+        """What holds for it, as the planner says it too."""
+        ...
+
+    def prepare(self, options: EngineOptions) -> Prepared:
+        """Refuse what this device cannot follow, before anything is loaded.
+
+        Raises `CapacityError` where the memory that options ask for is not free.
+        """
+        ...
+
+    def hold(self, spec: DecoderSpec, weights: DecoderWeights, dtype: str) -> Loaded:
+        """A model whose weights are on the device already, as `dtype`. Takes them over."""
+        ...
+
+    def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
+        """What the device does at its best; to be asked first before its memory is taken.
+
+        Raises `CapacityError` where the memory that measuring takes is not free.
+        """
+        ...
+
+
+class Prepared(Protocol):
+    """A device that can do what the options ask for."""
+
+    def load(self, files: ModelFiles, spec: DecoderSpec, on_load: OnProgress | None) -> Loaded:
+        """The model's weights, where this device computes. Raises `ModelError`, `CapacityError`."""
+        ...
+
+
+class Loaded(Protocol):
+    """A model whose weights are where a device computes; several engines may share it."""
+
+    @property
+    def backend(self) -> Backend:
+        """The device."""
+        ...
+
+    @property
+    def spec(self) -> DecoderSpec: ...
+
+    @property
+    def weights(self) -> DecoderWeights: ...
+
+    @property
+    def dtype(self) -> str:
+        """Of weights and cache."""
+        ...
+
+    def size(self, options: EngineOptions, max_model_len: int) -> Sized:
+        """Decide how large the cache is, for requests of up to `max_model_len` tokens.
+
+        Raises `CapacityError` if one of them does not fit, or if the device does not have the
+        memory that the cache takes; that names the option that decided.
+        """
+        ...
+
+
+class Sized(Protocol):
+    """A model, and a cache of which nothing is allocated yet."""
+
+    @property
+    def capacity(self) -> Capacity[CacheSpec]: ...
+
+    @property
+    def limits(self) -> StepLimits:
+        """What one step may take."""
+        ...
+
+    def start(self) -> Running:
+        """Allocate the cache and make what runs steps, its kernels compiled.
+
+        Raises `CapacityError` for memory that has gone since.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class StepLimits:
-    """The largest step, where options say so, and else what suits the device."""
-
-    max_num_batched_tokens: int
-    max_num_seqs: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedModel:
-    """A decoder whose weights are where a backend computes."""
-
-    spec: DecoderSpec
-    weights: DecoderWeights
-    max_model_len: int
-
-
-@dataclass(frozen=True, slots=True)
-class Machinery:
+class Running:
     """What runs the steps of one engine, ready for the first."""
 
     runner: Runner
@@ -49,56 +127,3 @@ class Machinery:
     """Makes later steps faster; each turn takes a few milliseconds."""
     takes_all_cores: bool
     """Its steps compute on all the cores that this process may use."""
-
-
-class Backend(Protocol):
-    """One kind of device. Refusals are `InvalidOptionError` unless another is named."""
-
-    kind: str
-    """As the lines of the log call it: CPU or GPU."""
-
-    def check(self, options: EngineOptions) -> None:
-        """Refuse options that this device cannot follow."""
-        ...
-
-    def require_free_memory(self, options: EngineOptions) -> None:
-        """Raises `CapacityError` where the memory that options ask for is not free at the start."""
-        ...
-
-    def dtype(self, options: EngineOptions, spec: DecoderSpec) -> str:
-        """Of weights and cache; refuses one that the device does not compute in."""
-        ...
-
-    def load_weights(
-        self, files: ModelFiles, spec: DecoderSpec, dtype: str, on_load: OnProgress | None
-    ) -> DecoderWeights:
-        """The model's weights, where this device computes. Raises `ModelError`, `CapacityError`."""
-        ...
-
-    def step_limits(self, options: EngineOptions) -> StepLimits:
-        """What one step may take."""
-        ...
-
-    def available_bytes(self, model: PlacedModel, cache: CacheSpec, options: EngineOptions) -> int:
-        """Memory for a KV cache of such blocks, now that the weights are loaded."""
-        ...
-
-    def require_memory(self, capacity: Capacity[CacheSpec], options: EngineOptions) -> None:
-        """Raises `CapacityError` if the device does not have the memory that the cache takes.
-
-        It names the option that decided the size.
-        """
-        ...
-
-    def machinery(
-        self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
-    ) -> Machinery:
-        """Allocate the cache and make what runs steps, its kernels compiled."""
-        ...
-
-    def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """What the device does at its best; to be asked first before its memory is taken.
-
-        Raises `CapacityError` where the memory that measuring takes is not free.
-        """
-        ...

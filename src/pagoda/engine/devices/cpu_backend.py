@@ -1,18 +1,19 @@
-"""Engines on this machine's CPUs."""
+"""Engines on this machine's CPUs; `backend.py` tells the stages."""
 
 from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numba
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.engine.devices.backend import Machinery, PlacedModel, StepLimits
-from pagoda.engine.devices.machine import measure_limits
-from pagoda.engine.devices.memory import granted_cores, kv_cache_bytes, require_memory
+from pagoda.engine.devices.backend import Running
+from pagoda.engine.devices.memory import free_memory_bytes, granted_cores, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
@@ -23,87 +24,111 @@ from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
-from pagoda.models.weights import OnProgress
-from pagoda.planning.subject import PAGODA_BATCH
-from pagoda.roofline import MachineLimits
-from pagoda.sizing.capacity import Capacity
+from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.sizing.capacity import Capacity, plan_capacity
+from pagoda.sizing.device_policy import CPUPolicy
+from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.cpu_storage import CPUStorage
+
+if TYPE_CHECKING:
+    from pagoda.roofline import MachineLimits
 
 
 class CPUBackend:
     """See `Backend`."""
 
-    kind = "CPU"
+    policy = CPUPolicy()
 
-    def check(self, options: EngineOptions) -> None:
-        """Refuse more threads than there are, and what only a GPU has."""
-        most = _most_threads()
-        if options.device == "cuda":
-            raise InvalidOptionError("device", options.device, "this model was loaded for CPUs")
-        if options.threads is not None and options.threads > most:
-            limit = f"at most {most}, for which the kernels' threads were started"
-            raise InvalidOptionError("threads", options.threads, limit)
-        if options.cudagraph_capture_sizes is not None:
-            limit = "there are no CUDA graphs on a CPU"
-            raise InvalidOptionError(
-                "cudagraph_capture_sizes", list(options.cudagraph_capture_sizes), limit
-            )
-        if options.dtype == "float16":
-            # CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones.
-            raise InvalidOptionError("dtype", "float16", "float32 or bfloat16 on a CPU")
+    def prepare(self, options: EngineOptions) -> PreparedCPU:
+        """Memory is nothing to refuse yet: options ask for a share of what is free."""
+        _require_followed(options)
+        return PreparedCPU(self, options)
 
-    def require_free_memory(self, options: EngineOptions) -> None:
-        """Nothing to refuse: options ask for a share of what is free."""
+    def hold(self, spec: DecoderSpec, weights: DecoderWeights, dtype: str) -> CPUModel:
+        """The weights go to the order in which products read them."""
+        return CPUModel(self, spec, PanelWeights.take_over(weights), dtype)
 
-    def dtype(self, options: EngineOptions, spec: DecoderSpec) -> str:
-        """The checkpoint's, but bfloat16 in place of float16."""
-        if options.dtype != "auto":
-            return options.dtype
-        return "bfloat16" if spec.dtype == "float16" else spec.dtype
+    def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
+        """Of PyTorch's threads."""
+        from pagoda.engine.devices.machine import measure_limits
 
-    def load_weights(
-        self, files: ModelFiles, spec: DecoderSpec, dtype: str, on_load: OnProgress | None
-    ) -> PanelWeights:
-        """In main memory, in the order in which products read them."""
-        return PanelWeights.take_over(load_weights(files, spec, dtype, on_load))
+        return measure_limits(dtype)
 
-    def step_limits(self, options: EngineOptions) -> StepLimits:
-        """Small steps: a CPU gains little from more tokens, and streams wait for each."""
-        tokens, sequences = PAGODA_BATCH
-        return StepLimits(
-            options.max_num_batched_tokens or tokens, options.max_num_seqs or sequences
+
+@dataclass(frozen=True, slots=True)
+class PreparedCPU:
+    """See `Prepared`."""
+
+    backend: CPUBackend
+    options: EngineOptions
+
+    def load(self, files: ModelFiles, spec: DecoderSpec, on_load: OnProgress | None) -> CPUModel:
+        """In main memory."""
+        dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
+        return self.backend.hold(spec, load_weights(files, spec, dtype, on_load), dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class CPUModel:
+    """See `Loaded`."""
+
+    backend: CPUBackend
+    spec: DecoderSpec
+    weights: PanelWeights
+    dtype: str
+
+    def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
+        """Of what the machine, or the container, has free.
+
+        The machine's whole memory bounds a cache whose size is stated: pages are taken as they are
+        written to.
+        """
+        _require_followed(options)
+        policy, asked = self.backend.policy, options.cache_size
+        spec = self.spec.cache_spec(options.block_size, self.dtype)
+        longest = spec.num_blocks(max_model_len)
+        capacity = plan_capacity(
+            spec,
+            available_bytes=policy.available_bytes(
+                asked, free_memory_bytes(), spec.block_bytes, longest
+            ),
+            max_model_len=max_model_len,
+            num_blocks_override=options.num_gpu_blocks_override,
         )
-
-    def available_bytes(self, model: PlacedModel, cache: CacheSpec, options: EngineOptions) -> int:
-        """A share of what the machine, or the container, has free."""
-        return kv_cache_bytes(options, cache.num_blocks(model.max_model_len) * cache.block_bytes)
-
-    def require_memory(self, capacity: Capacity[CacheSpec], options: EngineOptions) -> None:
-        """By the machine's whole memory: pages are taken as they are written to."""
-        require_memory(capacity.size_bytes, options)
-
-    def machinery(
-        self, model: PlacedModel, capacity: Capacity[CacheSpec], options: EngineOptions
-    ) -> Machinery:
-        """Sets PyTorch's number of threads."""
+        require_memory(capacity.size_bytes, asked)
+        limits = policy.default_limits.or_given(
+            options.max_num_batched_tokens, options.max_num_seqs
+        )
         num_threads = options.threads or min(num_usable_cores(), _most_threads())
-        torch.set_num_threads(num_threads)
+        return SizedCPU(self, capacity, limits, num_threads)
+
+
+@dataclass(frozen=True, slots=True)
+class SizedCPU:
+    """See `Sized`."""
+
+    model: CPUModel
+    capacity: Capacity[CacheSpec]
+    limits: StepLimits
+    num_threads: int
+
+    def start(self) -> Running:
+        """Sets PyTorch's number of threads."""
+        torch.set_num_threads(self.num_threads)
+        model, capacity = self.model, self.capacity
         storage = CPUStorage(capacity.spec, capacity.num_blocks)
-        weights = PanelWeights.take_over(model.weights)
-        executor = CPUExecutor(model.spec, weights, storage, model.max_model_len, num_threads)
+        executor = CPUExecutor(
+            model.spec, model.weights, storage, capacity.max_model_len, self.num_threads
+        )
         executor.warm_up()
         warm_up_sampler()
-        return Machinery(
+        return Running(
             runner=Runner(executor),
             sampler=CPUSampler(),
             warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),
-            takes_all_cores=num_threads >= num_usable_cores(),
+            takes_all_cores=self.num_threads >= num_usable_cores(),
         )
-
-    def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """Of PyTorch's threads."""
-        return measure_limits(dtype)
 
 
 def num_usable_cores() -> int:
@@ -113,6 +138,21 @@ def num_usable_cores() -> int:
     granted = granted_cores()
     present = len(os.sched_getaffinity(0))
     return present if granted is None else max(1, min(present, math.ceil(granted)))
+
+
+def _require_followed(options: EngineOptions) -> None:
+    """Refuse more threads than there are, and what only a GPU has."""
+    most = _most_threads()
+    if options.device == "cuda":
+        raise InvalidOptionError("device", options.device, "this model was loaded for CPUs")
+    if options.threads is not None and options.threads > most:
+        limit = f"at most {most}, for which the kernels' threads were started"
+        raise InvalidOptionError("threads", options.threads, limit)
+    if options.cudagraph_capture_sizes is not None:
+        sizes = list(options.cudagraph_capture_sizes)
+        limit = "there are no CUDA graphs on a CPU"
+        raise InvalidOptionError("cudagraph_capture_sizes", sizes, limit)
+    CPUBackend.policy.require_dtype(options.dtype)
 
 
 def _most_threads() -> int:

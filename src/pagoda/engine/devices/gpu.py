@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from pagoda.errors import InvalidOptionError
+from pagoda.sizing.device_policy import GPUPolicy
 
 _LEAST_TORCH, _LEAST_TRITON = (2, 11), (3, 6)
-_LEAST_CAPABILITY = (8, 0)
-"""NVIDIA's first generation that the kernels fit: before it programs have 64 KiB of shared memory,
-and its matrix units no bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,36 +82,15 @@ class Surroundings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GPU:
-    """One device, as its driver describes it."""
-
-    name: str
-    total_bytes: int
-    capability: tuple[int, int]
-    is_rocm: bool
-
-    @classmethod
-    def of(cls, device: torch.device) -> GPU:
-        """Asks the driver, which begins to use the device."""
-        properties = torch.cuda.get_device_properties(device)
-        return cls(
-            name=properties.name,
-            total_bytes=properties.total_memory,
-            capability=torch.cuda.get_device_capability(device),
-            is_rocm=torch.version.hip is not None,
-        )
-
-    @property
-    def obstacle(self) -> str | None:
-        """Why the kernels do not fit the device; None if they do."""
-        if self.is_rocm or self.capability >= _LEAST_CAPABILITY:
-            return None
-        major, minor = self.capability
-        return (
-            f"the {self.name} has compute capability {major}.{minor}, and the kernels take 8.0 or "
-            "newer"
-        )
+def policy_of(device: torch.device) -> GPUPolicy:
+    """The device as its driver describes it, which begins to use it."""
+    properties = torch.cuda.get_device_properties(device)
+    is_rocm = torch.version.hip is not None
+    return GPUPolicy(
+        name=properties.name,
+        memory_bytes=properties.total_memory,
+        capability=None if is_rocm else torch.cuda.get_device_capability(device),
+    )
 
 
 def require_gpu(surroundings: Surroundings) -> None:
@@ -125,7 +102,7 @@ def require_gpu(surroundings: Surroundings) -> None:
 def _device_obstacle(device: torch.device) -> str | None:
     """Why a device that is seen cannot be computed on; None if it can. Begins to use it."""
     try:
-        obstacle = GPU.of(device).obstacle
+        obstacle = policy_of(device).obstacle
     except RuntimeError as error:  # somebody else has it for themselves, or it is broken
         return f"the GPU is there but does not answer ({_first_line(error)})"
     return obstacle or _begin_triton()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from pagoda.engine.devices.gpu_memory import GPUUsage
+from pagoda.sizing.gpu_memory import GPUUsage
 
 
 class Meter(Protocol):

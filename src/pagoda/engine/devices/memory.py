@@ -6,38 +6,18 @@ from pathlib import Path
 
 import psutil
 
-from pagoda.engine.options import EngineOptions
-from pagoda.errors import CapacityError
-from pagoda.sizing.capacity import format_gib, share_of_free
+from pagoda.sizing.cache_size import CacheSize
+from pagoda.sizing.capacity import format_gib
 
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
-def kv_cache_bytes(options: EngineOptions, longest_request_bytes: int) -> int:
-    """Memory for the KV cache, from the options and what is free now that weights are loaded.
-
-    Where nothing is said the cap gives way to one request of the model's full length, which takes
-    `longest_request_bytes`; memory is committed only as it is used.
-    """
-    if options.kv_cache_memory_bytes is not None:
-        return options.kv_cache_memory_bytes
-    return share_of_free(free_memory_bytes(), options.gpu_memory_utilization, longest_request_bytes)
-
-
-def require_memory(size_bytes: int, options: EngineOptions) -> None:
+def require_memory(size_bytes: int, asked: CacheSize) -> None:
     """Raises `CapacityError` if the machine does not have the memory that the cache takes."""
     total = int(psutil.virtual_memory().total)
     if size_bytes > total:
-        raise refuse_cache(
-            size_bytes, options, f"more than this machine's memory of {format_gib(total)} GiB"
-        )
-
-
-def refuse_cache(size_bytes: int, options: EngineOptions, reason: str) -> CapacityError:
-    """What is raised about a cache of this size; `reason` goes on from "a cache of … GiB is"."""
-    option = options.cache_size_option
-    limit = f"a cache of {format_gib(size_bytes)} GiB is {reason}"
-    return CapacityError(option, getattr(options, option), limit)
+        reason = f"more than this machine's memory of {format_gib(total)} GiB"
+        raise asked.refused(size_bytes, reason)
 
 
 def free_memory_bytes() -> int:

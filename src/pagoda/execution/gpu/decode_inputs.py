@@ -15,12 +15,12 @@ import torch
 from pagoda.execution.batch import Batch
 from pagoda.execution.gpu.inputs import StepInputs, whole_lines
 from pagoda.execution.gpu.upload import (
-    ALIGNMENT,
     InputUpload,
     Integers,
     Place,
     lay_out,
 )
+from pagoda.sizing.alignment import ALIGNMENT
 
 _FIXED_DTYPES = (np.dtype(np.int32), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.int32))
 """Dtypes of token ids, positions, slots and contexts, which come first in every upload."""

@@ -11,7 +11,7 @@ import torch
 
 from pagoda.execution.gpu.inputs import StepInputs
 from pagoda.execution.gpu.product import product, product_in_float32
-from pagoda.execution.gpu.workspace import LayerMemory, LayerShape, Workspace, attention_kind
+from pagoda.execution.gpu.workspace import LayerMemory, Workspace, attention_kind, layer_shape
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.gpu.activation import silu_mul
 from pagoda.kernels.gpu.decode_attention import decode_attention
@@ -21,6 +21,7 @@ from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.rotary import rotate_and_store
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
+from pagoda.sizing.gpu_step import LayerShape
 from pagoda.storage.gpu_storage import GPUStorage
 
 
@@ -62,7 +63,7 @@ class Decoder:
         layers = zip(spec.layers, weights.layers, storage.layers, next_norms, strict=True)
         self._layers = [
             _Layer(
-                LayerShape.of(layer), layer.attention, layer_weights, kept.blocks,
+                layer_shape(layer), layer.attention, layer_weights, kept.blocks,
                 *ropes[layer.attention.rope], next_norm,
             )
             for layer, layer_weights, kept, next_norm in layers

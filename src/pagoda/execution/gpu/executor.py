@@ -18,10 +18,12 @@ from pagoda.execution.gpu.decode_inputs import DecodeInputs
 from pagoda.execution.gpu.decoder import Decoder
 from pagoda.execution.gpu.graphs import Capture, Launches
 from pagoda.execution.gpu.inputs import BatchInputs
-from pagoda.execution.gpu.workspace import LayerShape, Workspace, attention_kind
+from pagoda.execution.gpu.workspace import Workspace, attention_kind, layer_shape, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
+from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize
+from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
 
 
@@ -62,16 +64,16 @@ class GPUExecutor:
         self._decode_inputs = DecodeInputs(sizes, max_blocks, device)
         kinds = [attention_kind(layer.attention) for layer in spec.layers]
         most = max((*sizes, max_num_seqs))
-        max_num_tokens = max(max_num_tokens, most)
+        largest = LargestStep.of(StepLimits(max_num_tokens, most), max_prompt_logit_rows)
         self._batch_inputs = BatchInputs(
             kinds,
             device,
-            max_num_tokens=max_num_tokens,
+            max_num_tokens=largest.num_tokens,
             max_num_seqs=most,
             max_blocks=max_blocks,
         )
-        num_logit_rows = min(most + max_prompt_logit_rows, max_num_tokens)
-        self._workspace = self._new_workspace(max_num_tokens, most, num_logit_rows)
+        self._shape = model_shape(spec, weights.dtype)
+        self._workspace = self._new_workspace(largest)
         self._drawn = torch.zeros(most, dtype=torch.int64, device=device)
         self._capture = capture
         self._graphs: dict[int, Launches] = {}
@@ -148,19 +150,16 @@ class GPUExecutor:
         is_foreseen = tokens <= kept.num_tokens and sequences <= kept.num_sequences
         if is_foreseen and rows <= kept.num_logit_rows:
             return kept
-        return self._new_workspace(tokens, sequences, rows)
+        return self._new_workspace(LargestStep(tokens, sequences, rows))
 
-    def _new_workspace(self, num_tokens: int, num_sequences: int, num_logit_rows: int) -> Workspace:
-        weights = self._weights
-        device = weights.embedding.device
-        return Workspace(
-            self.spec, weights.dtype, num_tokens, num_sequences, num_logit_rows, device
-        )
+    def _new_workspace(self, largest: LargestStep) -> Workspace:
+        size = WorkspaceSize(self._shape, largest)
+        return Workspace(size, self._weights.dtype, self._weights.embedding.device)
 
 
 def _require_kernels(layer: DecoderLayer) -> None:
     """Raises UnsupportedModelError for what no kernel computes."""
-    activation, shape = layer.mlp.activation, LayerShape.of(layer)
+    activation, shape = layer.mlp.activation, layer_shape(layer)
     if activation != "silu":
         raise UnsupportedModelError("activation", activation, "silu is covered")
     if not 16 <= shape.head_dim <= 256:

@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.gpu.upload import ALIGNMENT, InputUpload, Integers, bytes_of
+from pagoda.execution.gpu.upload import InputUpload, Integers, bytes_of
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
+from pagoda.sizing.alignment import ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)

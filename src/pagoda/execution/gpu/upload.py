@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-ALIGNMENT = 256
-"""Bytes; compiled kernels and cuBLAS choose by alignment, so all arrays have the same."""
+from pagoda.sizing.alignment import ALIGNMENT, aligned
 
 Integers = NDArray[np.int32] | NDArray[np.int64]
 
@@ -105,8 +104,3 @@ def lay_out(arrays: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[Place]:
 def bytes_of(arrays: Sequence[Integers]) -> int:
     """Memory that `arrays` take together."""
     return sum(aligned(array.nbytes) for array in arrays)
-
-
-def aligned(size_bytes: int) -> int:
-    """`size_bytes` up to the next boundary."""
-    return -(-size_bytes // ALIGNMENT) * ALIGNMENT

@@ -14,41 +14,11 @@ from typing import NamedTuple
 
 import torch
 
-from pagoda.execution.gpu.upload import aligned
-from pagoda.kernels.gpu.decode_attention import decode_parts
 from pagoda.kernels.gpu.partial_sums import PartialSums
-from pagoda.kernels.gpu.prefill_tiling import PREFILL_PARTS, AttentionKind
+from pagoda.kernels.gpu.prefill_tiling import AttentionKind
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec
-
-
-class LayerShape(NamedTuple):
-    """What decides how large a layer's activations are."""
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    intermediate_size: int
-
-    @classmethod
-    def of(cls, layer: DecoderLayer) -> LayerShape:
-        attention = layer.attention
-        return cls(
-            attention.num_heads, attention.num_kv_heads, attention.head_dim,
-            layer.mlp.intermediate_size,
-        )  # fmt: skip
-
-    @property
-    def group_size(self) -> int:
-        """Query heads of a KV head."""
-        return self.num_heads // self.num_kv_heads
-
-    @property
-    def qkv_width(self) -> int:
-        return (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-
-    @property
-    def query_width(self) -> int:
-        return self.num_heads * self.head_dim
+from pagoda.sizing.alignment import aligned
+from pagoda.sizing.gpu_step import LayerShape, ModelShape, WorkspaceSize
 
 
 class LayerMemory(NamedTuple):
@@ -69,41 +39,27 @@ class LayerMemory(NamedTuple):
 
 
 class Workspace:
-    """Memory for steps of up to `num_tokens` tokens of up to `num_sequences` sequences, and for
-    up to `num_logit_rows` rows of logits.
+    """Memory for the largest step of a model, of exactly `size.size_bytes`.
 
     It is made whole at once: how much a step takes does not depend on what came before it.
     """
 
-    def __init__(
-        self,
-        spec: DecoderSpec,
-        dtype: torch.dtype,
-        num_tokens: int,
-        num_sequences: int,
-        num_logit_rows: int,
-        device: torch.device,
-    ) -> None:
-        self.num_tokens = num_tokens
-        self.num_sequences = num_sequences
-        self.num_logit_rows = num_logit_rows
+    def __init__(self, size: WorkspaceSize, dtype: torch.dtype, device: torch.device) -> None:
+        shape, step = size.shape, size.step
+        self.num_tokens, self.num_sequences, self.num_logit_rows = step
         self._dtype = dtype
-        self._shapes = tuple(dict.fromkeys(LayerShape.of(layer) for layer in spec.layers))
-        halves = [half for shape in self._shapes for half in _halves(shape)]
-        size = max(_bytes(widths, num_tokens, dtype) for widths in halves)
-        self._arena = torch.empty(size, dtype=torch.uint8, device=device)
+        self._shapes = shape.layers
+        self._arena = torch.empty(size.arena_bytes, dtype=torch.uint8, device=device)
         self._stream = torch.empty(
-            (num_tokens, spec.hidden_size), dtype=torch.float32, device=device
+            (step.num_tokens, shape.hidden_size), dtype=torch.float32, device=device
         )
         self._hidden = torch.empty_like(self._stream, dtype=dtype)
         self._delta = torch.empty_like(self._hidden)
-        self._last = self._hidden.new_empty((num_logit_rows, spec.hidden_size))
-        self._logits = self._stream.new_empty((num_logit_rows, spec.vocab_size))
-        head_dims = {shape.head_dim for shape in self._shapes}
-        num_parts = decode_parts(num_sequences, max(shape.num_heads for shape in self._shapes))
+        self._last = self._hidden.new_empty((step.num_logit_rows, shape.hidden_size))
+        self._logits = self._stream.new_empty((step.num_logit_rows, shape.vocab_size))
         self._partial = {
-            head_dim: PartialSums.of(max(num_parts, PREFILL_PARTS), head_dim, device)
-            for head_dim in head_dims
+            head_dim: PartialSums.of(size.num_parts, head_dim, device)
+            for head_dim in {layer.head_dim for layer in shape.layers}
         }
 
     def stream(self, count: int) -> torch.Tensor:
@@ -131,7 +87,7 @@ class Workspace:
         return {shape: self._of_layer(shape, count) for shape in self._shapes}
 
     def _of_layer(self, shape: LayerShape, count: int) -> LayerMemory:
-        attention, feed_forward = _halves(shape)
+        attention, feed_forward = shape.halves
         qkv, query, attended = self._views(attention, count)
         gate_up, gated = self._views(feed_forward, count)
         heads = (count, shape.num_heads, shape.head_dim)
@@ -152,11 +108,16 @@ def attention_kind(attention: AttentionSpec) -> AttentionKind:
     return AttentionKind(attention.num_heads, attention.num_kv_heads, attention.sliding_window)
 
 
-def _halves(shape: LayerShape) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Widths of what is alive together: in attention, and in the feed-forward part."""
-    inner = shape.intermediate_size
-    return (shape.qkv_width, shape.query_width, shape.query_width), (2 * inner, inner)
+def layer_shape(layer: DecoderLayer) -> LayerShape:
+    """What of a layer decides how large its activations are."""
+    attention = layer.attention
+    return LayerShape(
+        attention.num_heads, attention.num_kv_heads, attention.head_dim,
+        layer.mlp.intermediate_size,
+    )  # fmt: skip
 
 
-def _bytes(widths: tuple[int, ...], num_rows: int, dtype: torch.dtype) -> int:
-    return sum(aligned(width * num_rows * dtype.itemsize) for width in widths)
+def model_shape(spec: DecoderSpec, dtype: torch.dtype) -> ModelShape:
+    """What of a model does."""
+    shapes = tuple(dict.fromkeys(map(layer_shape, spec.layers)))
+    return ModelShape(spec.hidden_size, spec.vocab_size, shapes, dtype.itemsize)

@@ -28,8 +28,8 @@ from pagoda.kernels.gpu.attention_tile import (
     load_rows,
 )
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
+from pagoda.kernels.gpu.parts import MAX_SPLITS, decode_parts
 
-MAX_SPLITS = 32
 SPLIT_TOKENS = 256
 """Tokens of the shortest split: a multiple of every tile. It writes and reads again 2 · group
 numbers in float32 where it read 512 per KV head, so 3% for groups of four. One row of 4,096
@@ -44,11 +44,6 @@ without one still takes its nanosecond, in every layer. These are some twenty fo
 large GPU has for one, enough to keep all of them at work."""
 _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
-
-
-def decode_parts(num_rows: int, num_heads: int) -> int:
-    """Partial sums that calls with up to so many rows need memory for."""
-    return num_rows * num_heads * MAX_SPLITS
 
 
 def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:

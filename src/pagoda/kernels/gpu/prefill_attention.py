@@ -31,13 +31,8 @@ from pagoda.kernels.gpu.attention_tile import (
     load_rows,
 )
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
-from pagoda.kernels.gpu.prefill_tiling import (
-    MERGE_NUMBERS,
-    PREFILL_PARTS,
-    QUERY_ROWS,
-    TILE_NUMBERS,
-    PrefillTiling,
-)
+from pagoda.kernels.gpu.parts import PREFILL_PARTS
+from pagoda.kernels.gpu.prefill_tiling import MERGE_NUMBERS, QUERY_ROWS, TILE_NUMBERS, PrefillTiling
 
 _TILE_NUMBERS, _MERGE_NUMBERS = tl.constexpr(TILE_NUMBERS), tl.constexpr(MERGE_NUMBERS)
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.gpu.parts import PREFILL_PARTS
 
 QUERY_ROWS = 128
 """Query rows of a tile at most: so each key that is read meets as many queries, and the product is
@@ -34,10 +35,6 @@ SPLIT_UNIT = 64
 _WANTED_PROGRAMS = 256
 """Programs that a split sequence is to have: one or two for each multiprocessor of a large GPU."""
 _MOST_SPLITS = 64
-
-PREFILL_PARTS = 65_536
-"""Parts of a round: at least those of any tile, QUERY_ROWS · num_kv_heads · most_splits; usually of
-two, whose programs keep a GPU busy. 32 MiB for heads of 128."""
 
 TILE_NUMBERS, MERGE_NUMBERS = 7, 4
 _INT_BYTES = 4

@@ -18,12 +18,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pagoda.engine.devices.memory import refuse_cache
-from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError
+from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import format_gib
-
-DEFAULT_UTILIZATION = 0.92
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +89,9 @@ def require_share(usage: GPUUsage, utilization: float) -> None:
         )
 
 
-def require_free(size_bytes: int, options: EngineOptions, usage: GPUUsage) -> None:
+def require_free(size_bytes: int, asked: CacheSize, usage: GPUUsage) -> None:
     """Raises `CapacityError` if a cache of this size is more than what is free."""
     if size_bytes > usage.free_bytes:
         free, total = format_gib(usage.free_bytes), format_gib(usage.total_bytes)
         reason = f"more than the {free} GiB that are free of the device's {total}"
-        raise refuse_cache(size_bytes, options, reason)
+        raise asked.refused(size_bytes, reason)

@@ -1,0 +1,209 @@
+"""Pagoda's own memory, by the policy that its engine goes by (`pagoda.sizing.device_policy`).
+
+On a GPU the engine measures what a step, its CUDA graphs and the runtime take, and gives the cache
+what is left of its share. The plan counts what follows from shapes, which is what the engine
+allocates, and tells the rest as ranges:
+
+    activations   the workspace and a copy of the logits to draw from          counted, the least
+                  tables of blocks and angles, what the sampler works on       the most
+    runtime       kernels, libraries                                           a range
+    CUDA graphs   what the driver takes for them                               a range
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.errors import InvalidOptionError
+from pagoda.models.config import ModelConfig
+from pagoda.planning.architecture import Architecture
+from pagoda.planning.fields import language_config, mlp_width
+from pagoda.planning.groups import GroupedPool
+from pagoda.planning.memory import MemoryPart, StageMemory, part_of
+from pagoda.planning.quantization import plain
+from pagoda.planning.releases import Range
+from pagoda.planning.tables import Accelerator
+from pagoda.sizing.cache_size import CacheSize
+from pagoda.sizing.capacity import GIB
+from pagoda.sizing.device_policy import CPUPolicy, DevicePolicy, GPUPolicy
+from pagoda.sizing.gpu_memory import MemoryProfile
+from pagoda.sizing.gpu_step import (
+    FLOAT32_BYTES,
+    LargestStep,
+    LayerShape,
+    ModelShape,
+    WorkspaceSize,
+)
+from pagoda.sizing.graph_sizes import MOST_SEQUENCES
+from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS, StepLimits
+
+_MIB = 2**20
+_BLOCK_ID_BYTES = 4
+GRAPH_TABLES = 2 * MOST_SEQUENCES
+"""Of blocks, which CUDA graphs read: as they came, and spread."""
+SAMPLER_BYTES = GIB
+"""What the sampler's tiles, cuBLAS and the inputs of a step may take at most."""
+
+PROCESS = MemoryPart("runtime", 300 * _MIB, 1500 * _MIB, "the process and the tensors of a step")
+"""What Pagoda takes on CPUs beside weights and cache."""
+RUNTIME = Range(0, 700 * _MIB, "kernels and libraries; the engine measures it")
+GRAPHS = Range(0, int(2.5 * GIB), "the engine measures it; none with --enforce-eager")
+STEP_SOURCE = "the step's workspace, exactly; at most the sampler's tiles and tables of blocks more"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What the memory of a step follows from."""
+
+    config: ModelConfig
+    model: Architecture
+    limits: StepLimits
+    dtype: str
+    max_model_len: int
+    block_size: int
+
+
+class PagodaDevice(Protocol):
+    """What Pagoda takes of a device, as its engine would."""
+
+    @property
+    def policy(self) -> DevicePolicy: ...
+
+    def share(self, asked: CacheSize) -> float:
+        """Of the device's memory, that the engine lets itself have."""
+        ...
+
+    def parts(self, step: StepFacts) -> tuple[MemoryPart, ...]:
+        """What it takes beside weights and cache."""
+        ...
+
+    def cache_bytes(
+        self, stage: StageMemory, asked: CacheSize, pool: GroupedPool, max_model_len: int,
+        *, least: bool,
+    ) -> int:  # fmt: skip
+        """Memory for a cache whose size is not stated, all else taking most (`least`) or least."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PagodaOnCPU:
+    """See `PagodaDevice`."""
+
+    policy: CPUPolicy
+
+    def share(self, asked: CacheSize) -> float:
+        """All of it: utilization is a share of what is free."""
+        return 1.0
+
+    def parts(self, step: StepFacts) -> tuple[MemoryPart, ...]:
+        """The process."""
+        return (PROCESS,)
+
+    def cache_bytes(
+        self, stage: StageMemory, asked: CacheSize, pool: GroupedPool, max_model_len: int,
+        *, least: bool,
+    ) -> int:  # fmt: skip
+        """A share of what is free beside the weights and the process."""
+        free = max(0, stage.cache_low if least else stage.cache_high)
+        longest = pool.num_blocks(max_model_len)
+        return self.policy.available_bytes(asked, free, pool.block_bytes, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class PagodaOnGPU:
+    """See `PagodaDevice`."""
+
+    policy: GPUPolicy
+    part_names: ClassVar[tuple[str, ...]] = ("activations", "runtime", "CUDA graphs")
+
+    def share(self, asked: CacheSize) -> float:
+        """As the engine."""
+        return self.policy.utilization(asked)
+
+    def parts(self, step: StepFacts) -> tuple[MemoryPart, ...]:
+        """What the engine measures at its start."""
+        ranges = (step_range(step), RUNTIME, GRAPHS)
+        return tuple(map(part_of, self.part_names, ranges))
+
+    def cache_bytes(
+        self, stage: StageMemory, asked: CacheSize, pool: GroupedPool, max_model_len: int,
+        *, least: bool,
+    ) -> int:  # fmt: skip
+        """By the engine's formula."""
+        return self.policy.available_bytes(asked, profile_of(stage, least=least))
+
+
+def pagoda_device(device: Accelerator | None) -> PagodaDevice:
+    """How Pagoda runs on `device`; None: on a machine's CPUs.
+
+    Raises `InvalidOptionError` for one that it does not run on.
+    """
+    if device is None or device.is_cpu:
+        return PagodaOnCPU(CPUPolicy())
+    if device.vendor not in ("nvidia", "amd"):
+        limit = "Pagoda runs on CPUs, and on GPUs of NVIDIA and AMD"
+        raise InvalidOptionError("gpu", device.name, limit)
+    policy = GPUPolicy(device.name, device.memory_bytes, device.capability)
+    if policy.obstacle is not None:
+        raise InvalidOptionError("gpu", device.name, policy.obstacle)
+    return PagodaOnGPU(policy)
+
+
+def profile_of(stage: StageMemory, *, least: bool) -> MemoryProfile:
+    """What an engine would measure, all beside the cache taking most (`least`) or least."""
+    taken = {part.name: part.high if least else part.low for part in stage.parts}
+    return MemoryProfile(
+        total_bytes=stage.total_bytes,
+        weights_bytes=taken["weights"],
+        others_bytes=0,
+        peak_bytes=taken["activations"],
+        graphs_bytes=taken["CUDA graphs"],
+        outside_bytes=taken["runtime"],
+    )
+
+
+def step_range(step: StepFacts) -> Range:
+    """Bytes of the largest step and its sampling."""
+    least = step_bytes(step.config, step.model, step.limits, step.dtype)
+    most = least + table_bytes(step) + SAMPLER_BYTES
+    return Range(least, most, STEP_SOURCE)
+
+
+def step_bytes(config: ModelConfig, model: Architecture, limits: StepLimits, dtype: str) -> int:
+    """Bytes that the largest step certainly takes: the workspace, and the logits drawn from."""
+    shape = _shape(config, model, dtype)
+    workspace = WorkspaceSize(shape, LargestStep.of(limits, MAX_PROMPT_LOGIT_ROWS))
+    num_drawn = min(limits)
+    return workspace.size_bytes + num_drawn * shape.vocab_size * FLOAT32_BYTES
+
+
+def table_bytes(step: StepFacts) -> int:
+    """Bytes of block tables, for graphs and for all else, and of cosines and sines."""
+    num_blocks = -(-step.max_model_len // step.block_size)
+    num_tables = step.limits.max_num_seqs + GRAPH_TABLES
+    angles = FLOAT32_BYTES * widest_head(step.model) * step.max_model_len
+    return _BLOCK_ID_BYTES * num_tables * num_blocks + angles
+
+
+def widest_head(model: Architecture) -> int:
+    """Numbers of the longest vector that a head keeps."""
+    return max(layer.head_size for layer in _kept_vectors(model))
+
+
+def _shape(config: ModelConfig, model: Architecture, dtype: str) -> ModelShape:
+    text = language_config(config)
+    hidden = text.integer("hidden_size")
+    inner = mlp_width(text) or 4 * hidden
+    layers = tuple(
+        LayerShape(model.num_heads, kept.num_kv_heads, kept.head_size, inner)
+        for kept in _kept_vectors(model)
+    )
+    return ModelShape(hidden, text.integer("vocab_size"), layers, int(plain(dtype).bits) // 8)
+
+
+def _kept_vectors(model: Architecture) -> tuple[AttentionLayerSpec, ...]:
+    """Of each shape that a layer has; Pagoda runs no layers but such."""
+    kept = (layer.vectors for layer in model.cached_layers)
+    return tuple(dict.fromkeys(vectors for vectors in kept if vectors is not None))

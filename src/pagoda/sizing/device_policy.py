@@ -1,0 +1,140 @@
+"""What Pagoda takes of a device, and how it runs there where options leave it open.
+
+The engine and the planner ask the same policies, so that a plan tells what the engine will do:
+
+    CPU    cache = a share of the memory that is free once the weights are loaded
+    GPU    cache = share of the device − weights − what else the engine takes, see `gpu_memory`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Protocol
+
+from pagoda.errors import InvalidOptionError
+from pagoda.sizing.cache_size import CacheSize
+from pagoda.sizing.capacity import share_of_free
+from pagoda.sizing.gpu_memory import MemoryProfile
+from pagoda.sizing.step_limits import CPU_LIMITS, StepLimits, gpu_limits
+
+DEFAULT_BLOCK_SIZE = 16
+"""Tokens per block."""
+DEFAULT_UTILIZATION = 0.92
+"""The share of a GPU that the engine takes in all."""
+
+_LEAST_CAPABILITY = (8, 0)
+"""NVIDIA's first generation that the kernels fit: before it programs have 64 KiB of shared memory,
+and its matrix units no bfloat16."""
+
+
+class DevicePolicy(Protocol):
+    """What holds for one kind of device, or for one device."""
+
+    @property
+    def kind(self) -> str:
+        """As the lines of the log call it: CPU or GPU."""
+        ...
+
+    @property
+    def default_limits(self) -> StepLimits:
+        """The largest step where options do not say so."""
+        ...
+
+    def require_dtype(self, asked: str) -> None:
+        """Raises `InvalidOptionError` for one that the device does not compute in; auto is none."""
+        ...
+
+    def dtype(self, asked: str, own: str) -> str:
+        """The dtype of weights and cache, `own` being the checkpoint's. Raises likewise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CPUPolicy:
+    """For a machine's CPUs; see `DevicePolicy`."""
+
+    kind: ClassVar[str] = "CPU"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+    """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
+    in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
+
+    @property
+    def default_limits(self) -> StepLimits:
+        """Small steps."""
+        return CPU_LIMITS
+
+    def require_dtype(self, asked: str) -> None:
+        """Refuses float16."""
+        _require_one_of(asked, self.dtypes, self.kind)
+
+    def dtype(self, asked: str, own: str) -> str:
+        """The checkpoint's, but bfloat16 in place of float16."""
+        self.require_dtype(asked)
+        return self.in_place_of.get(own, own) if asked == "auto" else asked
+
+    def available_bytes(
+        self, asked: CacheSize, free_bytes: int, block_bytes: int, blocks_of_longest: int
+    ) -> int:
+        """Memory for a cache of such blocks, of what is free now that the weights are loaded.
+
+        `blocks_of_longest` are those of one request of the longest length.
+        """
+        stated = asked.stated_bytes(block_bytes)
+        if stated is not None:
+            return stated
+        longest = blocks_of_longest * block_bytes
+        return share_of_free(free_bytes, asked.gpu_memory_utilization, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class GPUPolicy:
+    """For one GPU; see `DevicePolicy`."""
+
+    kind: ClassVar[str] = "GPU"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
+
+    name: str
+    memory_bytes: int
+    """All of it, as its driver tells."""
+    capability: tuple[int, int] | None
+    """NVIDIA's compute capability; None on AMD's."""
+
+    @property
+    def default_limits(self) -> StepLimits:
+        """vLLM's for a device of this size."""
+        return gpu_limits(self.memory_bytes, self.name)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the kernels do not fit the device; None if they do."""
+        if self.capability is None or self.capability >= _LEAST_CAPABILITY:
+            return None
+        major, minor = self.capability
+        return (
+            f"the {self.name} has compute capability {major}.{minor}, and the kernels take 8.0 or "
+            "newer"
+        )
+
+    def require_dtype(self, asked: str) -> None:
+        """Refuses none that an engine knows."""
+        _require_one_of(asked, self.dtypes, self.kind)
+
+    def dtype(self, asked: str, own: str) -> str:
+        """The checkpoint's where nothing is said."""
+        self.require_dtype(asked)
+        return own if asked == "auto" else asked
+
+    def utilization(self, asked: CacheSize) -> float:
+        """The share of the device that the engine takes in all."""
+        return asked.gpu_memory_utilization or DEFAULT_UTILIZATION
+
+    def available_bytes(self, asked: CacheSize, profile: MemoryProfile) -> int:
+        """Memory for a cache whose size is not stated: what is left of the engine's share."""
+        return profile.available_bytes(self.utilization(asked))
+
+
+def _require_one_of(asked: str, dtypes: tuple[str, ...], kind: str) -> None:
+    if asked not in ("auto", *dtypes):
+        raise InvalidOptionError("dtype", asked, f"one of auto, {', '.join(dtypes)} on a {kind}")
