@@ -231,7 +231,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
                 "minicpm", "minicpm3", "dbrx", "grok-1", "persimmon", "nemotron", "exaone",
                 "smollm3", "smollm", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense",
                 "hunyuan_v1_moe", "minimax_m2", "seed_oss", "apertus", "arcee", "solar", "orion",
-                "phimoe", "qwen", "decilm", "bailing_moe", "dots1",
+                "phimoe", "qwen", "decilm", "deci", "nemotron-nas", "nemotron_nas", "bailing_moe", "dots1",
                 "mistral3", "openelm", "nanochat", "ouro", "flex_olmo", "hrm_text",
             ),
             _PLAIN,

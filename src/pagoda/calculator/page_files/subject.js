@@ -53,7 +53,8 @@ export function readSubject(tables, request) {
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
   const keepsAll = rules.pagoda || !rules.forms_groups;
-  const pooled = keepsAll ? rankLayers(tables, model, { ...how, keepsAll }) : layers;
+  const cached = { ...how, keepsAll, latentForm: rules.latent_form, heads: model.heads };
+  const pooled = rankLayers(tables, model, cached);
   const pool = rules.pagoda ? pagodaPool(pooled) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, asked, weights);
   return { ...asked, weights, quantization: stored[4], layers, pool, parts };
