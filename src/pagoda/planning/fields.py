@@ -119,7 +119,9 @@ def model_type_of(config: ModelConfig) -> str:
     return str(listed[0]) if classes is not None and listed else "unnamed"
 
 
-def per_layer(config: ModelConfig, name: str, num_layers: int, default: int) -> tuple[int, ...]:
+def per_layer(
+    config: ModelConfig, name: str, num_layers: int, default: int | None
+) -> tuple[int, ...]:
     """A whole number for each layer, from a list of them or one for all."""
     if isinstance(config.values.get(name), list):
         found = config.items(name, int, length=num_layers)

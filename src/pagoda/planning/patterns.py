@@ -21,6 +21,8 @@ WORDS = MappingProxyType(
         "full_attention": FULL,
         "attention": FULL,
         "full": FULL,
+        "gqa": FULL,
+        "mla": FULL,
         "global": FULL,
         "global_attention": FULL,
         "sliding_attention": SLIDING,
@@ -28,6 +30,7 @@ WORDS = MappingProxyType(
         "sliding": SLIDING,
         "local": SLIDING,
         "local_attention": SLIDING,
+        "sliding_window_attention": SLIDING,
         "swa": SLIDING,
         "chunked_attention": CHUNKED,
         "chunked": CHUNKED,
@@ -39,6 +42,8 @@ WORDS = MappingProxyType(
         "ssm": STATE,
         "kda": STATE,
         "gdn": STATE,
+        "gated_delta_net": STATE,
+        "gated_deltanet": STATE,
         "conv": STATE,
         "recurrent": STATE,
         "hybrid": BOTH,
@@ -47,6 +52,8 @@ WORDS = MappingProxyType(
         "moe": NOTHING,
         "shared_kv": NOTHING,
         "none": NOTHING,
+        "no_op": NOTHING,
+        "ffn": NOTHING,
     }
 )
 """The words of `layer_types` and the like."""
