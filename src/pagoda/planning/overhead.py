@@ -72,8 +72,8 @@ def activation_range(run: TrialRun, release: Release) -> Range:
     return Range(
         int(low * logits) + gate_and_up // 2,
         int(high * logits) + 3 * gate_and_up + 8 * hidden + 256 * _MIB,
-        f"trial run of {run.max_num_batched_tokens} tokens, {run.max_num_seqs} sequences, "
-        f"{release.name}: {low:g} to {high:g} copies of the logits",
+        f"vLLM {release.name} profiles {run.max_num_batched_tokens:,} tokens in "
+        f"{run.max_num_seqs:,} sequences; the logits are held {low:g} to {high:g} times",
     )
 
 

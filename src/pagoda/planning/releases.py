@@ -84,7 +84,7 @@ def tokens_of_requests(pool: GroupedPool, num_blocks: int, max_model_len: int) -
 
 
 _SINCE_0_29 = Release(
-    name="0.29 and later",
+    name="≥ 0.29",
     print_tokens=tokens_of_requests,
     forms_groups=True,
     utilization=0.92,

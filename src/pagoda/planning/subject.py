@@ -1,4 +1,4 @@
-"""What is planned: model, draft, flags and machine, read once and held against one another."""
+"""What is planned: model, draft, flags and machine, read once and compared with one another."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ function show() {
 
 function showWays(changes, ways) {
   $("ways").hidden = !(changes?.length || ways?.length);
-  $("ways-title").textContent = changes ? "What would it buy?" : "It would fit with";
+  $("ways-title").textContent = changes ? "What would it buy?" : "It certainly fits with";
   const rows = changes ?? ways.map(withFigures);
   drawChanges(rows, (change) => choose(asChoice(change)));
 }

@@ -1,4 +1,4 @@
-// What is planned: model, device, engine and flags, held against one another.
+// What is planned: model, device, engine and flags, compared with one another.
 
 import { Refusal } from "./layers.js";
 import { Weights, partsBeside } from "./memory.js";
