@@ -2,6 +2,7 @@
 
 import { spread } from "./pool.js";
 import { ceilDiv } from "./layers.js";
+import { whole } from "./numbers.js";
 
 const MIB = 2 ** 20;
 const LOADER_SHARE = 0.01;
