@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,7 +164,8 @@ def require_same_shortage(error: CapacityError, figures: dict[str, Any]) -> None
     else:
         needed = figures["partial"]["sequence_bytes"] / 2**30
         assert f"({round(needed, 2)} GiB KV cache is needed" in error.limit
-    told = error.limit.partition("It would fit with ")[2]
+    certain = error.limit.partition("It certainly fits with ")[2].partition(";")[0]
+    told = re.sub(r" \([^)]*\)", "", certain)
     assert figures["ways"] == (told.split(" or ") if told else [])
 
 
@@ -286,13 +288,36 @@ def test_every_control_and_picture_has_a_name(tab: Tab) -> None:
     assert [role for role, name in named if not name and role != "table"] == []
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1360])
+@pytest.mark.parametrize("width", [320, 390, 768, 1000, 1050, 1099, 1360])
 @pytest.mark.parametrize("name", [LLAMA, LLAMA_70B, "meta-llama/Llama-4-Scout-17B-16E-Instruct"])
 def test_nothing_sticks_out_sideways(tab: Tab, address: str, width: int, name: str) -> None:
+    """Neither of the page nor of a table in it, whose last columns would be out of sight."""
     tab.resize(width, 800)
     open_at(tab, f"{address}#model={name}&gpu=B200&context=65536&users=100")
     tab.wait_for(f"document.querySelector('#model').value === {name!r}")
     assert tab.value("document.documentElement.scrollWidth <= innerWidth")
+    if width >= 768:
+        cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+        assert tab.value(f"{cut}.length") == 0
+
+
+@pytest.mark.parametrize(("field", "name"), [("model", "nobody/nothing"), ("gpu", "H999")])
+def test_a_name_that_is_not_in_the_tables_is_said(
+    tab: Tab, address: str, field: str, name: str
+) -> None:
+    open_at(tab, f"{address}#{field}={name}&context=8192")
+    assert f"is called {name} here, so this is" in tab.text("#notice")
+    tab.value("document.getElementById('ranks').focus()")
+    tab.press(*RIGHT)
+    tab.wait_for("document.getElementById('notice').hidden")
+
+
+def test_a_name_that_is_typed_and_not_there_is_said(tab: Tab) -> None:
+    tab.value("document.getElementById('model').focus()")
+    tab.write("no such model")
+    tab.press(*ENTER)
+    tab.wait_for(f"document.getElementById('model').value === {LLAMA!r}")
+    assert "no model is called no such model here" in tab.text("#notice").casefold()
 
 
 def test_a_command_opens_with_its_choice(browser: Browser, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_blocks_tokens_and_groups_are_those_of_vllm(model: str) -> None:
             dtype=shape.dtype,
             tensor_parallel_size=fact["ranks"],
             under_way_tokens=fact["in_flight"],
-            shares_states=fact["shares_states"],
+            mamba_cache_mode="align" if fact["shares_states"] else "none",
         )
         pool = build_pool(shape, options, release)
         blocks = pool.num_blocks_in(fact["memory"])

@@ -61,3 +61,8 @@ def test_it_runs_under_its_policy(engine: FakeEngine) -> None:
         assert [
             address for address in tab.requested if not address.startswith(("data:", url))
         ] == []
+
+
+@pytest.mark.anyio
+async def test_the_chat_page_has_a_link_to_it(client: httpx.AsyncClient) -> None:
+    assert 'href="plan"' in (await client.get("/")).text

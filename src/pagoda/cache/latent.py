@@ -29,6 +29,8 @@ class LatentLayerSpec:
     index_size: int = 0
     index_top: int | None = None
     """Tokens that the indexer picks to attend to; None: all."""
+    alignment: int = 1
+    """A token's latent is padded to a multiple of so many bytes."""
 
     def __post_init__(self) -> None:
         width = self.rank + self.rope_size
@@ -52,7 +54,8 @@ class LatentLayerSpec:
         packed = LATENT_BYTES.get(self.dtype)
         if packed is not None:
             return packed
-        return -(-(self.rank + self.rope_size) * PLAIN_BITS[self.dtype] // 8)
+        plain = -(-(self.rank + self.rope_size) * PLAIN_BITS[self.dtype] // 8)
+        return -(-plain // self.alignment) * self.alignment
 
     @property
     def _index_bytes(self) -> int:

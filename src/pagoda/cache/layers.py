@@ -6,7 +6,7 @@
 | chunked | the tokens of the current chunk | of chunk + tokens in flight |
 | latent (MLA) | one compressed vector a token, for all heads | all tokens |
 | cross attention | K and V of the encoder's output | of the encoder's tokens |
-| state (Mamba, linear attention) | one state of fixed size | 1, or 2 where states are shared |
+| state (Mamba, linear attention) | one state of fixed size | 1, 2 or one a block |
 
 A window's blocks are freed only once the tokens that were in flight are settled, and a window need
 not begin with a block: hence the tokens in flight and the one more. Formulas: vLLM 0.32.

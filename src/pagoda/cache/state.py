@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from pagoda.cache.block import num_blocks_for
 from pagoda.cache.formats import PLAIN_BITS
 
 
@@ -15,7 +16,8 @@ class StateLayerSpec:
     conv bytes  = conv_length × (conv_width + group_width × groups) × bytes of `conv_dtype`
     state bytes = state_values × bytes of `state_dtype`
 
-    Both are split over ranks; groups that do not divide are replicated, one a rank.
+    Both are split over ranks; groups that do not divide are replicated, one a rank. Drafted tokens
+    that may yet be refused lengthen the convolution's memory, and each has a state of its own.
     """
 
     kind: ClassVar[str] = "recurrent state"
@@ -29,7 +31,9 @@ class StateLayerSpec:
     group_width: int = 0
     groups: int = 0
     num_states: int = 1
-    """Blocks of a request: one, two where states are kept for prefix sharing."""
+    """Blocks of a request, however long it is."""
+    keeps_every_block: bool = False
+    """A request keeps a state for each block of its tokens instead."""
 
     @property
     def state_bytes(self) -> int:
@@ -50,6 +54,8 @@ class StateLayerSpec:
         return self.state_bytes
 
     def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
+        if self.keeps_every_block:
+            return num_blocks_for(num_tokens, block_size)
         return self.num_states
 
     def read_bytes(self, num_tokens: int) -> int:
@@ -81,3 +87,8 @@ class StateLayerSpec:
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> StateLayerSpec:
         return replace(self, num_states=num_states)
+
+    def drafting(self, num_tokens: int) -> StateLayerSpec:
+        """The layer where `num_tokens` are drafted in a step."""
+        longer = self.conv_length + num_tokens if self.conv_length else 0
+        return replace(self, conv_length=longer, num_states=self.num_states + num_tokens)

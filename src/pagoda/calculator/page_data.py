@@ -42,7 +42,10 @@ from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION
 
 WEIGHT_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
 """Names of `--quantization` that the page offers beside the checkpoint's own form."""
-ENGINES = ("vllm", "vllm@0.20", "vllm@0.19", "vllm@0.16", "vllm@0.9.1", "pagoda")
+ENGINES = (
+    "vllm", "vllm@0.28", "vllm@0.20", "vllm@0.20.0", "vllm@0.19", "vllm@0.16", "vllm@0.9.1",
+    "vllm@0.8", "vllm@0.6", "pagoda",
+)  # fmt: skip
 """Names of `--engine` that it offers: one of each set of rules."""
 
 _ANY_LENGTH = 1
@@ -228,7 +231,7 @@ def _engine(name: str) -> dict[str, Any]:
 def _rules(release: Release) -> dict[str, Any]:
     names = (
         "forms_groups", "utilization", "logits_copies", "reserved_blocks", "tells_one_line",
-        "runs_ahead", "extends_yarn", "shares_states", "counts_blocks",
+        "runs_ahead", "extends_yarn", "shares_states", "counts_blocks", "latent_form",
     )  # fmt: skip
     rules = {name: getattr(release, name) for name in names}
     graphs = asdict(graphs_range(release))

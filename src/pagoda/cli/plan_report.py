@@ -170,14 +170,14 @@ def _speed_rows(plan: Plan) -> Iterable[tuple[str, str]]:
 
 
 def _print_lines(plan: Plan, low: PoolFigures, high: PoolFigures, console: Console) -> None:
-    engine = plan.engine.partition(" ")[0]
+    engine = "vLLM" if plan.engine.startswith("vllm") else "Pagoda"
     if plan.is_exact:
         _say(console, f"\n{engine} will print:")
         for line in low.lines:
             _say(console, f"  {line}", style="bold")
         return
-    between = "between" if low.lines else "up to this, or refuse to start"
-    _say(console, f"\n{engine} will print something {between} (--kv-cache-memory-bytes: exactly)")
+    values = "values in this range" if low.lines else "values up to these, or refuse to start"
+    _say(console, f"\n{engine} will print {values}; --kv-cache-memory-bytes makes them exact")
     for figures in (low, high):
         for line in figures.lines:
             _say(console, f"  {line}")

@@ -7,17 +7,14 @@ from typing import Any
 
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import CapacityError, RefusedError
-from pagoda.planning.plan import certain_length, make_plan
+from pagoda.planning.plan import make_plan
 from pagoda.planning.releases import knows_format
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Alternative, Plan
+from pagoda.planning.ways import INT4_WEIGHTS, SMALL_CHECKPOINT, flags_of, told, ways_to_fit
 
 _LARGEST_GROUP = 64
-_LENGTHS = (32_768, 8192, 2048)
 _INT4_CACHE = "int4_per_token_head"
-_SMALL_CHECKPOINT = "a checkpoint in 4 bits"
-_INT4_WEIGHTS = {"quantization": "awq"}
-"""What such a checkpoint is planned for as: no flag makes one of plain numbers."""
 
 
 def plan_with_alternatives(
@@ -30,7 +27,7 @@ def plan_with_alternatives(
     try:
         plan = make_plan(facts, request, draft)
     except CapacityError as error:
-        ways = _ways_to_fit(facts, request, draft)
+        ways = told(ways_to_fit(facts, request, draft), is_exact=request.states_cache)
         raise CapacityError(error.field, error.value, f"{error.limit}. {ways}") from None
     if plan.high is None:
         return plan
@@ -54,11 +51,11 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
                 changes["int4 cache"] = {"kv_cache_dtype": _INT4_CACHE}
         if plan.quantization is None:
             changes["fp8 weights"] = {"quantization": "fp8"}
-            changes[_SMALL_CHECKPOINT] = dict(_INT4_WEIGHTS)
+            changes[SMALL_CHECKPOINT] = dict(INT4_WEIGHTS)
     if plan.context > 1:
         half = plan.context // 2
         if request.shared_prefix == 0:
-            changes["half of it the same"] = {"shared_prefix": half}
+            changes["half of each prompt shared"] = {"shared_prefix": half}
         if half > request.shared_prefix:  # else nothing of a request would be its own
             changes["half the context"] = {"context": half}
     return changes
@@ -72,16 +69,12 @@ def _try(
     request: PlanRequest,
     draft: ModelFacts | None,
 ) -> Alternative | None:
-    flags = "" if change == _INT4_WEIGHTS else _flags(change)
+    flags = "" if change == INT4_WEIGHTS else flags_of(change)
     try:
         other = make_plan(facts, replace(request, **change), draft)
     except RefusedError as error:
         return Alternative(words, flags, None, None, None, None, None, note=str(error))
     return _compared(words, flags, plan, other)
-
-
-def _flags(change: dict[str, Any]) -> str:
-    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in change.items())
 
 
 def _more_devices(
@@ -113,30 +106,3 @@ def _compared(words: str, flags: str, plan: Plan, other: Plan) -> Alternative | 
         words, flags, other.low.users, other.high.users, other.low.num_tokens,
         other.high.num_tokens, gain,
     )  # fmt: skip
-
-
-def _ways_to_fit(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> str:
-    """Single changes with which it would fit, in words."""
-    tried: list[dict[str, Any]] = []
-    if request.engine_name != "pagoda":
-        sizes = (request.tensor_parallel_size * 2**n for n in range(1, 5))
-        tried += [{"tensor_parallel_size": size} for size in sizes]
-        tried += [{"quantization": name} for name in ("fp8", "awq")]
-    if request.context is None or request.max_model_len is None:
-        certain = certain_length(facts, request, draft)
-        lengths = (certain, *_LENGTHS) if certain >= min(_LENGTHS) else _LENGTHS
-        tried += [{"max_model_len": length} for length in lengths]
-    found: dict[str, str] = {}
-    for change in tried:
-        [name] = change
-        if name in found:
-            continue
-        try:
-            other = make_plan(facts, replace(request, **change), draft)
-        except RefusedError:
-            continue
-        if other.low is not None and other.low.concurrency >= 1:
-            found[name] = _SMALL_CHECKPOINT if change == _INT4_WEIGHTS else _flags(change)
-    if not found:
-        return "None of parallelism, quantization and length alone certainly makes it fit"
-    return f"It would fit with {' or '.join(found.values())}"

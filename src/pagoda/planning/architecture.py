@@ -46,6 +46,7 @@ ENCODER_TOKENS = 1500
 """Of half a minute of sound, as Whisper hears it."""
 _MOST_LAYERS = 1024
 """Many times those of any model; each is looked at one by one."""
+_STATE_CHUNK = 256
 _ASSUMED_FAMILY = Family(window_everywhere)
 _TYPE_FIELDS = ("layer_types", "layers_block_type")
 _MULTI_HEAD_LATENTS = ("minicpm3",)
@@ -69,6 +70,8 @@ class Architecture:
     """The same by engines that take YaRN's factor as not yet applied."""
     assumed: tuple[str, ...] = ()
     """What had to be assumed, in words."""
+    state_chunk: int = 256
+    """Tokens that a recurrent layer computes together, between which it can keep its state."""
     latent_pair_size: int = 0
     """Products of a head for a token and one that it attends to by a latent; 0: no latents.
 
@@ -175,6 +178,9 @@ def _read_by_rules(text: ModelConfig, family: Family, doubt: str = "") -> Archit
         max_model_len=longest_of(text, extends_yarn=False),
         extended_max_model_len=longest_of(text, extends_yarn=True),
         assumed=(f"{doubt}: {usual} in every layer",) if doubt else (),
+        state_chunk=text.optional_integer("mamba_chunk_size")
+        or text.optional_integer("chunk_size")
+        or _STATE_CHUNK,
         latent_pair_size=_latent_pair_size(text),
     )
 

@@ -8,14 +8,18 @@ from typing import Any
 from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.models.config import ModelConfig
 from pagoda.planning.patterns import FAMILIES, Family
+from pagoda.planning.searched import count_of_layers, fields_of_blocks
 
 _TEXT_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config", "text_model")
 _ALIASES: Mapping[str, tuple[str, ...]] = {
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers", "decoder_layers"),
+    "num_hidden_layers": (
+        "n_layer", "n_layers", "num_layers", "decoder_layers", "num_transformer_layers",
+    ),
     "hidden_size": ("n_embd", "d_model", "dim"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "decoder_attention_heads"),
     "num_key_value_heads": (
         "num_kv_heads", "n_head_kv", "n_kv_heads", "multi_query_group_num", "kv_n_heads",
+        "num_key_value_heads_per_layer",
     ),
     "head_dim": ("attention_head_dim", "hidden_size_per_head", "kv_channels"),
     "intermediate_size": ("n_inner", "ffn_dim", "decoder_ffn_dim", "ffn_hidden_size", "d_ff"),
@@ -54,6 +58,9 @@ def text_config(config: ModelConfig) -> ModelConfig:
         # a field that is missing stays so: in some families null means something else
         if values.get(name) is None and found is not None:
             values[name] = found
+    values.update(fields_of_blocks(ModelConfig(values, section.prefix)))
+    if values.get("num_hidden_layers") is None and (count := count_of_layers(values)) is not None:
+        values["num_hidden_layers"] = count
     return ModelConfig(values, section.prefix)
 
 
@@ -114,7 +121,9 @@ def model_type_of(config: ModelConfig) -> str:
     return str(listed[0]) if classes is not None and listed else "unnamed"
 
 
-def per_layer(config: ModelConfig, name: str, num_layers: int, default: int) -> tuple[int, ...]:
+def per_layer(
+    config: ModelConfig, name: str, num_layers: int, default: int | None
+) -> tuple[int, ...]:
     """A whole number for each layer, from a list of them or one for all."""
     if isinstance(config.values.get(name), list):
         found = config.items(name, int, length=num_layers)
@@ -123,14 +132,14 @@ def per_layer(config: ModelConfig, name: str, num_layers: int, default: int) -> 
     return (config.integer(name, default=default),) * num_layers
 
 
-def mlp_width(config: ModelConfig) -> int | None:
-    """`intermediate_size`, of the first layer where there is a list of them."""
+def mlp_width(config: ModelConfig, layer: int = 0) -> int | None:
+    """`intermediate_size`, of one layer where there is a list of them."""
     name = "intermediate_size"
     if not isinstance(config.values.get(name), list):
         return config.optional_integer(name, minimum=0)
-    widths = config.items(name, int, length=1)
+    widths = config.items(name, int, length=layer + 1)
     assert widths is not None
-    return ModelConfig({name: widths[0]}, config.prefix).optional_integer(name, minimum=0)
+    return ModelConfig({name: widths[layer]}, config.prefix).optional_integer(name, minimum=0)
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:

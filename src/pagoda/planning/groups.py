@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.cache.layers import CachedLayer
 from pagoda.cache.state import StateLayerSpec
@@ -108,8 +108,11 @@ class GroupedPool:
         return max(0, memory_bytes) // self.block_bytes
 
     def longest_request(self, num_blocks: int) -> int:
-        """Tokens of the longest sequence that `num_blocks` blocks hold."""
-        return self.longest_context(num_blocks, users=1)
+        """Tokens of the longest sequence that `num_blocks` blocks hold, as an engine tells it.
+
+        Blocks that no request gets (`reserved_blocks`) are not taken off: engines do not either.
+        """
+        return replace(self, reserved_blocks=0).longest_context(num_blocks, users=1)
 
     def longest_context(self, num_blocks: int, users: int, shared_prefix: int = 0) -> int:
         """Tokens of the longest requests of which `users` fit at once; 0: not even short ones."""

@@ -61,8 +61,8 @@ def activation_range(run: TrialRun, release: Release) -> Range:
     return Range(
         int(low * logits) + gate_and_up // 2,
         int(high * logits) + 3 * gate_and_up + 8 * hidden + 256 * _MIB,
-        f"trial run of {run.max_num_batched_tokens} tokens, {run.max_num_seqs} sequences, "
-        f"{release.name}: {low:g} to {high:g} copies of the logits",
+        f"vLLM {release.name} profiles {run.max_num_batched_tokens:,} tokens in "
+        f"{run.max_num_seqs:,} sequences; the logits are held {low:g} to {high:g} times",
     )
 
 
@@ -73,8 +73,10 @@ def runtime_range(num_ranks: int) -> Range:
     return Range(100 * _MIB, 3 * GIB, "buffers of collectives: 0.1 to 3 GiB with several devices")
 
 
-def graphs_range(release: Release) -> Range:
+def graphs_range(release: Release, *, is_eager: bool = False) -> Range:
     """Bytes set aside for CUDA graphs."""
+    if is_eager:
+        return Range(0, 0, "none with --enforce-eager")
     if not release.estimates_graphs:
         return Range(0, 0, f"not set aside in {release.name}: taken from what utilization leaves")
     return Range(50 * _MIB, int(2.5 * GIB), "estimates of 0.3 to 2.3 GiB seen; since 0.21")

@@ -159,7 +159,7 @@ def _layer(
         if letters[index] in "M*":
             return LayerParameters(mixing, 0)
         if letters[index] == "-":
-            return LayerParameters(hidden, _mlp(config, model, hidden, _dense_width(config)))
+            return LayerParameters(hidden, _mlp(config, model, hidden, _dense_width(config, index)))
     return _feed_forward(config, model, index, hidden, mixing)
 
 
@@ -200,7 +200,7 @@ def _feed_forward(
 ) -> LayerParameters:
     num_experts = config.optional_integer("num_experts", minimum=0) or 0
     if not num_experts or not _has_experts(config, index):
-        return LayerParameters(mixing, _mlp(config, model, hidden, _dense_width(config)))
+        return LayerParameters(mixing, _mlp(config, model, hidden, _dense_width(config, index)))
     width = config.optional_integer("moe_intermediate_size") or config.integer("intermediate_size")
     shared = sum(config.optional_integer(name, minimum=0) or 0 for name in _SHARED_WIDTHS)
     num_shared = config.optional_integer("n_shared_experts", minimum=0) or 0
@@ -215,14 +215,14 @@ def _feed_forward(
     return LayerParameters(mixing, always, experts, num_experts, per_token)
 
 
-def _dense_width(config: ModelConfig) -> int:
+def _dense_width(config: ModelConfig, index: int) -> int:
     """Of the MLP; GPT-2's kind leaves it out where it is four times the hidden size."""
     named = config.optional_integer("intermediate_size_mlp")
     if named is not None:
         return named
     if config.values.get("model_type") in _NO_MLP:
         return 0
-    width = mlp_width(config)
+    width = mlp_width(config, index)
     return 4 * config.integer("hidden_size") if width is None else width
 
 

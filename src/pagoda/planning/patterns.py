@@ -21,6 +21,8 @@ WORDS = MappingProxyType(
         "full_attention": FULL,
         "attention": FULL,
         "full": FULL,
+        "gqa": FULL,
+        "mla": FULL,
         "global": FULL,
         "global_attention": FULL,
         "sliding_attention": SLIDING,
@@ -28,6 +30,7 @@ WORDS = MappingProxyType(
         "sliding": SLIDING,
         "local": SLIDING,
         "local_attention": SLIDING,
+        "sliding_window_attention": SLIDING,
         "swa": SLIDING,
         "chunked_attention": CHUNKED,
         "chunked": CHUNKED,
@@ -39,6 +42,8 @@ WORDS = MappingProxyType(
         "ssm": STATE,
         "kda": STATE,
         "gdn": STATE,
+        "gated_delta_net": STATE,
+        "gated_deltanet": STATE,
         "conv": STATE,
         "recurrent": STATE,
         "hybrid": BOTH,
@@ -47,6 +52,8 @@ WORDS = MappingProxyType(
         "moe": NOTHING,
         "shared_kv": NOTHING,
         "none": NOTHING,
+        "no_op": NOTHING,
+        "ffn": NOTHING,
     }
 )
 """The words of `layer_types` and the like."""
@@ -231,7 +238,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
                 "minicpm", "minicpm3", "dbrx", "grok-1", "persimmon", "nemotron", "exaone",
                 "smollm", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense",
                 "hunyuan_v1_moe", "minimax_m2", "seed_oss", "apertus", "arcee", "solar", "orion",
-                "phimoe", "qwen", "decilm", "bailing_moe", "dots1",
+                "phimoe", "qwen", "decilm", "deci", "nemotron-nas", "nemotron_nas", "bailing_moe", "dots1",
                 "mistral3", "openelm", "nanochat", "ouro", "flex_olmo", "hrm_text",
             ),
             _PLAIN,

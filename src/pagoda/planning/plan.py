@@ -11,6 +11,8 @@ Every figure that depends on a range is given at both ends; where the memory of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pagoda.cache.formats import canonical
 from pagoda.errors import CapacityError
 from pagoda.planning.budget import (
@@ -80,8 +82,20 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
     )
 
 
-def certain_length(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None) -> int:
-    """Tokens of the longest request that fits even where all else takes most; 0: not one token.
+@dataclass(frozen=True, slots=True)
+class LongestRequests:
+    """Tokens of the longest request of a machine; 0: not one token."""
+
+    certain: int
+    """That is served even where all else takes most."""
+    perhaps: int
+    """With which the engine starts where all else takes least: the length that it tells."""
+
+
+def longest_requests(
+    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None = None
+) -> LongestRequests:
+    """The longest requests that fit, whatever `max_model_len` asks for.
 
     Raises as `make_plan`, but for what does not fit.
     """
@@ -89,13 +103,20 @@ def certain_length(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | 
     pool = subject.pool
     stages = stage_memories(subject)
     if request.states_cache:
-        blocks = request.num_gpu_blocks_override or 0
-        blocks = blocks or pool.num_blocks_in(request.kv_cache_memory_bytes or 0)
+        stated = request.num_gpu_blocks_override or 0
+        stated = stated or pool.num_blocks_in(request.kv_cache_memory_bytes or 0)
+        low, high = stated, stated
     elif stages:
-        blocks = pool.num_blocks_in(cache_bytes(subject, stages, least=True))
+        low, high = (
+            pool.num_blocks_in(cache_bytes(subject, stages, least=least)) for least in (True, False)
+        )
     else:
-        return 0
-    return pool.longest_request(blocks)
+        return LongestRequests(0, 0)
+    most = subject.made_for or pool.longest
+    return LongestRequests(
+        certain=min(most, pool.longest_context(low, users=1)),
+        perhaps=min(most, pool.longest_request(high)),
+    )
 
 
 def _pools(
@@ -159,8 +180,8 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
     pool, request = subject.pool, subject.request
     if low.concurrency < 1:
         short.append(
-            f"one request of {subject.max_model_len:,} tokens fits only if activations and runtime "
-            "stay near their lower bounds"
+            f"one request of {subject.max_model_len:,} tokens perhaps fits: only if activations and "
+            "runtime stay near their lower bounds"
         )
     wanted, most_at_once = request.users, subject.batch[1]
     if wanted is not None and wanted > most_at_once:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.cache.formats import FLOAT_DTYPES, FORMATS, LATENT_BYTES, canonical
+from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import CachedLayer
+from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.planning.architecture import Architecture
@@ -18,6 +21,10 @@ LATENT_BLOCK_SIZE = 64
 CPU_BLOCK_SIZE = 128
 PACKED_FP8 = "fp8_ds_mla"
 STATE_ALIGNMENT = 16
+MAMBA_CACHE_MODES = ("none", "align", "all")
+_PADDED_BYTES = 256
+_EXPANDED_SIZE = 256
+"""Numbers of a head where latents are expanded: keys of 192 and values of 128, both padded."""
 _GUARDED = "turboquant_"
 _GUARDED_LAYERS = 2
 
@@ -35,8 +42,13 @@ class PoolOptions:
     pipeline_split: tuple[int, ...] | None = None
     context_parallel_size: int = 1
     under_way_tokens: int = 2048
-    shares_states: bool = False
-    """States are kept for prefix sharing: a request then holds two."""
+    mamba_cache_mode: str = "none"
+    """How states serve prefix sharing; how many a request holds: `none` one, `align` two, `all` one
+    for each block."""
+    mamba_block_size: int | None = None
+    """Tokens between states where all are kept; None: the model's chunk."""
+    drafted_tokens: int = 0
+    """Tokens that a draft proposes in a step: recurrent layers keep a state for each."""
     encoder_tokens: int | None = None
     packs_sparse_latents: bool = True
     """fp8 of sparse latents is the packed form that kernels of Hopper read."""
@@ -46,12 +58,17 @@ class PoolOptions:
     def __post_init__(self) -> None:
         names = (
             "block_size", "tensor_parallel_size", "pipeline_parallel_size",
-            "context_parallel_size", "under_way_tokens",
+            "context_parallel_size", "under_way_tokens", "mamba_block_size",
         )  # fmt: skip
         for name in names:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidOptionError(name, value, "must be at least 1")
+        if self.drafted_tokens < 0:
+            raise InvalidOptionError("drafted_tokens", self.drafted_tokens, "must be at least 0")
+        if self.mamba_cache_mode not in MAMBA_CACHE_MODES:
+            limit = f"one of {', '.join(MAMBA_CACHE_MODES)}"
+            raise InvalidOptionError("mamba_cache_mode", self.mamba_cache_mode, limit)
         if self.state_dtype not in (None, *FLOAT_DTYPES):
             limit = f"one of {', '.join(FLOAT_DTYPES)}"
             raise InvalidOptionError("mamba_ssm_cache_dtype", self.state_dtype, limit)
@@ -79,7 +96,7 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
 
 def build_pool(model: Architecture, options: PoolOptions, release: Release) -> GroupedPool:
     """The pool of the rank that can hold fewest blocks."""
-    per_layer = rank_layers(model, options)
+    per_layer = rank_layers(_as_cached(model, release), options)
     layers = [layer for kept in per_layer for layer in kept]
     if not layers:
         raise UnsupportedModelError("model", model.model_type, "keeps nothing in a cache")
@@ -99,7 +116,29 @@ def build_pool(model: Architecture, options: PoolOptions, release: Release) -> G
 def _adapted(layer: CachedLayer, model: Architecture, options: PoolOptions) -> CachedLayer:
     own = layer.sharded(options.tensor_parallel_size)
     own = own.computed_in(options.dtype or model.dtype, options.state_dtype)
-    return own.for_requests(2 if options.shares_states else 1, options.encoder_tokens)
+    mode = options.mamba_cache_mode
+    own = own.for_requests(2 if mode == "align" else 1, options.encoder_tokens)
+    if not isinstance(own, StateLayerSpec):
+        return own
+    return replace(own.drafting(options.drafted_tokens), keeps_every_block=mode == "all")
+
+
+def _as_cached(model: Architecture, release: Release) -> Architecture:
+    """The model with its latents in the form in which the release keeps them."""
+    if release.latent_form == "whole" or not model.has_latents:
+        return model
+    layers = tuple(
+        tuple(_old_latent(layer, model, release) for layer in kept) for kept in model.layers
+    )
+    return replace(model, layers=layers)
+
+
+def _old_latent(layer: CachedLayer, model: Architecture, release: Release) -> CachedLayer:
+    if not isinstance(layer, LatentLayerSpec):
+        return layer
+    if release.latent_form == "padded":
+        return replace(layer, alignment=_PADDED_BYTES)
+    return AttentionLayerSpec(max(1, model.num_heads), _EXPANDED_SIZE, layer.dtype)
 
 
 def _guarded_layers(model: Architecture) -> set[int]:
@@ -115,7 +154,11 @@ def _block_size(model: Architecture, options: PoolOptions, layers: Sequence[Cach
     if all(layer.kind == StateLayerSpec.kind for layer in layers):
         return options.block_size or model.max_model_len or DEFAULT_BLOCK_SIZE
     default = LATENT_BLOCK_SIZE if model.has_latents else DEFAULT_BLOCK_SIZE
-    return aligned_block_size(layers, options.block_size or default, STATE_ALIGNMENT)
+    block_size, alignment = options.block_size or default, STATE_ALIGNMENT
+    if options.mamba_cache_mode == "all":
+        chunk = options.mamba_block_size or model.state_chunk
+        alignment = math.lcm(chunk, max(block_size, STATE_ALIGNMENT))
+    return aligned_block_size(layers, block_size, alignment)
 
 
 def _cached_stages(

@@ -2,15 +2,19 @@
 
 | from | change |
 |---|---|
+| 0.7 | latents are cached whole (MLA), each padded to a multiple of 256 bytes: 640 numbers, not 576 |
+| 0.9 | latents are not padded |
 | 0.9.2 | layers are put into groups; printed tokens = blocks // groups × smallest block |
 | 0.17 | the sampler's trial run holds fewer copies of the logits |
-| 0.20 | printed tokens = int(concurrency × max_model_len), on one line with the concurrency |
 | 0.20 | the next step is scheduled ahead: two batches are in flight, and windows keep more |
 | 0.20 | YaRN's length is the config's, no longer original × factor |
 | 0.20 | states are kept for prefix sharing: two a request |
+| 0.20.1 | printed tokens = int(concurrency × max_model_len) |
 | 0.21 | the memory of CUDA graphs is estimated and set aside; the default utilization is 0.92 |
+| 0.29 | tokens and concurrency are printed on one line |
 
-Before 0.9.2 printed tokens = blocks × block size, and windows freed nothing.
+Before 0.9.2 printed tokens = blocks × block size, and windows freed nothing. Before 0.7 DeepSeek's
+latents were expanded: each head cached keys and values of 256 numbers.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from pagoda.planning.groups import GroupedPool
 _VERSION = re.compile(r"[~v]*\s*(\d+)\.(\d+)(?:\.(\d+))?")
 _NAMED = re.compile(r"v?\d+\.\d+(\.(\d+|x))*((a|b|rc)\d+)?(\.(post|dev)\d+)?(\+[\w.]+)?")
 _FIRST_ENGINE = re.compile(r"\bV0\b(?!\.)", re.IGNORECASE)
+_EARLY = re.compile(r"\.?(rc|dev|a|b)\d")
 _LAST_PATCH = 99
 NEWEST = (0, 32, 0)
 
@@ -50,6 +55,8 @@ class Release:
     """max_model_len is original × factor with YaRN, whatever the config gives."""
     shares_states: bool = True
     """Prefixes of models with states are shared where nothing else is said."""
+    latent_form: str = "whole"
+    """How MLA is cached: the latent `whole`, `padded`, or `expanded` to keys and values of heads."""
     counts_blocks: bool = True
     """Concurrency is blocks over the blocks of a request, not tokens over its length."""
 
@@ -76,20 +83,20 @@ def tokens_of_requests(pool: GroupedPool, num_blocks: int, max_model_len: int) -
     return int(num_blocks / pool.num_blocks(max_model_len) * max_model_len)
 
 
-_SINCE_0_21 = Release(
-    name="0.21 and later",
+_SINCE_0_29 = Release(
+    name="≥ 0.29",
     print_tokens=tokens_of_requests,
     forms_groups=True,
     utilization=0.92,
     logits_copies=(1.0, 4.0),
     estimates_graphs=True,
 )
-_SINCE_0_20 = replace(_SINCE_0_21, name="0.20", utilization=0.9, estimates_graphs=False)
+_SINCE_0_21 = replace(_SINCE_0_29, name="0.21 to 0.28", tells_one_line=False)
+_SINCE_0_20_1 = replace(_SINCE_0_21, name="0.20.1", utilization=0.9, estimates_graphs=False)
+_SINCE_0_20 = replace(_SINCE_0_20_1, name="0.20.0", print_tokens=tokens_of_groups)
 _SINCE_0_17 = replace(
     _SINCE_0_20,
     name="0.17 to 0.19",
-    print_tokens=tokens_of_groups,
-    tells_one_line=False,
     runs_ahead=False,
     extends_yarn=True,
     shares_states=False,
@@ -103,12 +110,18 @@ _FIRST = replace(
     reserved_blocks=0,
     counts_blocks=False,
 )
+_SINCE_0_7 = replace(_FIRST, name="0.7 and 0.8", latent_form="padded")
+_BEFORE_0_7 = replace(_FIRST, name="before 0.7", latent_form="expanded")
 _RELEASES: tuple[tuple[tuple[int, int, int], Release], ...] = (
+    ((0, 29, 0), _SINCE_0_29),
     ((0, 21, 0), _SINCE_0_21),
+    ((0, 20, 1), _SINCE_0_20_1),
     ((0, 20, 0), _SINCE_0_20),
     ((0, 17, 0), _SINCE_0_17),
     ((0, 9, 2), _SINCE_0_9_2),
-    ((0, 0, 0), _FIRST),
+    ((0, 9, 0), _FIRST),
+    ((0, 7, 0), _SINCE_0_7),
+    ((0, 0, 0), _BEFORE_0_7),
 )
 
 FORMATS_SEEN = (
@@ -135,6 +148,33 @@ def read_version(text: str) -> tuple[int, int, int] | None:
         return None
     # `0.9.x` is taken for the last of its line, as people run it.
     return int(found[1]), int(found[2]), int(found[3] or _LAST_PATCH)
+
+
+def releases_told(text: str | None) -> tuple[Release, ...]:
+    """Every set of rules that a stated version may mean, the likeliest first; None: any.
+
+    A line (0.20.x) may be its first or its last patch, and a build before a release (0.20.1rc1)
+    may still have the rules before it. The V0 engine ran until 0.10, its latents as they then were.
+    """
+    if text is None:
+        return DISTINCT
+    if _FIRST_ENGINE.search(text):
+        return (_FIRST, _SINCE_0_7, _BEFORE_0_7)
+    found = _VERSION.search(text)
+    if found is None:
+        return DISTINCT
+    major, minor, patch = int(found[1]), int(found[2]), found[3]
+    meant = [(major, minor, int(patch or _LAST_PATCH))]
+    if patch is None:
+        meant.append((major, minor, 0))
+    elif _EARLY.search(text, found.end()):
+        meant.append(
+            (major, minor, int(patch) - 1) if int(patch) else (major, minor - 1, _LAST_PATCH)
+        )
+    rules = [release_of(version) for version in meant]
+    if _SINCE_0_7 in rules:
+        rules.append(_FIRST)  # the V1 engine did not pad
+    return tuple(dict.fromkeys(rules))
 
 
 def release_of(version: tuple[int, int, int]) -> Release:

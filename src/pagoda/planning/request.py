@@ -57,6 +57,9 @@ class PlanRequest:
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str | None = None
+    mamba_cache_mode: str | None = None
+    """none, align or all: how states serve prefix sharing; None: as the release does it."""
+    mamba_block_size: int | None = None
     max_model_len: int | None = None
     block_size: int | None = None
     gpu_memory_utilization: float | None = None
@@ -76,7 +79,7 @@ class PlanRequest:
     def __post_init__(self) -> None:
         for name in (
             "memory", "tensor_parallel_size", "pipeline_parallel_size", "max_model_len",
-            "block_size", "kv_cache_memory_bytes", "num_gpu_blocks_override",
+            "block_size", "mamba_block_size", "kv_cache_memory_bytes", "num_gpu_blocks_override",
             "max_num_batched_tokens", "max_num_seqs", "context", "users",
         ):  # fmt: skip
             value = getattr(self, name)

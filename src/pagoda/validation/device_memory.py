@@ -43,7 +43,7 @@ def memory_of_device(seen: Observation, options: PoolOptions, release: Release) 
         return None
     num_ranks = seen.tensor_parallel_size * seen.pipeline_parallel_size
     runtime = _printed(seen.non_torch_gib) or runtime_range(num_ranks)
-    graphs = graphs_range(release)
+    graphs = graphs_range(release, is_eager=seen.is_eager)
     if release.estimates_graphs:
         graphs = _printed(seen.graphs_gib) or graphs
     share = seen.utilization or release.utilization

@@ -17,6 +17,15 @@ from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.sizing.capacity import GIB
+from pagoda.validation.wording import (
+    Draft,
+    draft_in,
+    figures_in,
+    is_eager,
+    state_block_in,
+    state_mode_in,
+    words_of,
+)
 
 _DECIMALS = 2
 _IN_WORDS = (
@@ -25,7 +34,6 @@ _IN_WORDS = (
     re.compile(r"\bDCP\s?(\d+)"),
 )
 _STAGES_IN_WORDS = re.compile(r"(\d+(?:\+\d+)+) layers")
-_NEEDED_IN_WORDS = re.compile(r"([\d.]+) GiB (?:KV cache is )?needed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,14 @@ class Observation:
     """With the decimals it was printed with."""
     needed_gib: float | None
     """What one request was said to need, where it was refused."""
-    note: str
+    estimated_max_model_len: int | None
+    """The length that was said to fit, where it was refused."""
+    draft: Draft | None
+    mamba_cache_mode: str | None
+    mamba_block_size: int | None
+    is_eager: bool
+    unsaid: frozenset[str]
+    """Flags that the post leaves open: kv_cache_dtype, tensor_parallel_size, draft."""
 
     @property
     def figures(self) -> dict[str, int | float | str]:
@@ -82,6 +97,7 @@ class Observation:
             "kv_cache_tokens": self.num_tokens,
             "max_concurrency": self.concurrency,
             "needed_gib": self.needed_gib,
+            "estimated_max_model_len": self.estimated_max_model_len,
         }
         return {name: value for name, value in known.items() if value is not None}
 
@@ -121,11 +137,13 @@ def read_shapes(path: Path) -> dict[str, Mapping[str, Any]]:
 
 def read_observation(row: Mapping[str, Any]) -> Observation:
     """One start-up. Raises `ModelError` for a field of a wrong type."""
-    fields = ModelConfig(row)
-    words = " ".join(str(row.get(name) or "") for name in ("model", "note", "quote"))
+    words = words_of(row)
+    told = figures_in(words)
+    given = {name: value for name, value in row.items() if value is not None}
+    fields = ModelConfig({**told, **given})
     decode_groups = next((int(found[1]) for rule in _IN_WORDS if (found := rule.search(words))), 1)
     stages = _STAGES_IN_WORDS.search(words)
-    needed = _NEEDED_IN_WORDS.search(words)
+    draft = draft_in(words)
     return Observation(
         id=fields.string("id", default="unnamed"),
         model=fields.string("model", default="unnamed"),
@@ -152,8 +170,21 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
         num_blocks=fields.optional_integer("num_gpu_blocks"),
         num_host_blocks=fields.optional_integer("num_cpu_blocks", minimum=0),
         concurrency=_printed(fields.optional_number("max_concurrency")),
-        needed_gib=float(needed[1]) if needed else None,
-        note=str(row.get("note") or ""),
+        needed_gib=fields.optional_number("needed_gib"),
+        estimated_max_model_len=fields.optional_integer("estimated_max_model_len", minimum=0),
+        draft=draft,
+        mamba_cache_mode=state_mode_in(words),
+        mamba_block_size=state_block_in(words),
+        is_eager=is_eager(words),
+        unsaid=frozenset(
+            name
+            for name, is_said in {
+                "kv_cache_dtype": row.get("kv_dtype") is not None,
+                "tensor_parallel_size": row.get("tp") is not None,
+                "draft": draft is not None,
+            }.items()
+            if not is_said
+        ),
     )
 
 

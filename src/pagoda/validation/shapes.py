@@ -1,6 +1,6 @@
 """Shapes of models as a table of observations gives them: counts of layers and sizes of heads.
 
-The fields: `layers`, `kv_heads`, `head_dim`, `global_head_dim` and `global_kv_heads` (full layers
+The fields: `layers`, `kv_heads` (one number, or one for each layer), `head_dim`, `global_head_dim` and `global_kv_heads` (full layers
 beside windows), `kv_lora_rank`, `qk_rope_head_dim`, `index_head_dim` (latent attention),
 `sliding_window`, `layer_pattern` (how many layers of each kind, or a list with one word a layer),
 `linear` and `mamba2` (recurrent layers), `dtype`, `encoder`.
@@ -8,12 +8,14 @@ beside windows), `kv_lora_rank`, `qk_rope_head_dim`, `index_head_dim` (latent at
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagoda.errors import ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture, read_architecture
+from pagoda.planning.fields import per_layer
 from pagoda.planning.patterns import NOTHING, STATE, WORDS
 
 _LINEAR = {
@@ -60,16 +62,16 @@ def read_shape(record: Mapping[str, Any], name: str) -> Architecture:
     given = {key: value for key, value in record.items() if value is not None}
     shape = ModelConfig(given, f"{name}.")
     encoder = shape.section("encoder")
-    num_layers = shape.integer("layers")
-    kv_heads = shape.integer("kv_heads", default=1)
-    if shape.optional_integer("kv_lora_rank") is None and _has_attention(shape):
-        shape.integer("kv_heads")
+    num_layers = _num_layers(shape)
+    is_plain = shape.optional_integer("kv_lora_rank") is None and _has_attention(shape)
+    kv_heads = per_layer(shape, "kv_heads", num_layers, default=None if is_plain else 1)
+    if is_plain:
         shape.integer("head_dim")
     values: dict[str, Any] = {
         "model_type": _model_type(shape, encoder is not None),
         "num_hidden_layers": num_layers,
-        "num_attention_heads": kv_heads,
-        "num_key_value_heads": kv_heads,
+        "num_attention_heads": shape.optional_integer("heads") or math.lcm(*kv_heads),
+        "num_key_value_heads": list(kv_heads),
         "head_dim": shape.optional_integer("head_dim"),
         "global_head_dim": shape.optional_integer("global_head_dim"),
         "num_global_key_value_heads": shape.optional_integer("global_kv_heads"),
@@ -93,6 +95,19 @@ def read_shape(record: Mapping[str, Any], name: str) -> Architecture:
         return read_architecture(ModelConfig(values))
     except ModelError as error:
         raise ModelError(f"{name}.{error.field}", error.value, error.limit) from None
+
+
+def _num_layers(shape: ModelConfig) -> int:
+    """As it is said, or as many as are described one by one or in counts."""
+    pattern = shape.values.get("layer_pattern")
+    if shape.values.get("layers") is None and isinstance(pattern, Mapping):
+        counts = shape.section("layer_pattern")
+        assert counts is not None
+        return sum(counts.integer(word, minimum=0) for word in counts.values)
+    listed = next(
+        (items for items in (pattern, shape.values.get("kv_heads")) if isinstance(items, list)), []
+    )
+    return shape.integer("layers", default=len(listed) or None)
 
 
 def _model_type(shape: ModelConfig, has_encoder: bool) -> str:

@@ -1,13 +1,25 @@
-"""What became of a prediction: hit or miss, from what, and why."""
+"""What became of a prediction: hit, miss or not to be known, from what, and why."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 Figures = dict[str, int | float | str]
+
+
+class VerdictKind(Enum):
+    """The three classes of a verdict."""
+
+    HIT = "hit"
+    """Every printed figure was predicted."""
+    MISS = "miss"
+    """All that it takes was told, and another figure was predicted."""
+    UNKNOWN = "unknown"
+    """The post leaves out what the figures depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +31,7 @@ class Verdict:
     """What the prediction started from: memory, device, blocks, or figures alone."""
     predicted: Figures
     observed: Figures
+    kind: VerdictKind
     reason: str
     """Empty for a hit."""
     unstated: str = ""
@@ -26,24 +39,21 @@ class Verdict:
 
     @property
     def is_hit(self) -> bool:
-        return not self.reason
+        return self.kind is VerdictKind.HIT
+
+
+def count(verdicts: Sequence[Verdict], kind: VerdictKind) -> int:
+    """How many there are of one class."""
+    return sum(verdict.kind is kind for verdict in verdicts)
 
 
 def report(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The verdicts as plain values: how many, what was missed and why, what was not stated."""
+    """The verdicts as plain values: how many of each class, why, and what was not stated."""
     return {
         "cases": len(verdicts),
-        "hits": sum(verdict.is_hit for verdict in verdicts),
-        "misses": [
-            {
-                "id": verdict.id,
-                "predicted": verdict.predicted,
-                "observed": verdict.observed,
-                "reason": verdict.reason,
-            }
-            for verdict in verdicts
-            if not verdict.is_hit
-        ],
+        "hits": count(verdicts, VerdictKind.HIT),
+        "misses": _told(verdicts, VerdictKind.MISS),
+        "unknown": _told(verdicts, VerdictKind.UNKNOWN),
         "by_basis": dict(Counter(verdict.basis for verdict in verdicts)),
         "not_stated": {
             verdict.id: verdict.unstated
@@ -51,3 +61,16 @@ def report(verdicts: Sequence[Verdict]) -> dict[str, Any]:
             if verdict.is_hit and verdict.unstated
         },
     }
+
+
+def _told(verdicts: Sequence[Verdict], kind: VerdictKind) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": verdict.id,
+            "predicted": verdict.predicted,
+            "observed": verdict.observed,
+            "reason": verdict.reason,
+        }
+        for verdict in verdicts
+        if verdict.kind is kind
+    ]

@@ -37,7 +37,7 @@ export const sentence = (text) => (text ? `${text[0].toUpperCase()}${text.slice(
 function uncertainty({ is_exact: isExact, low, high }) {
   if (isExact) return "To the block: nothing is left open.";
   const open = gib(high.available_bytes - low.available_bytes);
-  return `Blocks and bytes are exact; ${open} GiB hang on activations and runtime, known only once it runs.`;
+  return `Blocks and bytes are exact; ${open} GiB depend on activations and runtime, known only once it runs.`;
 }
 
 /** Name, value and hint of each figure; some are not known where it does not fit. */
@@ -93,7 +93,8 @@ export function linesOf({ low, high, is_exact: isExact }) {
 
 /** What stands above them. */
 export function printedTitle({ engine, low, is_exact: isExact }) {
-  const [name] = engine.split(" ");
+  const name = engine.startsWith("vllm") ? "vLLM" : "Pagoda";
   if (isExact) return `${name} will print`;
-  return `${name} will print something ${low.lines.length ? "between" : "up to this, or refuse to start"}`;
+  if (!low.lines.length) return `${name} will print values up to these, or refuse to start`;
+  return `${name} will print values in this range`;
 }

@@ -1,7 +1,15 @@
 // The page: what is chosen goes to the planner, and what it answers onto the page.
 
 import { linesOf, printedTitle, refusalOf, sentence, tilesOf, verdictOf } from "./answer.js";
-import { SCHEMES, choiceOf, commandOf, readChoice, requestOf, writeChoice } from "./choice.js";
+import {
+  SCHEMES,
+  choiceOf,
+  commandOf,
+  readChoice,
+  requestOf,
+  unknownIn,
+  writeChoice,
+} from "./choice.js";
 import { contextsUpTo, drawCliff } from "./cliff.js";
 import {
   MOST_RANKS,
@@ -24,7 +32,7 @@ import { alternatives, waysToFit } from "./ways.js";
 
 const tables = JSON.parse($("data").textContent);
 const opening = JSON.parse($("opening").textContent);
-const state = { choice: null, given: null };
+const state = { choice: null, given: null, unknown: [] };
 
 // Planning
 
@@ -43,6 +51,7 @@ function planOf(choice) {
 
 function choose(change) {
   state.given = null;
+  state.unknown = [];
   state.choice = settled({ ...state.choice, ...change });
   history.replaceState(null, "", writeChoice(state.choice));
   show();
@@ -100,7 +109,7 @@ function show() {
 
 function showWays(changes, ways) {
   $("ways").hidden = !(changes?.length || ways?.length);
-  $("ways-title").textContent = changes ? "What would it buy?" : "It would fit with";
+  $("ways-title").textContent = changes ? "What would it buy?" : "It certainly fits with";
   const rows = changes ?? ways.map(withFigures);
   drawChanges(rows, (change) => choose(asChoice(change)));
 }
@@ -151,12 +160,20 @@ function showSources(plan) {
 }
 
 function showNotice(plan) {
-  $("notice").hidden = state.given === null;
-  if (state.given) {
+  $("notice").hidden = state.given === null && !state.unknown.length;
+  if (state.unknown.length) $("notice").textContent = sentence(state.unknown.map(notThere).join("; "));
+  else if (state.given) {
     const flags = opening.flags.join(" ");
     const device = plan?.device_bytes || !plan ? "" : " and no device";
     $("notice").textContent = `This is the plan with ${flags}${device}, which this page cannot vary: any change here is computed without.`;
   }
+}
+
+/** What was named and is not in the tables, and what is shown in its place. */
+function notThere([field, name]) {
+  const what = { model: "model", gpu: "accelerator", engine: "engine" }[field];
+  const other = field === "model" ? `; pagoda plan ${name} --html plan.html makes a page with it` : "";
+  return `no ${what} is called ${name} here, so this is ${state.choice[field]}${other}`;
 }
 
 function showCliff(kind) {
@@ -214,10 +231,15 @@ function listen() {
   $("share").addEventListener("click", share);
   addEventListener("hashchange", () => {
     state.given = null;
-    state.choice = settled(readChoice(tables, location.hash));
+    readAddress();
     show();
   });
   new ResizeObserver(() => showCliff(document.body.dataset.state)).observe($("chart"));
+}
+
+function readAddress() {
+  state.unknown = unknownIn(tables, location.hash);
+  state.choice = settled(readChoice(tables, location.hash));
 }
 
 async function share() {
@@ -249,8 +271,12 @@ const models = new Picker(
   $("models"),
   Object.entries(tables.models).map(([value, { numbers }]) => ({ value, hint: billions(numbers[3]) })),
   (model) => choose({ model }),
+  (name) => {
+    state.unknown = [["model", name]];
+    showNotice(null);
+  },
 );
-state.choice = settled(readChoice(tables, location.hash));
+readAddress();
 state.given = openGiven();
 listen();
 show();

@@ -38,7 +38,17 @@ const DEFAULTS = {
   price: null,
   engine: "vllm",
 };
+const TABLES = { model: "models", gpu: "devices", engine: "engines" };
 const COUNTS = ["tensor_parallel_size", "context", "users", "shared_prefix", "max_model_len"];
+
+/** What an address names and the tables lack: field and name of each. */
+export function unknownIn(tables, hash) {
+  const told = new URLSearchParams(hash.replace(/^#/, ""));
+  return Object.entries(TABLES).flatMap(([name, table]) => {
+    const value = told.get(name);
+    return value && !Object.hasOwn(tables[table], value) ? [[name, value]] : [];
+  });
+}
 
 /** The choice of an address, made good where it names what is not there. */
 export function readChoice(tables, hash) {
@@ -50,8 +60,7 @@ export function readChoice(tables, hash) {
     else if (name in DEFAULTS) choice[name] = text || null;
   }
   if (new URLSearchParams(hash.replace(/^#/, "")).get("users") === "all") choice.users = null;
-  const known = { model: "models", gpu: "devices", engine: "engines" };
-  for (const [name, table] of Object.entries(known)) {
+  for (const [name, table] of Object.entries(TABLES)) {
     if (!Object.hasOwn(tables[table], choice[name])) choice[name] = DEFAULTS[name];
   }
   if (!Object.hasOwn(SCHEMES, choice.quantization ?? "")) choice.quantization = null;

@@ -14,6 +14,9 @@ const times = (count, size, bits) => ceilDiv(count * size * bits, 8);
 /** The layer of a spec from the tables; `how` says how it is run and stored. */
 export function keptOf(spec, how) {
   const own = how.keepsAll && WINDOWED.has(spec.kind) ? { kind: FULL, ...spec.attention } : spec;
+  if (own.kind === LATENT && how.latentForm === "expanded") {
+    return KINDS[FULL]({ num_kv_heads: Math.max(1, how.heads), head_size: EXPANDED_SIZE }, how);
+  }
   return KINDS[own.kind](own, how);
 }
 
@@ -21,6 +24,8 @@ export const FULL = "full attention";
 export const LATENT = "latent attention";
 export const STATE = "recurrent state";
 export const EVERY_TOKEN = "full";
+const EXPANDED_SIZE = 256;
+const PADDED_BYTES = 256;
 const WINDOWED = new Set(["sliding window", "chunked attention"]);
 
 const KINDS = {
@@ -110,7 +115,7 @@ function vectors(spec, { tables, ranks, stored }) {
 }
 
 /** One vector a token for all heads, on every rank. */
-function latentBytes(spec, { tables, stored }) {
+function latentBytes(spec, { tables, stored, latentForm }) {
   const width = spec.rank + spec.rope_size;
   const packed = tables.latent_bytes[stored];
   const bits = tables.plain_bits[stored];
@@ -120,7 +125,8 @@ function latentBytes(spec, { tables, stored }) {
   if (!packed && !bits) {
     throw new Refusal("kv_cache_dtype", `latent attention is not stored as ${stored}`);
   }
-  return packed ?? ceilDiv(width * bits, 8);
+  const unit = latentForm === "padded" ? PADDED_BYTES : 1;
+  return packed ?? ceilDiv(ceilDiv(width * bits, 8), unit) * unit;
 }
 
 function stateBytes(spec, { tables, ranks, dtype }) {

@@ -2,6 +2,7 @@
 
 import { spread } from "./pool.js";
 import { ceilDiv } from "./layers.js";
+import { whole } from "./numbers.js";
 
 const MIB = 2 ** 20;
 const LOADER_SHARE = 0.01;
@@ -93,7 +94,7 @@ function activations(model, { rules, ranks, batch }, bytes) {
     low: Math.trunc(least * logits) + Math.floor(gateAndUp / 2),
     high: Math.trunc(most * logits) + 3 * gateAndUp + 8 * hidden + 256 * MIB,
     source:
-      `trial run of ${tokens} tokens, ${sequences} sequences, ${rules.release}: ` +
-      `${least} to ${most} copies of the logits`,
+      `vLLM ${rules.release} profiles ${whole(tokens)} tokens in ${whole(sequences)} sequences; ` +
+      `the logits are held ${least} to ${most} times`,
   };
 }

@@ -9,15 +9,18 @@ function far(name, words) {
   return at < 0 ? name.length : at;
 }
 
-/** `options`: value and hint of each. `pick` is called with a value. */
+/**
+ * `options`: value and hint of each. `pick` is called with a value, `miss` with a text that is left
+ * in the field though no option has it.
+ */
 export class Picker {
-  constructor(input, list, options, pick) {
-    Object.assign(this, { input, list, options, pick, value: "", active: -1, shown: [] });
+  constructor(input, list, options, pick, miss) {
+    Object.assign(this, { input, list, options, pick, miss, value: "", active: -1, shown: [] });
     input.addEventListener("focus", () => input.select());
     input.addEventListener("click", () => this.open(""));
     input.addEventListener("input", () => this.open(input.value));
     input.addEventListener("keydown", (event) => this.onKey(event));
-    input.addEventListener("blur", () => this.close());
+    input.addEventListener("blur", () => this.leave());
     list.addEventListener("pointerdown", (event) => this.onPress(event));
   }
 
@@ -49,6 +52,14 @@ export class Picker {
     this.activate(words.length ? (items.length ? 0 : -1) : current);
   }
 
+  /** Whoever leaves a name that is not there is told so. */
+  leave() {
+    const text = this.input.value.trim();
+    const isMissing = !this.list.hidden && text && this.shown.length === 0;
+    this.close();
+    if (isMissing) this.miss(text);
+  }
+
   close() {
     this.list.hidden = true;
     this.input.setAttribute("aria-expanded", "false");
@@ -77,6 +88,7 @@ export class Picker {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && this.list.hidden) this.open("");
     else if (step) this.activate(Math.max(0, Math.min(this.shown.length - 1, this.active + step)));
+    else if (event.key === "Enter" && !this.list.hidden && !this.shown.length) this.leave();
     else if (event.key === "Enter" && !this.list.hidden) this.choose(this.active);
     else if (event.key === "Escape" && !this.list.hidden) this.close();
     else return;

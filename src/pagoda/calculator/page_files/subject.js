@@ -1,4 +1,4 @@
-// What is planned: model, device, engine and flags, held against one another.
+// What is planned: model, device, engine and flags, compared with one another.
 
 import { Refusal } from "./layers.js";
 import { Weights, partsBeside } from "./memory.js";
@@ -55,7 +55,8 @@ export function readSubject(tables, request) {
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
   const keepsAll = rules.pagoda || !rules.forms_groups;
-  const pooled = keepsAll ? rankLayers(tables, model, { ...how, keepsAll }) : layers;
+  const cached = { ...how, keepsAll, latentForm: rules.latent_form, heads: model.heads };
+  const pooled = rankLayers(tables, model, cached);
   const pool = rules.pagoda ? pagodaPool(pooled) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, asked, weights);
   return { ...asked, weights, quantization: stored[4], layers, pool, parts };

@@ -78,7 +78,7 @@ function changes(tables, request, plan) {
   }
   if (plan.context > 1) {
     const half = Math.floor(plan.context / 2);
-    if (request.shared_prefix === 0) found["half of it the same"] = { shared_prefix: half };
+    if (request.shared_prefix === 0) found["half of each prompt shared"] = { shared_prefix: half };
     // Else nothing of a request would be its own.
     if (half > request.shared_prefix) found["half the context"] = { context: half };
   }
