@@ -22,7 +22,6 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "pagoda"
 _WHERE = "import pagoda; print(pagoda.__path__[0])"
-_NOT_INSTALLED = (".md", ".pyc")
 _CITY = {
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
     "temperature": 0,
@@ -98,14 +97,11 @@ def check_files(trial: Trial) -> None:
     installed = Path(trial.output_of("python", "-c", _WHERE).strip())
     if installed.is_relative_to(SOURCE.parent.parent) and installed.samefile(SOURCE):
         raise TrialError(f"{installed} is the checkout, not an installed package")
-    expected = (path for path in SOURCE.rglob("*") if path.is_file())
-    missing = [
-        str(path.relative_to(SOURCE))
-        for path in expected
-        if path.suffix not in _NOT_INSTALLED and not (installed / path.relative_to(SOURCE)).exists()
-    ]
+    files = (path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_file())
+    wanted = (path for path in files if path.suffix != ".md" and "__pycache__" not in path.parts)
+    missing = sorted(str(path) for path in wanted if not (installed / path).exists())
     if missing:
-        raise TrialError(f"not installed: {', '.join(sorted(missing))}")
+        raise TrialError(f"not installed: {', '.join(missing)}")
 
 
 def check_commands(trial: Trial) -> None:
