@@ -15,14 +15,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "pagoda"
+_PATIENCE_S = 600
 _WHERE = "import pagoda; print(pagoda.__path__[0])"
-_NOT_INSTALLED = (".md", ".pyc")
 _CITY = {
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
     "temperature": 0,
@@ -81,12 +82,11 @@ class Trial:
                 command, cwd=self._folder, env=self._variables, stderr=file, stdout=file
             )
         try:
+            deadline = time.monotonic() + _PATIENCE_S
             while not (url := re.search(r"http://[\d.]+:\d+", log.read_text())):
-                try:
-                    server.wait(0.1)
-                except subprocess.TimeoutExpired:
-                    continue
-                raise TrialError(f"pagoda serve ended:\n{log.read_text()}")
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise TrialError(f"pagoda serve does not serve:\n{log.read_text()}")
+                time.sleep(0.1)
             yield url.group()
         finally:
             server.terminate()
@@ -98,14 +98,11 @@ def check_files(trial: Trial) -> None:
     installed = Path(trial.output_of("python", "-c", _WHERE).strip())
     if installed.is_relative_to(SOURCE.parent.parent) and installed.samefile(SOURCE):
         raise TrialError(f"{installed} is the checkout, not an installed package")
-    expected = (path for path in SOURCE.rglob("*") if path.is_file())
-    missing = [
-        str(path.relative_to(SOURCE))
-        for path in expected
-        if path.suffix not in _NOT_INSTALLED and not (installed / path.relative_to(SOURCE)).exists()
-    ]
+    files = (path.relative_to(SOURCE) for path in SOURCE.rglob("*") if path.is_file())
+    wanted = (path for path in files if path.suffix != ".md" and "__pycache__" not in path.parts)
+    missing = sorted(str(path) for path in wanted if not (installed / path).exists())
     if missing:
-        raise TrialError(f"not installed: {', '.join(sorted(missing))}")
+        raise TrialError(f"not installed: {', '.join(missing)}")
 
 
 def check_commands(trial: Trial) -> None:
@@ -133,7 +130,7 @@ def check_server(trial: Trial) -> None:
 def fetch(url: str, body: object = None) -> str:
     content = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, content, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as response:
+    with urllib.request.urlopen(request, timeout=_PATIENCE_S) as response:
         return response.read().decode()
 
 
