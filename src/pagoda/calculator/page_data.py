@@ -129,7 +129,9 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
         subject = read_subject(facts, request, None)
     except RefusedError as error:
         return {"refused": error.limit}
-    return {"dtype": subject.dtype, "weights": [*_bits(subject), None]}
+    return {
+        "dtype": subject.dtype, "longest": subject.made_for, "weights": [*_bits(subject), None]
+    }  # fmt: skip
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:

@@ -38,7 +38,8 @@ export function readSubject(tables, request) {
   if (rules.pagoda && request.quantization !== null) {
     throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
   }
-  const madeFor = rules.pagoda || rules.extends_yarn ? model.extended : model.longest;
+  if (row.refused) throw new Refusal("model", row.refused);
+  const madeFor = rules.extends_yarn && !rules.pagoda ? model.extended : row.longest;
   const length = lengthOf(request, madeFor);
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
@@ -46,7 +47,6 @@ export function readSubject(tables, request) {
   if (rules.pagoda && !["auto", row.dtype].includes(request.kv_cache_dtype)) {
     throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
   }
-  if (row.refused) throw new Refusal("model", row.refused);
   const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
   const weights = new Weights(model, stored);
   const asked = { tables, request, model, rules, device, ranks, batch, dtype: row.dtype, madeFor, length, context };
