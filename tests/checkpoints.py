@@ -18,6 +18,8 @@ import transformers
 from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import BPE
 
+from pagoda.models.registry import ARCHITECTURES
+
 SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
 VOCAB_SIZE = 288
 """Of the models: the 256 bytes, the special tokens, and some rows that no token has."""
@@ -45,12 +47,10 @@ SIZES: Mapping[str, Any] = {
 }
 
 CONFIGS = {
-    "llama": transformers.LlamaConfig,
-    "mistral": transformers.MistralConfig,
-    "qwen2": transformers.Qwen2Config,
-    "qwen3": transformers.Qwen3Config,
-    "smollm3": transformers.SmolLM3Config,
+    family.model_type: transformers.CONFIG_MAPPING[family.model_type]
+    for family in ARCHITECTURES.values()
 }
+"""transformers' class of config for every family that is covered."""
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,9 @@ def text_config(config: Config) -> Config:
     """The text decoder's fields under one name each, with the family they belong to."""
     text = {**config, **config.get("text_config", {})}
     text |= {new: text[old] for old, new in OLD_NAMES.items() if old in text}
-    return text | {"family": FAMILIES[text["model_type"]]}
+    model_type = text["model_type"]
+    assert model_type in FAMILIES, f"model type {model_type} needs a row in FAMILIES of this file"
+    return text | {"family": FAMILIES[model_type]}
 
 
 def parameters(config: Config) -> int:

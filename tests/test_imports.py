@@ -24,6 +24,9 @@ MUST_NOT_LOAD = {
     "pagoda.request": (*HEAVY, *WEB, "numpy"),
     "pagoda.cache": (*HEAVY, *WEB),
     "pagoda.models.config": (*HEAVY, *WEB),
+    "pagoda.models.registry": (*HEAVY, *WEB),
+    "pagoda.models.gguf_config": (*HEAVY, *WEB),
+    "pagoda.models.directory_config": (*HEAVY, *WEB),
     "pagoda.cli.main": (*HEAVY, "fastapi", "uvicorn"),
 }
 

@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from checkpoints import CASES, CONFIGS, SIZES
 from pagoda.errors import ModelError, UnsupportedModelError
@@ -133,13 +135,14 @@ SMOLLM_3 = {
 }
 """Published configs in the form of transformers 4; fields equal to a default are often left out."""
 
-MODELS = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
-}
+FIRST_FIVE = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "SmolLM3ForCausalLM",
+)
+MODELS = {family.model_type: name for name, family in ARCHITECTURES.items()}
 
 HUB = {
     "llama-3.1": LLAMA_3_1,
@@ -233,6 +236,11 @@ def small(architecture: str, **fields: Any) -> ModelConfig:
     return ModelConfig({"architectures": [architecture], **SIZES, **fields})
 
 
+def defaults(architecture: str) -> Any:
+    """The config of `SIZES` as transformers completes it."""
+    return CONFIGS[ARCHITECTURES[architecture].model_type](**SIZES)
+
+
 def layers(architecture: str, **fields: Any):
     return decoder_spec(small(architecture, **fields)).layers
 
@@ -257,13 +265,18 @@ def test_where_each_family_has_biases():
     assert biases("SmolLM3ForCausalLM", attention_bias=True, mlp_bias=True) == (True, True, True)
 
 
-def test_only_qwen3_norms_its_heads_and_has_a_head_size_of_its_own():
-    for architecture in ARCHITECTURES:
-        attention = layers(architecture)[0].attention
-        qwen3 = architecture == "Qwen3ForCausalLM"
-        assert attention.qk_norm == qwen3
-        assert attention.head_dim == (128 if qwen3 else 16)
-        assert layers(architecture, head_dim=24)[0].attention.head_dim == 24
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_heads_have_norms_and_a_size_of_their_own_as_in_transformers(architecture):
+    attention = layers(architecture)[0].attention
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(defaults(architecture))
+    own = model.model.layers[0].self_attn
+    assert attention.qk_norm == hasattr(own, "q_norm")
+    assert attention.head_dim == own.head_dim
+    assert layers(architecture, head_dim=24)[0].attention.head_dim == 24
+    only_qwen3 = architecture == "Qwen3ForCausalLM"
+    if architecture in FIRST_FIVE:
+        assert (attention.qk_norm, attention.head_dim) == (only_qwen3, 128 if only_qwen3 else 16)
 
 
 def test_every_layer_of_mistral_slides():
@@ -299,15 +312,18 @@ def test_only_layers_without_positions_slide_in_smollm3():
     assert windows("SmolLM3ForCausalLM", sliding_window=8) == [None] * 4
 
 
-def test_word_embeddings_are_tied_by_default_in_smollm3_alone():
-    for architecture in ARCHITECTURES:
-        tied = decoder_spec(small(architecture)).tie_word_embeddings
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_word_embeddings_are_tied_by_default_as_in_transformers(architecture):
+    tied = decoder_spec(small(architecture)).tie_word_embeddings
+    assert tied == defaults(architecture).tie_word_embeddings
+    if architecture in FIRST_FIVE:
         assert tied == (architecture == "SmolLM3ForCausalLM")
 
 
 def test_the_dtype_is_found_under_both_names():
     assert decoder_spec(small("LlamaForCausalLM", dtype="bfloat16")).dtype == "bfloat16"
     assert decoder_spec(small("LlamaForCausalLM", torch_dtype="float16")).dtype == "float16"
+    assert decoder_spec(small("LlamaForCausalLM", dtype="torch.float16")).dtype == "float16"
     assert decoder_spec(small("LlamaForCausalLM")).dtype == "float32"
 
 
@@ -356,6 +372,20 @@ def test_a_needed_field_that_is_missing_is_named(architecture, field):
         ("LlamaForCausalLM", {"hidden_size": 66}, ModelError, "must be a multiple of the 4"),
         ("LlamaForCausalLM", {"num_key_value_heads": 3}, ModelError, "must divide"),
         ("LlamaForCausalLM", {"head_dim": 15}, ModelError, "head_dim=15: must be even"),
+        ("LlamaForCausalLM", {"head_dim": 2**40}, ModelError, "must be at most 16384"),
+        ("LlamaForCausalLM", {"num_hidden_layers": 10**9}, ModelError, "must be at most 1024"),
+        (
+            "LlamaForCausalLM",
+            {"layer_types": ["full_attention"] * 3 + ["sliding_attention"]},
+            UnsupportedModelError,
+            "layer_types='sliding_attention': only full_attention",
+        ),
+        (
+            "MistralForCausalLM",
+            {"sliding_window": 8, "layer_types": ["full_attention"] * 4},
+            UnsupportedModelError,
+            "layer_types='full_attention': only sliding_attention",
+        ),
         ("LlamaForCausalLM", {"rms_norm_eps": 0}, ModelError, "rms_norm_eps=0"),
         ("LlamaForCausalLM", {"hidden_act": "gelu"}, UnsupportedModelError, "hidden_act='gelu'"),
         ("LlamaForCausalLM", {"dtype": "float8_e4m3fn"}, UnsupportedModelError, "dtype='float8"),

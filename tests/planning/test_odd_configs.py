@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from pagoda.cli.plan_model import find_facts
 from pagoda.errors import ModelError, RefusedError
 from pagoda.models.config import ModelConfig
+from pagoda.models.registry import ARCHITECTURES, decoder_spec
+from pagoda.models.rope import ROPE_TYPES
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -25,6 +28,11 @@ READ_BESIDE = (
     "architectures", "text_config", "expert_layer_period", "mamba_ssm_dtype", "conv_L_cache",
 )  # fmt: skip
 """Fields that few configs have."""
+
+ROPE_NUMBERS = (
+    "factor", "rope_theta", "original_max_position_embeddings", "low_freq_factor",
+    "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
+)  # fmt: skip
 
 NUMBERS = st.one_of(
     st.sampled_from([0, 1, -1, 2, 7, 64, 10**9, 2**50, 10**400, 0.5, 1e308, float("inf")]),
@@ -83,6 +91,36 @@ def test_any_config_is_planned_for_or_refused(
         return
     assert isinstance(told, Plan)
     assert told.block_bytes > 0
+
+
+@st.composite
+def odd_configs_that_run(draw: st.DrawFn) -> dict[str, Any]:
+    """A config of a family that Pagoda runs, with a few of its fields set to anything."""
+    model = draw(st.sampled_from(sorted({family.model_type for family in ARCHITECTURES.values()})))
+    rows = (row["config"] for row in model_rows().values())
+    config = copy.deepcopy(next(dict(row) for row in rows if row.get("model_type") == model))
+    rope = st.fixed_dictionaries(
+        {"rope_type": st.sampled_from(sorted(ROPE_TYPES))},
+        optional={name: NUMBERS | st.none() for name in ROPE_NUMBERS},
+    )
+    config["rope_parameters"] = draw(rope)
+    names = sorted({*config, "head_dim", "sliding_window", "layer_types", "rope_theta"})
+    for name in draw(st.lists(st.sampled_from(names), max_size=3)):
+        config[name] = draw(ANYTHING)
+    return config
+
+
+@settings(max_examples=300, deadline=None)
+@given(odd_configs_that_run())
+def test_any_config_is_read_by_the_engine_or_refused(config: dict[str, Any]) -> None:
+    try:
+        spec = decoder_spec(ModelConfig(config))
+    except RefusedError:
+        return
+    assert spec.max_position_embeddings > 0
+    angles = {angle for layer in spec.layers if layer.attention.rope for angle in
+              layer.attention.rope.inv_freq}  # fmt: skip
+    assert all(map(math.isfinite, angles))
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
     on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
     return {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
+        "longest": on_cpu.made_for,
         "weights": [*_bits(on_cpu), None],
         "steps": {
             subject.batch.max_num_batched_tokens: step_bytes(

@@ -73,8 +73,11 @@ class ModelConfig:
         value = self.values.get(name)
         if value is None:
             return None
-        if type(value) not in (int, float) or not math.isfinite(value) or value <= minimum:
+        # compared before it is made a float, for which it may be too large
+        if type(value) not in (int, float) or not minimum < value < math.inf:
             raise self.error(name, value, f"must be a number above {minimum:g}")
+        if type(value) is int and value > _LARGEST:
+            raise self.error(name, value, f"must be at most {_LARGEST}")
         return float(value)
 
     def boolean(self, name: str, *, default: bool) -> bool:

@@ -22,9 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.errors import UnsupportedModelError
+from pagoda.errors import RefusedError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import RopeSpec
+
+_LARGEST_FACTOR = 2**20
+"""Many times that of any model."""
 
 Angles = npt.NDArray[np.float32]
 
@@ -89,7 +92,23 @@ def read_rope(
         original,
         max_model_len,
     )
-    return ROPE_TYPES[kind](inputs)
+    return _sound(kind, inputs)
+
+
+def _sound(kind: str, inputs: RopeInputs) -> Rope:
+    """The embedding, where numbers can be computed from its parameters; else `ModelError`."""
+    limit = "no angles can be computed from its parameters"
+    try:
+        with np.errstate(all="ignore"):
+            rope = ROPE_TYPES[kind](inputs)
+    except RefusedError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise inputs.parameters.error("rope_type", kind, limit) from error
+    numbers = (*rope.spec.inv_freq, rope.spec.attention_factor)
+    if not all(map(math.isfinite, numbers)) or rope.max_position_embeddings < 1:
+        raise inputs.parameters.error("rope_type", kind, limit)
+    return rope
 
 
 def _refuse_layer_types(parameters: ModelConfig) -> None:
@@ -122,6 +141,13 @@ def _rope(angles: Angles, longest: int, attention_factor: float = 1.0) -> Rope:
     return Rope(RopeSpec(tuple(angles.tolist()), attention_factor), longest)
 
 
+def _factor(inputs: RopeInputs, default: float | None = None) -> float:
+    factor = inputs.parameters.number("factor", default=default)
+    if factor > _LARGEST_FACTOR:
+        raise inputs.parameters.error("factor", factor, f"must be at most {_LARGEST_FACTOR}")
+    return factor
+
+
 def _default(inputs: RopeInputs) -> Rope:
     return _rope(inputs.inv_freq, inputs.max_position_embeddings)
 
@@ -136,7 +162,7 @@ def _factors(inputs: RopeInputs) -> Rope:
 
 
 def _linear(inputs: RopeInputs) -> Rope:
-    factor = inputs.parameters.number("factor")
+    factor = _factor(inputs)
     longest = int(inputs.original_max_position_embeddings * factor)
     return _rope(inputs.inv_freq / np.float32(factor), longest)
 
@@ -148,7 +174,7 @@ def _dynamic(inputs: RopeInputs) -> Rope:
     with the angles of their time, so the length that counts here is the engine's limit: up to the
     model's own length the angles are exactly those without extension.
     """
-    factor = inputs.parameters.number("factor")
+    factor = _factor(inputs)
     own = inputs.max_position_embeddings
     longest = int(own * factor)
     length = max(own, longest if inputs.max_model_len is None else inputs.max_model_len)
@@ -159,7 +185,7 @@ def _dynamic(inputs: RopeInputs) -> Rope:
 
 def _llama3(inputs: RopeInputs) -> Rope:
     parameters = inputs.parameters
-    factor = np.float32(parameters.number("factor"))
+    factor = np.float32(_factor(inputs))
     low = parameters.number("low_freq_factor")
     high = parameters.number("high_freq_factor")
     if high <= low:
@@ -177,7 +203,7 @@ def _llama3(inputs: RopeInputs) -> Rope:
 def _yarn(inputs: RopeInputs) -> Rope:
     parameters = inputs.parameters
     original = inputs.original_max_position_embeddings
-    factor = parameters.number("factor", default=inputs.max_position_embeddings / original)
+    factor = _factor(inputs, default=inputs.max_position_embeddings / original)
     low, high = _yarn_range(inputs, original)
     ramp = (np.arange(inputs.head_dim // 2, dtype=np.float32) - np.float32(low)) / np.float32(
         high - low

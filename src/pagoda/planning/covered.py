@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.registry import family_of
+from pagoda.models.registry import ARCHITECTURES, family_of
+from pagoda.planning.fields import model_type_of
 
 _BESIDE_THE_SHAPE = (
     "dtype", "hidden_act", "max_position_embeddings", "original_max_position_embeddings",
@@ -26,8 +27,8 @@ def covered_shape(text: ModelConfig) -> DecoderSpec | None:
     What the decoder says of positions, norms and dtype is not the config's. Raises as
     `decoder_spec` for a field that is missing or wrong.
     """
-    model_type = text.values.get("model_type")
-    family = family_of(model_type) if isinstance(model_type, str) else None
+    name = model_type_of(text)
+    family = ARCHITECTURES.get(name) or family_of(name)
     if family is None:
         return None
     shape = {name: value for name, value in text.values.items() if name not in _BESIDE_THE_SHAPE}

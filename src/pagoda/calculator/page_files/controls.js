@@ -30,9 +30,10 @@ export function contextSteps(tables, choice) {
 
 /** Positions that the engine lets a request of the model have. */
 export function longestOf(tables, { model, engine }) {
-  const { longest, extended } = tables.models[model];
+  const { longest, extended, pagoda } = tables.models[model];
   const rules = tables.engines[engine];
-  return (rules.pagoda || rules.extends_yarn ? extended : longest) ?? LONGEST;
+  if (rules.pagoda) return pagoda.longest ?? LONGEST;
+  return (rules.extends_yarn ? extended : longest) ?? LONGEST;
 }
 
 /** All controls as the choice has them; `fitting`: sequences that fit where none are asked for. */

@@ -39,8 +39,9 @@ export function readSubject(tables, request) {
     throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
   }
   if (refused) throw new Refusal("gpu", refused);
+  if (row.refused) throw new Refusal("model", row.refused);
   const dtype = dtypeOf(model, rules, kind);
-  const madeFor = rules.pagoda || rules.extends_yarn ? model.extended : model.longest;
+  const madeFor = rules.extends_yarn && !rules.pagoda ? model.extended : row.longest;
   const length = lengthOf(request, madeFor);
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
@@ -48,7 +49,6 @@ export function readSubject(tables, request) {
   if (rules.pagoda && !["auto", dtype].includes(request.kv_cache_dtype)) {
     throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
   }
-  if (row.refused) throw new Refusal("model", row.refused);
   const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
   const weights = new Weights(model, stored);
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };

@@ -167,6 +167,7 @@ def decoder(
 ) -> DecoderSpec:
     """The whole decoder; `tie_word_embeddings` is the family's default."""
     dtype = config.string("dtype", default=config.string("torch_dtype", default="float32"))
+    dtype = dtype.removeprefix("torch.")
     if dtype not in _DTYPES:
         raise UnsupportedModelError("dtype", dtype, f"covered are {', '.join(_DTYPES)}")
     return DecoderSpec(

@@ -1,0 +1,381 @@
+"""One reader of a config: whatever field is missing, the engine, both plans and transformers agree.
+
+Every family × every field taken away or null: from the configs of `CASES` as transformers saves
+them, from the rows of the planner's table whose family Pagoda runs, and from GGUF files. A test
+fails with the model, the field and both figures.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from checkpoints import CASES, CONFIGS, SIZES, build_model, write_checkpoint
+from gguf_files import write_gguf
+from pagoda.cache.layers import SlidingWindowLayerSpec
+from pagoda.cli.plan_model import find_facts
+from pagoda.errors import ModelError, RefusedError, UnsupportedModelError
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.gguf_config import GGUF_ARCHITECTURES
+from pagoda.models.load import load_spec
+from pagoda.models.locate import locate
+from pagoda.models.registry import ARCHITECTURES, decoder_spec
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.subject import Subject, read_subject
+from pagoda.planning.tables import model_rows
+from parameter_count import parameters
+
+Config = dict[str, Any]
+Figures = dict[str, Any]
+
+NAMES = {family.model_type: name for name, family in ARCHITECTURES.items()}
+ROWS = sorted(
+    name for name, row in model_rows().items() if row["config"]["architectures"][0] in ARCHITECTURES
+)
+NOT_OF_THE_SHAPE = ("max_position_embeddings", "rope_parameters.", "rope_scaling.", "architectures")
+"""Fields without which Pagoda's engine refuses a config, and a plan for vLLM asks or goes on."""
+
+
+def saved(case: str) -> Config:
+    """The config of a case as transformers writes it."""
+    config = CONFIGS[CASES[case].family](**{**SIZES, **CASES[case].config})
+    config.architectures = [NAMES[CASES[case].family]]
+    values: Config = json.loads(config.to_json_string())
+    return {"dtype": "float16", **{key: v for key, v in values.items() if v is not None}}
+
+
+def fields_of(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The fields of a config and of the sections in it."""
+    inner = [
+        (name, key) for name, value in config.items() if isinstance(value, dict) for key in value
+    ]
+    return [*((name,) for name in config), *inner]
+
+
+def without(config: Config, *fields: tuple[str, ...]) -> Config:
+    """The config with these fields taken away."""
+    values = copy.deepcopy(config)
+    for *above, name in fields:
+        section = values
+        for key in above:
+            section = section.get(key, {})
+        section.pop(name, None)
+    return values
+
+
+def nulled(config: Config, field: tuple[str, ...]) -> Config:
+    values = copy.deepcopy(config)
+    section = values[field[0]] if len(field) > 1 else values
+    section[field[-1]] = None
+    return values
+
+
+def of_decoder(spec: DecoderSpec) -> Figures:
+    """What the engine builds its cache and takes its weights by."""
+    layers = [layer.attention for layer in spec.layers]
+    return {
+        "KV heads": [layer.num_kv_heads for layer in layers],
+        "head sizes": [layer.head_dim for layer in layers],
+        "windows": [layer.sliding_window for layer in layers],
+        "query heads": layers[0].num_heads,
+        "embedding": spec.vocab_size * spec.hidden_size,
+        "tied": spec.tie_word_embeddings,
+        "dtype": spec.dtype,
+        "longest": spec.max_position_embeddings,
+    }
+
+
+def of_plan(subject: Subject) -> Figures:
+    """The same of a plan."""
+    layers = subject.model.cached_layers
+    vectors = [layer.vectors for layer in layers]
+    parts = subject.weights.parameters
+    return {
+        "KV heads": [kept.num_kv_heads for kept in vectors if kept],
+        "head sizes": [kept.head_size for kept in vectors if kept],
+        "windows": [
+            layer.window if isinstance(layer, SlidingWindowLayerSpec) else None for layer in layers
+        ],
+        "query heads": subject.model.num_heads,
+        "embedding": parts.embedding,
+        "tied": parts.head == 0,
+        "dtype": subject.model.dtype,
+        "longest": subject.made_for,
+    }
+
+
+def by_engine(config: Config) -> Figures:
+    try:
+        return of_decoder(decoder_spec(ModelConfig(config)))
+    except RefusedError as error:
+        return {"refused": error.field, "is a feature": isinstance(error, UnsupportedModelError)}
+
+
+def by_plan(facts: ModelFacts, engine: str) -> Figures:
+    """A plan for Pagoda says itself how long; one for vLLM is told, for it may have to ask."""
+    length = None if engine == "pagoda" else 16
+    try:
+        request = PlanRequest(engine=engine, max_model_len=length)
+        return of_plan(read_subject(facts, request, None))
+    except RefusedError as error:
+        return {"refused": error.field, "is a feature": isinstance(error, UnsupportedModelError)}
+
+
+def by_transformers(config: Config) -> Figures:
+    own = CONFIGS[config["model_type"]].from_dict(copy.deepcopy(config))
+    num_layers = own.num_hidden_layers
+    types = getattr(own, "layer_types", None) or [None] * num_layers
+    window = getattr(own, "sliding_window", None)
+    head_dim = getattr(own, "head_dim", None) or own.hidden_size // own.num_attention_heads
+    return {
+        "KV heads": [own.num_key_value_heads] * num_layers,
+        "head sizes": [head_dim] * num_layers,
+        "windows": [None if kind == "full_attention" else window for kind in types],
+        "query heads": own.num_attention_heads,
+        "embedding": own.vocab_size * own.hidden_size,
+        "tied": own.tie_word_embeddings,
+    }
+
+
+def differences(name: str, engine: Figures, other: Figures, who: str) -> list[str]:
+    """Where the other one says something else than the engine."""
+    keys = engine.keys() & other.keys() or {"refused"}
+    return [
+        f"{name}: {key}: engine {engine.get(key, 'runs it')}, {who} {other.get(key, 'takes it')}"
+        for key in sorted(keys)
+        if engine.get(key) != other.get(key)
+    ]
+
+
+def disagreements(name: str, config: Config) -> Iterator[str]:
+    """What the two plans say otherwise than the engine."""
+    facts = ModelFacts(name, "here", ModelConfig(config))
+    engine = by_engine(config)
+    yield from differences(name, engine, by_plan(facts, "pagoda"), "plan for Pagoda")
+    if engine.get("is a feature") or engine.get("refused", "").startswith(NOT_OF_THE_SHAPE):
+        return
+    in_vllm = by_plan(facts, "vllm")
+    for figures in (engine, in_vllm):
+        figures.pop("longest", None)
+        if "dtype" in figures:  # which vLLM runs in place of float32
+            figures["dtype"] = figures["dtype"].replace("float32", "bfloat16")
+    yield from differences(name, engine, in_vllm, "plan for vLLM")
+
+
+def table_config(name: str) -> Config:
+    return dict(model_rows()[name]["config"])
+
+
+CONFIGS_READ = [*CASES, *ROWS]
+
+
+def config_of(name: str) -> Config:
+    return saved(name) if name in CASES else table_config(name)
+
+
+def test_every_family_is_among_them() -> None:
+    assert {CASES[name].family for name in CASES} == set(NAMES)
+    assert {table_config(name)["model_type"] for name in ROWS} <= set(NAMES)
+    assert len(ROWS) > 45
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_engine_and_plans_agree_without_any_field(name: str) -> None:
+    config = config_of(name)
+    found = list(disagreements(name, config))
+    for field in fields_of(config):
+        said = ".".join(field)
+        found += disagreements(f"{name} without {said}", without(config, field))
+        found += disagreements(f"{name} with a null {said}", nulled(config, field))
+    assert found == []
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_engine_and_plans_agree_without_any_two_fields(family: str) -> None:
+    name = [case for case in CASES if CASES[case].family == family][-1]
+    config = saved(name)
+    found: list[str] = []
+    for pair in itertools.combinations(fields_of(config), 2):
+        said = " and ".join(".".join(field) for field in pair)
+        found += disagreements(f"{name} without {said}", without(config, *pair))
+    assert found == []
+
+
+@pytest.mark.parametrize("name", CONFIGS_READ)
+def test_the_engine_takes_what_transformers_takes_for_a_field(name: str) -> None:
+    config = config_of(name)
+    found: list[str] = []
+    for field in config.keys() - {"model_type"}:  # which names the class of the config
+        # older configs have no layer_types, from which the windows follow first
+        for lacking in (without(config, (field,)), without(config, (field,), ("layer_types",))):
+            engine = by_engine(lacking)
+            if "refused" not in engine:
+                said = f"{name} without {field}"
+                found += differences(said, engine, by_transformers(lacking), "transformers")
+    assert found == []
+
+
+@pytest.mark.parametrize("engine", ["pagoda", "vllm"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_counts_the_weights_of_transformers_model(name: str, engine: str) -> None:
+    config = saved(name)
+    with torch.device("meta"):
+        own = CONFIGS[config["model_type"]].from_dict(copy.deepcopy(config))
+        model = transformers.AutoModelForCausalLM.from_config(own)
+    counted = read_subject(
+        ModelFacts(name, "here", ModelConfig(config)), PlanRequest(engine=engine), None
+    ).weights.parameters
+    assert counted.total == sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_plan_counts_the_weights_of_the_table(name: str) -> None:
+    """To the last one, though nobody told it the sum."""
+    config = table_config(name)
+    facts = ModelFacts(name, "here", ModelConfig(config))
+    for engine in ("pagoda", "vllm"):
+        counted = read_subject(facts, PlanRequest(engine=engine), None).weights.parameters
+        assert counted.total == parameters(config) == model_rows()[name]["parameters"]
+
+
+# What was different before there was one reader.
+
+
+@pytest.mark.parametrize(("family", "kv_heads"), [("mistral", 8), ("smollm3", 4), ("qwen2", 32)])
+@pytest.mark.parametrize("engine", ["pagoda", "vllm"])
+def test_kv_heads_that_a_config_does_not_name(family: str, kv_heads: int, engine: str) -> None:
+    sizes = {**SIZES, "num_attention_heads": 32, "model_type": family, "dtype": "float32"}
+    sizes.pop("num_key_value_heads")
+    config = {**sizes, "architectures": [NAMES[family]]}
+    figures = by_plan(ModelFacts(family, "here", ModelConfig(config)), engine)
+    assert set(figures["KV heads"]) == {kv_heads}
+
+
+def test_yarn_without_a_factor_is_as_long_as_the_engine_says() -> None:
+    config = saved("llama-yarn")
+    del config["rope_parameters"]["factor"]
+    figures = by_plan(ModelFacts("yarn", "here", ModelConfig(config)), "pagoda")
+    assert figures["longest"] == decoder_spec(ModelConfig(config)).max_position_embeddings == 256
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"architectures": ["GemmaForCausalLM"]}, "architectures"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type"),
+        ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types"),
+        ({"dtype": "float8_e4m3fn"}, "dtype"),
+        ({"head_dim": 15}, "head_dim"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+    ],
+)
+def test_what_the_engine_refuses_a_plan_for_it_refuses(change: Config, field: str) -> None:
+    config = ModelConfig({**saved("llama-gqa"), **change})
+    with pytest.raises(ModelError) as by_engine:
+        decoder_spec(config)
+    with pytest.raises(ModelError) as by_plan:
+        make_plan(ModelFacts("odd", "here", config), PlanRequest(engine="pagoda"))
+    assert by_plan.value.field == by_engine.value.field == field
+    assert str(by_plan.value) == str(by_engine.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"quantization_config": {"quant_method": "fp8"}},
+        {"hidden_act": "gelu"},
+        {"rope_parameters": {"rope_type": "longrope"}},
+    ],
+)
+def test_what_other_engines_run_is_planned_for_them_by_the_same_reader(change: Config) -> None:
+    config = {**saved("mistral"), **change}
+    config.pop("num_key_value_heads")
+    config["num_attention_heads"] = 16
+    figures = by_plan(ModelFacts("other", "here", ModelConfig(config)), "vllm")
+    assert set(figures["KV heads"]) == {8}
+
+
+# Files.
+
+GGUF_CASES = ("llama-gqa", "mistral-window", "qwen2", "qwen3", "smollm3")
+GGUF_KEYS = (
+    "attention.head_count_kv", "attention.key_length", "attention.sliding_window", "rope.freq_base",
+    "feed_forward_length", "context_length", "attention.layer_norm_rms_epsilon", "output.weight",
+)  # fmt: skip
+
+
+def refusal(read: Callable[[str], object], path: Path) -> str | None:
+    """What a reader says of a file that it refuses."""
+    try:
+        read(str(path))
+    except ModelError as error:
+        return str(error)
+    return None
+
+
+def agree_on_a_file(path: Path) -> None:
+    """The engine's spec of a file and both plans."""
+    facts = find_facts(str(path))
+    engine = of_decoder(load_spec(locate(str(path))))
+    assert differences(path.name, engine, by_plan(facts, "pagoda"), "plan for Pagoda") == []
+    in_vllm = {**by_plan(facts, "vllm"), "longest": engine["longest"]}
+    assert differences(path.name, engine, in_vllm, "plan for vLLM") == []
+
+
+@pytest.mark.parametrize("case", GGUF_CASES)
+def test_the_engine_and_plans_agree_on_gguf_files(case: str, tmp_path: Path) -> None:
+    model = build_model(CASES[case])
+    window = {"attention.sliding_window": CASES[case].config.get("sliding_window")}
+    for key in ("nothing", *GGUF_KEYS):
+        path = write_gguf(tmp_path / f"{key}.gguf", model, metadata=window, without=(key,))
+        refused = refusal(lambda file: load_spec(locate(file)), path)
+        assert refusal(find_facts, path) == refused
+        if refused is None:
+            agree_on_a_file(path)
+
+
+def test_a_feature_of_a_gguf_file_is_refused_by_name_for_pagoda_alone(tmp_path: Path) -> None:
+    model = build_model(CASES["llama-gqa"])
+    experts = {"expert_count": 4, "expert_used_count": 2}
+    path = write_gguf(tmp_path / "experts.gguf", model, metadata=experts)
+    with pytest.raises(UnsupportedModelError) as by_engine:
+        load_spec(locate(str(path)))
+    facts = find_facts(str(path))
+    assert by_engine.value.field == "llama.expert_count"
+    assert by_plan(facts, "pagoda")["refused"] == "llama.expert_count"
+    subject = read_subject(facts, PlanRequest(), None)
+    assert subject.model.model_type == "mixtral"
+    assert subject.weights.parameters.layers[0].num_experts == 4
+
+
+def test_every_covered_kind_of_gguf_file_is_among_them() -> None:
+    families = {CASES[case].family for case in GGUF_CASES}
+    covered = {ARCHITECTURES[row.architecture].model_type for row in GGUF_ARCHITECTURES.values()}
+    assert covered <= families
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_dtype_that_the_config_leaves_to_the_weights(dtype: torch.dtype, tmp_path: Path) -> None:
+    directory = write_checkpoint(tmp_path / "model", CASES["llama-gqa"], dtype=dtype)
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    del config["dtype"]
+    path.write_text(json.dumps(config))
+    spec = load_spec(locate(str(directory)))
+    figures = by_plan(find_facts(str(directory)), "pagoda")
+    assert figures["dtype"] == spec.dtype == str(dtype).removeprefix("torch.")
+    (directory / "model.safetensors").unlink()
+    told = make_plan(find_facts(str(directory)), PlanRequest(engine="pagoda", memory=2**34))
+    assert "the config names no dtype: taken for float32" in told.warnings
