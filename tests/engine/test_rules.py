@@ -167,8 +167,9 @@ def test_a_field_that_sampling_params_does_not_have_is_told() -> None:
 def test_counts_follow_a_list_that_grows() -> None:
     growing: list[int] = []
     counts = TokenCounts(growing, start=(7, 7, 1))
-    for token_id in (1, 9, 9, 7, 2):
-        growing.append(token_id)
+    for new in ([], [1], [9, 9], [7], [2], [9, *range(100)]):
+        growing += new
         everything = [7, 7, 1, *growing]
-        found = dict(zip(counts.token_ids().tolist(), counts.counts().tolist(), strict=True))
-        assert found == {each: everything.count(each) for each in everything}
+        token_ids, found = (each.tolist() for each in counts.look())
+        assert sorted(token_ids) == sorted({*everything})
+        assert found == [everything.count(each) for each in token_ids]

@@ -28,8 +28,7 @@ from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_gpu, changes_of
-from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs
-from pagoda.engine.sampling.logprobs import read_told
+from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs, unpack
 from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.tiles import as_slice, tiles
@@ -118,7 +117,7 @@ class PendingTokens:
         logprobs: list[dict[int, Logprob] | None] = [None] * len(token_ids)
         if self._logprobs is not None:
             targets = [token_ids[index] for index in self._num_tops]
-            found = read_told(self._logprobs.wait(), targets, list(self._num_tops.values()))
+            found = unpack(self._logprobs.wait()).entries(targets, [*self._num_tops.values()])
             for index, entry in zip(self._num_tops, found, strict=True):
                 logprobs[index] = entry
         return [
@@ -148,7 +147,7 @@ class GPUSampler:
             return []
         targets = to_device(np.array(target_ids, np.int64), logits.device)
         found = HostCopy(gpu_logprobs(logits, None, targets, num_top)).wait()
-        return read_told(found, target_ids, [num_top] * len(target_ids))
+        return unpack(found).entries(target_ids, [num_top] * len(target_ids))
 
 
 # ---- on the host -----------------------------------------------------------------------------
