@@ -4,14 +4,14 @@
             device  largest of all rows ── of some: change, draw ── ids, soundness ──┐
     wait:   host                                          the tokens ←──one transfer─┘
 
-Rows that are treated alike are drawn together, in tiles, by a handful of launches a tile; the
-likeliest token, where that is wanted unchanged, costs no more than the look for what is not finite.
+Rows that are drawn in the same way form tiles; a tile takes a handful of launches. A greedy row
+without changes costs nothing more: its token comes with the search for what is not finite.
 
-A token is that of the CPU's sampler for the same logits and the same row: the same random number,
-the same weights in the same order. Weights are float32 there and here, and there some of their sums
-are as well: a random number within some 1e-6 of where two tokens' intervals meet, or a limit
-`top_p` as near to where a nucleus ends, may fall to either side. What a row is batched with changes
-no more than the last bit of a float64 sum.
+The CPU's sampler gives the same token for the same logits and row: it has the same random number,
+the same weights and the same order. Weights are float32 in both, and the CPU adds some of them in
+float32. So a random number within some 1e-6 of where two tokens' intervals meet, or a `top_p` as
+near to the end of a nucleus, may fall to either side. Other rows of the batch change no more than
+the last bit of a float64 sum.
 """
 
 from __future__ import annotations
