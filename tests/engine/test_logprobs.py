@@ -61,3 +61,10 @@ def test_samples_report_the_models_own_logits(subject: Subject) -> None:
 
 def test_no_targets(subject: Subject) -> None:
     assert subject.token_logprobs(torch.empty(0, 5), [], 3) == []
+
+
+def test_a_row_with_nan_among_equals_disturbs_no_other(subject: Subject) -> None:
+    """Such a row has no token, but its log-probabilities are looked up with the others'."""
+    logits = torch.tensor([[0.0, math.nan, 0.0, 0.0], [1.0, 2.0, 1.0, 1.0]])
+    _, sound = subject.token_logprobs(logits, [0, 3], 2)
+    assert [(token_id, entry.rank) for token_id, entry in sound.items()] == [(3, 2), (1, 1), (0, 2)]

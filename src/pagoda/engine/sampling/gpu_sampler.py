@@ -4,14 +4,14 @@
             device  largest of all rows ── of some: change, draw ── ids, soundness ──┐
     wait:   host                                          the tokens ←──one transfer─┘
 
-Rows that are treated alike are drawn together, in tiles, by a handful of launches a tile; the
-likeliest token, where that is wanted unchanged, costs no more than the look for what is not finite.
+Rows that are drawn in the same way form tiles; a tile takes a handful of launches. A greedy row
+without changes costs nothing more: its token comes with the search for what is not finite.
 
-A token is that of the CPU's sampler for the same logits and the same row: the same random number,
-the same weights in the same order. Weights are float32 there and here, and there some of their sums
-are as well: a random number within some 1e-6 of where two tokens' intervals meet, or a limit
-`top_p` as near to where a nucleus ends, may fall to either side. What a row is batched with changes
-no more than the last bit of a float64 sum.
+The CPU's sampler gives the same token for the same logits and row: it has the same random number,
+the same weights and the same order. Weights are float32 in both, and the CPU adds some of them in
+float32. So a random number within some 1e-6 of where two tokens' intervals meet, or a `top_p` as
+near to the end of a nucleus, may fall to either side. Other rows of the batch change no more than
+the last bit of a float64 sum.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.gpu_logits import LogitChanges, change_on_gpu, changes_of
-from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs
-from pagoda.engine.sampling.logprobs import read_told
+from pagoda.engine.sampling.gpu_logprobs import gpu_logprobs, unpack
 from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import SampledToken
 from pagoda.engine.sampling.tiles import as_slice, tiles
@@ -118,7 +117,7 @@ class PendingTokens:
         logprobs: list[dict[int, Logprob] | None] = [None] * len(token_ids)
         if self._logprobs is not None:
             targets = [token_ids[index] for index in self._num_tops]
-            found = read_told(self._logprobs.wait(), targets, list(self._num_tops.values()))
+            found = unpack(self._logprobs.wait()).entries(targets, [*self._num_tops.values()])
             for index, entry in zip(self._num_tops, found, strict=True):
                 logprobs[index] = entry
         return [
@@ -148,7 +147,7 @@ class GPUSampler:
             return []
         targets = to_device(np.array(target_ids, np.int64), logits.device)
         found = HostCopy(gpu_logprobs(logits, None, targets, num_top)).wait()
-        return read_told(found, target_ids, [num_top] * len(target_ids))
+        return unpack(found).entries(target_ids, [num_top] * len(target_ids))
 
 
 # ---- on the host -----------------------------------------------------------------------------

@@ -1,26 +1,67 @@
 """Log-probabilities of tokens, by the model's own logits.
 
 Of each row is told: its target, and its most likely tokens in the order of ranks. A token's rank
-is 1 more than the number of larger logits, so equal ones share a rank; they stand in the order of
-their ids. `told` says so once for main memory and GPUs; what differs is how the most likely tokens
-and the target's rank are found.
+is 1 more than the number of larger logits. Equal logits share a rank and stand in the order of
+their ids. This is said here, for main memory and GPUs; what differs between them is how the most
+likely tokens and the target's rank are found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pagoda.engine.outputs import Logprob
 from pagoda.engine.sampling.tiles import tiles
-from pagoda.kernels.gpu.choose import rank_ids
+
+T = TypeVar("T")
 
 _TILE_ELEMENTS = 2**20
 """Logits looked at together: temporaries stay a few megabytes, however long the prompt."""
+
+
+class Told(NamedTuple, Generic[T]):
+    """What is told of n rows, as tensors or as arrays."""
+
+    logprobs: T
+    """[n, 1]: the target's"""
+    ranks: T
+    """[n, 1]: the target's"""
+    top_ids: T
+    """[n, top]: the most likely tokens, the largest logit first, equal ones by ascending id"""
+    top_logprobs: T
+    """[n, top]"""
+    top_logits: T
+    """[n, top]: equal ones share a rank"""
+
+    @classmethod
+    def of(cls, logits: Tensor, targets: Tensor, ranks: Tensor, top_ids: Tensor) -> Told[Tensor]:
+        """Of `logits` [n, vocab] float32 and `targets` [n, 1]; nothing waits for the device."""
+        logprobs = torch.log_softmax(logits, 1)
+        of_targets, of_top = logprobs.gather(1, targets), logprobs.gather(1, top_ids)
+        return Told(of_targets, ranks, top_ids, of_top, logits.gather(1, top_ids))
+
+    def entries(
+        self: Told[Any], target_ids: Sequence[int], num_tops: Sequence[int]
+    ) -> list[dict[int, Logprob]]:
+        """Per row its target first, then as many of the most likely tokens as it asked for."""
+        found = []
+        columns = (column.tolist() for column in self)
+        for target_id, num_top, (logprob,), (rank,), ids, logprobs, logits in zip(
+            target_ids, num_tops, *columns, strict=True
+        ):
+            entry = {target_id: Logprob(logprob, int(rank))}
+            top_rank = 1
+            for place in range(min(num_top, len(ids))):
+                if place and logits[place] != logits[place - 1]:
+                    top_rank = place + 1
+                entry.setdefault(int(ids[place]), Logprob(logprobs[place], top_rank))
+            found.append(entry)
+        return found
 
 
 def token_logprobs(
@@ -35,50 +76,21 @@ def token_logprobs(
         values, targets = logits[own], torch.tensor(target_ids[own])[:, None]
         # One more than asked for tells whether the last one is tied with what follows.
         top = values.topk(min(num_top + 1, values.shape[1]), 1)
-        most_likely = _in_order(values, top.values, top.indices)[:, :num_top]
-        table = told(values, targets, _ranks(values, targets, top.values), most_likely)
-        found += read_told(table.numpy(), target_ids[own], [num_top] * len(values))
+        _order_equals(values, top.values, top.indices)
+        ranks = _ranks(values, targets, top.values)
+        told = Told.of(values, targets, ranks, top.indices[:, :num_top])
+        found += told.entries(target_ids[own], [num_top] * len(values))
     return found
 
 
-def told(logits: Tensor, targets: Tensor, ranks: Tensor, most_likely: Tensor) -> Tensor:
-    """What `read_told` reads, float64 [n, 2 + 3 top]; nothing waits for the device.
-
-    logits: [n, vocab] float32; targets: [n, 1] int64; ranks: [n, 1], theirs; most_likely: [n, top]
-    int64, the largest first and equal ones by ascending id. A row of the result: its target's
-    log-probability and rank; the most likely tokens' ids; their log-probabilities; their ranks.
-    """
-    logprobs = torch.log_softmax(logits, 1)
-    parts = [logprobs.gather(1, targets), ranks]
-    if most_likely.shape[1]:
-        values = logits.gather(1, most_likely)
-        # Whatever is above one of the most likely is itself among them.
-        top_ranks = 1 + (values[:, None, :] > values[:, :, None]).sum(2)
-        parts += [most_likely, logprobs.gather(1, most_likely), top_ranks]
-    return torch.cat([part.double() for part in parts], 1)
-
-
-def read_told(
-    table: NDArray[Any], target_ids: Sequence[int], num_tops: Sequence[int]
-) -> list[dict[int, Logprob]]:
-    """Per row its target first, then as many of the most likely tokens as it asked for."""
-    most = (table.shape[1] - 2) // 3
-    entries = []
-    for row, target_id, num_top in zip(table.tolist(), target_ids, num_tops, strict=True):
-        entry = {target_id: Logprob(row[0], int(row[1]))}
-        ids, logprobs, ranks = row[2 : 2 + most], row[2 + most : 2 + 2 * most], row[2 + 2 * most :]
-        for token_id, logprob, rank in list(zip(ids, logprobs, ranks, strict=True))[:num_top]:
-            entry.setdefault(int(token_id), Logprob(logprob, int(rank)))
-        entries.append(entry)
-    return entries
-
-
-def _in_order(logits: Tensor, top_values: Tensor, top_ids: Tensor) -> Tensor:
-    """`top_ids` [n, top] in the order of ranks: selection orders equal values as it likes."""
-    tied = (top_values[:, 1:] == top_values[:, :-1]).any(1).nonzero()[:, 0]
-    if len(tied):
-        top_ids[tied] = rank_ids(logits[tied], top_ids.shape[1])
-    return top_ids
+def _order_equals(logits: Tensor, top_values: Tensor, top_ids: Tensor) -> None:
+    """Bring `top_ids` [n, top] into the order of ranks: `topk` orders equal values as it likes."""
+    tied = (top_values[:, 1:] == top_values[:, :-1]).any(1)
+    for index in tied.nonzero()[:, 0].tolist():
+        values = logits[index].numpy()
+        candidates = np.flatnonzero(~(values < top_values[index, -1].item()))
+        order = np.argsort(-values[candidates], kind="stable")[: top_ids.shape[1]]
+        top_ids[index] = torch.from_numpy(candidates[order])
 
 
 def _ranks(logits: Tensor, targets: Tensor, top_values: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ and each edit has two appliers. They round alike, so both give the same logits t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -46,15 +45,22 @@ class Entries(NamedTuple):
     """[n]"""
 
     @classmethod
-    def of(cls, token_ids: Sequence[int] | NDArray[np.int64], numbers: ArrayLike) -> Entries:
-        """Entries with these numbers, or one number for all."""
+    def of(cls, token_ids: ArrayLike, numbers: ArrayLike) -> Entries:
+        """A number for each token."""
+        return cls(np.asarray(token_ids, np.int64), np.asarray(numbers, np.float32))
+
+    @classmethod
+    def alike(cls, token_ids: ArrayLike, number: float) -> Entries:
+        """One number for all tokens."""
         ids = np.asarray(token_ids, np.int64)
-        return cls(ids, np.broadcast_to(np.asarray(numbers, np.float32), ids.shape))
+        return cls(ids, np.full(len(ids), number, np.float32))
 
     def within(self, vocab_size: int) -> Entries:
         """The entries of the vocabulary: an id beyond it can never come up."""
         inside = self.token_ids < vocab_size
-        return self if inside.all() else Entries(self.token_ids[inside], self.numbers[inside])
+        if np.count_nonzero(inside) == len(inside):
+            return self
+        return Entries(self.token_ids[inside], self.numbers[inside])
 
 
 class Rule(ABC):

@@ -1,13 +1,12 @@
-"""Samplers: logits in, one token per row out. They keep nothing; sequences have no state in them.
+"""Samplers: logits in, one token per row out. They keep nothing; a sequence's state is in its row.
 
 What happens to a row, in vLLM's order:
 
     logits ─┬─ log-probabilities (of the logits as the model gave them)
-            └─ bias, mask of stop tokens, penalties ── temperature ── min_p, top_k, top_p ── draw
+            └─ grammar, rules (`rules.table`) ── temperature ── min_p, top_k, top_p ── draw
 
-A draw is counter-based: its one random number depends on the row's seed and on how many tokens the
-sequence has, so a sequence gets the same tokens whatever it is batched with, and again after it was
-preempted.
+A draw takes one random number, which depends on the row's seed and on how many tokens the sequence
+has. So a sequence gets the same tokens whatever it is batched with, and again after a preemption.
 """
 
 from __future__ import annotations

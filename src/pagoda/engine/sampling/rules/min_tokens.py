@@ -24,7 +24,7 @@ class MinTokens(Rule):
         return len(row.output_token_ids) < row.params.min_tokens
 
     def entries(self, row: SamplingRow) -> Entries:
-        return Entries.of([*row.stop_token_ids], 0.0)
+        return Entries.alike([*row.stop_token_ids], 0.0)
 
     def reference(self, values: list[float], row: SamplingRow) -> None:
         if len(row.output_token_ids) >= row.params.min_tokens:

@@ -21,7 +21,8 @@ class OutputPenalties(Rule):
 
     def entries(self, row: SamplingRow) -> Entries:
         presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
-        return Entries.of(row.said.token_ids(), -(presence + frequency * row.said.counts()))
+        token_ids, counts = row.said.look()
+        return Entries.of(token_ids, -(presence + frequency * counts))
 
     def reference(self, values: list[float], row: SamplingRow) -> None:
         for token_id in set(row.output_token_ids):

@@ -20,7 +20,8 @@ class RepetitionPenalty(Rule):
     edit = Edit.SCALE
 
     def entries(self, row: SamplingRow) -> Entries:
-        return Entries.of(row.seen.token_ids(), row.params.repetition_penalty)
+        token_ids, _ = row.seen.look()
+        return Entries.alike(token_ids, row.params.repetition_penalty)
 
     def reference(self, values: list[float], row: SamplingRow) -> None:
         penalty = row.params.repetition_penalty
