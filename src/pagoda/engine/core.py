@@ -13,7 +13,6 @@ the step in between; the others go on.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -31,7 +30,7 @@ from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import Scheduler, StepPlan, judge
+from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
 
 logger = logging.getLogger("pagoda")
@@ -90,7 +89,7 @@ class Engine:
         """By sequence id."""
         self._constrained: dict[int, Choice] = {}
         """Those of them that follow a grammar."""
-        self._in_flight: deque[LaunchedStep] = deque()
+        self._ahead: RunAhead[LaunchedStep] = RunAhead(1 if runner.runs_ahead else 0)
         self._prompt_tokens = 0
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
@@ -127,12 +126,8 @@ class Engine:
         whose grammar cannot be followed any more, with an `InvalidRequestError`.
         """
         self._follow_grammars()
-        launched = self._launch()
-        if launched is not None:
-            self._in_flight.append(launched)
-            if len(self._in_flight) <= self._runner.num_steps_ahead:
-                return []
-        return self._conclude(self._in_flight.popleft()) if self._in_flight else []
+        due = self._ahead.advance(self._launch())
+        return self._conclude(due) if due is not None else []
 
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
@@ -168,15 +163,15 @@ class Engine:
 
     def _launch(self) -> LaunchedStep | None:
         """Plan a step and give it to the device; None if there is nothing to compute."""
-        plan = self.scheduler.schedule(frozenset().union(*(s.awaited for s in self._in_flight)))
+        plan = self.scheduler.schedule(self._ahead.held_back)
         if not plan.sequences:
             return None
         self.timeline.scheduled(plan)
         try:
-            logits = self._runner.execute(plan)
+            logits = self._runner.execute(plan, self._ahead.drawn_last)
             launched = self._begin_draws(plan, logits)
             if launched.draws is not None:
-                self._runner.keep_drawn(launched.drawing, launched.draws)
+                self._runner.keep_drawn(launched.draws)
         except Exception as error:
             raise self._end_failed(plan, error) from error
         return launched
@@ -192,7 +187,7 @@ class Engine:
         tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
         outputs = self._collect(self.scheduler.update(step.plan, tokens), sampled)
         if not self.scheduler.has_unfinished:
-            self._in_flight.clear()  # whoever is in it has ended
+            self._ahead.clear()  # whoever is in it has ended
         if errors:
             raise StepFailedError(errors, outputs)
         return outputs
@@ -291,7 +286,7 @@ class Engine:
         errors = self._end([one.sequence_id for one in plan.sequences], cause)
         logger.exception("a step failed; its %d requests are ended", len(errors))
         if not self.scheduler.has_unfinished:
-            self._in_flight.clear()
+            self._ahead.clear()
         return StepFailedError(errors)
 
     def _end_broken(self, sequence_ids: Collection[int]) -> dict[str, PagodaError]:
