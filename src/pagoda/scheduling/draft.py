@@ -28,14 +28,14 @@ class Draft:
         self.scheduled[sequence] = scheduled
         if copies:
             self.copies[sequence] = copies
-        self.budget -= len(scheduled.token_ids)
+        self.budget -= scheduled.stop - scheduled.start
         self.num_prompt_rows += _num_prompt_rows(sequence, scheduled)
 
     def take_back(self, sequence: Sequence) -> None:
         """The sequence is preempted: whatever it was given goes back."""
         scheduled = self.scheduled.pop(sequence, None)
         if scheduled is not None:
-            self.budget += len(scheduled.token_ids)
+            self.budget += scheduled.stop - scheduled.start
             self.num_prompt_rows -= _num_prompt_rows(sequence, scheduled)
             self.copies.pop(sequence, None)
         self.has_preempted = True

@@ -28,7 +28,6 @@ from pagoda.scheduling.sequence import Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import (
     MAX_PROMPT_LOGIT_ROWS,
-    PENDING,
     ScheduledSequence,
     StepPlan,
 )
@@ -161,15 +160,15 @@ class Scheduler:
 
     # ---- a step ------------------------------------------------------------------------------
 
-    def schedule(self, awaited: Container[int] = ()) -> StepPlan:
+    def schedule(self, held_back: Container[int] = ()) -> StepPlan:
         """Decide the next step and reserve the blocks it writes to.
 
-        The plan counts as carried out from here on. One more may be decided before `update` says
-        what came of it, to be carried out after it: the tokens that it draws are `PENDING` then,
-        and sequences that are `awaited`, by their ids, do not go on without them.
+        The plan counts as carried out from here on. More may be decided before `update` says what
+        came of it, to be carried out after it (see `RunAhead`). Sequences that are `held_back`, by
+        their ids, do not go on while a token of theirs is not known.
         """
         draft = Draft(self._budget)
-        self._continue_running(draft, awaited)
+        self._continue_running(draft, held_back)
         if not draft.has_preempted:
             self._admit_waiting(draft)
         for sequence, scheduled in draft.scheduled.items():
@@ -178,7 +177,7 @@ class Scheduler:
         return draft.plan(self.cache.block_size)
 
     def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
-        """Take note of a step that was carried out, in the order in which they were decided.
+        """Take note of a step that was carried out; steps come in the order of their plans.
 
         `sampled` maps the ids of the plan's sampling sequences to their new tokens. Appends them,
         publishes full blocks and forks choices. Returns the sequences that got a token, for the
@@ -190,11 +189,11 @@ class Scheduler:
             if sequence is None:  # it has ended while the step ran
                 continue
             self._num_computed_tokens += scheduled.num_scheduled_tokens
-            if sequence.status is Status.RUNNING:  # not preempted while the step ran
+            if sequence.stay == scheduled.stay:  # not preempted meanwhile
                 self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
             if scheduled.samples:
                 if sequence.num_output_tokens == 0:
-                    self._fork_choices(sequence)
+                    self._fork_choices(sequence, may_share=sequence.stay == scheduled.stay)
                 sequence.num_pending_tokens -= 1
                 sequence.append(sampled[scheduled.sequence_id])
                 progressed.append(sequence)
@@ -202,7 +201,7 @@ class Scheduler:
 
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, draft: Draft, awaited: Container[int]) -> None:
+    def _continue_running(self, draft: Draft, held_back: Container[int]) -> None:
         short: list[Sequence] = []
         long: list[Sequence] = []
         for sequence in self._running:
@@ -210,10 +209,10 @@ class Scheduler:
         for sequence in chain(short, long):
             if draft.budget == 0:
                 break
-            stays = sequence.num_pending_tokens and (
-                sequence.sequence_id in awaited or sequence.num_tokens >= sequence.max_num_tokens
+            is_held = sequence.num_pending_tokens and (
+                sequence.sequence_id in held_back or sequence.num_tokens >= sequence.max_num_tokens
             )
-            if sequence.status is Status.RUNNING and not stays:
+            if sequence.status is Status.RUNNING and not is_held:
                 self._continue(sequence, draft)
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
@@ -236,7 +235,7 @@ class Scheduler:
         self._running.remove(sequence)
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
-        sequence.num_preemptions += 1
+        sequence.stay += 1
         sequence.status = Status.WAITING
         self._num_preemptions += 1
         self._waiting.add(sequence)
@@ -268,8 +267,9 @@ class Scheduler:
             spoken_for += self._num_outstanding_blocks(sequence) + 1
 
     def _is_held_up(self, sequence: Sequence) -> bool:
-        """Another sequence is about to compute what this one would otherwise compute again."""
-        if sequence.fork_parent is not None:
+        """Its newest token is still outstanding, from before it was preempted; or another sequence
+        is about to compute what this one would otherwise compute again."""
+        if sequence.fork_parent is not None or sequence.num_pending_tokens:
             return True
         block = sequence.awaited_block
         if block is not None and self.cache.is_in_flight(block):
@@ -295,7 +295,7 @@ class Scheduler:
         return max(needed - len(sequence.table), 0)
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
-        is_first = sequence.num_preemptions == 0
+        is_first = sequence.stay == 0
         counted = is_first and not sequence.wants_prompt_logprobs
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
         sequence.num_computed_tokens = match.num_tokens
@@ -311,18 +311,18 @@ class Scheduler:
 
     # ---- inside: after a step ----------------------------------------------------------------
 
-    def _fork_choices(self, parent: Sequence) -> None:
+    def _fork_choices(self, parent: Sequence, *, may_share: bool) -> None:
         """Let the other choices of the request share the prompt that has just been computed.
 
         A fork computes the prompt's last token once more, into a block of its own, and draws its
-        first token from that. Where seats are short, or the parent has been preempted meanwhile, a
-        choice waits and begins like any other sequence.
+        first token from that. Where seats are short, or the parent has been preempted meanwhile and
+        what it had is not to be shared, a choice waits and begins like any other sequence.
         """
         for sequence in tuple(self._requests[parent.request.request_id]):
             if sequence.fork_parent is not parent:
                 continue
             sequence.fork_parent = None
-            if parent.status is Status.RUNNING and len(self._running) < self._seats:
+            if may_share and len(self._running) < self._seats:
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens
@@ -330,14 +330,17 @@ class Scheduler:
 
 
 def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
-    token_ids = tuple(sequence.token_ids[start:stop])
-    if stop > len(sequence.token_ids):
-        token_ids += (PENDING,)
-    block_ids = sequence.table.snapshot()
     samples = stop == sequence.num_tokens
     num_logit_rows = 1 if samples else 0
     if sequence.wants_prompt_rows(start):
         num_logit_rows = stop - start
     return ScheduledSequence(
-        sequence.sequence_id, start, token_ids, block_ids, num_logit_rows, samples
+        sequence.sequence_id,
+        sequence.stay,
+        start,
+        stop,
+        tuple(sequence.token_ids[start:stop]),
+        sequence.table.snapshot(),
+        num_logit_rows,
+        samples,
     )
