@@ -296,6 +296,22 @@ async def test_an_answer_that_must_fit_is_refused_where_it_cannot(engine: AsyncE
     assert await ask(fits, "max_tokens") == await ask(long, None) == most
 
 
+async def test_the_options_of_a_request_reach_the_engine_whole(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = RequestOptions(priority=3, tenant="t", cache_salt="s", max_tokens_field="max_tokens")
+    add, added = engine.engine.add, []
+
+    def noting(request, *args, **kwargs) -> None:
+        added.append(request)
+        add(request, *args, **kwargs)
+
+    monkeypatch.setattr(engine.engine, "add", noting)
+    async for _ in engine.generate("x", GREEDY, request_id="a", options=options):
+        pass
+    assert [request.options for request in added] == [options]
+
+
 async def test_chores_are_done_while_nothing_runs_and_requests_go_before(make_llm) -> None:
     running: list[bool] = []
     inner = make_llm().engine
