@@ -103,6 +103,7 @@ def connect(model: Model, options: EngineOptions) -> Engine:
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=model.dtype,
+        eviction=options.eviction_policy,
     )
     scheduler = Scheduler(
         cache,
