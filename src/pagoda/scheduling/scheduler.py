@@ -17,20 +17,16 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from itertools import chain
 
-from pagoda.cache import CacheManager, PrefixMatch, num_blocks_for
-from pagoda.cache.manager import NO_MATCH
-from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.cache import NO_MATCH, CacheManager, PrefixMatch
+from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
 from pagoda.scheduling.draft import Draft
 from pagoda.scheduling.ending import ABORT, Ending
+from pagoda.scheduling.limits import require_limits
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
-from pagoda.scheduling.sequence import Sequence, Status
+from pagoda.scheduling.sequence import Sequence, Status, longest
 from pagoda.scheduling.stats import SchedulerStats
-from pagoda.scheduling.step import (
-    MAX_PROMPT_LOGIT_ROWS,
-    ScheduledSequence,
-    StepPlan,
-)
+from pagoda.scheduling.step import MAX_PROMPT_LOGIT_ROWS, StepPlan
 
 
 class Scheduler:
@@ -53,20 +49,14 @@ class Scheduler:
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         """
-        for name, value in (
-            ("max_num_batched_tokens", max_num_batched_tokens),
-            ("max_num_seqs", max_num_seqs),
-            ("max_model_len", max_model_len),
-            ("max_prompt_logit_rows", max_prompt_logit_rows),
-        ):
-            if value < 1:
-                raise InvalidOptionError(name, value, "must be at least 1")
-        if long_prefill_token_threshold < 0:
-            raise InvalidOptionError(
-                "long_prefill_token_threshold", long_prefill_token_threshold, "must be at least 0"
-            )
-        if policy not in POLICIES:
-            raise InvalidOptionError("scheduling_policy", policy, f"one of {', '.join(POLICIES)}")
+        require_limits(
+            policy=policy,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            max_prompt_logit_rows=max_prompt_logit_rows,
+        )
         self.cache = cache
         self._budget = max_num_batched_tokens
         self._seats = min(max_num_seqs, max_num_batched_tokens)
@@ -94,26 +84,17 @@ class Scheduler:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
         options = request.options
         sequences: list[Sequence] = []
-        max_num_tokens = self._longest(request)
+        max_num_tokens = longest(request, self._max_model_len)
         for index in range(request.sampling.n):
             table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
             sequence = Sequence(self._next_id, request, index, table, max_num_tokens)
-            self._next_id += 1
-            if sequences:
-                sequence.fork_parent = sequences[0]
+            sequence.fork_parent = sequences[0] if sequences else None
             sequences.append(sequence)
-        for sequence in sequences:
+            self._next_id += 1
             self._sequences[sequence.sequence_id] = sequence
             self._waiting.add(sequence)
         self._requests[request.request_id] = sequences
         return tuple(sequences)
-
-    def _longest(self, request: Request) -> int:
-        """Tokens of prompt and output together that each of its choices may have."""
-        max_tokens = request.sampling.max_tokens
-        if max_tokens is None:
-            return self._max_model_len
-        return min(len(request.prompt_token_ids) + max_tokens, self._max_model_len)
 
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""
@@ -124,8 +105,11 @@ class Scheduler:
         """End one sequence and free its blocks; no effect if it has ended."""
         if sequence.status is Status.FINISHED:
             return
-        (self._running if sequence.status is Status.RUNNING else self._waiting).remove(sequence)
-        self.cache.free(sequence.table)
+        if sequence.status is Status.RUNNING:
+            self._running.remove(sequence)
+            self.cache.free(sequence.table)
+        else:
+            self._waiting.remove(sequence)
         sequence.status = Status.FINISHED
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
@@ -228,7 +212,7 @@ class Scheduler:
             self._preempt(victim, draft)
             if victim is sequence:
                 return
-        draft.give(sequence, _scheduled(sequence, start, stop), copies)
+        draft.give(sequence, start, stop, copies)
 
     def _preempt(self, sequence: Sequence, draft: Draft) -> None:
         draft.take_back(sequence)
@@ -251,7 +235,8 @@ class Scheduler:
         """
         if not self._waiting or draft.budget == 0 or len(self._running) >= self._seats:
             return
-        spoken_for = sum(self._num_outstanding_blocks(running) + 1 for running in self._running)
+        cache = self.cache
+        spoken_for = sum(cache.num_blocks_to_go_on(s.table, s.num_tokens) for s in self._running)
         for sequence in self._waiting:
             if draft.budget == 0 or len(self._running) >= self._seats:
                 break
@@ -261,10 +246,11 @@ class Scheduler:
             if match.in_flight is not None:
                 sequence.awaited_block = match.in_flight
                 continue
-            if self._num_blocks_to_admit(sequence, match) > self.cache.num_free_blocks - spoken_for:
+            num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match)
+            if num_needed > cache.num_free_blocks - spoken_for:
                 break
             self._admit(sequence, match, draft)
-            spoken_for += self._num_outstanding_blocks(sequence) + 1
+            spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
 
     def _is_held_up(self, sequence: Sequence) -> bool:
         """Its newest token is still outstanding, from before it was preempted; or another sequence
@@ -281,18 +267,6 @@ class Scheduler:
         if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed
             return NO_MATCH
         return self.cache.match(sequence.table, sequence.token_ids)
-
-    def _num_blocks_to_admit(self, sequence: Sequence, match: PrefixMatch) -> int:
-        """Free blocks that all of the sequence's present tokens will take."""
-        size = self.cache.block_size
-        new = num_blocks_for(sequence.num_tokens, size) - len(match.block_ids)
-        copy = 1 if match.num_tokens % size else 0
-        return new + copy + self.cache.num_unheld(match)
-
-    def _num_outstanding_blocks(self, sequence: Sequence) -> int:
-        """Blocks that the sequence's present tokens need and that it does not hold yet."""
-        needed = num_blocks_for(sequence.num_tokens, self.cache.block_size)
-        return max(needed - len(sequence.table), 0)
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
         is_first = sequence.stay == 0
@@ -327,20 +301,3 @@ class Scheduler:
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens
                 self._run(sequence)
-
-
-def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
-    samples = stop == sequence.num_tokens
-    num_logit_rows = 1 if samples else 0
-    if sequence.wants_prompt_rows(start):
-        num_logit_rows = stop - start
-    return ScheduledSequence(
-        sequence.sequence_id,
-        sequence.stay,
-        start,
-        stop,
-        tuple(sequence.token_ids[start:stop]),
-        sequence.table.snapshot(),
-        num_logit_rows,
-        samples,
-    )

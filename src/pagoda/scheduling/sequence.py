@@ -107,3 +107,11 @@ class Sequence:
             f"Sequence({self.sequence_id}, {self.status.value}, "
             f"{self.num_computed_tokens}/{len(self.token_ids)} computed)"
         )
+
+
+def longest(request: Request, max_model_len: int) -> int:
+    """Tokens of prompt and output together that each choice of a request may have."""
+    max_tokens = request.sampling.max_tokens
+    if max_tokens is None:
+        return max_model_len
+    return min(len(request.prompt_token_ids) + max_tokens, max_model_len)
