@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pagoda.cache import BlockCopy, slot_mapping
+from pagoda.cache import BlockCopy, CacheManager, slot_mapping
+from pagoda.cache.prefix import block_key
 
 
 class PagedTokens:
@@ -52,6 +53,27 @@ class PagedTokens:
         """The table's first `num_tokens` slots hold exactly these tokens, written for `salt`."""
         expected = [(salt, *tokens[: position + 1]) for position in range(num_tokens)]
         return self.read(block_ids, num_tokens) == expected
+
+    def check_published(self, cache: CacheManager) -> None:
+        """Every block that `cache` can find holds what it is found by."""
+        size = self.block_size
+        for block_id, key in cache._index.items().items():
+            context = self.slots[(block_id + 1) * size - 1]
+            assert context is not None, f"block {block_id} is published and was never written"
+            salt, *tokens = context
+            assert self.holds_at(block_id, tokens, salt), "a published block is not whole"
+            parent = cache.open(cache_salt=salt).root
+            for start in range(0, len(tokens), size):
+                found = block_key(parent, tokens[start : start + size])
+                parent = found.hash
+            assert found == key, f"block {block_id} is published as what it does not hold"
+
+    def holds_at(self, block_id: int, tokens: Sequence[int], salt: str) -> bool:
+        """The block holds the last tokens of `tokens`, each written after all before it."""
+        size = self.block_size
+        counts = range(len(tokens) - size + 1, len(tokens) + 1)
+        expected = [(salt, *tokens[:count]) for count in counts]
+        return self.slots[block_id * size : (block_id + 1) * size] == expected
 
     def _slots(self, block_ids: Sequence[int], start: int, stop: int) -> list[int]:
         positions = np.arange(start, stop)

@@ -5,6 +5,7 @@
     │   ├── InvalidRequestError        a field of a request (HTTP 400)
     │   │   └── ContextLengthError         more tokens than the model can take
     │   ├── InvalidOptionError         an option of the engine or a command
+    │   ├── BlockTableError            a call of the cache that a block table does not allow
     │   ├── ModelError                 the model's files or its config
     │   │   └── UnsupportedModelError      an architecture or feature that is not covered
     │   ├── CapacityError              it can never fit into the memory that was given
@@ -50,6 +51,10 @@ class ContextLengthError(InvalidRequestError):
 
 class InvalidOptionError(RefusedError):
     """An option of the engine or of a command is out of range or contradicts another."""
+
+
+class BlockTableError(RefusedError):
+    """A block table is used for what it is not, or in a state that does not allow it."""
 
 
 class ModelError(RefusedError):

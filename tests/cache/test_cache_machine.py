@@ -1,12 +1,13 @@
 """Random lives of sequences over one cache, with every invariant checked after each operation."""
 
+from collections import deque
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from paged_tokens import PagedTokens
-from pagoda.cache import BlockTable, CacheManager
+from pagoda.cache import EVICTION_POLICIES, BlockTable, CacheManager
 from pagoda.cache.prefix import block_key
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
@@ -22,17 +23,30 @@ class Life:
     tokens: list[int]
     num_computed: int = 0
     is_running: bool = False
+    stay: int = 0
 
 
 class CacheMachine(RuleBasedStateMachine):
     """Sequences of few distinct tokens, so that prefixes meet, over a pool that is too small."""
 
-    @initialize(num_blocks=st.integers(2, 12), block_size=st.integers(1, 4), sharing=st.booleans())
-    def start(self, num_blocks: int, block_size: int, sharing: bool) -> None:
-        self.cache = CacheManager(num_blocks, block_size, enable_prefix_caching=sharing)
+    @initialize(
+        num_blocks=st.integers(2, 12),
+        block_size=st.integers(1, 4),
+        sharing=st.booleans(),
+        eviction=st.sampled_from(sorted(EVICTION_POLICIES)),
+        num_ahead=st.integers(0, 3),
+    )
+    def start(
+        self, num_blocks: int, block_size: int, sharing: bool, eviction: str, num_ahead: int
+    ) -> None:
+        self.cache = CacheManager(
+            num_blocks, block_size, enable_prefix_caching=sharing, eviction=eviction
+        )
         self.storage = PagedTokens(num_blocks, block_size)
         self.num_blocks = num_blocks
         self.lives: list[Life] = []
+        self.num_ahead = num_ahead
+        self.outstanding: deque[tuple[Life, int, int]] = deque()
 
     def running(self) -> list[Life]:
         return [life for life in self.lives if life.is_running]
@@ -79,7 +93,15 @@ class CacheMachine(RuleBasedStateMachine):
         self.refuse_shared_writes(life, start, stop)
         self.storage.write(life.table.block_ids, life.tokens, start, stop, life.salt)
         life.num_computed = stop
-        self.cache.commit(life.table, life.tokens, stop)
+        self.outstanding.append((life, life.stay, stop))
+        while len(self.outstanding) > self.num_ahead:
+            self.conclude()
+
+    def conclude(self) -> None:
+        """The oldest write that is outstanding is heard of; its stay may be over by then."""
+        life, stay, stop = self.outstanding.popleft()
+        if life.stay == stay:
+            self.cache.commit(life.table, life.tokens, stop)
 
     def unwritable(self, held: list[int], start: int, stop: int) -> list[int]:
         """Blocks among those that would be written to which others hold or can find."""
@@ -122,13 +144,16 @@ class CacheMachine(RuleBasedStateMachine):
         life = data.draw(st.sampled_from(self.running()))
         self.cache.free(life.table)
         life.num_computed, life.is_running = 0, False
+        life.stay += 1
 
     @precondition(lambda self: self.lives)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         life = data.draw(st.sampled_from(self.lives))
-        self.cache.free(life.table)
+        if life.is_running:
+            self.cache.free(life.table)
         self.lives.remove(life)
+        life.stay += 1
 
     @rule()
     def forget(self) -> None:
@@ -140,6 +165,7 @@ class CacheMachine(RuleBasedStateMachine):
         if not hasattr(self, "cache"):
             return
         self.cache.check_integrity()
+        self.storage.check_published(self.cache)
         for life in self.lives:
             assert self.storage.holds(
                 life.table.block_ids, life.tokens, life.num_computed, life.salt
@@ -152,7 +178,7 @@ class CacheMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "cache"):
             return
-        for life in self.lives:
+        for life in self.running():
             self.cache.free(life.table)
         self.cache.check_integrity()
         assert self.cache.num_free_blocks == self.num_blocks

@@ -1,4 +1,4 @@
-"""What every eviction policy must keep to; a new one is a row in `POLICIES`."""
+"""What every eviction policy must keep to; a new one is tested by its row in `POLICIES`."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pagoda.cache import LRU, EvictionPolicy
+from pagoda.cache import EVICTION_POLICIES, CacheManager, EvictionPolicy
+from pagoda.cache.evictions import eviction_policy
+from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.evictions.slru import SegmentedLRU
+from pagoda.errors import InvalidOptionError
 
-OPERATIONS = st.sampled_from(["add", "remove", "evict"])
-POLICIES: dict[str, Callable[[], EvictionPolicy]] = {"lru": LRU}
-
-
-@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
-@given(
-    operations=st.lists(st.tuples(st.sampled_from(["add", "remove", "evict"]), st.integers(0, 9)))
+every_policy = pytest.mark.parametrize(
+    "make", EVICTION_POLICIES.values(), ids=EVICTION_POLICIES.keys()
 )
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["add", "hit", "forget", "evict"]), st.integers(0, 9)), max_size=60
+)
+
+
+@every_policy
+@given(operations=OPERATIONS)
 def test_a_policy_holds_exactly_what_was_added(
     make: Callable[[], EvictionPolicy], operations: list[tuple[str, int]]
 ) -> None:
@@ -24,28 +30,117 @@ def test_a_policy_holds_exactly_what_was_added(
         if operation == "add" and block_id not in held:
             policy.add(block_id)
             held.add(block_id)
-        elif operation == "remove" and block_id in held:
-            policy.remove(block_id)
+        elif operation == "hit" and block_id in held:
+            policy.hit(block_id)
             held.remove(block_id)
+        elif operation == "forget":
+            policy.forget(block_id)
+            held.discard(block_id)
         elif operation == "evict" and held:
-            held.remove(policy.evict())
+            first = next(iter(policy))
+            assert policy.evict() == first, "it goes in another order than it says"
+            held.remove(first)
         assert sorted(policy) == sorted(held)
         assert len(policy) == len(held)
 
 
-@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
-def test_nothing_can_be_evicted_from_nothing(make: Callable[[], EvictionPolicy]) -> None:
+@every_policy
+def test_nothing_can_be_had_from_nothing(make: Callable[[], EvictionPolicy]) -> None:
     policy = make()
     with pytest.raises(KeyError):
         policy.evict()
     with pytest.raises(KeyError):
-        policy.remove(3)
+        policy.hit(3)
+    policy.forget(3)
 
 
-def test_lru_evicts_in_the_order_of_release() -> None:
+@every_policy
+def test_what_was_used_once_goes_in_the_order_of_release(
+    make: Callable[[], EvictionPolicy],
+) -> None:
+    """So tails go before heads, which more prompts share."""
+    policy = make()
+    for block_id in (3, 1, 2):
+        policy.add(block_id)
+    assert [policy.evict() for _ in range(3)] == [3, 1, 2]
+
+
+@every_policy
+def test_what_is_forgotten_has_no_past(make: Callable[[], EvictionPolicy]) -> None:
+    """The next content of the block is another, whatever was hit or evicted before."""
+    policy, plain = make(), make()
+    for block_id in (1, 2, 3):
+        policy.add(block_id)
+        policy.hit(block_id)
+    policy.forget(1)
+    policy.add(2)
+    policy.forget(2)
+    policy.add(3)
+    assert policy.evict() == 3
+    for each in (policy, plain):
+        for block_id in (3, 2, 1, 4):
+            each.add(block_id)
+    assert list(policy) == list(plain)
+
+
+@pytest.mark.parametrize("name", EVICTION_POLICIES)
+def test_a_cache_lives_with_every_policy(name: str) -> None:
+    cache = CacheManager(6, 2, eviction=name)
+    for number in range(40):
+        tokens = [*([0, 1, 2, 3] if number % 3 else [number, number]), number, 1, 2]
+        table = cache.open()
+        match = cache.match(table, tokens)
+        cache.acquire(table, tokens, match)
+        assert cache.reserve(table, match.num_tokens, len(tokens)) is not None
+        cache.commit(table, tokens, len(tokens))
+        if number % 7 == 0:
+            cache.forget()
+        cache.check_integrity()
+        cache.free(table)
+        cache.check_integrity()
+    assert cache.num_free_blocks == 6
+
+
+@pytest.mark.parametrize("given_policy", ["fifo", "", None, 3, LRU])
+def test_what_is_no_policy_is_refused(given_policy: object) -> None:
+    with pytest.raises(InvalidOptionError, match="eviction"):
+        eviction_policy(given_policy)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match="eviction"):
+        CacheManager(4, 4, eviction=given_policy)  # type: ignore[arg-type]
+
+
+def test_lru_forgets_a_hit_that_lies_back() -> None:
     policy = LRU()
     for block_id in (3, 1, 2):
         policy.add(block_id)
-    policy.remove(3)
+    policy.hit(3)
     policy.add(3)
     assert [policy.evict() for _ in range(3)] == [1, 2, 3]
+
+
+def reused(policy: EvictionPolicy, *block_ids: int) -> None:
+    for block_id in block_ids:
+        policy.add(block_id)
+        policy.hit(block_id)
+        policy.add(block_id)
+
+
+def test_slru_keeps_what_was_used_again_from_what_was_not() -> None:
+    lru, slru = LRU(), SegmentedLRU()
+    for policy in (lru, slru):
+        policy.add(1)
+        policy.add(2)
+        reused(policy, 7)
+        for block_id in (3, 4, 5):
+            policy.add(block_id)
+    assert [lru.evict() for _ in range(6)] == [1, 2, 7, 3, 4, 5]
+    assert [slru.evict() for _ in range(6)] == [1, 2, 3, 4, 5, 7]
+
+
+def test_slru_protects_no_more_than_a_share() -> None:
+    policy = SegmentedLRU()
+    reused(policy, *range(10))
+    assert list(policy) == [0, 1, *range(2, 10)]
+    policy.add(99)
+    assert next(iter(policy)) == 0, "whoever was let down goes before the newcomer"
+    assert set(policy._protected) == set(range(2, 10))

@@ -4,8 +4,9 @@ from array import array
 
 import pytest
 
-from pagoda.cache import LRU, BlockTable, CacheManager, PrefixMatch
-from pagoda.errors import IntegrityError, InvalidOptionError
+from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch
+from pagoda.cache.evictions.lru import LRU
+from pagoda.errors import BlockTableError, IntegrityError, InvalidOptionError, RefusedError
 
 SIZE = 4
 
@@ -222,10 +223,155 @@ def test_at_most_a_block_less_one_token_is_wasted() -> None:
         cache.free(table)
 
 
-@pytest.mark.parametrize(("num_blocks", "block_size"), [(0, 4), (4, 0)])
+@pytest.mark.parametrize(
+    ("num_blocks", "block_size"), [(0, 4), (4, 0), (-1, 4), ("4", 4), (4, 2.0), (4, True)]
+)
 def test_a_pool_of_nothing_is_refused(num_blocks: int, block_size: int) -> None:
-    with pytest.raises(InvalidOptionError):
+    with pytest.raises(InvalidOptionError, match="whole number of at least 1"):
         CacheManager(num_blocks, block_size)
+
+
+def test_no_tokens_match_nothing() -> None:
+    cache = CacheManager(8, SIZE)
+    assert cache.match(cache.open(), []) == NO_MATCH == PrefixMatch((), 0, None)
+
+
+def test_blocks_to_admit_are_new_ones_copies_and_those_that_nobody_holds() -> None:
+    cache = CacheManager(8, SIZE)
+    tokens = list(range(8))
+    holder, _ = fill(cache, tokens)
+    match = cache.match(cache.open(), tokens)
+    assert cache.num_blocks_to_admit(8, match) == 1, "a copy of the block that is written into"
+    assert cache.num_blocks_to_admit(13, match) == 3, "and two more"
+    cache.free(holder)
+    assert cache.num_blocks_to_admit(13, match) == 5, "and the two of the match, now free"
+    assert cache.num_blocks_to_admit(13, NO_MATCH) == 4
+
+
+def test_blocks_to_go_on_are_those_that_lack_and_one() -> None:
+    cache = CacheManager(8, SIZE)
+    table = cache.open()
+    cache.reserve(table, 0, 6)
+    assert [cache.num_blocks_to_go_on(table, count) for count in (6, 8, 9, 17)] == [1, 1, 2, 4]
+
+
+class TestMisuse:
+    """Every misuse is a typed error that names its field, and nothing has changed."""
+
+    def make(self) -> tuple[CacheManager, BlockTable, list[int]]:
+        cache = CacheManager(8, SIZE)
+        tokens = list(range(10))
+        return cache, fill(cache, tokens)[0], tokens
+
+    def refused(self, cache: CacheManager, field: str, call) -> None:
+        before, tables = cache.stats(), {t: list(t.block_ids) for t in cache._tables}
+        keys = {t: t.keys[:] for t in cache._tables}
+        with pytest.raises(BlockTableError) as error:
+            call()
+        assert isinstance(error.value, RefusedError)
+        assert error.value.field == field
+        assert cache.stats() == before
+        assert {t: list(t.block_ids) for t in cache._tables} == tables
+        assert {t: t.keys for t in cache._tables} == keys
+        cache.check_integrity()
+
+    @pytest.mark.parametrize(
+        "others",
+        [
+            [*range(4), 9, 9, 9, 9, 9, 9],  # the last block that has a key
+            [9, *range(1, 10)],  # the first
+            [9] * 9,
+            [0, 1, 2],  # shorter than what has keys
+            [*range(8), -1, 2, 3, 4],  # no token
+            [*range(8), 2**32, 2, 3, 4],
+        ],
+    )
+    def test_a_second_list_of_tokens(self, others: list[int]) -> None:
+        cache, table, tokens = self.make()
+        self.refused(cache, "tokens", lambda: cache.match(table, others))
+        cache.free(table)
+        self.refused(cache, "tokens", lambda: cache.acquire(table, others, NO_MATCH))
+        assert cache.match(table, tokens).num_tokens == 8
+
+    def test_a_list_that_was_changed_where_its_last_full_block_is(self) -> None:
+        cache, table, tokens = self.make()
+        cache.match(table, tokens)
+        tokens[7] = 99
+        self.refused(cache, "tokens", lambda: cache.match(table, tokens))
+
+    def test_the_same_tokens_in_another_list_are_the_same(self) -> None:
+        cache, table, tokens = self.make()
+        assert cache.match(table, tuple(tokens)).num_tokens == 8
+        assert cache.match(table, [*tokens, 10, 11, 12]).num_tokens == 8
+
+    def test_committing_other_tokens_than_those_that_were_matched(self) -> None:
+        cache, table, _ = self.make()
+        cache.reserve(table, 10, 12)
+        self.refused(cache, "tokens", lambda: cache.commit(table, [7] * 12, 12))
+
+    def test_committing_what_was_not_reserved(self) -> None:
+        cache, table, tokens = self.make()
+        fresh, longer = cache.open(), [*tokens, *range(10)]
+        self.refused(cache, "table", lambda: cache.commit(fresh, tokens, 8))
+        self.refused(cache, "num_computed", lambda: cache.commit(table, longer, 13))
+
+    def test_committing_more_than_there_are_tokens(self) -> None:
+        cache, table, tokens = self.make()
+        self.refused(cache, "num_computed", lambda: cache.commit(table, tokens, 12))
+
+    def test_freeing_twice(self) -> None:
+        cache, table, _ = self.make()
+        cache.free(table)
+        self.refused(cache, "table", lambda: cache.free(table))
+
+    def test_a_table_that_never_held_anything_may_be_freed(self) -> None:
+        cache, _, _ = self.make()
+        cache.free(cache.open())
+        cache.check_integrity()
+
+    def test_reserving_for_a_freed_table(self) -> None:
+        cache, table, tokens = self.make()
+        cache.free(table)
+        self.refused(cache, "table", lambda: cache.reserve(table, 0, 4))
+        self.refused(cache, "table", lambda: cache.fork(table, 4))
+        self.refused(cache, "table", lambda: cache.commit(table, tokens, 8))
+
+    def test_acquiring_twice(self) -> None:
+        cache, table, tokens = self.make()
+        match = cache.match(table, tokens)
+        self.refused(cache, "table", lambda: cache.acquire(table, tokens, match))
+
+    def test_acquiring_what_has_been_evicted_since(self) -> None:
+        cache, table, tokens = self.make()
+        cache.free(table)
+        match = cache.match(table, tokens)
+        cache.reserve(cache.open(), 0, 8 * SIZE)
+        self.refused(cache, "match", lambda: cache.acquire(table, tokens, match))
+
+    @pytest.mark.parametrize(
+        ("start", "stop", "field"), [(9, 6, "stop"), (-1, 4, "start"), (13, 14, "start")]
+    )
+    def test_positions_out_of_order(self, start: int, stop: int, field: str) -> None:
+        cache, table, _ = self.make()
+        self.refused(cache, field, lambda: cache.reserve(table, start, stop))
+
+    @pytest.mark.parametrize("num_tokens", [-1, 13])
+    def test_forking_more_than_there_is(self, num_tokens: int) -> None:
+        cache, table, _ = self.make()
+        self.refused(cache, "num_tokens", lambda: cache.fork(table, num_tokens))
+
+    def test_a_table_of_another_cache(self) -> None:
+        cache, _, tokens = self.make()
+        _, foreign, _ = self.make()
+        for call in (
+            lambda: cache.match(foreign, tokens),
+            lambda: cache.acquire(foreign, tokens, NO_MATCH),
+            lambda: cache.reserve(foreign, 10, 14),
+            lambda: cache.commit(foreign, [*tokens, 1, 2], 12),
+            lambda: cache.fork(foreign, 4),
+            lambda: cache.free(foreign),
+        ):
+            self.refused(cache, "table", call)
 
 
 class TestIntegrityCheck:

@@ -26,6 +26,7 @@ GIVEN = {
     "gpu_memory_utilization": 0.5,
     "num_gpu_blocks_override": 77,
     "enable_prefix_caching": False,
+    "eviction_policy": "slru",
     "max_num_batched_tokens": 64,
     "max_num_seqs": 3,
     "scheduling_policy": "priority",

@@ -19,6 +19,10 @@ REFUSED = {
     "not a size": (["serve", "--kv-cache-memory-bytes", "2XB"], "kv_cache_memory_bytes='2XB': a"),
     "zero": (["serve", "--block-size", "0"], "block_size=0: must be"),
     "NaN": (["serve", "--gpu-memory-utilization", "nan"], "gpu_memory_utilization=nan: "),
+    "an eviction policy": (
+        ["serve", "--eviction-policy", "fifo"],
+        "eviction_policy='fifo': one of lru, slru",
+    ),
     "a policy": (["serve", "--scheduling-policy", "lifo"], "scheduling_policy='lifo': one of"),
     "a dtype": (["serve", "--dtype", "int3"], "dtype='int3': one of"),
     "a port": (["serve", "--port", "70000"], "port=70000: must be between"),

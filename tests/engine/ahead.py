@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from pagoda.engine.core import Engine
-from pagoda.engine.runner import AheadRunner
-from pagoda.execution.batch import Batch
+from pagoda.engine.runner import AheadRunner, Runner
+from pagoda.execution.batch import NONE_DRAWN, Batch
 from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.scheduling import RunAhead
 
 
 class KeepingExecutor:
@@ -23,9 +24,8 @@ class KeepingExecutor:
 
     def forward(self, batch: Batch) -> torch.Tensor:
         token_ids = batch.token_ids.copy()
-        named = token_ids < 0
-        token_ids[named] = self._drawn[-1 - token_ids[named]]
-        return self.executor.forward(replace(batch, token_ids=token_ids))
+        token_ids[batch.drawn.rows] = self._drawn[batch.drawn.places]
+        return self.executor.forward(replace(batch, token_ids=token_ids, drawn=NONE_DRAWN))
 
     def keep_drawn(self, token_ids: torch.Tensor) -> None:
         self._drawn = token_ids.numpy().copy()
@@ -36,6 +36,12 @@ class KeepingExecutor:
 
 def let_run_ahead(engine: Engine) -> Engine:
     """The engine, whose next steps are launched before the tokens of the last are read."""
-    assert not engine._launched
-    engine._runner = AheadRunner(KeepingExecutor(engine._runner._executor))
+    return with_runner(engine, AheadRunner(KeepingExecutor(engine._runner._executor)))
+
+
+def with_runner(engine: Engine, runner: Runner) -> Engine:
+    """The engine, with another runner in the place of its own."""
+    assert not engine.has_unfinished
+    engine._runner = runner
+    engine._ahead = RunAhead(1 if runner.runs_ahead else 0)
     return engine

@@ -101,12 +101,12 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
     execute = engine.engine._runner.execute
     steps = 0
 
-    def fail_once(plan):
+    def fail_once(*args):
         nonlocal steps
         steps += 1
         if steps == 3:
             raise RuntimeError("secret detail")
-        return execute(plan)
+        return execute(*args)
 
     monkeypatch.setattr(engine.engine._runner, "execute", fail_once)
     with pytest.raises(EngineError) as caught:
@@ -294,6 +294,22 @@ async def test_an_answer_that_must_fit_is_refused_where_it_cannot(engine: AsyncE
         await ask(long, "max_completion_tokens")
     assert (refused.value.field, refused.value.value) == ("max_completion_tokens", most + 1)
     assert await ask(fits, "max_tokens") == await ask(long, None) == most
+
+
+async def test_the_options_of_a_request_reach_the_engine_whole(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = RequestOptions(priority=3, tenant="t", cache_salt="s", max_tokens_field="max_tokens")
+    add, added = engine.engine.add, []
+
+    def noting(request, *args, **kwargs) -> None:
+        added.append(request)
+        add(request, *args, **kwargs)
+
+    monkeypatch.setattr(engine.engine, "add", noting)
+    async for _ in engine.generate("x", GREEDY, request_id="a", options=options):
+        pass
+    assert [request.options for request in added] == [options]
 
 
 async def test_chores_are_done_while_nothing_runs_and_requests_go_before(make_llm) -> None:

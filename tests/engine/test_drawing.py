@@ -65,7 +65,7 @@ def plan_of(*scheduled: tuple[int, int, int, int, bool]) -> StepPlan:
     table = np.zeros(1, np.int32)
     return StepPlan(
         tuple(
-            ScheduledSequence(one, start, (0,) * count, table, num_rows, samples)
+            ScheduledSequence(one, 0, start, start + count, (0,) * count, table, num_rows, samples)
             for one, start, count, num_rows, samples in scheduled
         ),
         (),

@@ -419,7 +419,7 @@ def test_a_step_that_fails_ends_its_streams_and_nothing_after(
     next(stream)
     execute = llm.engine._runner.execute
 
-    def fail_once(plan):
+    def fail_once(*args):
         monkeypatch.setattr(llm.engine._runner, "execute", execute)
         raise RuntimeError("a broken kernel")
 
@@ -437,6 +437,8 @@ def test_a_step_that_fails_ends_its_streams_and_nothing_after(
     [
         ({"gpu_memory_utilization": "0.5"}, "gpu_memory_utilization"),
         ({"scheduling_policy": ["fcfs"]}, "scheduling_policy"),
+        ({"eviction_policy": "fifo"}, "eviction_policy"),
+        ({"eviction_policy": None}, "eviction_policy"),
         ({"enable_prefix_caching": "no"}, "enable_prefix_caching"),
         ({"model": 5}, "model"),
         ({"threads": 10**6}, "threads"),

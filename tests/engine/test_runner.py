@@ -1,6 +1,7 @@
 """The arrays of a step."""
 
 import numpy as np
+import pytest
 
 from pagoda.cache import BlockCopy
 from pagoda.engine.runner import PaddedTables, prepare
@@ -9,7 +10,8 @@ from pagoda.scheduling import ScheduledSequence, StepPlan
 
 def scheduled(number: int, start: int, tokens: list[int], blocks: list[int], rows: int):
     block_ids = np.array(blocks, dtype=np.int32)
-    return ScheduledSequence(number, start, tuple(tokens), block_ids, rows, rows > 0)
+    stop = start + len(tokens)
+    return ScheduledSequence(number, 0, start, stop, tuple(tokens), block_ids, rows, rows > 0)
 
 
 def table(*block_ids: int):
@@ -40,7 +42,7 @@ def test_a_plan_becomes_flat_arrays() -> None:
         copies=(BlockCopy(9, 1), BlockCopy(1, 8)),
         block_size=4,
     )
-    batch = prepare(plan, PaddedTables().of([one.block_ids for one in plan.sequences]), {})
+    batch = prepare(plan, PaddedTables().of([one.block_ids for one in plan.sequences]))
     assert batch.token_ids.tolist() == [50, 60, 61, 62, 63, 70, 71]
     assert batch.positions.tolist() == [5, 2, 3, 4, 5, 0, 1]
     assert batch.slot_mapping.tolist() == [5, 30, 31, 0, 1, 16, 17]
@@ -50,3 +52,26 @@ def test_a_plan_becomes_flat_arrays() -> None:
     assert batch.logit_rows.tolist() == [0, 5, 6]
     assert (batch.copy_sources.tolist(), batch.copy_targets.tolist()) == ([9, 1], [1, 8])
     assert batch.num_tokens == 7
+    assert (batch.drawn.rows.tolist(), batch.drawn.places.tolist()) == ([], [])
+
+
+def test_drawn_tokens_are_asked_for_by_their_places() -> None:
+    """Those of the second and the fourth sequence, which drew third and first in the last step."""
+    plan = StepPlan(
+        sequences=(
+            scheduled(10, 5, [50], [3, 1], 1),
+            scheduled(11, 5, [], [7, 0], 1)._replace(stop=6, num_logit_rows=1, samples=True),
+            scheduled(12, 0, [70, 71], [4], 0),
+            scheduled(13, 2, [], [5], 1)._replace(stop=3, num_logit_rows=1, samples=True),
+        ),
+        copies=(),
+        block_size=4,
+    )
+    tables = PaddedTables().of([one.block_ids for one in plan.sequences])
+    batch = prepare(plan, tables, drawn_last=(13, 10, 11))
+    assert batch.token_ids.tolist() == [50, 0, 70, 71, 0]
+    assert batch.positions.tolist() == [5, 5, 0, 1, 2]
+    assert batch.logit_rows.tolist() == [0, 1, 4]
+    assert (batch.drawn.rows.tolist(), batch.drawn.places.tolist()) == ([1, 4], [2, 0])
+    with pytest.raises(KeyError):
+        prepare(plan, tables, drawn_last=(10, 11))

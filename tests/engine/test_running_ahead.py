@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ahead import KeepingExecutor, let_run_ahead
+from ahead import KeepingExecutor, let_run_ahead, with_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,8 +138,7 @@ class Recorder(KeepingExecutor):
 def recorded(model: Model, kind: type[Runner] = AheadRunner) -> tuple[Engine, Recorder]:
     engine = engine_of(model)
     recorder = Recorder(engine._runner._executor)
-    engine._runner = kind(recorder)
-    return engine, recorder
+    return with_runner(engine, kind(recorder)), recorder
 
 
 def ask_for(engine: Engine, request_id: str, kind: str, max_tokens: int = 6) -> None:
@@ -154,7 +153,8 @@ def test_a_step_is_launched_before_the_last_ones_tokens_are_read(tiny_model: Mod
     [output] = engine.step()
     assert len(output.outputs[0].token_ids) == 1
     assert len(recorder.batches) == 2
-    assert recorder.batches[1].token_ids.tolist() == [-1]
+    drawn = recorder.batches[1].drawn
+    assert (drawn.rows.tolist(), drawn.places.tolist()) == ([0], [0])
 
 
 def test_no_step_is_launched_for_tokens_that_cannot_be_wanted(tiny_model: Model) -> None:
@@ -174,13 +174,13 @@ def test_who_needs_the_last_token_waits_for_it_and_nobody_else_does(
     ask_for(engine, "b", "greedy", max_tokens=4)
     for _ in range(4):
         engine.step()
-    first, second, third, fourth = (batch.token_ids.tolist() for batch in recorder.batches)
-    assert second == [-2], "the other one goes on alone"
-    assert len(third) == 2
-    assert third[0] >= 0
-    assert third[1] == -1
-    assert len(fourth) == 1
-    assert min(first) >= 0
+    assert [batch.num_tokens for batch in recorder.batches] == [2, 1, 2, 1]
+    taken = [(b.drawn.rows.tolist(), b.drawn.places.tolist()) for b in recorder.batches[:3]]
+    assert taken == [
+        ([], []),
+        ([0], [1]),  # the other one goes on alone, with the second token that was drawn
+        ([1], [0]),  # the first one's token is known by now
+    ]
 
 
 @pytest.mark.parametrize("kind", [Runner, AheadRunner])

@@ -15,6 +15,7 @@ from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.execution.batch import DrawnTokens
 from pagoda.execution.gpu import decoder
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.gpu.workspace import attention_kind
@@ -423,7 +424,8 @@ def test_drawn_tokens_are_taken_from_where_they_are(count: int, graph_sizes: tup
         executor.keep_drawn(torch.tensor([*last[::-1]], device=DEVICE))
         batch = pager.batch([(s, 1) for s in sequences[:count]])
         if is_named:
-            places = np.array([-3, -2, -1][:count], np.int64)
-            batch = dataclasses.replace(batch, token_ids=places)
+            drawn = DrawnTokens(np.arange(count), np.array([2, 1, 0][:count]))
+            unknown = np.zeros(count, np.int64)
+            batch = dataclasses.replace(batch, token_ids=unknown, drawn=drawn)
         outputs.append(executor.forward(batch).cpu().clone())
     assert torch.equal(*outputs)

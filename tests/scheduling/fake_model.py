@@ -6,10 +6,11 @@ wrong token, or an assertion that says where.
 
 from collections.abc import Callable, Container
 from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
 
 from paged_tokens import PagedTokens
 from pagoda.request import Request, RequestOptions, SamplingParams
-from pagoda.scheduling import PENDING, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
+from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
 
 VOCABULARY = 5
 
@@ -34,11 +35,25 @@ def expected_output(
     return tokens[len(prompt) :]
 
 
+@dataclass(frozen=True)
+class FakeStep:
+    """A step that the model has carried out, of which the scheduler has not heard yet."""
+
+    plan: StepPlan
+    sampled: dict[int, int]
+    """Tokens by sequence id."""
+    awaited: frozenset[int]
+
+    @property
+    def drawing(self) -> tuple[int, ...]:
+        return tuple(self.sampled)
+
+
 class FakeModel:
     """Executes plans and checks each of them against the scheduler's sequences.
 
-    One that `runs_ahead` tells the scheduler what a step drew when the next one is under way. Then
-    every sequence of which `awaits` is true of its id is awaited.
+    It runs `num_ahead` steps ahead: the scheduler is told what a step drew when so many others are
+    launched. Then every sequence of which `awaits` is true of its id is awaited.
     """
 
     def __init__(
@@ -46,35 +61,41 @@ class FakeModel:
         scheduler: Scheduler,
         num_blocks: int,
         *,
-        runs_ahead: bool = False,
+        num_ahead: int = 0,
         awaits: Callable[[int], bool] = lambda sequence_id: False,
     ) -> None:
         self.scheduler = scheduler
         self.storage = PagedTokens(num_blocks, scheduler.cache.block_size)
-        self.runs_ahead = runs_ahead
+        self.ahead: RunAhead[FakeStep] = RunAhead(num_ahead)
         self.awaits = awaits
-        self.under_way: tuple[StepPlan, dict[int, int]] | None = None
-        self._drawn: dict[int, int] = {}
+        self._keeps_all = num_ahead > 1
+        self._drawn: dict[tuple[int, int], int] = {}
+        """By sequence id and position; of the last step alone where one step may be outstanding, as
+        on a device."""
 
     def execute(self, plan: StepPlan) -> dict[int, int]:
         """Sampled tokens by sequence id."""
         self.storage.copy(plan.copies)
         written: set[int] = set()
-        for scheduled in plan.sequences:
+        contexts = [self._tokens(scheduled) for scheduled in plan.sequences]
+        for scheduled, context in zip(plan.sequences, contexts, strict=True):
             sequence = self.scheduler.sequence(scheduled.sequence_id)
+            assert scheduled.stay == sequence.stay
             table = scheduled.block_ids.tolist()
-            tokens = self._tokens(scheduled)
             size = self.storage.block_size
             blocks = table[scheduled.start // size : -(-scheduled.stop // size)]
             assert written.isdisjoint(blocks), "two sequences write into one block"
             written.update(blocks)
             self.storage.write(
-                table, tokens, scheduled.start, scheduled.stop, sequence.request.options.cache_salt
+                table,
+                context,
+                scheduled.start,
+                scheduled.stop,
+                sequence.request.options.cache_salt,
             )
         sampled = {}
-        for scheduled in plan.sequences:
+        for scheduled, context in zip(plan.sequences, contexts, strict=True):
             sequence = self.scheduler.sequence(scheduled.sequence_id)
-            context = self._tokens(scheduled)
             assert self.storage.holds(
                 scheduled.block_ids.tolist(),
                 context,
@@ -83,33 +104,49 @@ class FakeModel:
             ), "a sequence would attend what is not its own"
             if scheduled.samples:
                 sampled[scheduled.sequence_id] = next_token(context)
-        self._drawn = sampled
+        if not self._keeps_all:
+            self._drawn = {}
+        for scheduled in plan.sequences:
+            if scheduled.samples:
+                token = sampled[scheduled.sequence_id]
+                self._drawn[scheduled.sequence_id, scheduled.stop] = token
         return sampled
 
     def _tokens(self, scheduled: ScheduledSequence) -> list[int]:
         """The sequence up to where this step brings it."""
-        known = self.scheduler.sequence(scheduled.sequence_id).token_ids[: scheduled.start]
-        assert len(known) == scheduled.start, "a token before the step's own is not known"
-        for token_id in scheduled.token_ids:
-            known.append(self._drawn[scheduled.sequence_id] if token_id == PENDING else token_id)
-        return known
+        sequence_id, start = scheduled.sequence_id, scheduled.start
+        tokens = self.scheduler.sequence(sequence_id).token_ids[:start]
+        for position in range(len(tokens), start):
+            tokens.append(self._drawn[sequence_id, position])
+        tokens += scheduled.token_ids
+        if scheduled.takes_drawn:
+            tokens.append(self._drawn[sequence_id, scheduled.stop - 1])
+        assert len(tokens) == scheduled.stop
+        return tokens
 
     def step(self) -> StepPlan:
-        """One whole step."""
-        awaited = set(filter(self.awaits, self.under_way[1])) if self.under_way else ()
-        plan = self.scheduler.schedule(awaited)
-        before, self.under_way = self.under_way, (plan, self.execute(plan))
-        if before is not None:
-            conclude(self.scheduler, *before)
-        if not self.runs_ahead:
-            conclude(self.scheduler, *self.under_way)
-            self.under_way = None
+        """One whole step: another one is launched, and one is concluded."""
+        cache, stats = self.scheduler.cache, self.scheduler.stats()
+        num_free = cache.num_free_blocks
+        plan = self.scheduler.schedule(self.ahead.held_back)
+        has_preempted = self.scheduler.stats().num_preemptions > stats.num_preemptions
+        assert cache.num_free_blocks <= num_free or has_preempted, "a plan frees blocks"
+        launched = None
+        if plan.sequences:
+            sampled = self.execute(plan)
+            launched = FakeStep(plan, sampled, frozenset(filter(self.awaits, sampled)))
+        due = self.ahead.advance(launched)
+        if due is not None:
+            conclude(self.scheduler, due.plan, due.sampled)
+        self.storage.check_published(cache)
         return plan
 
 
 def conclude(scheduler: Scheduler, plan: StepPlan, sampled: dict[int, int]) -> list[Sequence]:
     """Tell the scheduler what a step drew, and end what it ends; returns who has a new token."""
+    num_free = scheduler.cache.num_free_blocks
     progressed = scheduler.update(plan, sampled)
+    assert scheduler.cache.num_free_blocks == num_free, "an update takes or frees blocks"
     for sequence in progressed:
         ending = judge(sequence)
         if ending is not None:

@@ -171,8 +171,8 @@ def test_who_comes_last_gives_way_even_if_already_in_the_step() -> None:
     while prompt.ending is None:
         model.step()
         scheduler.cache.check_integrity()
-    assert stream.num_preemptions == 1
-    assert prompt.num_preemptions == 0
+    assert stream.stay == 1
+    assert prompt.stay == 0
     run(scheduler, model)
     assert stream.output_token_ids == expected_output([1, 2], 12, 18)
 
@@ -190,7 +190,7 @@ def test_a_hit_counts_the_blocks_it_takes_and_the_copy_it_needs() -> None:
     model.step()
     assert again.status is Status.WAITING
     run(scheduler, model)
-    assert again.num_preemptions == 0
+    assert again.stay == 0
     assert again.output_token_ids == expected_output(prompt, 1, 32)
 
 

@@ -27,7 +27,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy=st.sampled_from(["fcfs", "priority"]),
         sharing=st.booleans(),
         prompt_rows=st.integers(1, 8),
-        runs_ahead=st.booleans(),
+        num_ahead=st.integers(0, 3),
         every=st.integers(1, 4),
     )
     def start(
@@ -40,7 +40,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         policy: str,
         sharing: bool,
         prompt_rows: int,
-        runs_ahead: bool,
+        num_ahead: int,
         every: int,
     ) -> None:
         self.max_model_len = 30
@@ -59,7 +59,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.model = FakeModel(
             self.scheduler,
             self.num_blocks,
-            runs_ahead=runs_ahead,
+            num_ahead=num_ahead,
             awaits=lambda sequence_id: sequence_id % every == 1,
         )
         self.alive: dict[str, tuple[Sequence, ...]] = {}
@@ -122,9 +122,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             for sequence in self.scheduler._running
             if sequence.num_uncomputed_tokens == 1
             and not sequence.wants_prompt_rows(sequence.num_computed_tokens)
-            and not self.stays(sequence)
+            and not self.is_held(sequence)
         }
-        all_stay = self.scheduler._running and all(map(self.stays, self.scheduler._running))
+        is_idle = self.has_nothing_to_compute()
         num_preemptions = self.scheduler.stats().num_preemptions
         num_prompt_tokens = {
             sequence.sequence_id: sequence.num_prompt_tokens
@@ -134,7 +134,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         }
         plan = self.model.step()
         assert plan.num_scheduled_tokens <= self.budget
-        if not plan.sequences and not all_stay:
+        if not plan.sequences and not is_idle:
             assert self.scheduler.stats().num_preemptions > num_preemptions, "a step in vain"
         assert len(plan.sequences) <= self.seats
         prompt_rows = [
@@ -148,7 +148,14 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert streams <= scheduled, "a stream stalled"
         self.collect()
 
-    def stays(self, sequence: Sequence) -> bool:
+    def has_nothing_to_compute(self) -> bool:
+        """Whoever runs waits for a token, or nobody runs and whoever was preempted does."""
+        running, waiting = list(self.scheduler._running), list(self.scheduler._waiting)
+        if running:
+            return all(map(self.is_held, running))
+        return any(sequence.num_pending_tokens for sequence in waiting)
+
+    def is_held(self, sequence: Sequence) -> bool:
         """Nothing more may be computed of it before its pending token is known."""
         asked = sequence.request
         assert asked.sampling.max_tokens is not None

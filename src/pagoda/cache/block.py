@@ -11,13 +11,14 @@ offset 2, which is slot 10:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.cache.prefix import BlockKey
+from pagoda.cache.prefix import BlockKey, block_key, packed
+from pagoda.errors import BlockTableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,28 @@ class BlockCopy:
 
 
 class BlockTable:
-    """The blocks of one sequence, in order, with the keys under which full ones are published.
+    """The blocks of one list of tokens, in order, with the keys that full ones are published under.
 
     Only `CacheManager` changes a table; everyone else reads it.
     """
 
-    __slots__ = ("_snapshot", "block_ids", "keys", "num_committed", "num_shared", "root")
+    __slots__ = (
+        "_snapshot",
+        "_tokens",
+        "block_ids",
+        "is_freed",
+        "keys",
+        "num_committed",
+        "num_shared",
+        "owner",
+        "root",
+    )
 
-    def __init__(self, root: bytes) -> None:
+    def __init__(self, root: bytes, owner: object = None) -> None:
+        self.owner = owner
+        """The cache that opened it."""
+        self.is_freed = False
+        """It has let go of its blocks, and has not been acquired again."""
         self.root = root
         """Hash that the sequence's first block is chained to."""
         self.block_ids = array("i")
@@ -48,6 +63,51 @@ class BlockTable:
         self.num_shared = 0
         """Leading blocks that others may see; whatever is behind them is the table's alone."""
         self._snapshot: NDArray[np.int32] | None = None
+        self._tokens: Sequence[int] | None = None
+
+    def keys_of(self, tokens: Sequence[int], block_size: int) -> list[BlockKey]:
+        """The keys of all full blocks of `tokens`, computing those that are new.
+
+        Raises `BlockTableError` if `tokens` are not the list that the table stands for. Of the very
+        object that was given last only the last block that has a key is compared, since a list that
+        grows is what engines pass; any other is compared with every key.
+        """
+        keys = self.keys
+        if keys:
+            self._require_same(tokens, block_size)
+        new: list[BlockKey] = []
+        parent = keys[-1].hash if keys else self.root
+        for start in range(len(keys) * block_size, len(tokens) - block_size + 1, block_size):
+            new.append(block_key(parent, tokens[start : start + block_size]))
+            parent = new[-1].hash
+        keys += new
+        self._tokens = tokens
+        return keys
+
+    def require_reservable(self, start: int, stop: int, block_size: int) -> None:
+        """Positions `start` to `stop - 1` may be made writable."""
+        if self.is_freed:
+            raise BlockTableError("table", self, "was freed; acquire it first")
+        most = len(self.block_ids) * block_size
+        if not 0 <= start <= most:
+            raise BlockTableError("start", start, f"0 to {most}, the slots that the table has")
+        if stop < start:
+            raise BlockTableError("stop", stop, f"at least {start}, where it starts")
+
+    def _require_same(self, tokens: Sequence[int], size: int) -> None:
+        """`tokens` begin with those of all keys."""
+        num_keys = len(self.keys)
+        if len(tokens) < num_keys * size:
+            limit = f"at least the {num_keys * size} that this table was used for; it is one list"
+            raise BlockTableError("tokens", tokens, limit)
+        for index in range(num_keys - 1 if tokens is self._tokens else 0, num_keys):
+            if packed(tokens[index * size : (index + 1) * size]) != self.keys[index].tokens:
+                limit = f"differ within positions {index * size} to {(index + 1) * size - 1} from "
+                limit += "those that this table was used for; open another table for them"
+                raise BlockTableError("tokens", tokens, limit)
+
+    def __repr__(self) -> str:
+        return f"BlockTable({list(self.block_ids)})"
 
     def __len__(self) -> int:
         return len(self.block_ids)

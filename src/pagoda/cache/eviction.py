@@ -1,24 +1,35 @@
-"""Which unreferenced block is forgotten first."""
+"""Which unreferenced block is forgotten first: what a policy is. Policies are in `evictions`."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class EvictionPolicy(Protocol):
     """An order over the unreferenced blocks that still hold something worth finding.
 
     Every method is O(1). A block id is held at most once.
+
+        add ──> held ── hit ────> referenced: its content is used again, `add` may follow
+                     ── evict ──> given up: the next content of the block is another
+                     ── forget ─> worth nothing, whether it is held or referenced
     """
 
     def add(self, block_id: int) -> None:
         """The block's last reference was dropped just now."""
         ...
 
-    def remove(self, block_id: int) -> None:
-        """The block is referenced again, or its content was forgotten for another reason."""
+    def hit(self, block_id: int) -> None:
+        """The block is referenced again for what it holds. Raises KeyError if it is not held.
+
+        A block that others reference already cannot be evicted, and nobody tells of its hits.
+        """
+        ...
+
+    def forget(self, block_id: int) -> None:
+        """What the block holds can be found no more; no change if it is not known."""
         ...
 
     def evict(self) -> int:
@@ -28,29 +39,3 @@ class EvictionPolicy(Protocol):
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[int]: ...
-
-
-class LRU:
-    """Least recently used first.
-
-    A sequence drops its references from the last block to the first, so the tail of a prompt goes
-    before the head that more prompts share.
-    """
-
-    def __init__(self) -> None:
-        self._order: OrderedDict[int, None] = OrderedDict()
-
-    def add(self, block_id: int) -> None:
-        self._order[block_id] = None
-
-    def remove(self, block_id: int) -> None:
-        del self._order[block_id]
-
-    def evict(self) -> int:
-        return self._order.popitem(last=False)[0]
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._order)

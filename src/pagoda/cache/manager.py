@@ -16,71 +16,27 @@ What a sequence's table looks like in mid-prefill, block_size 4:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from pagoda.cache.block import BlockCopy, BlockTable, num_blocks_for
-from pagoda.cache.eviction import LRU, EvictionPolicy
+from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.evictions import eviction_policy
 from pagoda.cache.inflight import InFlightBlocks
+from pagoda.cache.integrity import check_integrity
+from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.pool import BlockPool
-from pagoda.cache.prefix import BlockHash, BlockKey, PrefixIndex, block_key, root_hash
-from pagoda.errors import IntegrityError, InvalidOptionError
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixMatch:
-    """What of a sequence is already in the cache."""
-
-    block_ids: tuple[int, ...]
-    num_tokens: int
-    """Tokens whose K and V need not be computed; always fewer than the sequence has."""
-    in_flight: BlockHash | None = None
-    """The next block, if another sequence is computing it right now and waiting would pay."""
-
-
-NO_MATCH = PrefixMatch((), 0)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Counts since the start, and the state of the pool now."""
-
-    num_blocks: int
-    block_size: int
-    """Tokens in a block."""
-    enable_prefix_caching: bool
-    num_free_blocks: int
-    num_cached_blocks: int
-    """Free blocks whose content can still be found."""
-    num_indexed_blocks: int
-    prefix_queries: int
-    """Tokens that were looked up when their sequence began."""
-    prefix_hits: int
-    """Tokens of those that were found."""
-    allocations: int
-    evictions: int
-    commits: int
-    copies_on_write: int
-
-    @property
-    def usage(self) -> float:
-        """Share of the pool that sequences hold, 0 to 1."""
-        return 1 - self.num_free_blocks / self.num_blocks
-
-
-@dataclass(slots=True)
-class _Counts:
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    allocations: int = 0
-    evictions: int = 0
-    commits: int = 0
-    copies_on_write: int = 0
+from pagoda.cache.prefix import BlockHash, PrefixIndex, root_hash
+from pagoda.cache.stats import CacheStats, Counts
+from pagoda.errors import BlockTableError, InvalidOptionError
 
 
 class CacheManager:
-    """A paged, prefix-shared KV cache's bookkeeping. It knows ids and tokens, never arrays."""
+    """A paged, prefix-shared KV cache's bookkeeping. It knows ids and tokens, never arrays.
+
+    A table is one list of tokens, which only grows: whoever has other tokens opens another table.
+    A call that a table's state does not allow raises `BlockTableError`, and nothing has changed.
+    """
 
     def __init__(
         self,
@@ -89,40 +45,46 @@ class CacheManager:
         *,
         enable_prefix_caching: bool = True,
         codec: str = "",
-        eviction: EvictionPolicy | None = None,
+        eviction: EvictionPolicy | str = "lru",
     ) -> None:
-        """`codec` names how K and V are stored: blocks stored differently never match."""
-        if block_size < 1:
-            raise InvalidOptionError("block_size", block_size, "must be at least 1")
+        """`codec` names how K and V are stored: blocks stored differently never match.
+
+        `eviction` is a policy, or the name of one in `pagoda.cache.evictions`.
+        """
+        for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidOptionError(name, value, "must be a whole number of at least 1")
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self._codec = codec
         self._in_flight = InFlightBlocks()
-        self._pool = BlockPool(
-            num_blocks, LRU() if eviction is None else eviction, self._forget_evicted
-        )
+        self._pool = BlockPool(num_blocks, eviction_policy(eviction), self._forget_evicted)
         self._index = PrefixIndex(num_blocks)
         self._tables: set[BlockTable] = set()
-        self._counts = _Counts()
+        """Those that hold blocks, or may."""
+        self._counts = Counts()
 
     # ---- a sequence's life -------------------------------------------------------------------
 
     def open(self, *, tenant: str = "", cache_salt: str = "") -> BlockTable:
         """A table without blocks, for a sequence that shares with its tenant and salt alone."""
         root = root_hash(tenant=tenant, cache_salt=cache_salt, codec=self._codec)
-        return BlockTable(root)
+        return BlockTable(root, owner=self)
 
     def match(self, table: BlockTable, tokens: Sequence[int]) -> PrefixMatch:
         """The longest prefix of `tokens` that is cached. Changes nothing but `table.keys`.
 
+        Raises `BlockTableError` if `tokens` are not those of the table, see `BlockTable.keys_of`.
+
         One token is always left to compute, because its output is what comes next: where every
         block is found, the last one is shared up to its last token and copied on write.
         """
-        if not self.enable_prefix_caching:
+        self._require_own(table)
+        if not self.enable_prefix_caching or not tokens:
             return NO_MATCH
         block_ids: list[int] = []
         in_flight = None
-        for key in self._keys(table, tokens):
+        for key in table.keys_of(tokens, self.block_size):
             block_id = self._index.find(key)
             if block_id is None:
                 in_flight = key.hash if key.hash in self._in_flight else None
@@ -136,9 +98,21 @@ class CacheManager:
         """Another sequence is still going to publish this block."""
         return block_hash in self._in_flight
 
-    def num_unheld(self, match: PrefixMatch) -> int:
-        """Blocks of `match` that nobody holds: acquiring them takes them from the free ones."""
-        return sum(self._pool.is_cached(block_id) for block_id in match.block_ids)
+    def num_blocks_to_admit(self, num_tokens: int, match: PrefixMatch) -> int:
+        """Free blocks that a sequence of `num_tokens` takes which begins with `match`.
+
+        These are new ones, a copy of the last block of the match if that is written into, and
+        blocks of the match that nobody holds.
+        """
+        num_new = num_blocks_for(num_tokens, self.block_size) - len(match.block_ids)
+        num_copies = 1 if match.num_tokens % self.block_size else 0
+        num_unheld = sum(self._pool.is_cached(block_id) for block_id in match.block_ids)
+        return num_new + num_copies + num_unheld
+
+    def num_blocks_to_go_on(self, table: BlockTable, num_tokens: int) -> int:
+        """Free blocks that a sequence which runs will take: for its `num_tokens` tokens those that
+        the table lacks, and one for what comes next."""
+        return self._num_new(table, num_tokens) + 1
 
     def acquire(
         self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch, *, counted: bool = True
@@ -146,17 +120,25 @@ class CacheManager:
         """Hold the blocks of `match` and announce the full blocks that have yet to be computed.
 
         `table` holds no blocks before. A sequence that resumes finds its own blocks again, which
-        says nothing about sharing: it passes `counted=False`.
+        says nothing about sharing: it passes `counted=False`. Raises `BlockTableError` if the table
+        holds blocks, or if `match` does not hold any more.
         """
-        assert not table.block_ids, "the table already holds blocks"
+        self._require_own(table)
+        if table in self._tables:
+            raise BlockTableError("table", table, "holds blocks already; free it first")
+        keys = table.keys_of(tokens, self.block_size) if self.enable_prefix_caching else []
+        found = [self._index.find(key) for key in keys[: len(match.block_ids)]]
+        if found != list(match.block_ids):
+            raise BlockTableError("match", match, "is not what is cached now; match again")
         for block_id in match.block_ids:
             self._pool.acquire(block_id)
         table.extend(match.block_ids)
         table.num_committed = table.num_shared = len(match.block_ids)
+        table.is_freed = False
         self._tables.add(table)
         if not self.enable_prefix_caching:
             return
-        for key in self._keys(table, tokens)[table.num_committed :]:
+        for key in keys[table.num_committed :]:
             if self._index.find(key) is None:
                 self._in_flight.announce(key.hash, table)
         if counted:
@@ -174,11 +156,14 @@ class CacheManager:
         Appends blocks, and replaces a block that is shared or published by a private copy. The
         copies returned must be carried out before anything is written; all of a step's at once,
         reading every source before writing a target. None says that too few blocks are free, and
-        that nothing has changed.
+        that nothing has changed. Raises `BlockTableError` if the table was freed and not acquired
+        since, or if `start` is behind `stop` or leaves a gap behind the blocks held.
         """
         size = self.block_size
-        if stop <= len(table.block_ids) * size and start >= table.num_shared * size:
+        if table.num_shared * size <= start < stop <= len(table.block_ids) * size:
             return ()  # nearly always while a sequence decodes
+        self._require_own(table)
+        table.require_reservable(start, stop, size)
         num_new, unwritable = self._num_new(table, stop), self._unwritable(table, start, stop)
         if num_new + len(unwritable) > self._pool.num_free:
             return None
@@ -189,11 +174,20 @@ class CacheManager:
         return copies
 
     def commit(self, table: BlockTable, tokens: Sequence[int], num_computed: int) -> None:
-        """Publish the blocks that are full once `num_computed` of `tokens` are in the cache."""
+        """Publish the blocks that are full once `num_computed` of `tokens` are in the cache.
+
+        Raises `BlockTableError` if so many were not reserved, or are not there, or if `tokens` are
+        not those of the table; that is looked at whenever a block is full.
+        """
         num_full = num_computed // self.block_size
         if num_full <= table.num_committed or not self.enable_prefix_caching:
             return
-        keys = self._keys(table, tokens)
+        self._require_held(table)
+        most = min(len(table.block_ids) * self.block_size, len(tokens))
+        if num_computed > most:
+            limit = f"at most {most}, the tokens that there are and that room was reserved for"
+            raise BlockTableError("num_computed", num_computed, limit)
+        keys = table.keys_of(tokens, self.block_size)
         for index in range(table.num_committed, num_full):
             self._in_flight.withdraw(keys[index].hash, table)
             if self._index.insert(keys[index], table.block_ids[index]):
@@ -205,8 +199,13 @@ class CacheManager:
         """A second table over the blocks of the first `num_tokens` tokens.
 
         Both may write on: whoever writes into a block that both hold gets a copy of its own.
+        Raises `BlockTableError` if the table does not hold so many tokens.
         """
-        child = BlockTable(table.root)
+        self._require_held(table)
+        most = len(table.block_ids) * self.block_size
+        if not 0 <= num_tokens <= most:
+            raise BlockTableError("num_tokens", num_tokens, f"0 to {most}, which the table holds")
+        child = BlockTable(table.root, owner=self)
         child.keys = table.keys[: num_tokens // self.block_size]
         child.extend(table.block_ids[: num_blocks_for(num_tokens, self.block_size)])
         child.num_committed = min(table.num_committed, len(child.keys))
@@ -218,17 +217,25 @@ class CacheManager:
         return child
 
     def free(self, table: BlockTable) -> None:
-        """Drop all of a table's references, tail first; published blocks stay findable."""
+        """Drop all of a table's references, tail first; published blocks stay findable.
+
+        The table may be acquired again, for the same tokens. Raises `BlockTableError` if it is
+        another cache's or was freed already.
+        """
+        self._require_own(table)
+        if table.is_freed:
+            raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
         for block_id in reversed(table.block_ids):
             self._release(block_id)
         table.clear()
+        table.is_freed = True
         self._tables.discard(table)
 
     def forget(self) -> None:
         """Forget every published block; sequences keep what they hold."""
-        self._pool.forget_cached()
+        self._pool.forget(self._index.items())
         self._index.clear()
 
     # ---- looking at it -----------------------------------------------------------------------
@@ -250,37 +257,18 @@ class CacheManager:
 
         Raises `IntegrityError` with the first one that does not hold.
         """
-        blank, cached = self._pool.blank_ids(), self._pool.cached_ids()
-        holders = Counter(block_id for table in self._tables for block_id in table.block_ids)
-        for block_id, count in enumerate(self._pool.ref_counts):
-            _require(count == holders[block_id], f"block {block_id}: {count} references counted, "
-                     f"{holders[block_id]} tables hold it")  # fmt: skip
-        free = Counter(blank) + Counter(cached)
-        _require(max(free.values(), default=1) == 1, "a block is free twice")
-        _require(free.keys().isdisjoint(holders), "a block is free and held")
-        _require(len(free) + len(holders) == self._pool.num_blocks, "a block is lost")
-        _require(self._index.is_consistent(), "the index's two directions differ")
-        published = self._index.items()
-        indexed = published.keys()
-        _require(indexed.isdisjoint(blank), "a blank block is indexed")
-        _require(indexed >= set(cached), "a cached block cannot be found")
-        _require(self._in_flight.owners() <= self._tables, "a block is awaited from nobody")
-        for table in self._tables:
-            _check_table(table, published)
-            _require(
-                all(holders[block_id] == 1 for block_id in table.block_ids[table.num_shared :]),
-                "a block that others hold is taken for a table's own",
-            )
+        check_integrity(self._pool, self._index, self._in_flight, self._tables)
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _keys(self, table: BlockTable, tokens: Sequence[int]) -> list[BlockKey]:
-        """The keys of all full blocks of `tokens`, computing those that are new."""
-        size, keys = self.block_size, table.keys
-        for index in range(len(keys), len(tokens) // size):
-            parent = keys[-1].hash if keys else table.root
-            keys.append(block_key(parent, tokens[index * size : (index + 1) * size]))
-        return keys
+    def _require_own(self, table: BlockTable) -> None:
+        if table.owner is not self:
+            raise BlockTableError("table", table, "is another cache's; open one in this cache")
+
+    def _require_held(self, table: BlockTable) -> None:
+        self._require_own(table)
+        if table not in self._tables:
+            raise BlockTableError("table", table, "holds nothing; acquire or reserve blocks first")
 
     def _num_new(self, table: BlockTable, stop: int) -> int:
         """Blocks that the table lacks to cover the positions up to `stop - 1`."""
@@ -312,31 +300,3 @@ class CacheManager:
     def _forget_evicted(self, block_id: int) -> None:
         self._index.remove(block_id)
         self._counts.evictions += 1
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise IntegrityError(what)
-
-
-def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
-    _require(len(set(table.block_ids)) == len(table.block_ids), "a table repeats a block")
-    _require(table.num_committed <= len(table.block_ids), "a block is committed, not held")
-    parent = table.root
-    for key in table.keys:
-        tokens = memoryview(key.tokens).cast("I").tolist()
-        _require(key == block_key(parent, tokens), "the chain of hashes is broken")
-        parent = key.hash
-    for index, block_id in enumerate(table.block_ids):
-        found = published.get(block_id)
-        # A fork may share a published block of which it uses only a part, the last of its own.
-        if found is not None and index < len(table.keys):
-            _require(found == table.keys[index], f"block {block_id} is published as another's")
-        _require(
-            found is None or index <= table.num_committed,
-            f"block {block_id} is published before it is full",
-        )
-        _require(
-            found is None or index < table.num_shared,
-            f"block {block_id} is published and taken for a table's own",
-        )

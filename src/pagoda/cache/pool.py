@@ -14,7 +14,7 @@ Every block is in exactly one of three states:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.errors import InvalidOptionError
@@ -65,7 +65,7 @@ class BlockPool:
     def acquire(self, block_id: int) -> None:
         """One more reference to a block that is referenced or cached."""
         if self.ref_counts[block_id] == 0:
-            self._cached.remove(block_id)
+            self._cached.hit(block_id)
         self.ref_counts[block_id] += 1
 
     def release(self, block_id: int, *, keep: bool) -> None:
@@ -82,10 +82,15 @@ class BlockPool:
         """Nobody holds the block; meaningful only for a block whose content can be found."""
         return self.ref_counts[block_id] == 0
 
-    def forget_cached(self) -> None:
-        """Turn every cached block into a blank one. The caller forgets their contents."""
-        while self._cached:
-            self._blank.append(self._cached.evict())
+    def forget(self, block_ids: Iterable[int]) -> None:
+        """What these blocks hold is worth nothing any more: cached ones among them become blank.
+
+        The caller forgets their contents.
+        """
+        for block_id in block_ids:
+            self._cached.forget(block_id)
+            if self.ref_counts[block_id] == 0:
+                self._blank.append(block_id)
 
     def blank_ids(self) -> list[int]:
         """Ids of the blank blocks, the next one to be handed out last."""

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
+from pagoda.errors import BlockTableError
+
 BlockHash = bytes
 
 
@@ -42,8 +44,16 @@ def root_hash(**extras: str) -> BlockHash:
 
 def block_key(parent: BlockHash, token_ids: Sequence[int]) -> BlockKey:
     """Key of the full block that holds `token_ids` and follows the block hashed `parent`."""
-    tokens = struct.pack(f"<{len(token_ids)}I", *token_ids)
+    tokens = packed(token_ids)
     return BlockKey(sha256(parent + tokens).digest(), parent, tokens)
+
+
+def packed(token_ids: Sequence[int]) -> bytes:
+    """Token ids as little-endian 32-bit numbers. Raises `BlockTableError` for what is none."""
+    try:
+        return struct.pack(f"<{len(token_ids)}I", *token_ids)
+    except struct.error:
+        raise BlockTableError("tokens", token_ids, "must be whole numbers of 32 bits") from None
 
 
 class PrefixIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pagoda.cache import EVICTION_POLICIES
 from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.engine.options import EngineOptions
 
@@ -31,6 +32,11 @@ ENGINE_FLAGS = FlagGroup(
         ),
         Flag("num_gpu_blocks_override", WHOLE, "Exactly this many blocks."),
         Flag("enable_prefix_caching", SWITCH, "Share blocks of equal prefixes.", negatable=True),
+        Flag(
+            "eviction_policy",
+            TEXT,
+            f"Which cached blocks are forgotten first: {', '.join(EVICTION_POLICIES)}.",
+        ),
         Flag(
             "max_num_batched_tokens",
             WHOLE,

@@ -1,4 +1,4 @@
-"""`AsyncEngine`: the engine for callers in event loops, a server's say."""
+"""`AsyncEngine`: the engine for callers in event loops, such as a server's."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pagoda.models.tool_prompt import ToolFormat
 
 
 class AsyncTokenizer:
-    """`CheckedTokenizer` in threads of the event loop's."""
+    """`CheckedTokenizer`, called in threads beside the event loop."""
 
     def __init__(self, checked: CheckedTokenizer, vocabulary: Vocabulary) -> None:
         self._checked = checked

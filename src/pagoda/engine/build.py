@@ -101,6 +101,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=model.dtype,
+        eviction=options.eviction_policy,
     )
     scheduler = Scheduler(
         cache,

@@ -12,7 +12,6 @@ the step in between; the others go on.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from pagoda.engine import failures
@@ -31,7 +30,7 @@ from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import Scheduler, StepPlan, judge
+from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
 
 
@@ -62,7 +61,7 @@ class Engine:
         self._runner = runner
         self._sampler = sampler
         self._roster = Roster()
-        self._launched: deque[LaunchedStep] = deque()
+        self._ahead: RunAhead[LaunchedStep] = RunAhead(1 if runner.runs_ahead else 0)
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
@@ -92,12 +91,8 @@ class Engine:
         whose grammar cannot be followed any more, with an `InvalidRequestError`.
         """
         self._follow_grammars()
-        plan = self.scheduler.schedule(self._awaited)
-        if plan.sequences:
-            self._launched.append(self._launch(plan))
-            if len(self._launched) <= self._runner.num_steps_ahead:
-                return []
-        return self._conclude(self._launched.popleft()) if self._launched else []
+        due = self._ahead.advance(self._launch())
+        return self._conclude(due) if due is not None else []
 
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
@@ -116,19 +111,17 @@ class Engine:
             self._end(refused)
             raise StepFailedError(refused)
 
-    @property
-    def _awaited(self) -> frozenset[int]:
-        """Sequences that cannot go on before the tokens of the launched steps are known."""
-        return frozenset().union(*(step.awaited for step in self._launched))
-
-    def _launch(self, plan: StepPlan) -> LaunchedStep:
-        """Execute a plan and begin to draw."""
+    def _launch(self) -> LaunchedStep | None:
+        """Schedule a step, execute it and begin to draw; None if there is nothing to compute."""
+        plan = self.scheduler.schedule(self._ahead.held_back)
+        if not plan.sequences:
+            return None
         self.timeline.scheduled(plan)
         try:
-            logits = self._runner.execute(plan)
+            logits = self._runner.execute(plan, self._ahead.drawn_last)
             launched = begin_draws(plan, logits, self._roster, self._sampler)
             if launched.draws is not None:
-                self._runner.keep_drawn(launched.drawing, launched.draws)
+                self._runner.keep_drawn(launched.draws)
         except Exception as error:
             raise self._end_failed(plan, error) from error
         return launched
@@ -145,7 +138,7 @@ class Engine:
         progressed = self._settle(step.plan, sampled)
         outputs = self._tell(progressed)
         if not self.scheduler.has_unfinished:
-            self._launched.clear()  # whoever is in it has ended
+            self._ahead.clear()  # whoever is in it has ended
         if sick:
             raise StepFailedError(sick, outputs)
         return outputs
@@ -157,10 +150,8 @@ class Engine:
         tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
         progressed = self.scheduler.update(plan, tokens)
         for sequence in progressed:
-            choice, token = (
-                self._roster.choices[sequence.sequence_id],
-                sampled[sequence.sequence_id],
-            )
+            choice = self._roster.choices[sequence.sequence_id]
+            token = sampled[sequence.sequence_id]
             if token.logprobs is not None:
                 choice.note(token.logprobs, token.token_id)
             ending = judge(sequence, choice if choice.has_stop_strings else None)
@@ -191,7 +182,7 @@ class Engine:
         errors = failures.of_a_failed_step(requests, cause)
         self._end(errors)
         if not self.scheduler.has_unfinished:
-            self._launched.clear()
+            self._ahead.clear()
         return StepFailedError(errors)
 
     def _end(self, request_ids: Iterable[str]) -> None:

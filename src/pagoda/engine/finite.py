@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_REFERENCES = 256
-"""Different ones in one schema."""
+"""How many different references one schema may have."""
 MAX_VISITS = 200_000
-"""Of the schemas within a schema, while it is judged: a tenth of a second or two."""
+"""How many schemas within a schema are looked at: they take a tenth of a second or two."""
 
 
 def has_finite_answer(schema: dict[str, Any]) -> bool:

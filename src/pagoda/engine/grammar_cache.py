@@ -12,7 +12,7 @@ Grammar = TypeVar("Grammar")
 
 MOST_GRAMMARS = 64
 MOST_CHARACTERS = 256 * 1024
-"""Of the constraints' own texts. What a grammar takes beside them does not follow their length: a
+"""Length of the constraints' texts together. The memory of a grammar does not follow from it: a
 regular expression of 30 characters can take a MiB, which llguidance's own limits bound."""
 
 

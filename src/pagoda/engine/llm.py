@@ -40,8 +40,8 @@ class LLM:
         for output in llm.generate(["The capital of France is"]):
             print(output.outputs[0].text)
 
-    Options are those of `EngineOptions`, by name. Several threads may ask at once: whoever waits
-    takes the next step, which is for everybody.
+    Options are the fields of `EngineOptions`, by name; `help(pagoda.EngineOptions)` tells them.
+    Several threads may ask at once: whoever waits takes the next step, which is for everybody.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:

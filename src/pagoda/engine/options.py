@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pagoda.cache import EVICTION_POLICIES
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
 from pagoda.sizing.cache_size import CacheSize
@@ -38,6 +39,8 @@ class EngineOptions:
     num_gpu_blocks_override: int | None = None
     """Exactly this many blocks."""
     enable_prefix_caching: bool = True
+    eviction_policy: str = "lru"
+    """Which cached blocks go first where blocks are short, by its name in `cache.evictions`."""
     max_num_batched_tokens: int | None = None
     """Tokens that go through the model in one step. None: 512 on a CPU, 8192 on a GPU of 70 GiB or
     more, but for the A100, and 2048 on others."""
@@ -78,6 +81,7 @@ class EngineOptions:
         _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
+        _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
         for name in ("enable_prefix_caching", "enforce_eager"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOptionError(name, getattr(self, name), "must be true or false")

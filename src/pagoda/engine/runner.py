@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from pagoda.cache import slot_mapping
 from pagoda.engine.sampling.sampler import Draws
-from pagoda.execution.batch import Batch
-from pagoda.scheduling import PENDING, StepPlan
+from pagoda.execution.batch import NONE_DRAWN, Batch, DrawnTokens
+from pagoda.scheduling import StepPlan
 
 
 class Forward(Protocol):
@@ -33,7 +33,7 @@ class ForwardAhead(Forward, Protocol):
     def keep_drawn(self, token_ids: torch.Tensor) -> None:
         """What the last step has drawn, [num_drawn] int64 where the logits were.
 
-        The next batch may name them by their places.
+        The next batch may ask for them (`Batch.drawn`); what was kept before is forgotten.
         """
         ...
 
@@ -45,39 +45,40 @@ class ForwardAhead(Forward, Protocol):
 class Runner:
     """Executes plans on one device. Decides nothing."""
 
-    num_steps_ahead = 0
-    """Plans that it takes before the tokens are known that the plan before them drew."""
+    runs_ahead = False
+    """It takes a plan before the tokens are known that the plan before it draws; no more than one,
+    since it keeps the tokens of the last step alone."""
 
     def __init__(self, executor: Forward) -> None:
         self._executor = executor
         self._tables = PaddedTables()
-        self._places: dict[int, int] = {}
-        """Of each sequence's token among those that were drawn last."""
 
-    def execute(self, plan: StepPlan) -> torch.Tensor:
-        """Logits of the plan's wanted rows, in the plan's order: float32 [num_rows, vocab_size]."""
+    def execute(self, plan: StepPlan, drawn_last: Sequence[int] = ()) -> torch.Tensor:
+        """Logits of the plan's wanted rows, in the plan's order: float32 [num_rows, vocab_size].
+
+        `drawn_last` are the ids of the sequences whose tokens were kept by `keep_drawn`, in order.
+        """
         block_tables = self._tables.of([scheduled.block_ids for scheduled in plan.sequences])
-        return self._executor.forward(prepare(plan, block_tables, self._places))
+        return self._executor.forward(prepare(plan, block_tables, drawn_last))
 
-    def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
-        """The tokens of these sequences, drawn after the last plan, in this order."""
+    def keep_drawn(self, draws: Draws) -> None:
+        """The tokens that the last plan draws: kept by a runner that runs ahead."""
 
     def require_device(self) -> None:
         """Raises what the device fails with, if it has failed for good."""
 
 
 class AheadRunner(Runner):
-    """Executes plans on a device that computes on its own, so that pending tokens stay there."""
+    """Executes plans on a device that computes on its own, so that drawn tokens stay there."""
 
-    num_steps_ahead = 1
+    runs_ahead = True
 
     def __init__(self, executor: ForwardAhead) -> None:
         super().__init__(executor)
         self._keeper = executor
 
-    def keep_drawn(self, sequence_ids: Sequence[int], draws: Draws) -> None:
-        """Where these sequences' pending tokens are found in the next plan's step."""
-        self._places = {sequence_id: place for place, sequence_id in enumerate(sequence_ids)}
+    def keep_drawn(self, draws: Draws) -> None:
+        """See `Runner`."""
         self._keeper.keep_drawn(draws.token_ids)
 
     def require_device(self) -> None:
@@ -114,25 +115,28 @@ class PaddedTables:
         return self._padded
 
 
-def prepare(plan: StepPlan, block_tables: NDArray[np.int32], places: Mapping[int, int]) -> Batch:
+def prepare(
+    plan: StepPlan, block_tables: NDArray[np.int32], drawn_last: Sequence[int] = ()
+) -> Batch:
     """The arrays that the whole forward pass uses, made once per step.
 
-    `block_tables` [num_sequences, length of the longest]: the plan's, padded with zeros. `places`
-    tell, by sequence ids, which of the tokens that were drawn last the pending ones are.
+    `block_tables` [num_sequences, length of the longest]: the plan's, padded with zeros.
+    `drawn_last`: ids of the sequences that drew in the step before, in the order of its tokens.
     """
     sequences = plan.sequences
-    counts = np.array([len(s.token_ids) for s in sequences], dtype=np.int64)
     starts = np.array([s.start for s in sequences], dtype=np.int64)
+    stops = np.array([s.stop for s in sequences], dtype=np.int64)
+    counts = stops - starts
     num_rows = np.array([s.num_logit_rows for s in sequences], dtype=np.int64)
     ends = np.cumsum(counts)
     num_tokens = int(ends[-1]) if len(sequences) else 0
 
-    token_ids = np.fromiter(
-        chain.from_iterable([s.token_ids for s in sequences]), np.int64, num_tokens
-    )
-    last = ends - 1
-    for index in np.flatnonzero(token_ids[last] == PENDING).tolist():
-        token_ids[last[index]] = -1 - places[sequences[index].sequence_id]
+    token_ids = np.fromiter(chain.from_iterable([s.token_ids for s in sequences]), np.int64)
+    drawn = NONE_DRAWN
+    if len(token_ids) < num_tokens:
+        drawn = _drawn_tokens(plan, ends - 1, drawn_last)
+        known, token_ids = token_ids, np.zeros(num_tokens, dtype=np.int64)
+        token_ids[np.delete(np.arange(num_tokens), drawn.rows)] = known
     positions = _ranges(starts, counts)
     rows = np.repeat(np.arange(len(sequences)), counts)
     query_starts = np.zeros(len(sequences) + 1, dtype=np.int32)
@@ -142,12 +146,23 @@ def prepare(plan: StepPlan, block_tables: NDArray[np.int32], places: Mapping[int
         positions=positions.astype(np.int32),
         slot_mapping=slot_mapping(block_tables, rows, positions, plan.block_size),
         query_starts=query_starts,
-        context_lens=(starts + counts).astype(np.int32),
+        context_lens=stops.astype(np.int32),
         block_tables=block_tables,
         logit_rows=_ranges(ends - num_rows, num_rows),
         copy_sources=np.array([copy.source for copy in plan.copies], dtype=np.int64),
         copy_targets=np.array([copy.target for copy in plan.copies], dtype=np.int64),
+        drawn=drawn,
     )
+
+
+def _drawn_tokens(
+    plan: StepPlan, last_rows: NDArray[np.int64], drawn_last: Sequence[int]
+) -> DrawnTokens:
+    """`last_rows` [num_sequences] are those of the sequences' last tokens."""
+    places = {sequence_id: place for place, sequence_id in enumerate(drawn_last)}
+    taking = [index for index, each in enumerate(plan.sequences) if each.takes_drawn]
+    found = [places[plan.sequences[index].sequence_id] for index in taking]
+    return DrawnTokens(last_rows[taking], np.array(found, dtype=np.int64))
 
 
 def _ranges(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,11 +21,11 @@ class EngineStats:
     scheduler: SchedulerStats
     cache: CacheStats
     prompt_tokens: int
-    """Of all requests that came."""
+    """In the prompts of all requests that came."""
     prompt_tokens_cached: int
-    """Of those whose prompt is done, what came from the cache."""
+    """In prompts that are done: what came from the cache."""
     prompt_tokens_computed: int
-    """Of those whose prompt is done, all else."""
+    """In prompts that are done: all else."""
     generation_tokens: int
 
     @classmethod

@@ -59,11 +59,11 @@ class Timeline:
         self.request_prompt_tokens = Histogram(_REQUEST_TOKENS)
         self.request_generation_tokens = Histogram(_REQUEST_TOKENS)
         self.num_prompt_tokens = 0
-        """Of all requests that came."""
+        """Tokens in the prompts of all requests that came."""
         self.num_prompt_tokens_cached = 0
-        """Of prompts that are done, tokens that came from the cache."""
+        """Tokens of prompts that are done which came from the cache."""
         self.num_prompt_tokens_computed = 0
-        """Of prompts that are done, all others."""
+        """All other tokens of prompts that are done."""
         self.num_generation_tokens = 0
         """Without those that nobody wanted (see `SamplingParams.prompt_alone`)."""
 

@@ -16,6 +16,19 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnTokens:
+    """Tokens of a batch that the step before has drawn and only the device knows."""
+
+    rows: NDArray[np.int64]
+    """[num_drawn], of the run, ascending."""
+    places: NDArray[np.int64]
+    """[num_drawn], of each among the tokens that the step before has drawn."""
+
+
+NONE_DRAWN = DrawnTokens(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What an executor needs for one forward pass.
 
@@ -23,12 +36,11 @@ class Batch:
     """
 
     token_ids: NDArray[np.int64]
-    """[num_tokens]. A negative one is a token that the step before has drawn, which only the device
-    knows: -1 is the first of them, -2 the second, …"""
+    """[num_tokens]; 0 in the rows of `drawn`."""
     positions: NDArray[np.int32]
     """[num_tokens], of each token in its sequence."""
     slot_mapping: NDArray[np.int64]
-    """[num_tokens], the slot each token's K and V are written to."""
+    """[num_tokens], the slot each token's K and V are written to; -1, as in other engines: none."""
     query_starts: NDArray[np.int32]
     """[num_sequences + 1], where each sequence's tokens start in the run."""
     context_lens: NDArray[np.int32]
@@ -41,6 +53,7 @@ class Batch:
     """[num_copies], block ids whose content is read before anything is written."""
     copy_targets: NDArray[np.int64]
     """[num_copies], block ids they are copied to; all distinct."""
+    drawn: DrawnTokens = NONE_DRAWN
 
     @property
     def num_tokens(self) -> int:

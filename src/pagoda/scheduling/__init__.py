@@ -1,19 +1,19 @@
 """Deciding each step: the scheduler, the sequences it keeps, and the plan it makes."""
 
 from pagoda.scheduling.ending import Ending, FinishReason, judge
+from pagoda.scheduling.run_ahead import RunAhead
 from pagoda.scheduling.scheduler import Scheduler
 from pagoda.scheduling.sequence import Sequence, Status
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import (
-    PENDING,
     ScheduledSequence,
     StepPlan,
 )
 
 __all__ = [
-    "PENDING",
     "Ending",
     "FinishReason",
+    "RunAhead",
     "ScheduledSequence",
     "Scheduler",
     "SchedulerStats",

@@ -23,20 +23,35 @@ class Draft:
     has_preempted: bool = False
 
     def give(
-        self, sequence: Sequence, scheduled: ScheduledSequence, copies: tuple[BlockCopy, ...]
+        self, sequence: Sequence, start: int, stop: int, copies: tuple[BlockCopy, ...]
     ) -> None:
-        self.scheduled[sequence] = scheduled
+        """The sequence computes positions `start` to `stop - 1`, for which room is reserved."""
+        samples = stop == sequence.num_tokens
+        num_logit_rows = 1 if samples else 0
+        if sequence.wants_prompt_rows(start):
+            num_logit_rows = stop - start
+            self.num_prompt_rows += num_logit_rows
+        self.scheduled[sequence] = ScheduledSequence(
+            sequence.sequence_id,
+            sequence.stay,
+            start,
+            stop,
+            tuple(sequence.token_ids[start:stop]),
+            sequence.table.snapshot(),
+            num_logit_rows,
+            samples,
+        )
         if copies:
             self.copies[sequence] = copies
-        self.budget -= len(scheduled.token_ids)
-        self.num_prompt_rows += _num_prompt_rows(sequence, scheduled)
+        self.budget -= stop - start
 
     def take_back(self, sequence: Sequence) -> None:
         """The sequence is preempted: whatever it was given goes back."""
         scheduled = self.scheduled.pop(sequence, None)
         if scheduled is not None:
-            self.budget += len(scheduled.token_ids)
-            self.num_prompt_rows -= _num_prompt_rows(sequence, scheduled)
+            self.budget += scheduled.stop - scheduled.start
+            if sequence.wants_prompt_rows(scheduled.start):
+                self.num_prompt_rows -= scheduled.num_logit_rows
             self.copies.pop(sequence, None)
         self.has_preempted = True
 
@@ -47,7 +62,3 @@ class Draft:
             copies=tuple(copy for copies in self.copies.values() for copy in copies),
             block_size=block_size,
         )
-
-
-def _num_prompt_rows(sequence: Sequence, scheduled: ScheduledSequence) -> int:
-    return scheduled.num_logit_rows if sequence.wants_prompt_rows(scheduled.start) else 0

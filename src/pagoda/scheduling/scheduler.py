@@ -17,20 +17,16 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from itertools import chain
 
-from pagoda.cache import CacheManager, PrefixMatch, num_blocks_for
-from pagoda.cache.manager import NO_MATCH
-from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.cache import NO_MATCH, CacheManager, PrefixMatch
+from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
 from pagoda.scheduling.draft import Draft
 from pagoda.scheduling.ending import ABORT, Ending
+from pagoda.scheduling.limits import require_limits
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
-from pagoda.scheduling.sequence import Sequence, Status
+from pagoda.scheduling.sequence import Sequence, Status, longest
 from pagoda.scheduling.stats import SchedulerStats
-from pagoda.scheduling.step import (
-    PENDING,
-    ScheduledSequence,
-    StepPlan,
-)
+from pagoda.scheduling.step import StepPlan
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
 
 
@@ -54,20 +50,14 @@ class Scheduler:
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         """
-        for name, value in (
-            ("max_num_batched_tokens", max_num_batched_tokens),
-            ("max_num_seqs", max_num_seqs),
-            ("max_model_len", max_model_len),
-            ("max_prompt_logit_rows", max_prompt_logit_rows),
-        ):
-            if value < 1:
-                raise InvalidOptionError(name, value, "must be at least 1")
-        if long_prefill_token_threshold < 0:
-            raise InvalidOptionError(
-                "long_prefill_token_threshold", long_prefill_token_threshold, "must be at least 0"
-            )
-        if policy not in POLICIES:
-            raise InvalidOptionError("scheduling_policy", policy, f"one of {', '.join(POLICIES)}")
+        require_limits(
+            policy=policy,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            max_model_len=max_model_len,
+            max_prompt_logit_rows=max_prompt_logit_rows,
+        )
         self.cache = cache
         self._budget = max_num_batched_tokens
         self._seats = min(max_num_seqs, max_num_batched_tokens)
@@ -95,26 +85,17 @@ class Scheduler:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
         options = request.options
         sequences: list[Sequence] = []
-        max_num_tokens = self._longest(request)
+        max_num_tokens = longest(request, self._max_model_len)
         for index in range(request.sampling.n):
             table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
             sequence = Sequence(self._next_id, request, index, table, max_num_tokens)
-            self._next_id += 1
-            if sequences:
-                sequence.fork_parent = sequences[0]
+            sequence.fork_parent = sequences[0] if sequences else None
             sequences.append(sequence)
-        for sequence in sequences:
+            self._next_id += 1
             self._sequences[sequence.sequence_id] = sequence
             self._waiting.add(sequence)
         self._requests[request.request_id] = sequences
         return tuple(sequences)
-
-    def _longest(self, request: Request) -> int:
-        """Tokens of prompt and output together that each of its choices may have."""
-        max_tokens = request.sampling.max_tokens
-        if max_tokens is None:
-            return self._max_model_len
-        return min(len(request.prompt_token_ids) + max_tokens, self._max_model_len)
 
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""
@@ -125,8 +106,11 @@ class Scheduler:
         """End one sequence and free its blocks; no effect if it has ended."""
         if sequence.status is Status.FINISHED:
             return
-        (self._running if sequence.status is Status.RUNNING else self._waiting).remove(sequence)
-        self.cache.free(sequence.table)
+        if sequence.status is Status.RUNNING:
+            self._running.remove(sequence)
+            self.cache.free(sequence.table)
+        else:
+            self._waiting.remove(sequence)
         sequence.status = Status.FINISHED
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
@@ -161,15 +145,15 @@ class Scheduler:
 
     # ---- a step ------------------------------------------------------------------------------
 
-    def schedule(self, awaited: Container[int] = ()) -> StepPlan:
+    def schedule(self, held_back: Container[int] = ()) -> StepPlan:
         """Decide the next step and reserve the blocks it writes to.
 
-        The plan counts as carried out from here on. One more may be decided before `update` says
-        what came of it, to be carried out after it: the tokens that it draws are `PENDING` then,
-        and sequences that are `awaited`, by their ids, do not go on without them.
+        The plan counts as carried out from here on. More may be decided before `update` says what
+        came of it, to be carried out after it (see `RunAhead`). Sequences that are `held_back`, by
+        their ids, do not go on while a token of theirs is not known.
         """
         draft = Draft(self._budget)
-        self._continue_running(draft, awaited)
+        self._continue_running(draft, held_back)
         if not draft.has_preempted:
             self._admit_waiting(draft)
         for sequence, scheduled in draft.scheduled.items():
@@ -178,7 +162,7 @@ class Scheduler:
         return draft.plan(self.cache.block_size)
 
     def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
-        """Take note of a step that was carried out, in the order in which they were decided.
+        """Take note of a step that was carried out; steps come in the order of their plans.
 
         `sampled` maps the ids of the plan's sampling sequences to their new tokens. Appends them,
         publishes full blocks and forks choices. Returns the sequences that got a token, for the
@@ -190,11 +174,11 @@ class Scheduler:
             if sequence is None:  # it has ended while the step ran
                 continue
             self._num_computed_tokens += scheduled.num_scheduled_tokens
-            if sequence.status is Status.RUNNING:  # not preempted while the step ran
+            if sequence.stay == scheduled.stay:  # not preempted meanwhile
                 self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
             if scheduled.samples:
                 if sequence.num_output_tokens == 0:
-                    self._fork_choices(sequence)
+                    self._fork_choices(sequence, may_share=sequence.stay == scheduled.stay)
                 sequence.num_pending_tokens -= 1
                 sequence.append(sampled[scheduled.sequence_id])
                 progressed.append(sequence)
@@ -202,7 +186,7 @@ class Scheduler:
 
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, draft: Draft, awaited: Container[int]) -> None:
+    def _continue_running(self, draft: Draft, held_back: Container[int]) -> None:
         short: list[Sequence] = []
         long: list[Sequence] = []
         for sequence in self._running:
@@ -210,10 +194,10 @@ class Scheduler:
         for sequence in chain(short, long):
             if draft.budget == 0:
                 break
-            stays = sequence.num_pending_tokens and (
-                sequence.sequence_id in awaited or sequence.num_tokens >= sequence.max_num_tokens
+            is_held = sequence.num_pending_tokens and (
+                sequence.sequence_id in held_back or sequence.num_tokens >= sequence.max_num_tokens
             )
-            if sequence.status is Status.RUNNING and not stays:
+            if sequence.status is Status.RUNNING and not is_held:
                 self._continue(sequence, draft)
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
@@ -229,14 +213,14 @@ class Scheduler:
             self._preempt(victim, draft)
             if victim is sequence:
                 return
-        draft.give(sequence, _scheduled(sequence, start, stop), copies)
+        draft.give(sequence, start, stop, copies)
 
     def _preempt(self, sequence: Sequence, draft: Draft) -> None:
         draft.take_back(sequence)
         self._running.remove(sequence)
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
-        sequence.num_preemptions += 1
+        sequence.stay += 1
         sequence.status = Status.WAITING
         self._num_preemptions += 1
         self._waiting.add(sequence)
@@ -252,7 +236,8 @@ class Scheduler:
         """
         if not self._waiting or draft.budget == 0 or len(self._running) >= self._seats:
             return
-        spoken_for = sum(self._num_outstanding_blocks(running) + 1 for running in self._running)
+        cache = self.cache
+        spoken_for = sum(cache.num_blocks_to_go_on(s.table, s.num_tokens) for s in self._running)
         for sequence in self._waiting:
             if draft.budget == 0 or len(self._running) >= self._seats:
                 break
@@ -262,14 +247,16 @@ class Scheduler:
             if match.in_flight is not None:
                 sequence.awaited_block = match.in_flight
                 continue
-            if self._num_blocks_to_admit(sequence, match) > self.cache.num_free_blocks - spoken_for:
+            num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match)
+            if num_needed > cache.num_free_blocks - spoken_for:
                 break
             self._admit(sequence, match, draft)
-            spoken_for += self._num_outstanding_blocks(sequence) + 1
+            spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
 
     def _is_held_up(self, sequence: Sequence) -> bool:
-        """Another sequence is about to compute what this one would otherwise compute again."""
-        if sequence.fork_parent is not None:
+        """Its newest token is still outstanding, from before it was preempted; or another sequence
+        is about to compute what this one would otherwise compute again."""
+        if sequence.fork_parent is not None or sequence.num_pending_tokens:
             return True
         block = sequence.awaited_block
         if block is not None and self.cache.is_in_flight(block):
@@ -282,20 +269,8 @@ class Scheduler:
             return NO_MATCH
         return self.cache.match(sequence.table, sequence.token_ids)
 
-    def _num_blocks_to_admit(self, sequence: Sequence, match: PrefixMatch) -> int:
-        """Free blocks that all of the sequence's present tokens will take."""
-        size = self.cache.block_size
-        new = num_blocks_for(sequence.num_tokens, size) - len(match.block_ids)
-        copy = 1 if match.num_tokens % size else 0
-        return new + copy + self.cache.num_unheld(match)
-
-    def _num_outstanding_blocks(self, sequence: Sequence) -> int:
-        """Blocks that the sequence's present tokens need and that it does not hold yet."""
-        needed = num_blocks_for(sequence.num_tokens, self.cache.block_size)
-        return max(needed - len(sequence.table), 0)
-
     def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
-        is_first = sequence.num_preemptions == 0
+        is_first = sequence.stay == 0
         counted = is_first and not sequence.wants_prompt_logprobs
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
         sequence.num_computed_tokens = match.num_tokens
@@ -311,33 +286,19 @@ class Scheduler:
 
     # ---- inside: after a step ----------------------------------------------------------------
 
-    def _fork_choices(self, parent: Sequence) -> None:
+    def _fork_choices(self, parent: Sequence, *, may_share: bool) -> None:
         """Let the other choices of the request share the prompt that has just been computed.
 
         A fork computes the prompt's last token once more, into a block of its own, and draws its
-        first token from that. Where seats are short, or the parent has been preempted meanwhile, a
-        choice waits and begins like any other sequence.
+        first token from that. Where seats are short, or the parent has been preempted meanwhile and
+        what it had is not to be shared, a choice waits and begins like any other sequence.
         """
         for sequence in tuple(self._requests[parent.request.request_id]):
             if sequence.fork_parent is not parent:
                 continue
             sequence.fork_parent = None
-            if parent.status is Status.RUNNING and len(self._running) < self._seats:
+            if may_share and len(self._running) < self._seats:
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens
                 self._run(sequence)
-
-
-def _scheduled(sequence: Sequence, start: int, stop: int) -> ScheduledSequence:
-    token_ids = tuple(sequence.token_ids[start:stop])
-    if stop > len(sequence.token_ids):
-        token_ids += (PENDING,)
-    block_ids = sequence.table.snapshot()
-    samples = stop == sequence.num_tokens
-    num_logit_rows = 1 if samples else 0
-    if sequence.wants_prompt_rows(start):
-        num_logit_rows = stop - start
-    return ScheduledSequence(
-        sequence.sequence_id, start, token_ids, block_ids, num_logit_rows, samples
-    )

@@ -33,12 +33,12 @@ class Sequence:
         "num_cached_tokens",
         "num_computed_tokens",
         "num_pending_tokens",
-        "num_preemptions",
         "num_prompt_tokens",
         "output_token_ids",
         "request",
         "sequence_id",
         "status",
+        "stay",
         "table",
         "token_ids",
         "wants_prompt_logprobs",
@@ -70,7 +70,8 @@ class Sequence:
         """Tokens that these steps draw and nobody knows yet; they come after `token_ids`."""
         self.num_cached_tokens = 0
         """Of the prompt, tokens that came from a hit when the sequence first began."""
-        self.num_preemptions = 0
+        self.stay = 0
+        """How many times it has been preempted, which numbers its stays among the running."""
         self.status = Status.WAITING
         self.ending: Ending | None = None
         """None while it has not ended."""
@@ -106,3 +107,11 @@ class Sequence:
             f"Sequence({self.sequence_id}, {self.status.value}, "
             f"{self.num_computed_tokens}/{len(self.token_ids)} computed)"
         )
+
+
+def longest(request: Request, max_model_len: int) -> int:
+    """Tokens of prompt and output together that each choice of a request may have."""
+    max_tokens = request.sampling.max_tokens
+    if max_tokens is None:
+        return max_model_len
+    return min(len(request.prompt_token_ids) + max_tokens, max_model_len)

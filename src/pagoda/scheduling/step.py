@@ -10,23 +10,26 @@ from numpy.typing import NDArray
 
 from pagoda.cache import BlockCopy
 
-PENDING = -1
-"""In the place of a token that the step before draws, which has not been read yet."""
-
 
 class ScheduledSequence(NamedTuple):
     """What one sequence does in a step: write and attend `token_ids` from position `start` on.
 
-    |<------- in the cache ------->|<--- token_ids --->|   not yet scheduled
+    |<------- in the cache ------->|<- token_ids ->| ? |   not yet scheduled
     0                            start               stop
                                          |<------------|   rows whose logits are wanted
+
+    ?  the token that the sequence drew last, if it is still outstanding
     """
 
     sequence_id: int
+    stay: int
+    """Which of its stays among the running sequences the step belongs to: preemption ends one."""
     start: int
     """Tokens already in the cache (`num_computed_tokens`), the position of the first new one."""
+    stop: int
+    """Tokens in the cache after this step."""
     token_ids: tuple[int, ...]
-    """The last one may be `PENDING`."""
+    """From `start` on, all that are known."""
     block_ids: NDArray[np.int32]
     """The block table, covering positions 0 to stop - 1. Read-only, and the very array of the
     sequence's last step where the table has not changed since."""
@@ -38,12 +41,12 @@ class ScheduledSequence(NamedTuple):
 
     @property
     def num_scheduled_tokens(self) -> int:
-        return len(self.token_ids)
+        return self.stop - self.start
 
     @property
-    def stop(self) -> int:
-        """Tokens in the cache after this step."""
-        return self.start + len(self.token_ids)
+    def takes_drawn(self) -> bool:
+        """The last token is the one that the sequence drew last, and only the device knows it."""
+        return len(self.token_ids) < self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +60,4 @@ class StepPlan:
 
     @property
     def num_scheduled_tokens(self) -> int:
-        return sum(len(scheduled.token_ids) for scheduled in self.sequences)
+        return sum(scheduled.stop - scheduled.start for scheduled in self.sequences)

@@ -44,7 +44,7 @@ class Echo:
     """The prompts are told as well."""
 
     texts: Sequence[str]
-    """Of each prompt."""
+    """Each prompt's text."""
     alone: bool
     """Nothing is told after them."""
 

@@ -32,7 +32,9 @@ def row_launches() -> Iterator[Launch]:
         yield Launch(f"add_rms_norm {width}", partial(add_rms_norm, out, stream, out, weight, 1e-5))
         yield Launch(f"silu_mul {width}", partial(silu_mul, out, numbers(64, 2 * width)))
         drawn = numbers(64, dtype=torch.int64)
-        yield Launch(f"embed {width}", partial(embed, stream, out, integers(64), drawn))
+        ids, takes_drawn, places = integers(64), integers(64), integers(64)
+        launch = partial(embed, stream, out, ids, takes_drawn, places, drawn)
+        yield Launch(f"embed {width}", launch)
     for num_heads, num_kv_heads, head_dim, half, is_normed in ROTARY_CASES:
         norm = numbers(head_dim) if is_normed else None
         turns = numbers(4096, half, dtype=torch.float32)

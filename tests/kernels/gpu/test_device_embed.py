@@ -13,19 +13,22 @@ VOCAB, NUM_DRAWN = 40, 7
 
 @settings(max_examples=40, deadline=None)
 @given(
-    token_ids=st.lists(st.integers(-NUM_DRAWN, VOCAB - 1), max_size=6),
+    rows=st.lists(
+        st.tuples(st.booleans(), st.integers(0, VOCAB - 1), st.integers(0, NUM_DRAWN - 1)),
+        max_size=6,
+    ),
     width=st.sampled_from((1, 24, 64, 100, 576)),
     dtype=st.sampled_from(DTYPES),
-    index_dtype=st.sampled_from((torch.int32, torch.int64)),
 )
-def test_a_negative_id_is_one_that_was_drawn(
-    token_ids: list[int], width: int, dtype: torch.dtype, index_dtype: torch.dtype
+def test_a_row_takes_a_known_token_or_one_that_was_drawn(
+    rows: list[tuple[bool, int, int]], width: int, dtype: torch.dtype
 ) -> None:
-    rng = np.random.default_rng(len(token_ids))
+    rng = np.random.default_rng(len(rows))
     embedding = random_tensor(rng, (VOCAB, width), dtype)
     drawn = rng.integers(0, VOCAB, NUM_DRAWN)
-    stream = torch.full((len(token_ids), width), torch.nan, device=DEVICE)
-    ids = torch.tensor(token_ids, dtype=index_dtype, device=DEVICE)
-    embed(stream, embedding, ids, torch.from_numpy(drawn).to(DEVICE))
-    expected = [drawn[-1 - token_id] if token_id < 0 else token_id for token_id in token_ids]
+    stream = torch.full((len(rows), width), torch.nan, device=DEVICE)
+    columns = torch.tensor(rows, dtype=torch.int32, device=DEVICE).reshape(-1, 3).T.contiguous()
+    takes_drawn, token_ids, places = columns
+    embed(stream, embedding, token_ids, takes_drawn, places, torch.from_numpy(drawn).to(DEVICE))
+    expected = [drawn[place] if takes else token_id for takes, token_id, place in rows]
     assert torch.equal(stream, embedding[expected].float())

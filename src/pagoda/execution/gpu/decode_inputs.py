@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pagoda.execution.batch import Batch
-from pagoda.execution.gpu.inputs import StepInputs, whole_lines
+from pagoda.execution.gpu.inputs import StepInputs, drawn_rows, whole_lines
 from pagoda.execution.gpu.upload import (
     InputUpload,
     Integers,
@@ -22,8 +22,10 @@ from pagoda.execution.gpu.upload import (
 )
 from pagoda.sizing.alignment import ALIGNMENT
 
-_FIXED_DTYPES = (np.dtype(np.int32), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.int32))
-"""Dtypes of token ids, positions, slots and contexts, which come first in every upload."""
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_FIXED_DTYPES = (_INT32, _INT32, _INT32, _INT32, _INT64, _INT32)
+"""Dtypes of token ids, whether and where they were drawn, positions, slots and contexts, which come
+first in every upload."""
 _NO_SLOT = -1
 
 
@@ -39,7 +41,7 @@ class DecodeInputs:
         most, max_blocks = max(self.sizes, default=0), whole_lines(max_blocks)
         row_bytes = sum(dtype.itemsize for dtype in _FIXED_DTYPES)
         row_bytes += 4 * max_blocks  # its table
-        self._upload = InputUpload(most * row_bytes + 5 * ALIGNMENT, device)
+        self._upload = InputUpload(most * row_bytes + (len(_FIXED_DTYPES) + 1) * ALIGNMENT, device)
         self._tables = torch.zeros((most, max_blocks), dtype=torch.int32, device=device)
         self._counting = torch.arange(most + 1, dtype=torch.int32, device=device)
 
@@ -59,12 +61,14 @@ class DecodeInputs:
 
     def inputs(self, size: int) -> StepInputs:
         """What a step of `size` sequences reads; the same memory in every call."""
-        token_ids, positions, slots, contexts = (
+        token_ids, takes_drawn, drawn_places, positions, slots, contexts = (
             self._upload.at(place) for place in _fixed_places(size)
         )
         counting = self._counting
         return StepInputs(
             token_ids=token_ids,
+            takes_drawn=takes_drawn,
+            drawn_places=drawn_places,
             positions=positions,
             slot_mapping=slots,
             query_starts=counting[: size + 1],
@@ -79,7 +83,13 @@ class DecodeInputs:
     def clear(self, size: int) -> None:
         """Nothing but rows that pad where `inputs(size)` reads."""
         inputs = self.inputs(size)
-        for values in (inputs.token_ids, inputs.positions, inputs.context_lens):
+        for values in (
+            inputs.token_ids,
+            inputs.takes_drawn,
+            inputs.drawn_places,
+            inputs.positions,
+            inputs.context_lens,
+        ):
             values.zero_()
         inputs.slot_mapping.fill_(_NO_SLOT)
 
@@ -88,13 +98,14 @@ class DecodeInputs:
         count = len(batch.context_lens)
         arrays: list[Integers] = [
             _padded(batch.token_ids, size, np.int32),
+            *drawn_rows(batch, size),
             _padded(batch.positions, size, np.int32),
             _padded(batch.slot_mapping, size, np.int64, _NO_SLOT),
             _padded(batch.context_lens, size, np.int32),
             batch.block_tables,
         ]
         places = self._upload.send(arrays)
-        tables = self._upload.at(places[4])
+        tables = self._upload.at(places[-1])
         self._tables[:count, : tables.shape[1]].copy_(tables)
 
 

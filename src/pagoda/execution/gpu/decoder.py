@@ -74,13 +74,16 @@ class Decoder:
     ) -> None:
         """Launch a step: K and V of its tokens go to their slots, and logits to `logits`.
 
-        drawn: int64, the tokens that negative ids stand for. logits: [num_logit_rows, vocab]
-        float32.
+        drawn: [any number] int64, the tokens that the step before has drawn. logits:
+        [num_logit_rows, vocab] float32.
         """
         count = inputs.num_tokens
         stream, hidden = workspace.stream(count), workspace.hidden(count)
         delta, memories = workspace.delta(count), workspace.layers(count)
-        embed(stream, self._weights.embedding, inputs.token_ids, drawn)
+        embed(
+            stream, self._weights.embedding, inputs.token_ids, inputs.takes_drawn,
+            inputs.drawn_places, drawn,
+        )  # fmt: skip
         rms_norm(hidden, stream, self._first_norm, self._eps)
         for layer in self._layers:
             memory, weights = memories[layer.shape], layer.weights

@@ -97,7 +97,7 @@ class GPUExecutor:
         return self._run_as_it_is(batch) if size is None else self._run_padded(batch, size)
 
     def keep_drawn(self, token_ids: torch.Tensor) -> None:
-        """What was drawn from the last logits, for a batch that names it by its places.
+        """What was drawn from the last logits, for the next batch's `drawn`.
 
         token_ids: [num_drawn] int64 on the device, perhaps still to be computed there.
         """

@@ -25,7 +25,11 @@ class StepInputs:
     """The whole numbers of T tokens of S sequences."""
 
     token_ids: torch.Tensor
-    """[T] int32; negative ones are known to the device alone, see `Batch`"""
+    """[T] int32; 0 where a drawn token is taken"""
+    takes_drawn: torch.Tensor
+    """[T] int32; 1: the token is one that the step before has drawn; 0: it is of `token_ids`"""
+    drawn_places: torch.Tensor
+    """[T] int32, where it is among those; 0 where none is taken"""
     positions: torch.Tensor
     """[T] int32"""
     slot_mapping: torch.Tensor
@@ -50,11 +54,11 @@ class StepInputs:
         return len(self.token_ids)
 
 
-_NUM_ARRAYS = 9
+_NUM_ARRAYS = 11
 """Arrays that every batch sends; tilings have two more each."""
-_ROW_BYTES, _SEQUENCE_BYTES = 4 + 4 + 8 + 4, 4 + 4 + 4 + 4
-"""Bytes of a token: its id, position, slot and row of logits; and of a sequence without its table:
-its start, its context, and its row and number if it decodes."""
+_ROW_BYTES, _SEQUENCE_BYTES = 3 * 4 + 4 + 8 + 4, 4 + 4 + 4 + 4
+"""Bytes of a token: its id or where it was drawn, position, slot and row of logits; and of a
+sequence without its table: its start, its context, and its row and number if it decodes."""
 _LINE = 16
 """Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
 
@@ -91,6 +95,7 @@ class BatchInputs:
         decoding = np.flatnonzero(counts == 1)
         arrays: list[Integers] = [
             batch.token_ids.astype(np.int32),
+            *drawn_rows(batch, batch.num_tokens),
             batch.positions,
             batch.slot_mapping,
             batch.query_starts,
@@ -115,15 +120,17 @@ class BatchInputs:
         }
         return StepInputs(
             token_ids=sent[0],
-            positions=sent[1],
-            slot_mapping=sent[2],
-            query_starts=sent[3],
-            context_lens=sent[4],
-            block_tables=sent[5],
-            decode_rows=sent[6],
-            decode_sequences=sent[7],
+            takes_drawn=sent[1],
+            drawn_places=sent[2],
+            positions=sent[3],
+            slot_mapping=sent[4],
+            query_starts=sent[5],
+            context_lens=sent[6],
+            block_tables=sent[7],
+            decode_rows=sent[8],
+            decode_sequences=sent[9],
             prefill=prefill,
-            logit_rows=sent[8],
+            logit_rows=sent[10],
         )
 
     def _plans(self, batch: Batch, wanted: NDArray[np.int64]) -> list[PrefillTiling[Array]]:
@@ -131,6 +138,14 @@ class BatchInputs:
             return []
         starts, contexts = batch.query_starts, batch.context_lens
         return [tile_prefill(kind, starts, contexts, wanted) for kind in self._kinds]
+
+
+def drawn_rows(batch: Batch, size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """`takes_drawn` and `drawn_places` of a batch that is padded to `size` rows."""
+    takes, places = np.zeros((2, size), np.int32)
+    takes[batch.drawn.rows] = 1
+    places[batch.drawn.rows] = batch.drawn.places
+    return takes, places
 
 
 def whole_lines(count: int) -> int:

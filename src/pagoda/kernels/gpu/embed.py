@@ -12,30 +12,43 @@ from torch import Tensor
 
 
 @triton.jit
-def embed_kernel(stream, embedding, token_ids, drawn, width: tl.constexpr, tile: tl.constexpr):
+def embed_kernel(
+    stream, embedding, token_ids, takes_drawn, drawn_places, drawn,
+    width: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
     """See `embed`; one program has one row, and tile is a power of two from width on."""
     row = tl.program_id(0).to(tl.int64)
-    token = tl.load(token_ids + row).to(tl.int64)
-    is_drawn = token < 0
-    place = tl.where(is_drawn, -1 - token, 0)
-    token = tl.where(is_drawn, tl.load(drawn + place, mask=is_drawn, other=0).to(tl.int64), token)
+    known = tl.load(token_ids + row).to(tl.int64)
+    is_drawn = tl.load(takes_drawn + row) != 0
+    place = tl.load(drawn_places + row)
+    token = tl.where(is_drawn, tl.load(drawn + place, mask=is_drawn, other=0).to(tl.int64), known)
     column = tl.arange(0, tile)
     inside = column < width
     x = tl.load(embedding + token * width + column, mask=inside, other=0.0)
     tl.store(stream + row * width + column, x.to(tl.float32), mask=inside)
 
 
-def embed(stream: Tensor, embedding: Tensor, token_ids: Tensor, drawn: Tensor) -> None:
-    """Write the embedding [vocab, width] of token_ids [T] to stream: [T, width] float32.
+def embed(
+    stream: Tensor,
+    embedding: Tensor,
+    token_ids: Tensor,
+    takes_drawn: Tensor,
+    drawn_places: Tensor,
+    drawn: Tensor,
+) -> None:
+    """Write the embedding [vocab, width] of each row's token to stream: [T, width] float32.
 
-    A negative id stands for drawn[-1 - id]; drawn: [any number] int64. All are contiguous.
+    Row i's token is drawn[drawn_places[i]] where takes_drawn[i] is not 0, else token_ids[i]. These
+    three are [T] int32; drawn: [any number] int64. All are contiguous.
     """
     num_rows, width = stream.shape
-    assert token_ids.shape == (num_rows,)
+    assert token_ids.shape == takes_drawn.shape == drawn_places.shape == (num_rows,)
     assert embedding.shape[1] == width
-    assert all(each.is_contiguous() for each in (stream, embedding, token_ids, drawn))
+    inputs = (stream, embedding, token_ids, takes_drawn, drawn_places, drawn)
+    assert all(each.is_contiguous() for each in inputs)
     tile = triton.next_power_of_2(width)
     num_warps = min(16, max(1, tile // 512))
     embed_kernel[(num_rows,)](
-        stream, embedding, token_ids, drawn, width=width, tile=tile, num_warps=num_warps
-    )
+        stream, embedding, token_ids, takes_drawn, drawn_places, drawn,
+        width=width, tile=tile, num_warps=num_warps,
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""The eviction policies, by the names that options give them: a policy is a file and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.evictions.slru import SegmentedLRU
+from pagoda.errors import InvalidOptionError
+
+POLICIES: dict[str, Callable[[], EvictionPolicy]] = {
+    "lru": LRU,
+    "slru": SegmentedLRU,
+}
+
+
+def eviction_policy(given: EvictionPolicy | str) -> EvictionPolicy:
+    """A new policy by its name, or the one that is given.
+
+    Raises `InvalidOptionError` for an unknown name and for what is no policy.
+    """
+    if isinstance(given, str) and given in POLICIES:
+        return POLICIES[given]()
+    if isinstance(given, EvictionPolicy) and not isinstance(given, type):
+        return given
+    limit = f"one of {', '.join(POLICIES)}, or an object with the methods of EvictionPolicy"
+    raise InvalidOptionError("eviction", given, limit)

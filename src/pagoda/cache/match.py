@@ -1,0 +1,22 @@
+"""What a lookup finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pagoda.cache.prefix import BlockHash
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMatch:
+    """What of a sequence is already in the cache."""
+
+    block_ids: tuple[int, ...]
+    num_tokens: int
+    """Tokens whose K and V need not be computed; fewer than the sequence has, if it has any."""
+    in_flight: BlockHash | None = None
+    """The next block, if another sequence is computing it right now and waiting would pay."""
+
+
+NO_MATCH = PrefixMatch((), 0)
+"""Of a sequence that has no tokens yet, or that is to be computed whole."""

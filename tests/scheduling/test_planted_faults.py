@@ -1,0 +1,120 @@
+"""Faults that running ahead had, or could have, are found by random traffic when they are planted.
+
+The traffic is that of `test_scheduler_machine`, made narrow and quick: a crowd over a pool that is
+too small, two or three steps ahead. The machine itself finds them too, in more examples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+from fake_model import VOCABULARY, FakeModel, expected_output, request
+
+from pagoda.cache import CacheManager
+from pagoda.errors import PagodaError
+from pagoda.scheduling import Scheduler, Sequence, Status, StepPlan
+
+NUM_LIVES = 300
+MAX_MODEL_LEN = 30
+
+
+def live(seed: int) -> int:
+    """Random requests come and go until all are answered; returns how many were preempted."""
+    random = Random(seed)
+    block_size = random.randint(1, 4)
+    num_blocks = -(-MAX_MODEL_LEN // block_size) + random.randint(0, 3)
+    cache = CacheManager(num_blocks, block_size)
+    scheduler = Scheduler(
+        cache,
+        max_num_batched_tokens=random.randint(2, 8),
+        max_num_seqs=random.randint(2, 6),
+        max_model_len=MAX_MODEL_LEN,
+        policy=random.choice(["fcfs", "priority"]),
+    )
+    model = FakeModel(scheduler, num_blocks, num_ahead=random.randint(2, 3))
+    alive: list[Sequence] = []
+    for number in range(random.randint(4, 10)):
+        prompt = [random.randrange(VOCABULARY) for _ in range(random.randint(1, 12))]
+        if random.random() < 0.5:
+            prompt = [0] * 6 + prompt
+        alive += scheduler.add(
+            request(
+                str(number),
+                prompt,
+                max_tokens=random.randint(1, 16),
+                n=random.choice([1, 1, 2]),
+                priority=random.randint(0, 2),
+                arrival_time=number,
+            )
+        )
+        for _ in range(random.randint(0, 4)):
+            model.step()
+            cache.check_integrity()
+    for _ in range(2000):
+        if not scheduler.has_unfinished:
+            break
+        model.step()
+        cache.check_integrity()
+    assert not scheduler.has_unfinished, "a sequence never ends"
+    for sequence in alive:
+        asked = sequence.request
+        expected = expected_output(
+            asked.prompt_token_ids, asked.sampling.max_tokens or 0, MAX_MODEL_LEN
+        )
+        assert sequence.output_token_ids == expected
+    assert cache.num_free_blocks == num_blocks
+    return scheduler.stats().num_preemptions
+
+
+def test_without_a_fault_every_life_ends_well() -> None:
+    assert sum(live(seed) > 0 for seed in range(25)) > 5, "too few lives see a preemption"
+
+
+def expect_a_find() -> None:
+    with pytest.raises((AssertionError, LookupError, PagodaError)):
+        sum(live(seed) for seed in range(NUM_LIVES))
+
+
+def test_publishing_what_an_earlier_stay_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequence that was preempted and runs again is not told from one that stayed."""
+    update = Scheduler.update
+
+    def forget_stays(self: Scheduler, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
+        sequences = []
+        for scheduled in plan.sequences:
+            sequence = self._sequences.get(scheduled.sequence_id)
+            runs = sequence is not None and sequence.status is Status.RUNNING
+            sequences.append(scheduled._replace(stay=sequence.stay) if runs else scheduled)
+        return update(self, replace(plan, sequences=tuple(sequences)), sampled)
+
+    monkeypatch.setattr(Scheduler, "update", forget_stays)
+    expect_a_find()
+
+
+def test_admitting_whoever_has_tokens_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequence that was preempted comes back before its own tokens are known."""
+    is_held_up = Scheduler._is_held_up
+
+    def hold_nobody_up_for_tokens(self: Scheduler, sequence: Sequence) -> bool:
+        pending, sequence.num_pending_tokens = sequence.num_pending_tokens, 0
+        found = is_held_up(self, sequence)
+        sequence.num_pending_tokens = pending
+        return found
+
+    monkeypatch.setattr(Scheduler, "_is_held_up", hold_nobody_up_for_tokens)
+    expect_a_find()
+
+
+def test_going_past_the_most_tokens_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is ahead is planned by another bound than the one that ends a sequence."""
+    add = Scheduler.add
+
+    def add_with_room(self: Scheduler, asked: object) -> tuple[Sequence, ...]:
+        sequences = add(self, asked)  # type: ignore[arg-type]
+        for sequence in sequences:
+            sequence.max_num_tokens += 1
+        return sequences
+
+    monkeypatch.setattr(Scheduler, "add", add_with_room)
+    expect_a_find()
