@@ -75,6 +75,33 @@ def test_no_module_of_a_light_room_loads_anything_heavy(room: str) -> None:
     assert loaded_by(every_module(f"pagoda.{room}"), SOURCE) & {*HEAVY, *WEB} == set()
 
 
+def rooms_loaded_by(statement: str) -> set[str]:
+    """The rooms of Pagoda that are loaded after `statement` in a fresh interpreter."""
+    told = (
+        "import sys\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('pagoda.')}\n"
+        "for room in rooms: sys.modules.setdefault('room_' + room, sys)"
+    )
+    packages = loaded_by(f"{statement}\n{told}", SOURCE)
+    return {name.removeprefix("room_") for name in packages if name.startswith("room_")}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import pagoda.engine.build, pagoda.engine.llm, pagoda.engine.devices.cpu_backend",
+        "import pagoda.engine.build, pagoda.engine.llm, pagoda.engine.devices.gpu_backend",
+    ],
+    ids=["on-a-cpu", "on-a-gpu"],
+)
+def test_an_engine_starts_without_the_planner(statement: str) -> None:
+    """Of what the two share it loads `sizing` alone; `roofline` is for whoever measures."""
+    assert rooms_loaded_by(statement) == {
+        "cache", "engine", "errors", "execution", "kernels", "models", "request", "scheduling",
+        "sizing", "storage", "structured",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("room", LIGHT_ROOMS)
 def test_a_planted_breach_is_caught(room: str, tmp_path: Path) -> None:
     shutil.copytree(SOURCE / "pagoda", tmp_path / "pagoda")

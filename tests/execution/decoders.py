@@ -1,9 +1,10 @@
-"""Small random decoders and batches for the tests of execution."""
+"""Small random decoders and batches for the tests of execution, and how they are run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ import torch
 from pagoda.execution.batch import Batch
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
+from pagoda.storage.block_storage import BlockStorage
 
 
 def rope_spec(head_dim: int, base: float = 10_000.0) -> RopeSpec:
@@ -145,3 +147,48 @@ class Pager:
             copy_sources=np.empty(0, np.int64),
             copy_targets=np.empty(0, np.int64),
         )
+
+
+class Executor(Protocol):
+    """What all executors promise; `test_executors.py` holds them to it."""
+
+    @property
+    def storage(self) -> BlockStorage: ...
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Logits of batch.logit_rows, float32, in memory that the next call may use again."""
+        ...
+
+    def warm_up(self) -> None:
+        """Compile what steps need. No block changes."""
+        ...
+
+
+def run(
+    executor: Executor,
+    pager: Pager,
+    token_ids: Sequence[int],
+    chunks: Sequence[int],
+    others: Sequence[Sequence[int]] = (),
+    pace: int = 1,
+) -> torch.Tensor:
+    """Logits of one sequence given in chunks, perhaps among others in chunks of their own.
+
+    Of the others the first has `pace` tokens in a step, each next one three more.
+    """
+    sequence = pager.sequence(token_ids)
+    beside = [pager.sequence(other) for other in others]
+    outputs = []
+    for size in chunks:
+        steps = [(other, min(pace + 3 * i, other.left)) for i, other in enumerate(beside)]
+        steps = [(other, count) for other, count in steps if count]
+        place = len(steps) // 2
+        before = sum(count for _, count in steps[:place])
+        batch = pager.batch([*steps[:place], (sequence, size), *steps[place:]])
+        outputs.append(executor.forward(batch)[before : before + size].clone())
+    return torch.cat(outputs).cpu()
+
+
+def tokens(count: int, seed: int = 0, vocab_size: int = 97) -> list[int]:
+    found: list[int] = np.random.default_rng(seed).integers(0, vocab_size, count).tolist()
+    return found
