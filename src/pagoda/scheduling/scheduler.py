@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping
-from itertools import chain
+from itertools import chain, count
 
 from pagoda.cache import NO_MATCH, CacheManager, PrefixMatch
 from pagoda.errors import InvalidRequestError
@@ -68,7 +68,7 @@ class Scheduler:
         self._running = OrderedSequences(POLICIES[policy])
         self._sequences: dict[int, Sequence] = {}
         self._requests: dict[str, list[Sequence]] = {}
-        self._next_id = 0
+        self._ids = count()
         self._num_preemptions = 0
         self._num_computed_tokens = 0
         self._num_finished: Counter[str] = Counter()
@@ -85,13 +85,12 @@ class Scheduler:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
         options = request.options
         sequences: list[Sequence] = []
-        max_num_tokens = longest(request, self._max_model_len)
+        most = longest(request, self._max_model_len)
         for index in range(request.sampling.n):
             table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
-            sequence = Sequence(self._next_id, request, index, table, max_num_tokens)
+            sequence = Sequence(next(self._ids), request, index, table, most)
             sequence.fork_parent = sequences[0] if sequences else None
             sequences.append(sequence)
-            self._next_id += 1
             self._sequences[sequence.sequence_id] = sequence
             self._waiting.add(sequence)
         self._requests[request.request_id] = sequences
@@ -202,12 +201,12 @@ class Scheduler:
 
     def _continue(self, sequence: Sequence, draft: Draft) -> None:
         start = sequence.num_computed_tokens
-        count = min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
+        num_new = min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
         if sequence.wants_prompt_rows(start):
-            count = min(count, self._max_prompt_rows - draft.num_prompt_rows)
-        if count == 0:
+            num_new = min(num_new, self._max_prompt_rows - draft.num_prompt_rows)
+        if num_new == 0:
             return
-        stop = start + count
+        stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
             victim = self._running.last()
             self._preempt(victim, draft)
@@ -293,9 +292,8 @@ class Scheduler:
         first token from that. Where seats are short, or the parent has been preempted meanwhile and
         what it had is not to be shared, a choice waits and begins like any other sequence.
         """
-        for sequence in tuple(self._requests[parent.request.request_id]):
-            if sequence.fork_parent is not parent:
-                continue
+        choices = self._requests[parent.request.request_id]
+        for sequence in [choice for choice in choices if choice.fork_parent is parent]:
             sequence.fork_parent = None
             if may_share and len(self._running) < self._seats:
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
