@@ -1,4 +1,4 @@
-"""How many blocks a memory holds, and the words for it: shared by engine and planner."""
+"""What an engine takes of a device, and how many blocks that holds: for engine and planner alike."""
 
 from pagoda.sizing.capacity import GIB, Capacity, format_gib, plan_capacity
 
