@@ -206,3 +206,13 @@ def test_the_directory_is_tokenised_as_transformers_does(places):
     assert own.encode("Hello, world") == other.encode("Hello, world")
     rendered = other.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
     assert own.decode(own.chat(CHAT), skip_special_tokens=False) == rendered
+
+
+def test_what_transformers_says_of_the_config_is_not_said_of_the_tokenizer(tmp_path):
+    write_checkpoint(tmp_path, CASES["llama-gqa"])
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "rms_norm_eps": 1}))
+    with pytest.raises(ModelError, match=r"rms_norm_eps.*expected float, got int") as caught:
+        Tokenizer(locate(str(tmp_path)))
+    assert caught.value.field == "config.json"
+    assert "tokenizer" not in str(caught.value)

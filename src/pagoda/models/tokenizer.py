@@ -155,13 +155,21 @@ def _read_directory(files: ModelFiles) -> _Loaded:
             template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
-        raise ModelError(
-            "model", str(path), f"its tokenizer cannot be read: {_first_line(error)}"
-        ) from error
+        raise _unreadable(path, error) from error
     eos = _generation_eos(path)
     if template.eos_token_id is not None:
         eos = [*eos, template.eos_token_id]
     return _Loaded(template.backend_tokenizer, frozenset(eos), lambda: template)
+
+
+def _unreadable(path: Path, error: Exception) -> ModelError:
+    """transformers reads the config before the tokenizer: what it says of that is said of that."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    if isinstance(error, StrictDataclassError):
+        reason = " ".join(str(error).split())
+        return ModelError(CONFIG_FILE, str(path), f"transformers refuses it: {reason}")
+    return ModelError("model", str(path), f"its tokenizer cannot be read: {_first_line(error)}")
 
 
 _READERS = {"directory": _read_directory, "gguf": _read_gguf}
