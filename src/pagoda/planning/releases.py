@@ -168,7 +168,9 @@ def releases_told(text: str | None) -> tuple[Release, ...]:
     if patch is None:
         meant.append((major, minor, 0))
     elif _EARLY.search(text, found.end()):
-        meant.append((major, minor, int(patch) - 1) if int(patch) else (major, minor - 1, _LAST_PATCH))
+        meant.append(
+            (major, minor, int(patch) - 1) if int(patch) else (major, minor - 1, _LAST_PATCH)
+        )
     rules = [release_of(version) for version in meant]
     if _SINCE_0_7 in rules:
         rules.append(_FIRST)  # the V1 engine did not pad

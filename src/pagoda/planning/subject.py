@@ -189,8 +189,7 @@ def _pool_options(
         tensor_parallel_size=request.tensor_parallel_size,
         pipeline_parallel_size=request.pipeline_parallel_size,
         under_way_tokens=max_num_batched_tokens * batches,
-        mamba_cache_mode=request.mamba_cache_mode
-        or ("align" if release.shares_states else "none"),
+        mamba_cache_mode=request.mamba_cache_mode or ("align" if release.shares_states else "none"),
         mamba_block_size=request.mamba_block_size,
         packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
         state_dtype=request.mamba_ssm_cache_dtype,

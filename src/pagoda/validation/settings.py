@@ -65,7 +65,7 @@ def _with_draft(
     is_mixed = len({layer.shares_blocks_with for layer in model.cached_layers}) > 1
     blocks = _block_sizes(seen, kinds)
     possibilities = itertools.product(
-        _releases(seen, model),
+        releases_of_model(seen, model),
         (False, True) if is_windowed else (False,),
         modes if model.has_states else ("none",),
         (None, "float32") if model.has_states else (None,),
@@ -81,7 +81,17 @@ def _with_draft(
     )
     layers, tokens = drafted
     whole = _drafting(model, layers)
-    for release, keeps_all, mode, state, stored, block, flying, encoder, by_layer in likeliest_first:
+    for (
+        release,
+        keeps_all,
+        mode,
+        state,
+        stored,
+        block,
+        flying,
+        encoder,
+        by_layer,
+    ) in likeliest_first:
         said: dict[str, bool] = {
             f"release {release.name}": seen.version is not None,
             "windows kept whole": not keeps_all,
@@ -120,7 +130,7 @@ def _words_of_mode(mode: str) -> str:
     return f"states are {told[mode]}"
 
 
-def _releases(seen: Observation, model: Architecture) -> tuple[Release, ...]:
+def releases_of_model(seen: Observation, model: Architecture) -> tuple[Release, ...]:
     """The rules that the stated version may mean; how latents were cached matters to MLA alone."""
     told = releases_told(seen.version)
     if model.has_latents:
