@@ -7,7 +7,7 @@ import re
 from pagoda.errors import InvalidOptionError
 
 # A lower-case letter is decimal and an upper-case one binary, as in vLLM's flags.
-_UNITS = {
+_UNITS: dict[str, int] = {
     **{letter: 10 ** (3 * power) for power, letter in enumerate("kmgt", start=1)},
     **{letter: 2 ** (10 * power) for power, letter in enumerate("KMGT", start=1)},
 }

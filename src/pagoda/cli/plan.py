@@ -80,7 +80,8 @@ def plan(
         typer.Argument(
             metavar="MODEL",
             help="Directory, config.json, .gguf file, name of a well-known model or hub id; "
-            "or `validate OBSERVED.jsonl ARCHITECTURES.json`: compare with start-up logs that people posted.",
+            "or `validate OBSERVED.jsonl ARCHITECTURES.json`: compare with start-up logs that "
+            "people posted.",
         ),
     ] = None,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", hidden=True)] = None,

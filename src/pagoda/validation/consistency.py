@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from pagoda.sizing.capacity import GIB
 from pagoda.validation.observed import Observation
-from pagoda.validation.verdict import Figures, Verdict, VerdictKind
+from pagoda.validation.verdict import Verdict, VerdictKind
 
 _BLOCK_SIZES = (16, 128, 64, 32, 256, 8, 1)
 _HALF_PRINTED = 0.005

@@ -99,7 +99,7 @@ def _judge(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Verdic
 def _shape(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Architecture | None:
     """By its key in the file of shapes, else by its name in the planner's own table."""
     key = seen.config_key
-    if key in shapes:
+    if key is not None and key in shapes:
         return read_shape(shapes[key], key)
     found = find_model(key or seen.model)
     return None if found is None else read_architecture(ModelConfig(found[1]["config"]))
@@ -154,7 +154,7 @@ def _unfounded(seen: Observation) -> Verdict:
 def _predictions(
     seen: Observation, model: Architecture
 ) -> Iterator[tuple[str, Setting, Prediction]]:
-    """From the memory that was printed, or the blocks, or the device; else one figure by another."""
+    """From the memory that was printed, the blocks or the device; else one figure by another."""
     bases = ["memory" if seen.available else "device" if seen.num_blocks is None else "blocks"]
     if bases == ["device"] and seen.num_tokens is not None and len(seen.figures) > 1:
         bases.append("figures")
