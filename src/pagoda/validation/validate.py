@@ -155,15 +155,18 @@ def _predictions(
     seen: Observation, model: Architecture
 ) -> Iterator[tuple[str, Setting, Prediction]]:
     """From the memory that was printed, the blocks or the device; else one figure by another."""
-    bases = ["memory" if seen.available else "device" if seen.num_blocks is None else "blocks"]
-    if bases == ["device"] and seen.num_tokens is not None and len(seen.figures) > 1:
-        bases.append("figures")
-    for basis in bases:
-        wanted = _wanted(seen, basis)
-        for setting in settings_of(seen, model):
-            predicted = _predict(seen, basis, setting, wanted)
-            if predicted is not None:
-                yield basis, setting, predicted
+    basis = "memory" if seen.available else "device" if seen.num_blocks is None else "blocks"
+    is_founded = False
+    for setting in settings_of(seen, model):
+        predicted = _predict(seen, basis, setting, _wanted(seen, basis))
+        if predicted is not None:
+            is_founded = True
+            yield basis, setting, predicted
+    if is_founded or seen.num_tokens is None or len(seen.figures) < 2:
+        return
+    for setting in settings_of(seen, model):
+        wanted = _wanted(seen, "figures")
+        yield "figures", setting, predict_from_tokens(seen, setting, wanted)
 
 
 def _predict(seen: Observation, basis: str, setting: Setting, wanted: Figures) -> Prediction | None:
