@@ -53,7 +53,7 @@ def test_the_length_that_is_offered_is_the_longest_that_certainly_fits(
 
 
 def test_what_certainly_fits_and_what_perhaps_does_are_told_apart() -> None:
-    """A T4 with 8,192 tokens: two may hold it, four do; and what two do is a warning of the plan."""
+    """8,192 tokens on T4s: two may hold them, four do; and the plan of two warns."""
     with pytest.raises(CapacityError) as caught:
         plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="T4", max_model_len=8192))
     told = str(caught.value)
