@@ -15,7 +15,8 @@ import pagoda
 from checkpoints import CASES, build_model, write_checkpoint
 from gguf_files import write_gguf
 from pagoda.cli.main import run
-from planning.start_ups import START_UPS, write_files
+from pagoda.planning.tables import model_rows
+from planning.start_ups import start_up, write_files
 
 Output = pytest.CaptureFixture[str]
 
@@ -39,7 +40,7 @@ def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> Non
     assert bar.count("K") > bar.count("W") > bar.count("R")
     for words in (
         "W weights", "14.96", "K KV cache", "32 full attention", "131,072 bytes", "16.00 GiB",
-        "something between", "GPU KV cache size:", "tokens/s a user", "a user and hour",
+        "values in this range", "GPU KV cache size:", "tokens/s a user", "a user and hour",
         "fp8 cache", "--kv-cache-dtype fp8", "--tensor-parallel-size",
     ):  # fmt: skip
         assert words in told
@@ -48,8 +49,8 @@ def test_a_plan_tells_where_the_memory_goes_and_what_fits(capsys: Output) -> Non
 
 def test_the_cache_s_memory_makes_it_exact(capsys: Output) -> None:
     told = text(capsys, "Llama-3.1-8B-Instruct", "--kv-cache-memory-bytes", "20GiB")
-    assert "vllm will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
-    assert "something between" not in told
+    assert "vLLM will print:\n  GPU KV cache size: 163,840 tokens, Maximum concurrency" in told
+    assert "values in this range" not in told
 
 
 def test_without_a_machine_bytes_are_told(capsys: Output) -> None:
@@ -91,14 +92,24 @@ def test_a_model_of_one_s_own(tmp_path: Path, capsys: Output, kind: str) -> None
 
 
 def test_validate_counts(tmp_path: Path, capsys: Output) -> None:
-    files = write_files(tmp_path, START_UPS)
-    told = answer(capsys, "validate", *files)
-    assert (told["cases"], told["hits"]) == (78, 76)
-    assert [miss["id"] for miss in told["misses"]] == ["o094", "o136"]
-    shown = text(capsys, "validate", *files)
-    assert "76 of 78 start-ups predicted within the log's rounding" in shown
-    assert shown.count("MISS") == 2
-    assert "o094: the figures fit a cache in fp8, which the record does not say" in shown
+    few = [start_up(name) for name in ("o003", "o094", "o100", "o136")]
+    files = write_files(tmp_path, few)
+    assert run(["plan", "validate", *files, "--json"]) == 1  # there is a miss
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cases"], told["hits"]) == (4, 2)
+    assert [miss["id"] for miss in told["misses"]] == ["o136"]
+    assert [silent["id"] for silent in told["unknown"]] == ["o094"]
+    assert run(["plan", "validate", *files]) == 1
+    shown = capsys.readouterr().out
+    assert "2 of 4 start-ups predicted within the log's rounding" in shown
+    assert "1 missed, and of 1 the post leaves out what decides" in shown
+    assert shown.count("MISS") == 1
+    assert "o094: could not be known: the figures fit a cache in fp8" in shown
+
+
+def test_validate_is_content_where_nothing_misses(tmp_path: Path, capsys: Output) -> None:
+    silent = [start_up("o003"), start_up("o094")]
+    assert "1 of 2 start-ups" in text(capsys, "validate", *write_files(tmp_path, silent))
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
@@ -107,7 +118,9 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "no such gpu": (["Qwen3-8B", "--gpu", "H100X"], "gpu='H100X': is not in the table"),
     "a word": (["Qwen3-8B", "--users", "many"], "users='many': must be a whole number"),
     "not a size": (["Qwen3-8B", "--memory", "80XB"], "memory='80XB': a size like"),
-    "does not fit": (["Llama-3.1-70B-Instruct", "--gpu", "T4"], "model='meta-llama/Llama-3.1-70B"),
+    "a short form": (["Qwen3-8B", "--tp", "2"], "No such option: --tp (did you mean -tp?)"),
+    "half a flag": (["Qwen3-8B", "--max-model", "2"], "(did you mean --max-model-len?)"),
+    "a length": (["Qwen3-8B", "--max-model-len", "8q"], "must be a whole number, as 8192, 32k"),
     "heads": (["Qwen3-8B", "--tensor-parallel-size", "5"], "tensor_parallel_size=5: must divide"),
     "two models": (["Qwen3-8B", "Qwen3-4B"], "files=['Qwen3-4B']: name one model alone"),
     "one file": (["validate", "observed.jsonl"], "files=['observed.jsonl']: two files"),
@@ -124,6 +137,53 @@ def test_a_refusal_is_one_line_and_never_a_number(name: str, capsys: Output) -> 
     assert captured.out == ""
     [line] = captured.err.splitlines()
     assert line.startswith(f"pagoda: error: {words}") or words in line
+
+
+def test_what_does_not_fit_is_an_answer_of_its_own(capsys: Output) -> None:
+    """Exit code 1, as 2 says that the flags cannot be."""
+    assert run(["plan", "Llama-3.1-70B-Instruct", "--gpu", "T4"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    assert line.startswith("pagoda: error: model='meta-llama/Llama-3.1-70B")
+
+
+def test_short_forms_and_lengths_as_vllm_takes_them(capsys: Output) -> None:
+    flags = ["-tp", "2", "-pp", "2", "--max-model-len", "8K", "--context", "8k"]
+    told = answer(capsys, "Qwen3-8B", "--gpu", "L4", *flags)
+    assert told["num_devices"] == 4
+    assert (told["max_model_len"], told["context"]) == (8192, 8000)
+
+
+def test_without_graphs_nothing_is_set_aside_for_them(capsys: Output) -> None:
+    asked = ["Qwen3-8B", "--gpu", "L4", "--max-model-len", "8K"]
+    usual, eager = answer(capsys, *asked), answer(capsys, *asked, "--enforce-eager")
+    graphs = {part["name"]: part["high"] for part in eager["memory"]}["CUDA graphs"]
+    assert graphs == 0
+    assert eager["low"]["num_blocks"] > usual["low"]["num_blocks"]
+
+
+def test_states_may_be_kept_for_every_block(capsys: Output) -> None:
+    asked = ["Qwen3-Next-80B-A3B-Instruct", "--kv-cache-memory-bytes", "20GiB"]
+    blocks = {}
+    for mode in ("none", "align", "all"):
+        flags = ["--max-model-len", "64K", "--mamba-cache-mode", mode]
+        groups = answer(capsys, *asked, *flags)["groups"]
+        states = [group for group in groups if group["kind"] == "recurrent state"]
+        blocks[mode] = [group["blocks_per_request"] for group in states]
+    assert {*blocks["none"]} == {1}
+    assert {*blocks["align"]} == {2}
+    assert min(blocks["all"]) > 2
+
+
+def test_what_is_known_is_listed(capsys: Output) -> None:
+    told = answer(capsys, "--list")
+    assert len(told["models"]) == len(model_rows())
+    assert {"name", "parameters", "max_model_len"} <= set(told["models"][0])
+    assert {device["name"] for device in told["accelerators"]} >= {"H100", "T4", "MI300X"}
+    shown = text(capsys, "--list")
+    assert "Qwen/Qwen3-8B" in shown
+    assert "H200" in shown
 
 
 @pytest.mark.parametrize(
@@ -163,5 +223,5 @@ def test_lines_of_an_end_at_which_the_engine_refuses_are_not_told(capsys: Output
     assert told["low"]["lines"] == []
     assert run(asked[:-1]) == 0
     printed = capsys.readouterr().out
-    assert "will print something up to this, or refuse to start" in printed
+    assert "will print values up to these, or refuse to start" in printed
     assert printed.count("KV cache size") == 1

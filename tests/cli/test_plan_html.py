@@ -38,7 +38,7 @@ def test_the_page_has_the_plan_that_is_printed(tmp_path: Path, capsys: Output) -
 
 def test_what_does_not_fit_is_written_and_refused(tmp_path: Path, capsys: Output) -> None:
     path = tmp_path / "plan.html"
-    assert run(["plan", "Llama-3.1-70B-Instruct", "--gpu", "L4", "--html", str(path)]) == 2
+    assert run(["plan", "Llama-3.1-70B-Instruct", "--gpu", "L4", "--html", str(path)]) == 1
     [line] = capsys.readouterr().err.splitlines()
     shown = opening(path)
     assert shown["plan"] is None

@@ -18,6 +18,7 @@ _FIELDS = {
     "activation_gib": "trial_gib", "non_torch_gib": "runtime_gib", "available_kv_gib": "cache_gib",
     "available_kv_bytes": "cache_bytes", "kv_cache_tokens": "tokens", "num_gpu_blocks": "blocks",
     "num_cpu_blocks": "host_blocks", "max_concurrency": "concurrency", "note": "words",
+    "model": "model", "needed_gib": "needed_gib", "estimated_max_model_len": "longest",
 }  # fmt: skip
 
 

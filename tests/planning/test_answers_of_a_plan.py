@@ -261,7 +261,7 @@ def test_what_a_change_would_buy() -> None:
     assert gains["fp8 cache"] == pytest.approx(2, rel=0.1)
     assert gains["int4 cache"] == pytest.approx(4 * 128 / (128 + 8), rel=0.1)
     assert gains["half the context"] == pytest.approx(2, rel=0.1)
-    assert gains["half of it the same"] > 1.7  # type: ignore[operator]
+    assert gains["half of each prompt shared"] > 1.7  # type: ignore[operator]
     assert gains["1 more device"] == pytest.approx(2, rel=0.1)
     assert "fp8 weights" not in gains  # the cache's memory was said: it would buy nothing
 
@@ -420,7 +420,7 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would_help() -> Non
     told = str(caught.value)
     assert "132" in told  # GiB of weights and the least beside them
     assert "72.85 GiB may be used, so 59.54 GiB are missing" in told
-    assert told.endswith("It would fit with --tensor-parallel-size 4")
+    assert told.endswith("It certainly fits with --tensor-parallel-size 4")
     with pytest.raises(CapacityError, match="-size 4 or a checkpoint in 4 bits"):
         plan_with_alternatives(facts(LLAMA_3_70B), PlanRequest(gpu="H100", max_model_len=8192))
 

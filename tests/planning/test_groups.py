@@ -53,7 +53,10 @@ def test_blocks_never_take_more_than_there_is(
     pool = pool_of(kept, under_way_tokens=2048, reserved_blocks=1)
     count = pool.num_blocks_in(memory)
     assert count * pool.block_bytes <= memory < (count + 1) * pool.block_bytes
-    longest = pool.longest_request(count)
+    told = pool.longest_request(count)  # without the block that no request gets
+    assert pool.num_blocks(told) <= count or told == 0
+    longest = pool.longest_context(count, users=1)
+    assert longest <= told
     assert pool.num_users(count, longest) >= 1 or longest == 0
     assert pool.num_users(count, longest + 1) == 0 or longest == pool.longest
     assert pool.num_users(count, length) * pool.num_blocks(length) <= max(0, count - 1)

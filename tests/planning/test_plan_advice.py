@@ -52,6 +52,26 @@ def test_the_length_that_is_offered_is_the_longest_that_certainly_fits(
     assert pool.num_blocks(length + 1) + pool.reserved_blocks > told.low.num_blocks
 
 
+def test_what_certainly_fits_and_what_perhaps_does_are_told_apart() -> None:
+    """8,192 tokens on T4s: two may hold them, four do; and the plan of two warns."""
+    with pytest.raises(CapacityError) as caught:
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="T4", max_model_len=8192))
+    told = str(caught.value)
+    assert "It certainly fits with --tensor-parallel-size 4 (perhaps with 2)" in told
+    two = plan(LLAMA_3_8B, gpu="T4", max_model_len=8192, tensor_parallel_size=2)
+    assert two.low is not None
+    assert two.low.concurrency < 1
+    assert any("perhaps fits" in warning for warning in two.warnings)
+
+
+def test_the_two_lengths_of_a_refusal_do_not_contradict_each_other() -> None:
+    with pytest.raises(CapacityError) as caught:
+        plan_with_alternatives(facts(LLAMA_3_8B), PlanRequest(gpu="RTX-4090"))
+    told = str(caught.value)
+    estimated = told.partition("the estimated maximum model length is ")[2].partition(".")[0]
+    assert f"(perhaps with up to {estimated})" in told
+
+
 def test_a_model_that_only_may_fit_is_not_told_to_fit() -> None:
     with pytest.raises(CapacityError, match="alone certainly makes it fit"):
         plan_with_alternatives(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.cache import EVICTION_POLICIES
-from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, WHOLES, Flag, FlagGroup
+from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.engine.options import EngineOptions
 
 ENGINE_FLAGS = FlagGroup(
@@ -17,7 +17,7 @@ ENGINE_FLAGS = FlagGroup(
         ),
         Flag("device", TEXT, "cpu, cuda (a GPU of NVIDIA's or AMD's), or auto: a GPU if there is."),
         Flag("dtype", TEXT, "Of weights and cache: auto, bfloat16, float16 (GPUs) or float32."),
-        Flag("max_model_len", WHOLE, "Longest prompt and answer together, in tokens."),
+        Flag("max_model_len", TOKENS, "Longest prompt and answer together, as 8192, 32k or 8K."),
         Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
         Flag(
             "kv_cache_memory_bytes",
@@ -39,7 +39,7 @@ ENGINE_FLAGS = FlagGroup(
         ),
         Flag(
             "max_num_batched_tokens",
-            WHOLE,
+            TOKENS,
             "Most tokens in one step; 512 on a CPU, 2048 or 8192 on a GPU if not given.",
         ),
         Flag(

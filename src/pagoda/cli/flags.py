@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from pagoda.cli.byte_size import parse_byte_size
+from pagoda.cli.count import parse_count
 from pagoda.errors import InvalidOptionError
 
 
@@ -71,6 +72,7 @@ _MAYBE_TEXT = str | None
 TEXT = Kind(_MAYBE_TEXT, "TEXT", _read_as_is)
 TEXTS = Kind(list[str], "TEXT", _read_as_is)
 WHOLE = Kind(_MAYBE_TEXT, "INT", _read_whole)
+TOKENS = Kind(_MAYBE_TEXT, "TOKENS", parse_count)
 REAL = Kind(_MAYBE_TEXT, "FLOAT", _read_real)
 SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
 WHOLES = Kind(list[str] | None, "INT,INT…", _read_wholes)
@@ -86,11 +88,14 @@ class Flag:
     help: str
     negatable: bool = False
     """Adds `--no-…`."""
+    short: str | None = None
+    """Another form: -tp."""
 
     @property
-    def declaration(self) -> str:
+    def declarations(self) -> tuple[str, ...]:
         name = self.name.replace("_", "-")
-        return f"--{name}/--no-{name}" if self.negatable else f"--{name}"
+        long = f"--{name}/--no-{name}" if self.negatable else f"--{name}"
+        return (long,) if self.short is None else (long, self.short)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class FlagGroup:
                 default=flag.kind.default(known[flag.name]),
                 annotation=Annotated[
                     flag.kind.annotation,
-                    typer.Option(flag.declaration, help=flag.help, metavar=flag.kind.metavar),
+                    typer.Option(*flag.declarations, help=flag.help, metavar=flag.kind.metavar),
                 ],
             )
             for flag in self.flags

@@ -1,7 +1,8 @@
 """The entry point: commands, and how a refusal is told.
 
 Answers go to stdout and everything else to stderr. A refused input is one line and exit code 2, an
-engine that failed is one line and exit code 1. What a command needs is imported when it runs.
+engine that failed, or a plan that does not fit, is one line and exit code 1. What a command needs
+is imported when it runs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pagoda.cli.generate import generate
 from pagoda.cli.install_model import install_model
 from pagoda.cli.plan import plan
 from pagoda.cli.serve import serve
+from pagoda.cli.typo import told
 from pagoda.errors import PagodaError, RefusedError
 
 _INTERRUPTED = 130
@@ -63,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return _INTERRUPTED
     except typer.TyperException as error:
-        return _complain(error.format_message(), error.exit_code)
+        return _complain(told(error), error.exit_code)
     except RefusedError as error:
         return _complain(str(error), 2)
     except PagodaError as error:

@@ -9,13 +9,30 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pagoda.cli.flags import REAL, SIZE, TEXT, WHOLE, Flag, FlagGroup, with_flags
+from pagoda.cli.flags import (
+    REAL,
+    SIZE,
+    SWITCH,
+    TEXT,
+    TOKENS,
+    WHOLE,
+    Flag,
+    FlagGroup,
+    with_flags,
+)
 from pagoda.cli.plan_model import find_facts
 from pagoda.cli.plan_report import print_plan, print_verdicts
-from pagoda.errors import InvalidOptionError
-from pagoda.planning.request import PlanRequest
+from pagoda.errors import CapacityError, InvalidOptionError, PagodaError
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.planning.result import Plan
 
 _VALIDATE = "validate"
+
+
+class DoesNotFitError(PagodaError):
+    """The engine would not start: an answer, and not a mistake of whoever asked."""
+
+
 _WIDTH = 100
 
 PLAN_FLAGS = FlagGroup(
@@ -25,22 +42,31 @@ PLAN_FLAGS = FlagGroup(
         Flag("engine", TEXT, "Whose cache: vllm, vllm@0.19.1 or pagoda."),
         Flag("gpu", TEXT, "Accelerator by name: H100, L4, RTX-4090, MI300X …"),
         Flag("memory", SIZE, "Memory of one device, in place of --gpu."),
-        Flag("tensor_parallel_size", WHOLE, "Devices that each layer is split over."),
-        Flag("pipeline_parallel_size", WHOLE, "Stages that the layers are dealt out to."),
+        Flag("tensor_parallel_size", WHOLE, "Devices that each layer is split over.", short="-tp"),
+        Flag(
+            "pipeline_parallel_size", WHOLE, "Stages that the layers are dealt out to.", short="-pp"
+        ),
         Flag("dtype", TEXT, "Of weights that are not quantised: auto, bfloat16, float16, float32."),
         Flag("quantization", TEXT, "Of weights: fp8, awq, gptq, nvfp4, mxfp4, …; none undoes it."),
         Flag("kv_cache_dtype", TEXT, "Of the cache: auto, fp8, int4_per_token_head, nvfp4, …"),
         Flag("mamba_ssm_cache_dtype", TEXT, "Of recurrent states: float32, bfloat16 …"),
-        Flag("max_model_len", WHOLE, "Longest request; by default what the model was made for."),
+        Flag("mamba_cache_mode", TEXT, "States for prefix sharing: none, align (two), all."),
+        Flag("mamba_block_size", WHOLE, "Tokens between states where all are kept."),
+        Flag(
+            "max_model_len",
+            TOKENS,
+            "Longest request, as 8192, 32k or 8K; by default what the model was made for.",
+        ),
         Flag("block_size", WHOLE, "Tokens of a block; by default the engine's."),
         Flag("gpu_memory_utilization", REAL, "Share that the engine may have of the memory."),
         Flag("kv_cache_memory_bytes", SIZE, "Memory of the cache itself: makes the plan exact."),
         Flag("num_gpu_blocks_override", WHOLE, "Exactly this many blocks."),
-        Flag("max_num_batched_tokens", WHOLE, "Tokens of a step; by default the device's."),
+        Flag("enforce_eager", SWITCH, "No CUDA graphs: nothing is set aside for them."),
+        Flag("max_num_batched_tokens", TOKENS, "Tokens of a step; by default the device's."),
         Flag("max_num_seqs", WHOLE, "Sequences of a step; by default the device's."),
-        Flag("context", WHOLE, "Tokens of a user's request; by default max_model_len."),
+        Flag("context", TOKENS, "Tokens of a user's request; by default max_model_len."),
         Flag("users", WHOLE, "Requests that are to fit at once."),
-        Flag("shared_prefix", WHOLE, "Tokens at the beginning that all requests share."),
+        Flag("shared_prefix", TOKENS, "Tokens at the beginning that all requests share."),
         Flag("price", REAL, "Of one device for an hour."),
     ),
 )
@@ -54,7 +80,8 @@ def plan(
         typer.Argument(
             metavar="MODEL",
             help="Directory, config.json, .gguf file, name of a well-known model or hub id; "
-            "or `validate OBSERVED.jsonl ARCHITECTURES.json`: compare with start-up logs that people posted.",
+            "or `validate OBSERVED.jsonl ARCHITECTURES.json`: compare with start-up logs that "
+            "people posted.",
         ),
     ] = None,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", hidden=True)] = None,
@@ -62,15 +89,25 @@ def plan(
         str | None, typer.Option(metavar="MODEL", help="A draft model beside it.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    lists: Annotated[
+        bool, typer.Option("--list", help="List the models and accelerators that are known.")
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="PATH", help="Write the interactive page, opened with it."),
     ] = None,
 ) -> None:
-    """Say what fits: the cache to the byte, users, context, speed and cost."""
+    """Say what fits: the cache to the byte, users, context, speed and cost.
+
+    The exit code is 0 if it fits, 1 if it does not (of validate: if a prediction misses), and 2 for
+    flags that cannot be.
+    """
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH  # a pipe has none of its own, and flags should not be broken
+    if lists:
+        _list(as_json, console)
+        return
     if model is None:
         _page_alone(html)
         return
@@ -80,19 +117,35 @@ def plan(
     if files:
         raise InvalidOptionError("files", [str(file) for file in files], "name one model alone")
 
-    from pagoda.cli.plan_html import plan_with_page
-    from pagoda.planning.alternatives import plan_with_alternatives
-
     draft = None if speculative_model is None else find_facts(speculative_model)
-    facts = find_facts(model)
-    if html is None:
-        answer = plan_with_alternatives(facts, request, draft)
-    else:
-        answer = plan_with_page(facts, request, draft, html)
+    try:
+        answer = _plan(find_facts(model), request, draft, html)
+    except CapacityError as error:
+        raise DoesNotFitError(str(error)) from error
     if as_json:
         typer.echo(json.dumps(answer.as_json(), ensure_ascii=False))
     else:
         print_plan(answer, console)
+
+
+def _plan(
+    facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None, html: Path | None
+) -> Plan:
+    from pagoda.cli.plan_html import plan_with_page
+    from pagoda.planning.alternatives import plan_with_alternatives
+
+    if html is None:
+        return plan_with_alternatives(facts, request, draft)
+    return plan_with_page(facts, request, draft, html)
+
+
+def _list(as_json: bool, console: Console) -> None:
+    from pagoda.cli.plan_list import listed, print_list
+
+    if as_json:
+        typer.echo(json.dumps(listed(), ensure_ascii=False))
+    else:
+        print_list(console)
 
 
 def _page_alone(html: Path | None) -> None:
@@ -112,10 +165,12 @@ def _validate(files: list[Path], as_json: bool, console: Console) -> None:
 
     from pagoda.validation.observed import read_observations, read_shapes
     from pagoda.validation.validate import validate
-    from pagoda.validation.verdict import report
+    from pagoda.validation.verdict import VerdictKind, count, report
 
     verdicts = validate(read_observations(files[0]), read_shapes(files[1]))
     if as_json:
         typer.echo(json.dumps(report(verdicts), ensure_ascii=False))
     else:
         print_verdicts(verdicts, console)
+    if count(verdicts, VerdictKind.MISS):
+        raise typer.Exit(1)

@@ -13,8 +13,10 @@ from rich.text import Text
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
 from pagoda.sizing.capacity import GIB
-from pagoda.validation.verdict import Verdict
+from pagoda.validation.verdict import Verdict, VerdictKind, count
 
+_MARKS = {VerdictKind.HIT: "hit", VerdictKind.MISS: "MISS", VerdictKind.UNKNOWN: "unknown"}
+_WORDS = {VerdictKind.MISS: "missed", VerdictKind.UNKNOWN: "could not be known"}
 _BAR_WIDTH = 76
 _COLOURS = {
     "weights": "blue",
@@ -66,22 +68,23 @@ def memory_bar(parts: Sequence[MemoryPart], total_bytes: int) -> Text:
 
 
 def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Hits, misses and why, and which possibility fitted where a post does not say."""
-    hits = sum(verdict.is_hit for verdict in verdicts)
+    """Hits, misses and what could not be known, why, and what fits that a post does not say."""
     table = _table("start-up", "from", "predicted", "observed", "")
     for verdict in verdicts:
-        mark = "hit" if verdict.is_hit else "MISS"
+        mark = _MARKS[verdict.kind]
         table.add_row(
             verdict.id, verdict.basis, _figures(verdict.predicted), _figures(verdict.observed), mark
         )
     console.print(table)
     for verdict in verdicts:
         if not verdict.is_hit:
-            _say(console, f"{verdict.id}: {verdict.reason}")
+            _say(console, f"{verdict.id}: {_WORDS[verdict.kind]}: {verdict.reason}")
     for verdict in verdicts:
         if verdict.is_hit and verdict.unstated:
             _say(console, f"{verdict.id}: not stated, and fits: {verdict.unstated}")
+    hits, misses, unknown = (count(verdicts, kind) for kind in VerdictKind)
     _say(console, f"{hits} of {len(verdicts)} start-ups predicted within the log's rounding")
+    _say(console, f"{misses} missed, and of {unknown} the post leaves out what decides")
 
 
 def gib(low: float, high: float | None = None) -> str:

@@ -90,7 +90,9 @@ def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
         part_of("activations", activation_range(run, subject.release)),
         part_of("runtime", runtime_range(subject.request.num_devices)),
     )
-    graphs = part_of("CUDA graphs", graphs_range(subject.release))
+    graphs = part_of(
+        "CUDA graphs", graphs_range(subject.release, is_eager=subject.request.enforce_eager)
+    )
     return parts if subject.on_cpu else (*parts, graphs)
 
 

@@ -180,8 +180,8 @@ def _shortages(subject: Subject, low: PoolFigures | None, high: PoolFigures | No
     pool, request = subject.pool, subject.request
     if low.concurrency < 1:
         short.append(
-            f"one request of {subject.max_model_len:,} tokens perhaps fits: only if activations and "
-            "runtime stay near their lower bounds"
+            f"one request of {subject.max_model_len:,} tokens perhaps fits: only if activations "
+            "and runtime stay near their lower bounds"
         )
     wanted, most_at_once = request.users, subject.batch[1]
     if wanted is not None and wanted > most_at_once:

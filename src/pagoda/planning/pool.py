@@ -76,7 +76,8 @@ class PoolOptions:
 
 def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLayer]]:
     """For each layer of the model, what one rank keeps of it."""
-    kept = [[_adapted(layer, model, options) for layer in layers] for layers in model.layers]
+    adapted = {layer: _adapted(layer, model, options) for layer in set(model.cached_layers)}
+    kept = [[adapted[layer] for layer in layers] for layers in model.layers]
     kv_dtype = canonical(options.kv_cache_dtype)
     if kv_dtype == "auto":
         return kept

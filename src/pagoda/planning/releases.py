@@ -2,7 +2,7 @@
 
 | from | change |
 |---|---|
-| 0.7 | latents are cached whole (MLA), each padded to a multiple of 256 bytes: 640 numbers, not 576 |
+| 0.7 | latents (MLA) are cached, each padded to a multiple of 256 bytes: 640 numbers for 576 |
 | 0.9 | latents are not padded |
 | 0.9.2 | layers are put into groups; printed tokens = blocks // groups × smallest block |
 | 0.17 | the sampler's trial run holds fewer copies of the logits |
@@ -56,7 +56,7 @@ class Release:
     shares_states: bool = True
     """Prefixes of models with states are shared where nothing else is said."""
     latent_form: str = "whole"
-    """How MLA is cached: the latent `whole`, `padded`, or `expanded` to keys and values of heads."""
+    """How MLA is cached: the latent `whole`, `padded`, or `expanded` to keys and values."""
     counts_blocks: bool = True
     """Concurrency is blocks over the blocks of a request, not tokens over its length."""
 

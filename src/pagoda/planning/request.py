@@ -65,6 +65,8 @@ class PlanRequest:
     gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
+    enforce_eager: bool = False
+    """Without CUDA graphs."""
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
     context: int | None = None

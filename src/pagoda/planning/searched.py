@@ -2,9 +2,9 @@
 
     block_configs   [{"attention": {"n_heads_in_group": 8}, "ffn": {"ffn_mult": 2.625}}, …]
 
-A block's attention has heads / n_heads_in_group KV heads, or is left out (`no_op`), or is one matrix
-(`replace_with_linear`), which caches nothing. The block is read as the fields of other configs, so
-that nothing behind this file knows of blocks. Source: the configs of Llama-Nemotron Super and Ultra.
+A block's attention has heads / n_heads_in_group KV heads, or is left out (`no_op`), or is one
+matrix (`replace_with_linear`), which caches nothing. The block is read as the fields of other
+configs, so that nothing behind this file knows of blocks. Source: configs of Llama-Nemotron.
 """
 
 from __future__ import annotations

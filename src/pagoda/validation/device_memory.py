@@ -27,7 +27,7 @@ from pagoda.planning.tables import Accelerator, accelerator_in, find_model
 from pagoda.planning.weights import loaded_bytes, store_weights
 from pagoda.sizing.capacity import GIB
 from pagoda.sizing.step_limits import gpu_limits
-from pagoda.validation.observed import Observation, Span
+from pagoda.validation.observed import UNNAMED, Observation, Span
 
 _HALF_PRINTED = 0.005
 
@@ -69,6 +69,10 @@ def _total(seen: Observation, device: Accelerator | None) -> Range | None:
 
 
 def _facts(seen: Observation) -> ModelFacts | None:
+    """Of the model as it is named: another name may be a checkpoint with smaller weights."""
+    is_other = seen.model != UNNAMED and find_model(seen.model) is None
+    if is_other and seen.weights_gib is None:
+        return None
     for name in (seen.model, seen.config_key or ""):
         found = find_model(name)
         if found is not None:

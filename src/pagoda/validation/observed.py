@@ -27,6 +27,7 @@ from pagoda.validation.wording import (
     words_of,
 )
 
+UNNAMED = "unnamed"
 _DECIMALS = 2
 _IN_WORDS = (
     re.compile(r"decode context parallel size (\d+)"),
@@ -145,8 +146,8 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
     stages = _STAGES_IN_WORDS.search(words)
     draft = draft_in(words)
     return Observation(
-        id=fields.string("id", default="unnamed"),
-        model=fields.string("model", default="unnamed"),
+        id=fields.string("id", default=UNNAMED),
+        model=fields.string("model", default=UNNAMED),
         config_key=_word(row, "config_key"),
         version=_word(row, "version"),
         gpu=_word(row, "gpu"),

@@ -54,75 +54,100 @@ def settings_of(seen: Observation, model: Architecture) -> Iterator[Setting]:
         yield from _with_draft(seen, model, drafted)
 
 
+@dataclass(frozen=True, slots=True)
+class _Possibility:
+    """One value for everything that may have been left open."""
+
+    release: Release
+    keeps_all: bool
+    """Windows free nothing."""
+    mode: str
+    state_dtype: str | None
+    stored: str
+    block_size: int | None
+    under_way_tokens: int
+    encoder_tokens: int | None
+    counts_layers: bool
+    draft: tuple[int, int]
+    """Its layers, and the tokens that it proposes."""
+
+    def oddity(self, usual_block: int | None) -> int:
+        """By how much it is out of the ordinary."""
+        odd = (
+            self.keeps_all, self.mode == "all", self.state_dtype is not None,
+            self.block_size != usual_block, self.counts_layers,
+        )  # fmt: skip
+        return sum(odd)
+
+
 def _with_draft(
-    seen: Observation, model: Architecture, drafted: tuple[int, int]
+    seen: Observation, model: Architecture, draft: tuple[int, int]
 ) -> Iterator[Setting]:
     kinds = set(kinds_of(model.cached_layers))
     is_windowed = bool(kinds.intersection(_WINDOWED))
-    has_encoder = CrossAttentionLayerSpec.kind in kinds
     batches = (seen.max_num_batched_tokens,) if seen.max_num_batched_tokens else _BATCHES
     modes = (seen.mamba_cache_mode,) if seen.mamba_cache_mode else MAMBA_CACHE_MODES
     is_mixed = len({layer.shares_blocks_with for layer in model.cached_layers}) > 1
     blocks = _block_sizes(seen, kinds)
-    possibilities = itertools.product(
-        _releases(seen, model),
+    values = itertools.product(
+        releases_of_model(seen, model),
         (False, True) if is_windowed else (False,),
         modes if model.has_states else ("none",),
         (None, "float32") if model.has_states else (None,),
         _stored_forms(seen, model),
         blocks,
         [n * times for n in batches for times in (1, 2)] if is_windowed else [batches[0]],
-        (None, *batches) if has_encoder else (None,),
+        (None, *batches) if CrossAttentionLayerSpec.kind in kinds else (None,),
         (False, True) if is_mixed and seen.needed_gib is not None else (False,),
+        [draft],
     )
-    likeliest_first = sorted(  # by how much is out of the ordinary
-        possibilities,
-        key=lambda p: p[1] + (p[2] == "all") + (p[3] is not None) + (p[5] != blocks[0]) + p[8],
+    possible = [_Possibility(*one) for one in values]
+    whole = _drafting(model, draft[0])
+    for one in sorted(possible, key=lambda one: one.oddity(blocks[0])):
+        rules = replace(one.release, forms_groups=False) if one.keeps_all else one.release
+        options = _options(seen, model, one)
+        unstated = _unstated(seen, model, one, is_windowed=is_windowed)
+        yield Setting(whole, rules, options, unstated, one.counts_layers)
+
+
+def _options(seen: Observation, model: Architecture, one: _Possibility) -> PoolOptions:
+    layers, tokens = one.draft
+    return PoolOptions(
+        kv_cache_dtype=one.stored,
+        dtype=seen.dtype,
+        block_size=one.block_size,
+        tensor_parallel_size=seen.tensor_parallel_size,
+        pipeline_parallel_size=seen.pipeline_parallel_size,
+        pipeline_split=_split(seen, model, layers),
+        context_parallel_size=seen.context_parallel_size,
+        under_way_tokens=one.under_way_tokens,
+        mamba_cache_mode=one.mode,
+        mamba_block_size=seen.mamba_block_size,
+        drafted_tokens=tokens,
+        packs_sparse_latents=False,
+        state_dtype=one.state_dtype,
+        encoder_tokens=one.encoder_tokens,
     )
-    layers, tokens = drafted
-    whole = _drafting(model, layers)
-    for (
-        release,
-        keeps_all,
-        mode,
-        state,
-        stored,
-        block,
-        flying,
-        encoder,
-        by_layer,
-    ) in likeliest_first:
-        said: dict[str, bool] = {
-            f"release {release.name}": seen.version is not None,
-            "windows kept whole": not keeps_all,
-            _words_of_mode(mode): not model.has_states or seen.mamba_cache_mode is not None,
-            f"states in {state}": state is None,
-            f"stored as {stored}": stored == seen.kv_cache_dtype,
-            f"blocks of {block} tokens": block == seen.block_size,
-            f"{flying} tokens in flight": not is_windowed or keeps_all,
-            f"{encoder} tokens of the encoder": encoder is None,
-            f"a draft of {layers} layers and {tokens} tokens": _says_draft(seen, drafted),
-            "needs counted layer by layer": not by_layer,
-        }
-        options = PoolOptions(
-            kv_cache_dtype=stored,
-            dtype=seen.dtype,
-            block_size=block,
-            tensor_parallel_size=seen.tensor_parallel_size,
-            pipeline_parallel_size=seen.pipeline_parallel_size,
-            pipeline_split=_split(seen, model, layers),
-            context_parallel_size=seen.context_parallel_size,
-            under_way_tokens=flying,
-            mamba_cache_mode=mode,
-            mamba_block_size=seen.mamba_block_size,
-            drafted_tokens=tokens,
-            packs_sparse_latents=False,
-            state_dtype=state,
-            encoder_tokens=encoder,
-        )
-        rules = replace(release, forms_groups=False) if keeps_all else release
-        unstated = tuple(words for words, is_known in said.items() if not is_known)
-        yield Setting(whole, rules, options, unstated, by_layer)
+
+
+def _unstated(
+    seen: Observation, model: Architecture, one: _Possibility, *, is_windowed: bool
+) -> tuple[str, ...]:
+    """What of a possibility the post does not say, in words."""
+    layers, tokens = one.draft
+    said: dict[str, bool] = {
+        f"release {one.release.name}": seen.version is not None,
+        "windows kept whole": not one.keeps_all,
+        _words_of_mode(one.mode): not model.has_states or seen.mamba_cache_mode is not None,
+        f"states in {one.state_dtype}": one.state_dtype is None,
+        f"stored as {one.stored}": one.stored == seen.kv_cache_dtype,
+        f"blocks of {one.block_size} tokens": one.block_size == seen.block_size,
+        f"{one.under_way_tokens} tokens in flight": not is_windowed or one.keeps_all,
+        f"{one.encoder_tokens} tokens of the encoder": one.encoder_tokens is None,
+        f"a draft of {layers} layers and {tokens} tokens": _says_draft(seen, one.draft),
+        "needs counted layer by layer": not one.counts_layers,
+    }
+    return tuple(words for words, is_known in said.items() if not is_known)
 
 
 def _words_of_mode(mode: str) -> str:
@@ -130,7 +155,7 @@ def _words_of_mode(mode: str) -> str:
     return f"states are {told[mode]}"
 
 
-def _releases(seen: Observation, model: Architecture) -> tuple[Release, ...]:
+def releases_of_model(seen: Observation, model: Architecture) -> tuple[Release, ...]:
     """The rules that the stated version may mean; how latents were cached matters to MLA alone."""
     told = releases_told(seen.version)
     if model.has_latents:

@@ -1,7 +1,8 @@
 """Shapes of models as a table of observations gives them: counts of layers and sizes of heads.
 
-The fields: `layers`, `kv_heads` (one number, or one for each layer), `head_dim`, `global_head_dim` and `global_kv_heads` (full layers
-beside windows), `kv_lora_rank`, `qk_rope_head_dim`, `index_head_dim` (latent attention),
+The fields: `layers`, `kv_heads` (one number, or one for each layer), `head_dim`,
+`global_head_dim` and `global_kv_heads` (full layers beside windows), `kv_lora_rank`,
+`qk_rope_head_dim`, `index_head_dim` (latent attention), `heads` (of queries),
 `sliding_window`, `layer_pattern` (how many layers of each kind, or a list with one word a layer),
 `linear` and `mamba2` (recurrent layers), `dtype`, `encoder`.
 """

@@ -26,7 +26,7 @@ from pagoda.validation.prediction import (
     predict_from_blocks,
     predict_from_tokens,
 )
-from pagoda.validation.settings import Setting, settings_of
+from pagoda.validation.settings import Setting, releases_of_model, settings_of
 from pagoda.validation.shapes import read_shape
 from pagoda.validation.verdict import Figures, Verdict, VerdictKind
 from pagoda.validation.wording import Draft
@@ -99,7 +99,7 @@ def _judge(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Verdic
 def _shape(seen: Observation, shapes: Mapping[str, Mapping[str, Any]]) -> Architecture | None:
     """By its key in the file of shapes, else by its name in the planner's own table."""
     key = seen.config_key
-    if key in shapes:
+    if key is not None and key in shapes:
         return read_shape(shapes[key], key)
     found = find_model(key or seen.model)
     return None if found is None else read_architecture(ModelConfig(found[1]["config"]))
@@ -113,7 +113,7 @@ def _judge_pool(seen: Observation, model: Architecture) -> Verdict:
     for basis, setting, predicted in _predictions(seen, model):
         observed = _wanted(seen, basis)
         if predicted.fits and predicted.figures:
-            said = ", ".join(setting.unstated)
+            said = ", ".join(_narrowed(seen, model, basis, setting))
             return Verdict(
                 seen.id, basis, predicted.figures, observed, VerdictKind.HIT, "", said
             )  # fmt: skip
@@ -124,6 +124,22 @@ def _judge_pool(seen: Observation, model: Architecture) -> Verdict:
         return _unfounded(seen)
     kind, reason = _explain(seen, model)
     return replace(first, kind=kind, reason=reason)
+
+
+def _narrowed(
+    seen: Observation, model: Architecture, basis: str, found: Setting
+) -> tuple[str, ...]:
+    """What was not stated, but for the release where any would do."""
+    name = f"release {found.release.name}"
+    if name not in found.unstated:
+        return found.unstated
+    wanted = _wanted(seen, basis)
+    for release in releases_of_model(seen, model):
+        setting = replace(found, release=replace(release, forms_groups=found.release.forms_groups))
+        predicted = _predict(seen, basis, setting, wanted)
+        if predicted is None or not predicted.fits:
+            return found.unstated
+    return tuple(words for words in found.unstated if words != name)
 
 
 def _unfounded(seen: Observation) -> Verdict:
@@ -138,22 +154,32 @@ def _unfounded(seen: Observation) -> Verdict:
 def _predictions(
     seen: Observation, model: Architecture
 ) -> Iterator[tuple[str, Setting, Prediction]]:
-    """From the memory that was printed, or the blocks, or the device; else one figure by another."""
+    """From the memory that was printed, the blocks or the device; else one figure by another."""
     basis = "memory" if seen.available else "device" if seen.num_blocks is None else "blocks"
+    is_founded = False
     for setting in settings_of(seen, model):
-        wanted = _wanted(seen, basis)
-        if seen.available is not None:
-            yield basis, setting, predict(seen, setting, seen.available, wanted)
-        elif seen.num_blocks is not None:
-            blocks = Span(seen.num_blocks, seen.num_blocks)
-            yield basis, setting, predict_from_blocks(seen, setting, blocks, wanted)
-        else:
-            span = memory_of_device(seen, setting.options, setting.release)
-            if span is not None:
-                yield basis, setting, predict(seen, setting, span, wanted)
-    if basis == "device" and seen.num_tokens is not None and len(seen.figures) > 1:
-        for setting in settings_of(seen, model):
-            yield "figures", setting, predict_from_tokens(seen, setting, _wanted(seen, "figures"))
+        predicted = _predict(seen, basis, setting, _wanted(seen, basis))
+        if predicted is not None:
+            is_founded = True
+            yield basis, setting, predicted
+    if is_founded or seen.num_tokens is None or len(seen.figures) < 2:
+        return
+    for setting in settings_of(seen, model):
+        wanted = _wanted(seen, "figures")
+        yield "figures", setting, predict_from_tokens(seen, setting, wanted)
+
+
+def _predict(seen: Observation, basis: str, setting: Setting, wanted: Figures) -> Prediction | None:
+    """From one basis; None where the device does not tell how much memory there was."""
+    if basis == "figures":
+        return predict_from_tokens(seen, setting, wanted)
+    if seen.available is not None:
+        return predict(seen, setting, seen.available, wanted)
+    if seen.num_blocks is not None:
+        blocks = Span(seen.num_blocks, seen.num_blocks)
+        return predict_from_blocks(seen, setting, blocks, wanted)
+    span = memory_of_device(seen, setting.options, setting.release)
+    return None if span is None else predict(seen, setting, span, wanted)
 
 
 def _wanted(seen: Observation, basis: str) -> Figures:

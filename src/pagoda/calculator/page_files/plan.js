@@ -221,8 +221,8 @@ function shortages(subject, low, high) {
   const short = [];
   if (low.concurrency < 1) {
     short.push(
-      `one request of ${whole(length)} tokens perhaps fits: only if activations and ` +
-        "runtime stay near their lower bounds",
+      `one request of ${whole(length)} tokens perhaps fits: only if activations ` +
+        "and runtime stay near their lower bounds",
     );
   }
   const wanted = request.users;
