@@ -1,9 +1,15 @@
-"""Hypothesis profiles: the default one is quick, `--hypothesis-profile=long` is for a night."""
+"""What all tests share: Hypothesis's profiles, engines on CPUs, and cores between processes.
 
-# First of all, because other libraries import triton as well, and it cannot be chosen again.
-import triton_device  # noqa: F401  # isort: skip
+The default profile is quick, `--hypothesis-profile=long` is for a night.
+"""
 
-from collections.abc import Iterator
+# First of all: threads are chosen before PyTorch is imported, and Triton's interpreter before any
+# other library imports triton.
+import side_by_side  # isort: skip
+import triton_device  # isort: skip
+
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,3 +38,31 @@ def engines_on_cpus() -> Iterator[None]:
             lambda given, look: given.device != "auto" and wants_gpu(given, look),
         )
         yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: a process for each core. With a GPU one, because memory is measured."""
+    return 0 if triton_device.HAS_GPU or side_by_side.ALL_CORES == 1 else side_by_side.ALL_CORES
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    from by_file import ByFile
+
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Between processes, tests are handed out in the order in which they were collected."""
+    if side_by_side.NUM_PROCESSES > 1:
+        from by_file import place_of
+
+        items.sort(key=lambda item: place_of(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test waits for its cores before its time begins to count."""
+    with side_by_side.cores(whole_machine=item.get_closest_marker("threads") is not None):
+        return (yield)
