@@ -3,9 +3,7 @@
 The default profile is quick, `--hypothesis-profile=long` is for a night.
 """
 
-# First of all: threads are chosen before PyTorch is imported, and Triton's interpreter before any
-# other library imports triton.
-import side_by_side  # isort: skip
+# First of all, because other libraries import triton as well, and it cannot be chosen again.
 import triton_device  # isort: skip
 
 from collections.abc import Generator, Iterator
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import side_by_side
 from pagoda.engine.devices import find
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -42,8 +41,9 @@ def engines_on_cpus() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: a process for each core. With a GPU one, because memory is measured."""
-    return 0 if triton_device.HAS_GPU or side_by_side.ALL_CORES == 1 else side_by_side.ALL_CORES
+    """What `-n auto` means: a process for each core. None with a GPU: tests measure its memory."""
+    num_processes = min(side_by_side.ALL_CORES, side_by_side.MOST_PROCESSES)
+    return 0 if triton_device.HAS_GPU or num_processes == 1 else num_processes
 
 
 @pytest.hookimpl(optionalhook=True)

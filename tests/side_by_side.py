@@ -13,19 +13,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NUM_PROCESSES = int(os.environ.pop("PYTEST_XDIST_WORKER_COUNT", "1"))
-"""Popped: a pytest that a test starts is no part of this, and would wait for the test for ever."""
-
-if NUM_PROCESSES > 1:  # before PyTorch is imported, and for the programs that tests start
-    os.environ["OMP_NUM_THREADS"] = "1"
-
 import numba
 import pytest
 import torch
 
 from pagoda.engine.devices import cpu_backend
 
+NUM_PROCESSES = int(os.environ.pop("PYTEST_XDIST_WORKER_COUNT", "1"))
+"""Popped: a pytest that a test starts is no part of this, and would wait for the test for ever."""
+MOST_PROCESSES = 4
+"""Each takes most of a gigabyte, and some tests have the machine to themselves."""
 ALL_CORES = cpu_backend.num_usable_cores()
+if NUM_PROCESSES > 1:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the programs that tests start
 _GATE = os.open(Path(__file__).parent, os.O_RDONLY)
 _ROOM = os.open(__file__, os.O_RDONLY)
 

@@ -45,8 +45,14 @@ def patch_once_a_launch() -> None:
             scope.restore = lambda: (modules.clear(), restore())
         return scope
 
+    dtype_of: Any = interpreter._get_np_dtype
+    scalar_dtype_of = cache(dtype_of)
+
+    def numpy_dtype(kind: Any) -> Any:
+        return dtype_of(kind) if kind.scalar.is_ptr() else scalar_dtype_of(kind.scalar)
+
     interpreter._patch_lang = patch
-    interpreter._get_np_dtype = cache(interpreter._get_np_dtype)
+    interpreter._get_np_dtype = numpy_dtype
 
 
 if not HAS_GPU:
