@@ -1,13 +1,18 @@
-"""Hypothesis profiles: the default one is quick, `--hypothesis-profile=long` is for a night."""
+"""What all tests share: Hypothesis's profiles, engines on CPUs, and cores between processes.
+
+The default profile is quick, `--hypothesis-profile=long` is for a night.
+"""
 
 # First of all, because other libraries import triton as well, and it cannot be chosen again.
-import triton_device  # noqa: F401  # isort: skip
+import triton_device  # isort: skip
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import side_by_side
 from pagoda.engine.devices import find
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -32,3 +37,32 @@ def engines_on_cpus() -> Iterator[None]:
             lambda given, look: given.device != "auto" and wants_gpu(given, look),
         )
         yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: a process for each core. None with a GPU: tests measure its memory."""
+    num_processes = min(side_by_side.ALL_CORES, side_by_side.MOST_PROCESSES)
+    return 0 if triton_device.HAS_GPU or num_processes == 1 else num_processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    from by_file import ByFile
+
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Between processes, tests are handed out in the order in which they were collected."""
+    if side_by_side.NUM_PROCESSES > 1:
+        from by_file import place_of
+
+        items.sort(key=lambda item: place_of(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test waits for its cores before its time begins to count."""
+    with side_by_side.cores(whole_machine=item.get_closest_marker("threads") is not None):
+        return (yield)

@@ -79,6 +79,7 @@ def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int]
     assert torch.equal(run(dtype, chunks, companions), run(dtype, [NUM_TOKENS]))
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
     alone = run(dtype, [60, *[1] * 5, 200, *[1] * 5])

@@ -11,7 +11,7 @@ from pagoda.kernels.cpu.attention_tiling import AttentionTiling
 from pagoda.kernels.cpu.heads import HeadShape
 
 # A kernel that cannot be kept on disk would be compiled at every start; Numba only warns.
-pytestmark = pytest.mark.filterwarnings("error::numba.NumbaWarning")
+pytestmark = [pytest.mark.threads, pytest.mark.filterwarnings("error::numba.NumbaWarning")]
 
 NO_WINDOW = 2**31 - 1
 LOG2_E = 1.4426950408889634

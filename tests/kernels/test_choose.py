@@ -167,6 +167,7 @@ def test_greedy_rows_among_drawn_ones():
     assert ids.tolist() == np.where(temperature == 0, largest(logits)[0], every).tolist()
 
 
+@pytest.mark.threads
 def test_the_number_of_threads_does_not_show():
     logits = logits_of("plain", 9, 5001)
     uniform = np.random.default_rng(2).random(9)

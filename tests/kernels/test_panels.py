@@ -13,6 +13,8 @@ from pagoda.kernels.cpu import panels
 from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.kernels.cpu.team import phases
 
+pytestmark = pytest.mark.threads
+
 SHAPES = [
     # rows of the weight, its width
     (960, 576),

@@ -13,6 +13,7 @@ FILES = ("test_panels.py", "test_attention.py", "test_softmax.py", "test_number.
 PLAIN = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 
 
+@pytest.mark.threads
 @pytest.mark.timeout(300)
 def test_all_kernels_are_right_without_special_instructions():
     folder = Path(__file__).parent

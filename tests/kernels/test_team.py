@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
+
+pytestmark = pytest.mark.threads
 
 
 @njit

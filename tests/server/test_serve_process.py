@@ -15,7 +15,7 @@ import pytest
 
 from server.sse import completion_text, events_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.model]
+pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.threads]
 COMMAND = "import sys; from pagoda.cli.main import main; main()"
 FLAGS = ["--port", "0", "--kv-cache-memory-bytes", "256MiB", "--max-model-len", "512"]
 NUM_CLIENTS = 8

@@ -39,8 +39,8 @@ Figures = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figures]:
-    """Figures of all kernels by chip, compiled anew, in a fresh process for each, side by side."""
-    with ThreadPoolExecutor() as pool:
+    """Figures of all kernels by chip, compiled anew, in a fresh process for each, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
         folders = [tmp_path_factory.mktemp(chip) for chip in SHARED_BYTES]
         return dict(zip(SHARED_BYTES, pool.map(compile_for, SHARED_BYTES, folders), strict=True))
 

@@ -1,0 +1,50 @@
+"""Test processes side by side on the same cores: `pytest -n auto`, as `make test` calls it.
+
+Threads of two processes that share cores wait for one another: PyTorch's and Numba's regions become
+10 to 90 times slower. So each process computes with one thread, and a test that is about several
+(`@pytest.mark.threads`) has the machine to itself while it runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numba
+import pytest
+import torch
+
+from pagoda.engine.devices import cpu_backend
+
+NUM_PROCESSES = int(os.environ.pop("PYTEST_XDIST_WORKER_COUNT", "1"))
+"""Popped: a pytest that a test starts is no part of this, and would wait for the test for ever."""
+MOST_PROCESSES = 4
+"""Each takes most of a gigabyte, and some tests have the machine to themselves."""
+ALL_CORES = cpu_backend.num_usable_cores()
+if NUM_PROCESSES > 1:
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the programs that tests start
+_GATE = os.open(Path(__file__).parent, os.O_RDONLY)
+_ROOM = os.open(__file__, os.O_RDONLY)
+
+
+@contextmanager
+def cores(whole_machine: bool) -> Iterator[None]:
+    """One core of those that processes share, or all of them and nobody else's test meanwhile."""
+    if NUM_PROCESSES == 1:
+        yield
+        return
+    fcntl.flock(_GATE, fcntl.LOCK_EX)  # nobody overtakes a test that waits for the whole machine
+    fcntl.flock(_ROOM, fcntl.LOCK_EX if whole_machine else fcntl.LOCK_SH)
+    fcntl.flock(_GATE, fcntl.LOCK_UN)
+    num_threads = ALL_CORES if whole_machine else 1
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cpu_backend, "num_usable_cores", lambda: num_threads)
+            numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
+            torch.set_num_threads(num_threads)
+            yield
+    finally:
+        fcntl.flock(_ROOM, fcntl.LOCK_UN)
