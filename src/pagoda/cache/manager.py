@@ -3,7 +3,7 @@
     table = cache.open(cache_salt="…")           a sequence, no blocks yet
     match = cache.match(table, tokens)           what of it is already there
     cache.acquire(table, tokens, match)          hold that, and announce the rest
-    copies = cache.reserve(table, start, stop)   make room to write positions start … stop - 1
+    copies = cache.reserve(table, start, stop)   blocks to write positions start … stop - 1
     cache.commit(table, tokens, num_computed)    publish the blocks that are full by now
     cache.free(table)                            let go of everything, tail first
 
@@ -185,7 +185,7 @@ class CacheManager:
         self._require_held(table)
         most = min(len(table.block_ids) * self.block_size, len(tokens))
         if num_computed > most:
-            limit = f"at most {most}, the tokens that there are and that room was reserved for"
+            limit = f"at most {most}, the tokens that there are and that are reserved"
             raise BlockTableError("num_computed", num_computed, limit)
         keys = table.keys_of(tokens, self.block_size)
         for index in range(table.num_committed, num_full):

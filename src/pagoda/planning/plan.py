@@ -260,13 +260,13 @@ def _token_cost(request: PlanRequest, speed: SpeedBound | None) -> float | None:
 
 
 def _group(group: CacheGroup, subject: Subject) -> GroupFigures:
-    in_flight = subject.pool.under_way_tokens
+    under_way = subject.pool.under_way_tokens
     return GroupFigures(
         kind=group.layer.kind,
         num_layers=len(group.layer_ids),
         block_size=group.block_size,
         page_bytes=max(group.page_bytes),
-        blocks_per_request=group.num_blocks(subject.max_model_len, in_flight),
+        blocks_per_request=group.num_blocks(subject.max_model_len, under_way),
     )
 
 
