@@ -20,9 +20,9 @@ from itertools import chain, count
 from pagoda.cache import NO_MATCH, CacheManager, PrefixMatch
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
+from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.draft import Draft
 from pagoda.scheduling.ending import ABORT, Ending
-from pagoda.scheduling.limits import require_limits
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import Sequence, Status, longest
 from pagoda.scheduling.stats import SchedulerStats
@@ -50,7 +50,7 @@ class Scheduler:
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         """
-        require_limits(
+        require_options(
             policy=policy,
             long_prefill_token_threshold=long_prefill_token_threshold,
             max_num_batched_tokens=max_num_batched_tokens,
