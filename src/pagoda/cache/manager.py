@@ -61,7 +61,7 @@ class CacheManager:
         self._pool = BlockPool(num_blocks, eviction_policy(eviction), self._forget_evicted)
         self._index = PrefixIndex(num_blocks)
         self._tables: set[BlockTable] = set()
-        """Those that hold blocks, or may."""
+        """The tables that hold blocks, or may."""
         self._counts = Counts()
 
     # ---- a sequence's life -------------------------------------------------------------------

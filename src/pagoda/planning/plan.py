@@ -87,9 +87,9 @@ class LongestRequests:
     """Tokens of the longest request of a machine; 0: not one token."""
 
     certain: int
-    """That is served even where all else takes most."""
+    """The longest that is served even where all else takes most."""
     perhaps: int
-    """With which the engine starts where all else takes least: the length that it tells."""
+    """The longest with which the engine starts where all else takes least: what it tells."""
 
 
 def longest_requests(

@@ -10,7 +10,7 @@ from pagoda.scheduling.step import ScheduledSequence, StepPlan
 
 
 @dataclass(slots=True)
-class Draft:
+class StepBuilder:
     """Who has been given what of the step, in the order of giving."""
 
     budget: int
