@@ -1,4 +1,4 @@
-"""What an engine takes of a device, and how many blocks that holds: for engine and planner alike."""
+"""What an engine takes of a device, and how many blocks that holds; the planner asks it too."""
 
 from pagoda.sizing.capacity import GIB, Capacity, format_gib, plan_capacity
 
