@@ -22,7 +22,7 @@ from pagoda.models.registry import ARCHITECTURES
 
 SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|im_start|>", "<|im_end|>")
 VOCAB_SIZE = 288
-"""Of the models: the 256 bytes, the special tokens, and some rows that no token has."""
+"""Vocabulary of the models: the 256 bytes, the special tokens, and some rows that no token has."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"

@@ -95,7 +95,7 @@ def rooms_loaded_by(statement: str) -> set[str]:
     ids=["on-a-cpu", "on-a-gpu"],
 )
 def test_an_engine_starts_without_the_planner(statement: str) -> None:
-    """Of what the two share it loads `sizing` alone; `roofline` is for whoever measures."""
+    """It loads `sizing` alone of what the two share; `roofline` is for whoever measures."""
     assert rooms_loaded_by(statement) == {
         "cache", "engine", "errors", "execution", "kernels", "limits", "models", "request",
         "scheduling", "sizing", "storage", "structured",

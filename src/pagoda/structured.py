@@ -55,7 +55,7 @@ class StructuredOutputs:
 
     @property
     def num_characters(self) -> int:
-        """Of its text."""
+        """Characters of its text."""
         given = getattr(self, self.kind)
         return len("".join(given)) if isinstance(given, tuple) else len(str(given))
 

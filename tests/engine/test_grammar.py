@@ -278,7 +278,7 @@ def test_a_failure_while_matching_ends_that_request_alone(
 
 
 def matcher_of(llm: LLM, index: int) -> Matcher:
-    """Of the request that came at this place among those that run."""
+    """The matcher of the request that came at this place among those that run."""
     choice = list(llm.engine._roster.constrained.values())[index]
     assert choice.sampling_row.matcher is not None
     return choice.sampling_row.matcher

@@ -28,7 +28,7 @@ VOCAB_SIZES = (1, 2, 100, 256, 257, 1000, 1025)
 """Around the sizes at which samplers change their ways: chunks of 256, selection of 1,024."""
 
 TOLERANCE = 1e-5
-"""Of a cumulative probability: the sampler adds float32 weights, the reference float64 ones."""
+"""Error of a cumulative probability: the sampler adds float32 weights, the reference float64."""
 
 
 # ---- the plain slow sampler ------------------------------------------------------------------

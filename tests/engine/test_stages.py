@@ -31,7 +31,7 @@ class Kind:
     foreign: dict[str, Any]
     """Options of the other kind."""
     dtype: str
-    """Of weights that were stored as float16."""
+    """What weights stored as float16 become there."""
     own: dict[str, Any] = field(default_factory=dict)
     """Options that spare the interpreter work."""
 

@@ -40,7 +40,7 @@ DTYPES = {
     "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
 }  # fmt: skip
 ERROR = 1e-4
-"""Of a logit in float32, against the reference in float64."""
+"""Error of a logit in float32, against the reference in float64."""
 
 
 def on_cpu(spec: DecoderSpec, dtype: str) -> Executor:
@@ -68,7 +68,7 @@ class Kind:
     half: str = "float16"
     """A dtype of 16 bits that it computes in."""
     half_error: float = 0.005
-    """Of a logit then, as a part of what logits are like."""
+    """Error of a logit then, as a part of what logits are like."""
     row_error: float = 1e-5
     """How much a row may depend on which others are asked for."""
 

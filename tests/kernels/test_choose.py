@@ -14,7 +14,7 @@ from pagoda.kernels.cpu.choose import choose, choose_largest
 
 WIDTHS = (1, 2, 15, 16, 17, 255, 256, 257, 1000, 5001, 20_000)
 TOLERANCE = 1e-5
-"""Of a cumulative probability: weights are float32."""
+"""Error of a cumulative probability: weights are float32."""
 
 FILTERS = {
     "none": (0, 1.0, 0.0),

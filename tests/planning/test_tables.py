@@ -142,7 +142,7 @@ def test_the_active_parameters_are_those_that_publishers_state(name: str, billio
 
 
 BITS_OF_QUANTISED = {"mxfp4": 4 + 8 / 32, "fp8": 8 + 32 / 128**2, "compressed-tensors": 4 + 16 / 32}
-"""Of a value with its share of the scale: of 32 values, of 128 × 128, of 32."""
+"""Bits of a value with its share of a scale, which 32, 128 × 128 or 32 values have together."""
 
 
 @pytest.mark.parametrize("name", MIXED)

@@ -28,11 +28,11 @@ TINY = decoder(LAYER, num_layers=2, hidden_size=4, vocab_size=5)
 feed-forward part, 84 in all; the head has 20. A token's K and V are 4 values a layer."""
 MATRICES_BYTES = 2 * (2 * 84 + 20)
 KV_BYTES = 2 * 2 * 4
-"""Of one token, in bfloat16, both layers."""
+"""Bytes of one token, in bfloat16, both layers."""
 TOKEN_OPERATIONS = 2 * 2 * 84
 HEAD_OPERATIONS = 2 * 20
 ATTENDED_OPERATIONS = 2 * 4 * 2 * 2
-"""Of one token that one token attends to, both layers."""
+"""Operations for one token that one token attends to, both layers."""
 
 
 def costs(*items: WorkItem, spec: DecoderSpec = TINY) -> list[StepCost]:

@@ -14,7 +14,7 @@ from pagoda.server.app import create_app
 from server.fake_engine import FakeEngine
 
 MAX_MODEL_LEN = 1024
-"""Of the default model, where tests serve it."""
+"""The longest sequence of the default model, where tests serve it."""
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ class FakeTokenizer:
         self.has_chat_template = True
         self.tool_format: ToolFormat = "hermes"
         self.tools: list[dict[str, object]] = []
-        """Of the last conversation."""
+        """Tools of the last conversation."""
         self._check = check
 
     async def chat(

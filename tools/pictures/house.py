@@ -15,7 +15,7 @@ _COLUMNS = "| floor | room |"
 _WIDTH = 880
 _HEAD = 66
 _LOWEST_WIDTH, _NARROWER = 780, 36
-"""Of the lowest floor, and by how much each one above it is narrower."""
+"""Width of the lowest floor, and by how much each one above it is narrower."""
 _ROOF, _EAVES = 20, 26
 _GAP = 8
 _ROOMS_IN_A_ROW = 5

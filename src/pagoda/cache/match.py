@@ -19,4 +19,4 @@ class PrefixMatch:
 
 
 NO_MATCH = PrefixMatch((), 0)
-"""Of a sequence that has no tokens yet, or that is to be computed whole."""
+"""The match of a sequence that has no tokens yet, or that is to be computed whole."""

@@ -33,7 +33,7 @@ _KV_CACHE_BYTES = 2 * GIB
 _WARM_UP = (WorkItem(tuple(range(50, 100)), 8),)
 """Ids that no workload has."""
 _WIDTH = 80
-"""Of the table where stdout is no terminal, in characters."""
+"""The table's width where stdout is no terminal, in characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class ModelBytes:
     """Sizes in bytes, over all accelerators of a replica."""
 
     weights: int
-    """Of all matrices that a step reads, of experts those that its sequences choose."""
+    """Bytes of all matrices that a step reads; of the experts, those that its sequences choose."""
     kv_token: float | None
     """Read at least for each token that a held block has room for; None where not known."""
 

@@ -47,7 +47,7 @@ class Model:
 
     @property
     def backend(self) -> Backend:
-        """Of the device that the weights are on."""
+        """The backend of the device that the weights are on."""
         return self.loaded.backend
 
 

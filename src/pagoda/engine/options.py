@@ -24,8 +24,8 @@ class EngineOptions:
     device: str = "auto"
     """cpu, or cuda, a GPU of NVIDIA's or AMD's; auto: a GPU if there is one that can be used."""
     dtype: str = "auto"
-    """Of weights, activations and cache; auto: the checkpoint's. float16 is for GPUs: on a CPU
-    auto takes bfloat16 in its place."""
+    """The dtype of weights, activations and cache; auto: the checkpoint's. float16 is for GPUs: on
+    a CPU auto takes bfloat16 in its place."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
     block_size: int = DEFAULT_BLOCK_SIZE
@@ -52,7 +52,7 @@ class EngineOptions:
     seed: int = 0
     """Where the draws of requests without a seed of their own start."""
     threads: int | None = None
-    """Of computation; None: one for each core that this process may use."""
+    """Threads that compute; None: one for each core that this process may use."""
     enforce_eager: bool = False
     """No CUDA graphs: a GPU is given each kernel of a step anew."""
     cudagraph_capture_sizes: Sequence[int] | None = None

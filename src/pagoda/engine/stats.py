@@ -84,7 +84,7 @@ class EngineStats:
 
     @property
     def prefix_cache_hits(self) -> int:
-        """Of those, tokens found."""
+        """Tokens found, among those looked for."""
         return self.cache.prefix_hits
 
     @property

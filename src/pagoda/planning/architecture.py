@@ -43,7 +43,7 @@ from pagoda.planning.patterns import (
 from pagoda.planning.states import STATES
 
 ENCODER_TOKENS = 1500
-"""Of half a minute of sound, as Whisper hears it."""
+"""Tokens of half a minute of sound, as Whisper hears it."""
 _MOST_LAYERS = 1024
 """Many times those of any model; each is looked at one by one."""
 _STATE_CHUNK = 256
@@ -59,11 +59,11 @@ class Architecture:
 
     model_type: str
     dtype: str
-    """Of weights and activations where nothing else is said."""
+    """The dtype of weights and activations where nothing else is said."""
     layers: tuple[tuple[CachedLayer, ...], ...]
     """For each layer of the model what it keeps: mostly one thing, or nothing, or two."""
     num_heads: int
-    """Of queries: what tensor parallelism has to divide. 0: no attention."""
+    """Heads of queries, which tensor parallelism has to divide. 0: no attention."""
     max_model_len: int | None
     """Positions it was made for."""
     extended_max_model_len: int | None

@@ -37,7 +37,7 @@ class CacheGroup:
     block_size: int
     """Tokens of one of its blocks."""
     page_bytes: tuple[int, ...]
-    """Of each layer in `layer_ids`: its part of a block, padding included."""
+    """Each layer's part of a block, in the order of `layer_ids`, padding included."""
 
     def bytes_on(self, layer_ids: range) -> int:
         """Bytes of a block for those of its layers that are in `layer_ids`."""

@@ -42,7 +42,7 @@ from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS, StepLimits
 _MIB = 2**20
 _BLOCK_ID_BYTES = 4
 GRAPH_TABLES = 2 * MOST_SEQUENCES
-"""Of blocks, which CUDA graphs read: as they came, and spread."""
+"""Rows of block tables that CUDA graphs read: each sequence's as it came, and spread."""
 SAMPLER_BYTES = GIB
 """What the sampler's tiles, cuBLAS and the inputs of a step may take at most."""
 
@@ -72,7 +72,7 @@ class PagodaDevice(Protocol):
     def policy(self) -> DevicePolicy: ...
 
     def share(self, asked: CacheSize) -> float:
-        """Of the device's memory, that the engine lets itself have."""
+        """The part of the device's memory that the engine lets itself have, 0 to 1."""
         ...
 
     def parts(self, step: StepFacts) -> tuple[MemoryPart, ...]:
@@ -204,6 +204,6 @@ def _shape(config: ModelConfig, model: Architecture, dtype: str) -> ModelShape:
 
 
 def _kept_vectors(model: Architecture) -> tuple[AttentionLayerSpec, ...]:
-    """Of each shape that a layer has; Pagoda runs no layers but such."""
+    """What the layers keep, each shape once; Pagoda runs no layers but such."""
     kept = (layer.vectors for layer in model.cached_layers)
     return tuple(dict.fromkeys(vectors for vectors in kept if vectors is not None))

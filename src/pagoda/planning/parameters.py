@@ -216,7 +216,7 @@ def _feed_forward(
 
 
 def _dense_width(config: ModelConfig, index: int) -> int:
-    """Of the MLP; GPT-2's kind leaves it out where it is four times the hidden size."""
+    """The MLP's width; GPT-2's kind leaves it out where it is four times the hidden size."""
     named = config.optional_integer("intermediate_size_mlp")
     if named is not None:
         return named

@@ -212,7 +212,7 @@ def _memory(
     low: PoolFigures | None,
     high: PoolFigures | None,
 ) -> tuple[MemoryPart, ...]:
-    """Of a device of the stage that holds fewest blocks."""
+    """Where the memory goes on a device of the stage that holds fewest blocks."""
     if not stages or low is None or high is None:
         return ()
     index = narrowest_stage(subject, stages)

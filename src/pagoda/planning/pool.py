@@ -35,7 +35,7 @@ class PoolOptions:
 
     kv_cache_dtype: str = "auto"
     dtype: str | None = None
-    """Of weights, and of the cache where `kv_cache_dtype` is auto; None: the model's."""
+    """The weights' dtype, and the cache's where `kv_cache_dtype` is auto; None: the model's."""
     block_size: int | None = None
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
@@ -53,7 +53,7 @@ class PoolOptions:
     packs_sparse_latents: bool = True
     """fp8 of sparse latents is the packed form that kernels of Hopper read."""
     state_dtype: str | None = None
-    """Of recurrent states; None: the model's, float32 where its config says so."""
+    """The recurrent states' dtype; None: the model's, float32 where its config says so."""
 
     def __post_init__(self) -> None:
         names = (

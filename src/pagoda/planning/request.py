@@ -27,7 +27,7 @@ class ModelFacts:
     parameters: int | None = None
     """All of them where that is known; None: counted from the config."""
     files_bytes: int | None = None
-    """Of the checkpoint, where it is known and does not follow from the dtype."""
+    """Size of the checkpoint, where it is known and does not follow from the dtype."""
     stored_as: str | None = None
     """What the file calls its numbers, where the config does not say: Q4_K_M."""
     refused_by_pagoda: UnsupportedModelError | None = None
@@ -76,7 +76,7 @@ class PlanRequest:
     shared_prefix: int = 0
     """Tokens at the beginning of every request that are the same."""
     price: float | None = None
-    """Of one device for an hour, in whatever currency."""
+    """What one device costs for an hour, in whatever currency."""
 
     def __post_init__(self) -> None:
         for name in (

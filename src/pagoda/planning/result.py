@@ -19,7 +19,7 @@ class GroupFigures:
     page_bytes: int
     """A layer's part of a block."""
     blocks_per_request: int
-    """Of a request of max_model_len."""
+    """Blocks that a request of max_model_len takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class Plan:
     parameters: int
     active_parameters: int
     weights_bytes: int
-    """Of the whole model, as stored."""
+    """The whole model, as stored."""
     layer_kinds: dict[str, int]
     """How many layers there are of each kind, over the whole model."""
     groups: tuple[GroupFigures, ...]
     block_bytes: int
-    """Of the pool of the rank that holds fewest."""
+    """Bytes of a block in the pool of the rank that holds fewest."""
     token_bytes: float
     """Added by a token to a long sequence, on one rank."""
     sequence_bytes: int
@@ -108,7 +108,7 @@ class Plan:
     """An hour, at most and at least: for the users wanted, or as many of them as `low` and `high`
     hold."""
     cost_per_million_tokens: float | None
-    """Of output, at the decode floor: no engine is cheaper on this machine."""
+    """Price of a million tokens of output at the roofline: no engine is cheaper on this machine."""
     warnings: tuple[str, ...]
     alternatives: tuple[Alternative, ...] = ()
 

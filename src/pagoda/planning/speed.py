@@ -34,15 +34,15 @@ class SpeedBound:
     users: int
     context: int
     weight_read_bytes: int
-    """Of one decode step, over all ranks."""
+    """Weights read in one decode step, over all ranks."""
     cache_read_bytes: int
-    """Of one decode step for all users, over all ranks."""
+    """Cache read in one decode step for all users, over all ranks."""
     step_s: float
     """From one token of a user to the next, at least."""
     tokens_per_s: float
-    """Of one user, at most."""
+    """What one user gets, at most."""
     total_tokens_per_s: float
-    """Of all users, at most."""
+    """What all users get together, at most."""
     prefill_s: float
     """To compute a prompt of `context` tokens, at least."""
     prefill_tokens_per_s: float
@@ -109,5 +109,6 @@ def _attended(
 
 
 def _pairs(seen: int, context: int) -> int:
-    """Of each of `context` tokens with those before it, up to `seen` of them."""
+    """Pairs of a token and one that it sees: each of `context` tokens sees those before it, up to
+    `seen` of them."""
     return seen * context - seen * seen // 2

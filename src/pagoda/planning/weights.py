@@ -19,9 +19,9 @@ class Weights:
 
     parameters: Parameters
     plain_bits: float
-    """Of embeddings, norms and routers."""
+    """Bits of a number in embeddings, norms and routers."""
     layer_bits: float
-    """Of the layers' matrices."""
+    """Bits of a number in the layers' matrices."""
     expert_bits: float
     scale: float = 1.0
     """Bytes of the files over bytes counted, where the files are known."""

@@ -17,7 +17,7 @@ class Draft:
     """Tokens left to give."""
     scheduled: dict[Sequence, ScheduledSequence] = field(default_factory=dict)
     copies: dict[Sequence, tuple[BlockCopy, ...]] = field(default_factory=dict)
-    """Of those sequences that need any."""
+    """For the sequences that need any."""
     num_prompt_rows: int = 0
     """Rows of logits given for prompts' log-probabilities."""
     has_preempted: bool = False

@@ -69,7 +69,7 @@ class Sequence:
         self.num_pending_tokens = 0
         """Tokens that these steps draw and nobody knows yet; they come after `token_ids`."""
         self.num_cached_tokens = 0
-        """Of the prompt, tokens that came from a hit when the sequence first began."""
+        """Tokens of the prompt that came from a hit when the sequence first began."""
         self.stay = 0
         """How many times it has been preempted, which numbers its stays among the running."""
         self.status = Status.WAITING

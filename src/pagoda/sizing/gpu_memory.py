@@ -33,7 +33,7 @@ class GPUUsage:
     reserved_bytes: int
     """Held by this process's PyTorch."""
     allocated_bytes: int
-    """Of those, the tensors that live."""
+    """The part of them that living tensors take."""
 
     @property
     def outside_bytes(self) -> int:
@@ -48,7 +48,7 @@ class MemoryProfile:
     total_bytes: int
     weights_bytes: int
     others_bytes: int
-    """Of PyTorch's tensors beside the weights that were there before: another engine's, say."""
+    """PyTorch's other tensors that were there before: another engine's, say."""
     peak_bytes: int
     """PyTorch's, above both, in the largest step."""
     graphs_bytes: int

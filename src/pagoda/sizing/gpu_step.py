@@ -52,7 +52,7 @@ class ModelShape(NamedTuple):
     layers: tuple[LayerShape, ...]
     """Each shape once."""
     dtype_bytes: int
-    """Of a number of the weights and of what products read and write."""
+    """Bytes of one number of the weights, and of what products read and write."""
 
 
 class LargestStep(NamedTuple):

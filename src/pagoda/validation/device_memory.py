@@ -69,7 +69,7 @@ def _total(seen: Observation, device: Accelerator | None) -> Range | None:
 
 
 def _facts(seen: Observation) -> ModelFacts | None:
-    """Of the model as it is named: another name may be a checkpoint with smaller weights."""
+    """The named model's facts: another name may be a checkpoint with smaller weights."""
     is_other = seen.model != UNNAMED and find_model(seen.model) is None
     if is_other and seen.weights_gib is None:
         return None

@@ -195,7 +195,7 @@ def _word(row: Mapping[str, Any], name: str) -> str | None:
 
 
 def _dtype(row: Mapping[str, Any]) -> str | None:
-    """Of the cache where nothing else is said; None for auto and for quantised weights."""
+    """The cache's dtype where nothing else is said; None for auto and for quantised weights."""
     name = canonical((_word(row, "dtype") or "auto").removeprefix("torch."))
     return name if name in FLOAT_DTYPES else None
 

@@ -33,12 +33,12 @@ class CacheShape:
 
     @property
     def num_heads(self) -> int:
-        """Of queries."""
+        """Heads of queries."""
         return self.group_size * self.num_kv_heads
 
     @property
     def scale(self) -> float:
-        """Of q · k."""
+        """The factor of q · k."""
         return self.head_dim**-0.5
 
 

@@ -12,7 +12,7 @@ from pagoda.kernels.gpu import choose
 from pagoda.kernels.gpu.choose import draw_by_id, draw_by_rank, largest_of, rank_ids
 
 TOLERANCE = 1e-6
-"""Of a cumulative probability: weights are float32."""
+"""Error of a cumulative probability: weights are float32."""
 
 
 def random_logits(seed: int, num_rows: int, vocab_size: int, step: float) -> torch.Tensor:

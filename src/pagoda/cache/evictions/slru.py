@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 _MOST_PROTECTED = 0.8
-"""Of the blocks that are held."""
+"""Largest part of the blocks it holds that may be protected."""
 
 
 class SegmentedLRU:

@@ -83,7 +83,7 @@ class Loaded(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Of weights and cache."""
+        """The dtype of weights and cache."""
         ...
 
     def size(self, options: EngineOptions, max_model_len: int) -> Sized:

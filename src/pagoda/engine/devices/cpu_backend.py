@@ -49,7 +49,7 @@ class CPUBackend:
         return CPUModel(self, spec, PanelWeights.take_over(weights), dtype)
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """Of PyTorch's threads."""
+        """What PyTorch's threads reach."""
         from pagoda.engine.devices.machine import measure_limits
 
         return measure_limits(dtype)
@@ -78,7 +78,7 @@ class CPUModel:
     dtype: str
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
-        """Of what the machine, or the container, has free.
+        """Size the cache from what the machine, or the container, has free.
 
         The machine's whole memory bounds a cache whose size is stated: pages are taken as they are
         written to.

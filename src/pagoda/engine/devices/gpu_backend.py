@@ -81,7 +81,7 @@ class GPUBackend:
         return GPUModel(self, spec, weights, dtype)
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """Of the device, measured once: later there may be no memory for it."""
+        """The device's limits, measured once: later there may be no memory for it."""
         from pagoda.engine.devices.machine import measure_device_limits
 
         if dtype not in self._limits:

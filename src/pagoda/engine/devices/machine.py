@@ -16,7 +16,7 @@ _ROWS, _IN, _OUT = 512, 576, 3072
 _READ_ROUNDS, _PRODUCT_ROUNDS = 8, 32
 _DEVICE_COPY_BYTES = 2**30
 _DEVICE_ROWS = 8192
-"""Of both matrices of a product that keeps a whole GPU at work."""
+"""Rows and columns of both matrices of a product that keeps a whole GPU at work."""
 
 
 def measure_limits(dtype: torch.dtype) -> MachineLimits:
@@ -64,7 +64,7 @@ def read_bandwidth() -> float:
 
 
 def best_seconds(run: Callable[[], object], num_rounds: int) -> float:
-    """Of so many calls, after one that is not timed."""
+    """The fastest of `num_rounds` calls, after one that is not timed."""
     run()
     best = float("inf")
     for _ in range(num_rounds):

@@ -40,8 +40,7 @@ class LogitChanges(Generic[T]):
 
     arrays: ChangeArrays[T]
     edits: tuple[tuple[Edit, slice], ...]
-    """Of each rule, in their order: its edit and its part of `places`, no place of which is there
-    twice."""
+    """The rules' edits in their order, each with its part of `places`, where none stands twice."""
 
     def sent(self, arrays: Iterator[Tensor]) -> LogitChanges[Tensor]:
         """The same changes with the next of `arrays`, which lie on the device."""

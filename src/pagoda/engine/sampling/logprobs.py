@@ -40,7 +40,7 @@ class Told(NamedTuple, Generic[T]):
 
     @classmethod
     def of(cls, logits: Tensor, targets: Tensor, ranks: Tensor, top_ids: Tensor) -> Told[Tensor]:
-        """Of `logits` [n, vocab] float32 and `targets` [n, 1]; nothing waits for the device."""
+        """From `logits` [n, vocab] float32 and `targets` [n, 1]; nothing waits for the device."""
         logprobs = torch.log_softmax(logits, 1)
         of_targets, of_top = logprobs.gather(1, targets), logprobs.gather(1, top_ids)
         return Told(of_targets, ranks, top_ids, of_top, logits.gather(1, top_ids))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MAX_SPLITS = 32
-"""Of a context, in decode attention."""
+"""Parts into which decode attention cuts a context, at most."""
 
 PREFILL_PARTS = 65_536
 """Parts of a round of prefill attention: at least those of any tile, QUERY_ROWS · num_kv_heads ·
