@@ -33,7 +33,7 @@ install: $(VENV)/installed ## create .venv and install Pagoda, the pinned lock a
 serve: $(VENV)/installed ## serve on http://127.0.0.1:8000; flags go into ARGS="..."
 	@$(BIN)/pagoda serve $(ARGS)
 
-test: lint browser ## the checks, then the whole test suite, a process for each core; pytest's flags go into ARGS="..."
+test: lint browser ## the checks, then the whole test suite; pytest's flags go into ARGS="..."
 	@$(BIN)/python -m pytest -n auto $(if $(CHROMIUM),,-m "not browser") $(ARGS)
 
 browser: ## install Chromium for the tests of the page, where that needs no question

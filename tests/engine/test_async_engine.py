@@ -101,12 +101,12 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
     execute = engine.engine._runner.execute
     steps = 0
 
-    def fail_once(*args):
+    def fail_once(plan, drawn_last):
         nonlocal steps
         steps += 1
         if steps == 3:
             raise RuntimeError("secret detail")
-        return execute(*args)
+        return execute(plan, drawn_last)
 
     monkeypatch.setattr(engine.engine._runner, "execute", fail_once)
     with pytest.raises(EngineError) as caught:

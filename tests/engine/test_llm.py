@@ -421,7 +421,7 @@ def test_a_step_that_fails_ends_its_streams_and_nothing_after(
     next(stream)
     execute = llm.engine._runner.execute
 
-    def fail_once(*args):
+    def fail_once(plan, drawn_last):
         monkeypatch.setattr(llm.engine._runner, "execute", execute)
         raise RuntimeError("a broken kernel")
 

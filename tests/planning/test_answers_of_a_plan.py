@@ -421,7 +421,9 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would_help() -> Non
     assert "132" in told  # GiB of weights and the least beside them
     assert "72.85 GiB may be used, so 59.54 GiB are missing" in told
     assert told.endswith("It certainly fits with --tensor-parallel-size 4")
-    with pytest.raises(CapacityError, match="-size 4 or a checkpoint in 4 bits"):
+    with pytest.raises(
+        CapacityError, match=r"-size 4 \(perhaps with 2\) or a checkpoint in 4 bits"
+    ):
         plan_with_alternatives(facts(LLAMA_3_70B), PlanRequest(gpu="H100", max_model_len=8192))
 
 

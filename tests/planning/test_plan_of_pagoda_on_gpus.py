@@ -214,3 +214,10 @@ def test_elsewhere_a_cpu_is_planned(gpu: str | None) -> None:
     assert (subject.dtype, subject.batch) == ("bfloat16", (512, 128))
     with pytest.raises(InvalidOptionError, match="float16"):
         read_subject(facts(LLAMA_2), PlanRequest(engine="pagoda", gpu=gpu, dtype="float16"), None)
+
+
+def test_without_graphs_nothing_is_set_aside_for_them() -> None:
+    request = PlanRequest(engine="pagoda", gpu="H100", enforce_eager=True)
+    (stage,) = stage_memories(read_subject(facts(LLAMA_3_8B), request, None))
+    graphs = next(part for part in stage.parts if part.name == "CUDA graphs")
+    assert (graphs.low, graphs.high) == (0, 0)

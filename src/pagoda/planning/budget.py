@@ -104,4 +104,5 @@ def _step_facts(subject: Subject) -> StepFacts:
         dtype=subject.dtype,
         max_model_len=subject.max_model_len,
         block_size=subject.pool.block_size,
+        enforce_eager=subject.request.enforce_eager,
     )

@@ -50,6 +50,7 @@ PROCESS = MemoryPart("runtime", 300 * _MIB, 1500 * _MIB, "the process and the te
 """What Pagoda takes on CPUs beside weights and cache."""
 RUNTIME = Range(0, 700 * _MIB, "kernels and libraries; the engine measures it")
 GRAPHS = Range(0, int(2.5 * GIB), "the engine measures it; none with --enforce-eager")
+NO_GRAPHS = Range(0, 0, "none with --enforce-eager")
 STEP_SOURCE = "the step's workspace, exactly; at most the sampler's tiles and tables of blocks more"
 
 
@@ -63,6 +64,7 @@ class StepFacts:
     dtype: str
     max_model_len: int
     block_size: int
+    enforce_eager: bool
 
 
 class PagodaDevice(Protocol):
@@ -124,7 +126,7 @@ class PagodaOnGPU:
 
     def parts(self, step: StepFacts) -> tuple[MemoryPart, ...]:
         """What the engine measures at its start."""
-        ranges = (step_range(step), RUNTIME, GRAPHS)
+        ranges = (step_range(step), RUNTIME, NO_GRAPHS if step.enforce_eager else GRAPHS)
         return tuple(map(part_of, self.part_names, ranges))
 
     def cache_bytes(
