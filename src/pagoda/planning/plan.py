@@ -102,10 +102,9 @@ def longest_requests(
     subject = read_subject(facts, request, draft)
     pool = subject.pool
     stages = stage_memories(subject)
-    if request.states_cache:
-        stated = request.num_gpu_blocks_override or 0
-        stated = stated or pool.num_blocks_in(request.kv_cache_memory_bytes or 0)
-        low, high = stated, stated
+    stated = request.cache_size.stated_bytes(pool.block_bytes)
+    if stated is not None:
+        low = high = pool.num_blocks_in(stated)
     elif stages:
         low, high = (
             pool.num_blocks_in(cache_bytes(subject, stages, least=least)) for least in (True, False)
@@ -136,9 +135,8 @@ def _pools(
         made_for=subject.made_for,
         tells_memory=subject.is_pagoda or not request.states_cache,
     )
-    if request.states_cache:
-        override = (request.num_gpu_blocks_override or 0) * subject.pool.block_bytes
-        stated = request.kv_cache_memory_bytes or override
+    stated = request.cache_size.stated_bytes(subject.pool.block_bytes)
+    if stated is not None:
         exact = question.answer(stated, must_fit=True)
         require_room(subject, stages, exact.num_blocks)
         return exact, exact
