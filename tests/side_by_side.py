@@ -25,6 +25,7 @@ MOST_PROCESSES = 4
 """Each takes most of a gigabyte, and some tests have the machine to themselves."""
 ALL_CORES = cpu_backend.num_usable_cores()
 if NUM_PROCESSES > 1:
+    numba.get_num_threads()  # loads Numba's OpenMP, which takes the variable for a limit of its own
     os.environ["OMP_NUM_THREADS"] = "1"  # for the programs that tests start
 _GATE = os.open(Path(__file__).parent, os.O_RDONLY)
 _ROOM = os.open(__file__, os.O_RDONLY)

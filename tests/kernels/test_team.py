@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
+from side_by_side import ALL_CORES
 
 pytestmark = pytest.mark.threads
 
@@ -30,6 +32,19 @@ def by_threads(
 ) -> None:
     for _ in prange(num_threads):
         count_up(counters, num_phases, total, seen, num_items)
+
+
+@njit(parallel=True)
+def thread_ids(num_items: int) -> Array:
+    found = np.zeros(num_items, np.int64)
+    for item in prange(num_items):
+        found[item] = numba.get_thread_id()
+    return found
+
+
+def test_a_test_about_threads_has_a_thread_for_each_core():
+    assert set(thread_ids(64).tolist()) == set(range(numba.get_num_threads()))
+    assert numba.get_num_threads() == min(ALL_CORES, numba.config.NUMBA_NUM_THREADS)
 
 
 def test_every_item_is_done_once_and_no_phase_begins_before_the_last_is_over():
