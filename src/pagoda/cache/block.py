@@ -89,6 +89,9 @@ class BlockTable:
         if self.is_freed:
             raise BlockTableError("table", self, "was freed; acquire it first")
         most = len(self.block_ids) * block_size
+        if start > 0 and most == 0:
+            limit = "0, since the table holds no blocks yet; a match has to be acquired first"
+            raise BlockTableError("start", start, limit)
         if not 0 <= start <= most:
             raise BlockTableError("start", start, f"0 to {most}, the slots that the table has")
         if stop < start:
