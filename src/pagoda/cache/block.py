@@ -97,6 +97,13 @@ class BlockTable:
         if stop < start:
             raise BlockTableError("stop", stop, f"at least {start}, where it starts")
 
+    def require_computable(self, num_computed: int, num_tokens: int, block_size: int) -> None:
+        """The first `num_computed` of `num_tokens` tokens may be in the blocks."""
+        most = min(len(self.block_ids) * block_size, num_tokens)
+        if not 0 <= num_computed <= most:
+            limit = f"0 to {most}, the tokens that there are and that room was reserved for"
+            raise BlockTableError("num_computed", num_computed, limit)
+
     def _require_same(self, tokens: Sequence[int], size: int) -> None:
         """`tokens` begin with those of all keys."""
         num_keys = len(self.keys)

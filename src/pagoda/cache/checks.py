@@ -14,22 +14,21 @@ from pagoda.cache.match import PrefixMatch
 from pagoda.errors import BlockTableError, InvalidOptionError
 
 
-def require_size(name: str, value: object) -> None:
-    """`value` counts something that there is at least one of. Raises `InvalidOptionError`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidOptionError(name, value, "must be a whole number of at least 1")
+def require_options(num_blocks: object, block_size: object, enable_prefix_caching: object) -> None:
+    """A cache can be made of these. Raises `InvalidOptionError`."""
+    for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidOptionError(name, value, "must be a whole number of at least 1")
+    if not isinstance(enable_prefix_caching, bool):
+        limit = "must be True or False"
+        raise InvalidOptionError("enable_prefix_caching", enable_prefix_caching, limit)
 
 
-def require_text(name: str, value: object) -> None:
-    """`value` is a string. Raises `InvalidOptionError`."""
-    if not isinstance(value, str):
-        raise InvalidOptionError(name, value, 'must be a string; "" stands for none')
-
-
-def require_flag(name: str, value: object) -> None:
-    """`value` is True or False. Raises `InvalidOptionError`."""
-    if not isinstance(value, bool):
-        raise InvalidOptionError(name, value, "must be True or False")
+def require_texts(**options: object) -> None:
+    """Every option is a string. Raises `InvalidOptionError`."""
+    for name, value in options.items():
+        if not isinstance(value, str):
+            raise InvalidOptionError(name, value, 'must be a string; "" stands for none')
 
 
 def require_own(table: object, cache: object) -> None:
@@ -49,10 +48,19 @@ def require_match(match: object, num_blocks: int) -> None:
         raise BlockTableError("match", match, limit)
 
 
-def whole_number(name: str, value: object) -> int:
+def require_hash(block_hash: object) -> None:
+    """`block_hash` is a block's hash. Raises `BlockTableError`."""
+    if not isinstance(block_hash, bytes):
+        limit = "must be a block's hash, as PrefixMatch.in_flight is one"
+        raise BlockTableError("block_hash", block_hash, limit)
+
+
+def whole_number(name: str, value: object, least: int | None = None) -> int:
     """`value`, a whole number of Python's or NumPy's, as Python's. Raises `BlockTableError`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise BlockTableError(name, value, "must be a whole number")
+    if least is not None and value < least:
+        raise BlockTableError(name, value, f"must be at least {least}")
     return int(value)
 
 

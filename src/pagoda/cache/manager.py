@@ -19,16 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pagoda.cache import checks
 from pagoda.cache.block import BlockCopy, BlockTable, num_blocks_for
-from pagoda.cache.checks import (
-    require_flag,
-    require_match,
-    require_own,
-    require_size,
-    require_text,
-    token_sequence,
-    whole_number,
-)
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions import eviction_policy
 from pagoda.cache.inflight import InFlightBlocks
@@ -61,10 +53,8 @@ class CacheManager:
 
         `eviction` is a policy, or the name of one in `pagoda.cache.evictions`.
         """
-        require_size("num_blocks", num_blocks)
-        require_size("block_size", block_size)
-        require_flag("enable_prefix_caching", enable_prefix_caching)
-        require_text("codec", codec)
+        checks.require_options(num_blocks, block_size, enable_prefix_caching)
+        checks.require_texts(codec=codec)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self._codec = codec
@@ -79,8 +69,7 @@ class CacheManager:
 
     def open(self, *, tenant: str = "", cache_salt: str = "") -> BlockTable:
         """A table without blocks, for a sequence that shares with its tenant and salt alone."""
-        require_text("tenant", tenant)
-        require_text("cache_salt", cache_salt)
+        checks.require_texts(tenant=tenant, cache_salt=cache_salt)
         root = root_hash(tenant=tenant, cache_salt=cache_salt, codec=self._codec)
         return BlockTable(root, owner=self)
 
@@ -92,8 +81,8 @@ class CacheManager:
         One token is always left to compute, because its output is what comes next: where every
         block is found, the last one is shared up to its last token and copied on write.
         """
-        require_own(table, self)
-        tokens = token_sequence(tokens)
+        checks.require_own(table, self)
+        tokens = checks.token_sequence(tokens)
         if not self.enable_prefix_caching or not tokens:
             return NO_MATCH
         block_ids: list[int] = []
@@ -110,8 +99,7 @@ class CacheManager:
 
     def is_in_flight(self, block_hash: BlockHash) -> bool:
         """Another sequence is still going to publish this block."""
-        if not isinstance(block_hash, BlockHash):
-            raise BlockTableError("block_hash", block_hash, "must be a hash, such as in_flight's")
+        checks.require_hash(block_hash)
         return block_hash in self._in_flight
 
     def num_blocks_to_admit(self, num_tokens: int, match: PrefixMatch) -> int:
@@ -120,11 +108,8 @@ class CacheManager:
         These are new ones, a copy of the last block of the match if that is written into, and
         blocks of the match that nobody holds. Raises `BlockTableError` if the match is longer.
         """
-        require_match(match, self._pool.num_blocks)
-        num_tokens = whole_number("num_tokens", num_tokens)
-        if num_tokens < match.num_tokens:
-            limit = f"at least {match.num_tokens}, the tokens of the match"
-            raise BlockTableError("num_tokens", num_tokens, limit)
+        checks.require_match(match, self._pool.num_blocks)
+        num_tokens = checks.whole_number("num_tokens", num_tokens, least=match.num_tokens)
         num_new = num_blocks_for(num_tokens, self.block_size) - len(match.block_ids)
         num_copies = 1 if match.num_tokens % self.block_size else 0
         num_unheld = sum(self._pool.is_cached(block_id) for block_id in match.block_ids)
@@ -133,11 +118,8 @@ class CacheManager:
     def num_blocks_to_go_on(self, table: BlockTable, num_tokens: int) -> int:
         """Free blocks that a sequence which runs will take: for its `num_tokens` tokens those that
         the table lacks, and one for what comes next."""
-        require_own(table, self)
-        num_tokens = whole_number("num_tokens", num_tokens)
-        if num_tokens < 0:
-            raise BlockTableError("num_tokens", num_tokens, "must be at least 0")
-        return self._num_new(table, num_tokens) + 1
+        checks.require_own(table, self)
+        return self._num_new(table, checks.whole_number("num_tokens", num_tokens, least=0)) + 1
 
     def acquire(
         self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch, *, counted: bool = True
@@ -148,9 +130,9 @@ class CacheManager:
         says nothing about sharing: it passes `counted=False`. Raises `BlockTableError` if the table
         holds blocks, or if `match` does not hold any more.
         """
-        require_own(table, self)
-        require_match(match, self._pool.num_blocks)
-        tokens = token_sequence(tokens)
+        checks.require_own(table, self)
+        checks.require_match(match, self._pool.num_blocks)
+        tokens = checks.token_sequence(tokens)
         if table in self._tables:
             raise BlockTableError("table", table, "holds blocks already; free it first")
         num_keys = len(table.keys)
@@ -195,8 +177,8 @@ class CacheManager:
                 return ()
         except (AttributeError, TypeError, ValueError):
             pass  # no table or no number: what follows names it
-        require_own(table, self)
-        start, stop = whole_number("start", start), whole_number("stop", stop)
+        checks.require_own(table, self)
+        start, stop = checks.whole_number("start", start), checks.whole_number("stop", stop)
         table.require_reservable(start, stop, size)
         num_new, unwritable = self._num_new(table, stop), self._unwritable(table, start, stop)
         if num_new + len(unwritable) > self._pool.num_free:
@@ -222,12 +204,9 @@ class CacheManager:
         except (AttributeError, TypeError, ValueError):
             pass  # no table, no tokens or no number: what follows names it
         self._require_held(table)
-        tokens = token_sequence(tokens)
-        num_computed = whole_number("num_computed", num_computed)
-        most = min(len(table.block_ids) * size, len(tokens))
-        if not 0 <= num_computed <= most:
-            limit = f"0 to {most}, the tokens that there are and that room was reserved for"
-            raise BlockTableError("num_computed", num_computed, limit)
+        tokens = checks.token_sequence(tokens)
+        num_computed = checks.whole_number("num_computed", num_computed)
+        table.require_computable(num_computed, len(tokens), size)
         num_full = num_computed // size
         if num_full <= table.num_committed or not self.enable_prefix_caching:
             return
@@ -246,7 +225,7 @@ class CacheManager:
         Raises `BlockTableError` if the table does not hold so many tokens.
         """
         self._require_held(table)
-        num_tokens = whole_number("num_tokens", num_tokens)
+        num_tokens = checks.whole_number("num_tokens", num_tokens)
         most = len(table.block_ids) * self.block_size
         if not 0 <= num_tokens <= most:
             raise BlockTableError("num_tokens", num_tokens, f"0 to {most}, which the table holds")
@@ -267,7 +246,7 @@ class CacheManager:
         The table may be acquired again, for the same tokens. Raises `BlockTableError` if it is
         another cache's or was freed already.
         """
-        require_own(table, self)
+        checks.require_own(table, self)
         if table.is_freed:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
@@ -307,7 +286,7 @@ class CacheManager:
     # ---- inside ------------------------------------------------------------------------------
 
     def _require_held(self, table: BlockTable) -> None:
-        require_own(table, self)
+        checks.require_own(table, self)
         if table not in self._tables:
             raise BlockTableError("table", table, "holds nothing; acquire or reserve blocks first")
 
