@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -37,6 +37,16 @@ def require_own(table: object, cache: object) -> None:
         raise BlockTableError("table", table, "must be a block table; open one in this cache")
     if table.owner is not cache:
         raise BlockTableError("table", table, "is another cache's; open one in this cache")
+
+
+def require_held(table: BlockTable, cache: object, tables: Container[BlockTable]) -> None:
+    """`table` was opened by `cache`, and is among the `tables` that hold blocks.
+
+    Raises `BlockTableError`.
+    """
+    require_own(table, cache)
+    if table not in tables:
+        raise BlockTableError("table", table, "holds nothing; acquire or reserve blocks first")
 
 
 def require_match(match: object, num_blocks: int) -> None:

@@ -203,7 +203,7 @@ class CacheManager:
                 return
         except (AttributeError, TypeError, ValueError):
             pass  # no table, no tokens or no number: what follows names it
-        self._require_held(table)
+        checks.require_held(table, self, self._tables)
         tokens = checks.token_sequence(tokens)
         num_computed = checks.whole_number("num_computed", num_computed)
         table.require_computable(num_computed, len(tokens), size)
@@ -224,7 +224,7 @@ class CacheManager:
         Both may write on: whoever writes into a block that both hold gets a copy of its own.
         Raises `BlockTableError` if the table does not hold so many tokens.
         """
-        self._require_held(table)
+        checks.require_held(table, self, self._tables)
         num_tokens = checks.whole_number("num_tokens", num_tokens)
         most = len(table.block_ids) * self.block_size
         if not 0 <= num_tokens <= most:
@@ -284,11 +284,6 @@ class CacheManager:
         check_integrity(self._pool, self._index, self._in_flight, self._tables)
 
     # ---- inside ------------------------------------------------------------------------------
-
-    def _require_held(self, table: BlockTable) -> None:
-        checks.require_own(table, self)
-        if table not in self._tables:
-            raise BlockTableError("table", table, "holds nothing; acquire or reserve blocks first")
 
     def _num_new(self, table: BlockTable, stop: int) -> int:
         """Blocks that the table lacks to cover the positions up to `stop - 1`."""
