@@ -85,7 +85,7 @@ def layer_seconds(
         layer.blocks.normal_()
     shape = HeadShape(args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size)
     batch = decode_batch(sequences, context, block_size, num_blocks)
-    plan = tile_attention(batch, shape)
+    tiling = tile_attention(batch, shape)
     queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
     queries = queries.astype(np.float32)
     out = as_array(torch.empty(queries.shape, dtype=TORCH_DTYPES[args.dtype]))
@@ -94,7 +94,7 @@ def layer_seconds(
     blocks, num_threads = [layer.array for layer in storage.layers], numba.get_num_threads()
 
     def step() -> None:
-        paged_attention(out, queries, blocks, plan, shape, scale, window, num_threads)
+        paged_attention(out, queries, blocks, tiling, shape, scale, window, num_threads)
 
     places = np.array([each.ctypes.data for each in blocks])
     sums = np.zeros((num_threads, 8), np.int64)

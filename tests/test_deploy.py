@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.core import Metric
 
 from pagoda import request
+from pagoda.cache import EVICTION_POLICIES
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
@@ -65,8 +66,13 @@ def test_the_tables_of_flags_are_what_the_command_takes() -> None:
         for flag in group.flags:
             default: Any = {**defaults, **group.defaults}[flag.name]
             is_word = default is None or isinstance(default, bool)
-            known[flag.declaration.split("/")[0]] = words[default] if is_word else str(default)
+            known[flag.declarations[0].split("/")[0]] = words[default] if is_word else str(default)
     assert stated == known
+
+
+def test_the_flag_of_eviction_policies_names_them_all() -> None:
+    [row] = re.findall(r"^\| `--eviction-policy` \|.*$", SERVING, re.MULTILINE)
+    assert all(re.search(rf"\b{name}\b", row.split("|")[3]) for name in EVICTION_POLICIES)
 
 
 def test_vllms_flags_that_are_not_here_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +188,12 @@ def test_the_unit_waits_longer_than_the_server() -> None:
 
 
 def test_flags_in_the_unit_and_the_image_exist() -> None:
-    known = {flag.declaration for group in (ADDRESS_FLAGS, SERVER_FLAGS) for flag in group.flags}
+    known = {
+        declaration
+        for group in (ADDRESS_FLAGS, SERVER_FLAGS)
+        for flag in group.flags
+        for declaration in flag.declarations
+    }
     unit = (DEPLOY / "pagoda.service").read_text()
     image = (DEPLOY / "Dockerfile").read_text()
     commands = [

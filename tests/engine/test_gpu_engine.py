@@ -250,7 +250,7 @@ def test_limits_are_measured_once_and_their_memory_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Once the cache is there, the device may be full."""
-    meter, place = FakeMeter(), "pagoda.engine.devices.machine.measure_device_limits"
+    meter, place = FakeMeter(), "pagoda.engine.devices.machine.measure_gpu_limits"
     backend = GPUBackend(DEVICE, CARD, meter, Card()._counter)
 
     def refuse(*_: object) -> MachineLimits:

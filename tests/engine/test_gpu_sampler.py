@@ -270,7 +270,7 @@ def test_rows_without_filters_are_not_sorted(name: str, monkeypatch: pytest.Monk
     assert len(sample(GPUSampler(), logits, [row_of(PARAMS[name], output=[1])] * 5)) == 5
 
 
-def num_transfers_and_draws(
+def num_copies_and_draws(
     rows: Sequence[SamplingRow], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, int]:
     """How often a batch sends something to the device, and for how many tiles it draws."""
@@ -293,7 +293,7 @@ def num_transfers_and_draws(
     return counts["all_to_device"], counts["draw_by_id"] + counts["draw_by_rank"]
 
 
-def test_a_batch_takes_one_transfer_and_as_many_draws_as_there_are_ways(
+def test_a_batch_takes_one_copy_and_as_many_draws_as_there_are_ways(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def rows(*names: str) -> list[SamplingRow]:
@@ -306,7 +306,7 @@ def test_a_batch_takes_one_transfer_and_as_many_draws_as_there_are_ways(
         (("greedy", "temperature 1", "presence", "min_p low", "top_k 20"), (1, 4)),
     ):
         with monkeypatch.context() as patch:
-            assert num_transfers_and_draws(rows(*names), patch) == expected
+            assert num_copies_and_draws(rows(*names), patch) == expected
 
 
 class Operations(TorchDispatchMode):

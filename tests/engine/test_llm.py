@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ from pagoda.engine import core
 from pagoda.engine.devices import cpu_backend
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import (
     CapacityError,
     EngineError,
@@ -518,3 +520,22 @@ def test_prompts_may_be_named_as_vllm_names_them(llm: LLM) -> None:
         with pytest.raises(InvalidRequestError) as refusal:
             llm.generate(refused, params, use_tqdm=False)
         assert refusal.value.field == "prompts"
+
+
+def test_the_cache_is_not_forgotten_in_the_middle_of_a_step(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, within = llm.engine.step, []
+    other = threading.Thread(target=llm.reset_prefix_cache)
+
+    def long_step() -> list[RequestOutput]:
+        if not within:
+            other.start()
+            other.join(0.2)
+            within.append(other.is_alive())
+        return step()
+
+    monkeypatch.setattr(llm.engine, "step", long_step)
+    llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
+    other.join()
+    assert within == [True]

@@ -36,11 +36,11 @@ def batch_of(steps: list[tuple[int, int]]) -> Batch:
 )
 def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int, int]]):
     batch = batch_of(steps)
-    plan = tile_attention(batch, SHAPE)
+    tiling = tile_attention(batch, SHAPE)
     met: Counter[tuple[int, int, int]] = Counter()
-    for sequence, first, count, begin, end, first_head, end_head in plan.work.tolist():
+    for sequence, first, count, begin, end, first_head, end_head in tiling.work.tolist():
         assert 1 <= count <= TILE
-        rows = plan.tokens[first : first + count].tolist()
+        rows = tiling.tokens[first : first + count].tolist()
         if count > 1 and end - begin == 1 and first >= batch.num_tokens:
             assert batch.positions[rows].min() >= end * SPLIT - 1, "not all see the whole split"
         else:
@@ -57,21 +57,21 @@ def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int,
 def test_parts_come_first_and_each_belongs_to_one_merge():
     steps = [(0, SPLIT + 8), (2 * SPLIT + 6, 3), (5, 1), (2 * SPLIT, 1)]
     batch = batch_of(steps)
-    plan = tile_attention(batch, SHAPE)
+    tiling = tile_attention(batch, SHAPE)
     left = {
-        (int(plan.starts[row]) + split, row, split)
-        for _, first, count, split, _, _, _ in plan.work[: plan.num_parts].tolist()
-        for row in plan.tokens[first : first + count].tolist()
+        (int(tiling.starts[row]) + split, row, split)
+        for _, first, count, split, _, _, _ in tiling.work[: tiling.num_parts].tolist()
+        for row in tiling.tokens[first : first + count].tolist()
     }
     taken = {
         (start + split, row, split)
-        for row, start, count in plan.merges.tolist()
+        for row, start, count in tiling.merges.tolist()
         for split in range(count)
     }
     assert left == taken
     assert sorted(part for part, _, _ in taken) == list(range(12))
-    assert plan.parts.shape == (12, 2 * 12 * (16 + 2))
-    assert plan.most_rows == 4 * 12
+    assert tiling.parts.shape == (12, 2 * 12 * (16 + 2))
+    assert tiling.most_rows == 4 * 12
 
 
 def test_sequences_with_the_same_blocks_take_a_split_together():
@@ -81,10 +81,10 @@ def test_sequences_with_the_same_blocks_take_a_split_together():
     tables[1:5, : 2 * per_split] = tables[0, : 2 * per_split]
     tables[4, 2 * per_split - 1] = tables[5, 0]  # has but the first split in common
     tables[6, :per_split] = tables[0, :per_split]
-    plan = tile_attention(batch, SHAPE)
+    tiling = tile_attention(batch, SHAPE)
     together = [
-        (split, plan.tokens[first : first + count].tolist())
-        for _, first, count, split, _, head, _ in plan.work[: plan.num_parts].tolist()
+        (split, tiling.tokens[first : first + count].tolist())
+        for _, first, count, split, _, head, _ in tiling.work[: tiling.num_parts].tolist()
         if first >= batch.num_tokens and head == 0
     ]
     # A tile has room for 4 tokens; the last sequence has two.
@@ -94,16 +94,16 @@ def test_sequences_with_the_same_blocks_take_a_split_together():
 def test_a_split_that_is_still_written_to_is_not_taken_together():
     batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
     batch.block_tables[1] = batch.block_tables[0]
-    plan = tile_attention(batch, SHAPE)
-    together = [item for item in plan.work.tolist() if item[1] >= batch.num_tokens]
+    tiling = tile_attention(batch, SHAPE)
+    together = [item for item in tiling.work.tolist() if item[1] >= batch.num_tokens]
     assert {split for _, _, _, split, _, _, _ in together} == {0}
 
 
 def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
     assert tile_attention(batch_of([(10 * SPLIT - 1, 1)]), SHAPE).num_parts == 10
-    plan = tile_attention(batch_of([(0, SPLIT + 8)]), SHAPE)
-    assert plan.num_parts == 0
-    assert plan.work[0, 1] == SPLIT + 4
+    tiling = tile_attention(batch_of([(0, SPLIT + 8)]), SHAPE)
+    assert tiling.num_parts == 0
+    assert tiling.work[0, 1] == SPLIT + 4
 
 
 def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
@@ -148,9 +148,9 @@ def test_a_shared_split_is_looked_at_again_in_every_step():
 def test_sharing_may_end_where_the_tables_end():
     batch = batch_of([(2 * SPLIT - 1, 1), (2 * SPLIT - 1, 1)])
     batch.block_tables[1, :-1] = batch.block_tables[0, :-1]
-    plan = tile_attention(batch, SHAPE)
-    assert len(plan.tokens) == 4  # the first split together, the second apart
-    assert plan.num_parts == 2 * 1 + 2
+    tiling = tile_attention(batch, SHAPE)
+    assert len(tiling.tokens) == 4  # the first split together, the second apart
+    assert tiling.num_parts == 2 * 1 + 2
 
 
 def test_a_plan_of_several_tokens_is_not_used_again():

@@ -70,8 +70,8 @@ def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference(
         others = [(pager.sequence(tokens(9, seed)), 1 + 4 * seed) for seed in range(num_others)]
         batch = pager.batch([*others, (sequence, count)])
         kind, wanted = attention_kind(attention), np.array([num_others])
-        plan = tile_prefill(kind, batch.query_starts, batch.context_lens, wanted)
-        assert len(plan.merges) == 1
+        tiling = tile_prefill(kind, batch.query_starts, batch.context_lens, wanted)
+        assert len(tiling.merges) == 1
         assert (executor.forward(batch)[-count:].cpu() - truth).abs().max() < 1e-4
 
 
@@ -140,12 +140,14 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
 
 
 def test_warm_up_has_contexts_split_where_they_may_be_long(monkeypatch: pytest.MonkeyPatch):
-    plans: list[PrefillTiling[torch.Tensor]] = []
-    monkeypatch.setattr(decoder, "prefill_attention", lambda *arguments: plans.append(arguments[4]))
+    tilings: list[PrefillTiling[torch.Tensor]] = []
+    monkeypatch.setattr(
+        decoder, "prefill_attention", lambda *arguments: tilings.append(arguments[4])
+    )
     spec = decoder_spec([FULL, dataclasses.replace(FULL, sliding_window=SPLIT_FROM)])
     executor, _ = make(spec, max_model_len=SPLIT_FROM)
     executor.warm_up()
-    assert [len(plan.merges) for plan in plans] == [1, 1]
+    assert [len(tiling.merges) for tiling in tilings] == [1, 1]
 
 
 class Recorder:

@@ -56,12 +56,12 @@ def test_every_row_goes_to_one_attention_and_no_other(counts: list[int]) -> None
     assert inputs.decode_rows.tolist() == [int(batch.query_starts[row]) for row in decoding]
     tiled = {row for row, count in enumerate(counts) if count > 1}
     assert set(inputs.prefill) == (set(KINDS) if tiled else set())
-    for kind, plan in inputs.prefill.items():
+    for kind, tiling in inputs.prefill.items():
         expected = tile_prefill(kind, batch.query_starts, batch.context_lens, np.array([*tiled]))
-        assert (plan.kind, plan.rounds) == (kind, expected.rounds)
-        assert np.array_equal(plan.tiles.cpu(), expected.tiles)
-        assert np.array_equal(plan.merges.cpu(), expected.merges)
-        assert set(plan.tiles[:, 0].tolist()) == tiled
+        assert (tiling.kind, tiling.rounds) == (kind, expected.rounds)
+        assert np.array_equal(tiling.tiles.cpu(), expected.tiles)
+        assert np.array_equal(tiling.merges.cpu(), expected.merges)
+        assert set(tiling.tiles[:, 0].tolist()) == tiled
     assert inputs.block_tables.shape[1] % 16 == 0
     width = batch.block_tables.shape[1]
     assert np.array_equal(inputs.block_tables[:, :width].cpu(), batch.block_tables)

@@ -26,24 +26,24 @@ def test_arrays_arrive_as_they_were_sent(shapes: list, seed: int) -> None:
     draw = np.random.default_rng(seed)
     arrays = [draw.integers(-9, 2**31 - 1, shape).astype(dtype) for dtype, shape in shapes]
     kept = [array.copy() for array in arrays]
-    transfer = InputUpload(bytes_of(arrays), DEVICE)
-    places = transfer.send(arrays)
+    upload = InputUpload(bytes_of(arrays), DEVICE)
+    places = upload.send(arrays)
     for array in arrays:
         array.fill(0)  # the caller may use its memory again
     for before, place in zip(kept, places, strict=True):
         assert place.offset % ALIGNMENT == 0
-        assert np.array_equal(transfer.at(place).cpu().numpy(), before)
+        assert np.array_equal(upload.at(place).cpu().numpy(), before)
     assert places == lay_out([(array.dtype, array.shape) for array in arrays])
 
 
 def test_the_same_shapes_have_the_same_addresses_call_after_call() -> None:
-    transfer = InputUpload(4096, DEVICE)
+    upload = InputUpload(4096, DEVICE)
     addresses, seen = set(), []
     for number in range(5):
         first = np.full(7, number, np.int32)
         second = np.arange(number, number + 3)
-        places = transfer.send([first, second])
-        addresses.add(tuple(transfer.at(place).data_ptr() for place in places))
-        seen.append(torch.cat([transfer.at(place).long() for place in places]).tolist())
+        places = upload.send([first, second])
+        addresses.add(tuple(upload.at(place).data_ptr() for place in places))
+        seen.append(torch.cat([upload.at(place).long() for place in places]).tolist())
     assert len(addresses) == 1
     assert seen == [[n] * 7 + [n, n + 1, n + 2] for n in range(5)]

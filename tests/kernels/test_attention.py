@@ -62,7 +62,7 @@ class Pages:
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
         items = [(*item, *((0, self.kv_heads) if len(item) == 5 else ())) for item in work]
         merges = [(row, start, 3) for row, start in enumerate(starts)]
-        plan = AttentionTiling(
+        tiling = AttentionTiling(
             block_tables=self.tables,
             positions=np.array(positions, np.int32),
             tokens=np.arange(len(positions)) if tokens is None else np.array(tokens),
@@ -74,7 +74,7 @@ class Pages:
             most_rows=heads * max(item[2] for item in work),
         )
         scale = self.head_dim**-0.5 * LOG2_E
-        paged_attention(out, queries, [self.blocks], plan, self.shape, scale, window, num_threads)
+        paged_attention(out, queries, [self.blocks], tiling, self.shape, scale, window, num_threads)
         return out
 
     def expected(self, query: Array, sequence: int, position: int, window: int | None) -> Array:

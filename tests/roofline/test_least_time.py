@@ -1,4 +1,4 @@
-"""The floor, beside numbers worked out by hand."""
+"""The least times, beside numbers worked out by hand."""
 
 from dataclasses import replace
 
@@ -111,5 +111,5 @@ def test_the_floors_of_the_default_model(workload: str, seconds: float) -> None:
     (prompt, *_) = step_costs(smollm2, "bfloat16", [WorkItem((1,), 1)])
     assert prompt.read_bytes == 268_959_744
     limits = MachineLimits(read_bandwidth=45e9, product_rate=0.96e12)
-    floor = roofline_seconds(smollm2, "bfloat16", draw(workload, 0), limits)
-    assert floor == pytest.approx(seconds, abs=0.005)
+    least = roofline_seconds(smollm2, "bfloat16", draw(workload, 0), limits)
+    assert least == pytest.approx(seconds, abs=0.005)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
-from pagoda.cache import CacheStats
+from pagoda.cache import CacheManager
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.timeline import Timeline
@@ -107,19 +107,11 @@ class FakeEngine:
                 num_computed_tokens=50,
                 num_finished={"stop": 7, "length": 2},
             ),
-            cache=CacheStats(
-                num_blocks=40,
-                block_size=32,
-                enable_prefix_caching=True,
+            cache=replace(
+                CacheManager(num_blocks=40, block_size=32).stats(),
                 num_free_blocks=30,
-                num_cached_blocks=20,
-                num_indexed_blocks=20,
                 prefix_queries=200,
                 prefix_hits=150,
-                allocations=10,
-                evictions=0,
-                commits=10,
-                copies_on_write=0,
             ),
             prompt_tokens=120,
             prompt_tokens_cached=70,

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
+from pagoda.engine.stats import FIGURES
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
@@ -334,6 +335,7 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
     assert engine.num_resets == 1
     assert info["server"]["dev_mode"] is True
     assert info["engine"]["num_blocks"] == 40
+    assert info["engine"].keys() == set(FIGURES)
     assert (info["max_num_seqs"], info["engine_options"]) == (2, None)  # nobody has told them
 
 

@@ -101,7 +101,7 @@ class BlockTable:
         """The first `num_computed` of `num_tokens` tokens may be in the blocks."""
         most = min(len(self.block_ids) * block_size, num_tokens)
         if not 0 <= num_computed <= most:
-            limit = f"0 to {most}, the tokens that there are and that room was reserved for"
+            limit = f"0 to {most}, the tokens that there are and that are reserved"
             raise BlockTableError("num_computed", num_computed, limit)
 
     def _require_same(self, tokens: Sequence[int], size: int) -> None:

@@ -2,14 +2,14 @@
 
 | layer | keeps | blocks of a request |
 |---|---|---|
-| sliding window | the last `window` tokens | of window - 1 + tokens in flight, and one more |
-| chunked | the tokens of the current chunk | of chunk + tokens in flight |
+| sliding window | the last `window` tokens | of window - 1 + tokens under way, and one more |
+| chunked | the tokens of the current chunk | of chunk + tokens under way |
 | latent (MLA) | one compressed vector a token, for all heads | all tokens |
 | cross attention | K and V of the encoder's output | of the encoder's tokens |
 | state (Mamba, linear attention) | one state of fixed size | 1, 2 or one a block |
 
-A window's blocks are freed only once the tokens that were in flight are settled, and a window need
-not begin with a block: hence the tokens in flight and the one more. Formulas: vLLM 0.32.
+A window's blocks are freed only once the tokens that were under way are settled, and a window need
+not begin with a block: hence the tokens under way and the one more. Formulas: vLLM 0.32.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     table = cache.open(cache_salt="…")           a sequence, no blocks yet
     match = cache.match(table, tokens)           what of it is already there
     cache.acquire(table, tokens, match)          hold that, and announce the rest
-    copies = cache.reserve(table, start, stop)   make room to write positions start … stop - 1
+    copies = cache.reserve(table, start, stop)   blocks to write positions start … stop - 1
     cache.commit(table, tokens, num_computed)    publish the blocks that are full by now
     cache.free(table)                            let go of everything, tail first
 
@@ -62,7 +62,7 @@ class CacheManager:
         self._pool = BlockPool(num_blocks, eviction_policy(eviction), self._forget_evicted)
         self._index = PrefixIndex(num_blocks)
         self._tables: set[BlockTable] = set()
-        """Those that hold blocks, or may."""
+        """The tables that hold blocks, or may."""
         self._counts = Counts()
 
     # ---- a sequence's life -------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
 
 
 def _weights(facts: ModelFacts, own: Subject) -> dict[str, list[Any]]:
-    """By scheme: bits of plain numbers, of layers, of experts; files over count; its name."""
+    """For each scheme: bits of plain numbers, layers and experts; files over count; its name."""
     found = {"": own}
     for scheme in WEIGHT_SCHEMES:
         request = PlanRequest(max_model_len=_ANY_LENGTH, quantization=scheme)

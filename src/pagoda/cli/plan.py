@@ -46,10 +46,10 @@ PLAN_FLAGS = FlagGroup(
         Flag(
             "pipeline_parallel_size", WHOLE, "Stages that the layers are dealt out to.", short="-pp"
         ),
-        Flag("dtype", TEXT, "Of weights that are not quantised: auto, bfloat16, float16, float32."),
-        Flag("quantization", TEXT, "Of weights: fp8, awq, gptq, nvfp4, mxfp4, …; none undoes it."),
-        Flag("kv_cache_dtype", TEXT, "Of the cache: auto, fp8, int4_per_token_head, nvfp4, …"),
-        Flag("mamba_ssm_cache_dtype", TEXT, "Of recurrent states: float32, bfloat16 …"),
+        Flag("dtype", TEXT, "Weights that are not quantised: auto, bfloat16, float16 or float32."),
+        Flag("quantization", TEXT, "Weights as fp8, awq, gptq, nvfp4, mxfp4, …; none undoes it."),
+        Flag("kv_cache_dtype", TEXT, "Cache as auto, fp8, int4_per_token_head, nvfp4, …"),
+        Flag("mamba_ssm_cache_dtype", TEXT, "Recurrent states as float32, bfloat16 …"),
         Flag("mamba_cache_mode", TEXT, "States for prefix sharing: none, align (two), all."),
         Flag("mamba_block_size", WHOLE, "Tokens between states where all are kept."),
         Flag(
@@ -67,7 +67,7 @@ PLAN_FLAGS = FlagGroup(
         Flag("context", TOKENS, "Tokens of a user's request; by default max_model_len."),
         Flag("users", WHOLE, "Requests that are to fit at once."),
         Flag("shared_prefix", TOKENS, "Tokens at the beginning that all requests share."),
-        Flag("price", REAL, "Of one device for an hour."),
+        Flag("price", REAL, "What one device costs for an hour."),
     ),
 )
 

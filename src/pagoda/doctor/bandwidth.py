@@ -43,7 +43,7 @@ class Machine:
     bandwidth: float | None = None
     """Bytes a second of the memory of one accelerator, or of the processor."""
     num_accelerators: int = 1
-    """That a replica is spread over."""
+    """Accelerators that a replica is spread over."""
     intensity: float | None = None
     """Operations that it multiplies for each byte that it reads, at its best."""
 

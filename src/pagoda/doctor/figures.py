@@ -22,7 +22,7 @@ class Traffic:
 
     duration_s: float
     num_requests: float
-    """That ended well."""
+    """Requests that ended well."""
     num_started: float
     """Requests that got their first token."""
     computed_tokens: float

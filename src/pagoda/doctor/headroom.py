@@ -59,12 +59,13 @@ def num_fitting(traffic: Traffic, cache: Cache, *, in_step: bool = False) -> int
     one = tokens_held(traffic, cache, 1, in_step=in_step)
     if one is None or cache.num_tokens is None:
         return None
-    room = _FILLED * cache.num_tokens
-    fits, too_many = 0, 1 + int(2 * room / one)
+    capacity = _FILLED * cache.num_tokens
+    fits, too_many = 0, 1 + int(2 * capacity / one)
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
         held = tokens_held(traffic, cache, middle, in_step=in_step)
-        fits, too_many = (middle, too_many) if held is not None and held <= room else (fits, middle)
+        is_fitting = held is not None and held <= capacity
+        fits, too_many = (middle, too_many) if is_fitting else (fits, middle)
     return fits
 
 

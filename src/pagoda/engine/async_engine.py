@@ -92,7 +92,7 @@ class AsyncEngine:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def reset() -> None:
-            self.engine.scheduler.cache.forget()
+            self.engine.reset_prefix_cache()
             call_in(loop, done.set)
 
         self._thread.submit(reset)

@@ -51,14 +51,6 @@ class Model:
         return self.loaded.backend
 
 
-def build_engine(options: EngineOptions, on_load: OnProgress | None = None) -> Engine:
-    """Load the model, allocate the cache and connect everything.
-
-    Raises `ModelError`, `InvalidOptionError` or `CapacityError`.
-    """
-    return connect(load_model(options, on_load), options)
-
-
 def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Model:
     """Everything about the model that `options` name, its weights in memory.
 

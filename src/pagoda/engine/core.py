@@ -98,6 +98,10 @@ class Engine:
         """After a step has failed: raises what the device fails with, if it has for good."""
         self._runner.require_device()
 
+    def reset_prefix_cache(self) -> None:
+        """Forget everything that could be shared; running requests keep what they hold."""
+        self.scheduler.cache.forget()
+
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
         return EngineStats.of(self.scheduler, self.timeline)

@@ -140,7 +140,8 @@ class LLM:
 
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
-        self.engine.scheduler.cache.forget()
+        with self._steps.between():
+            self.engine.reset_prefix_cache()
 
     # ---- inside ------------------------------------------------------------------------------
 

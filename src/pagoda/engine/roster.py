@@ -21,7 +21,7 @@ class Roster:
         self.choices: dict[int, Choice] = {}
         """By sequence id."""
         self.constrained: dict[int, Choice] = {}
-        """Those of them that follow a grammar."""
+        """The choices that follow a grammar, by sequence id."""
 
     def add(self, assembler: Assembler) -> None:
         """Take on a request and all of its choices."""

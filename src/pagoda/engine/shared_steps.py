@@ -45,6 +45,12 @@ class SharedSteps:
                 del self._inboxes[request.request_id]
                 self._engine.abort(request.request_id)
 
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """No thread takes a step while the block lasts."""
+        with self._lock:
+            yield
+
     def next(self, inbox: Inbox) -> RequestOutput:
         """The inbox's next output, taking steps until there is one. Raises an error put there."""
         while True:

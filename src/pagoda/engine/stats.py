@@ -4,10 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pagoda.cache import CacheStats
 from pagoda.engine.timeline import Timeline
 from pagoda.scheduling import Scheduler, SchedulerStats
+
+FIGURES = (
+    "num_requests_running",
+    "num_requests_waiting",
+    "num_preemptions",
+    "kv_cache_usage",
+    "num_blocks",
+    "block_size",
+    "enable_prefix_caching",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+    "num_evicted_blocks",
+    "num_computed_tokens",
+    "prompt_tokens",
+    "prompt_tokens_cached",
+    "prompt_tokens_computed",
+    "generation_tokens",
+    "num_finished",
+)
+"""The names that `EngineStats.figures` tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +61,10 @@ class EngineStats:
             generation_tokens=timeline.num_generation_tokens,
         )
 
+    def figures(self) -> dict[str, Any]:
+        """All figures in one mapping, by the names that they have here."""
+        return {name: getattr(self, name) for name in FIGURES}
+
     @property
     def num_requests_running(self) -> int:
         """Sequences in the running batch."""
@@ -71,6 +96,10 @@ class EngineStats:
     @property
     def block_size(self) -> int:
         return self.cache.block_size
+
+    @property
+    def enable_prefix_caching(self) -> bool:
+        return self.cache.enable_prefix_caching
 
     @property
     def kv_cache_usage(self) -> float:

@@ -8,10 +8,12 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pagoda.errors import ModelError
-from pagoda.models.gguf import GGUFFile
+
+if TYPE_CHECKING:
+    from pagoda.models.gguf import GGUFFile
 
 DEFAULT_MODEL = "smollm2"
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
@@ -39,6 +41,9 @@ class ModelFiles:
     @cached_property
     def gguf(self) -> GGUFFile:
         """The file, parsed once for config, tokenizer and weights; of kind `gguf` only."""
+        # imported here: commands that load no model do without
+        from pagoda.models.gguf import GGUFFile
+
         return GGUFFile(self.path)
 
 

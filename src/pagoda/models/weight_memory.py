@@ -31,8 +31,8 @@ class HostMemory:
     """
 
     def __init__(self, size_bytes: int, num_tensors: int) -> None:
-        room = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
-        self._left = torch.from_numpy(room)
+        memory = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
+        self._left = torch.from_numpy(memory)
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """The next tensor, uninitialised; it begins with a cache line."""

@@ -52,17 +52,15 @@ def narrowest_stage(subject: Subject, stages: tuple[StageMemory, ...]) -> int:
 def require_room(subject: Subject, stages: tuple[StageMemory, ...], num_blocks: int) -> None:
     """Raises `InvalidOptionError` for a cache that was named and a stage cannot hold."""
     request = subject.request
-    stated = (
-        "num_gpu_blocks_override" if request.num_gpu_blocks_override else "kv_cache_memory_bytes"
-    )
+    stated = request.cache_size.option
     # No memory was named where there are no stages.
     for stage, block_bytes in zip(stages, subject.pool.stage_block_bytes, strict=False):
-        room = stage.total_bytes - sum(part.low for part in stage.parts)
+        left = stage.total_bytes - sum(part.low for part in stage.parts)
         cache = num_blocks * block_bytes
-        if cache > room:
+        if cache > left:
             limit = (
-                f"{format_gib(max(0, room))} GiB are left on {subject.devices} beside the "
-                f"weights: {format_gib(cache - room)} GiB too much"
+                f"{format_gib(max(0, left))} GiB are left on {subject.devices} beside the "
+                f"weights: {format_gib(cache - left)} GiB too much"
             )
             raise InvalidOptionError(stated, getattr(request, stated), limit)
 

@@ -87,9 +87,9 @@ class LongestRequests:
     """Tokens of the longest request of a machine; 0: not one token."""
 
     certain: int
-    """That is served even where all else takes most."""
+    """The longest that is served even where all else takes most."""
     perhaps: int
-    """With which the engine starts where all else takes least: the length that it tells."""
+    """The longest with which the engine starts where all else takes least: what it tells."""
 
 
 def longest_requests(
@@ -102,10 +102,9 @@ def longest_requests(
     subject = read_subject(facts, request, draft)
     pool = subject.pool
     stages = stage_memories(subject)
-    if request.states_cache:
-        stated = request.num_gpu_blocks_override or 0
-        stated = stated or pool.num_blocks_in(request.kv_cache_memory_bytes or 0)
-        low, high = stated, stated
+    stated = request.cache_size.stated_bytes(pool.block_bytes)
+    if stated is not None:
+        low = high = pool.num_blocks_in(stated)
     elif stages:
         low, high = (
             pool.num_blocks_in(cache_bytes(subject, stages, least=least)) for least in (True, False)
@@ -136,9 +135,8 @@ def _pools(
         made_for=subject.made_for,
         tells_memory=subject.is_pagoda or not request.states_cache,
     )
-    if request.states_cache:
-        override = (request.num_gpu_blocks_override or 0) * subject.pool.block_bytes
-        stated = request.kv_cache_memory_bytes or override
+    stated = request.cache_size.stated_bytes(subject.pool.block_bytes)
+    if stated is not None:
         exact = question.answer(stated, must_fit=True)
         require_room(subject, stages, exact.num_blocks)
         return exact, exact
@@ -260,13 +258,13 @@ def _token_cost(request: PlanRequest, speed: SpeedBound | None) -> float | None:
 
 
 def _group(group: CacheGroup, subject: Subject) -> GroupFigures:
-    in_flight = subject.pool.under_way_tokens
+    under_way = subject.pool.under_way_tokens
     return GroupFigures(
         kind=group.layer.kind,
         num_layers=len(group.layer_ids),
         block_size=group.block_size,
         page_bytes=max(group.page_bytes),
-        blocks_per_request=group.num_blocks(subject.max_model_len, in_flight),
+        blocks_per_request=group.num_blocks(subject.max_model_len, under_way),
     )
 
 

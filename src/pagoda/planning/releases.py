@@ -6,7 +6,7 @@
 | 0.9 | latents are not padded |
 | 0.9.2 | layers are put into groups; printed tokens = blocks // groups × smallest block |
 | 0.17 | the sampler's trial run holds fewer copies of the logits |
-| 0.20 | the next step is scheduled ahead: two batches are in flight, and windows keep more |
+| 0.20 | the next step is scheduled ahead: two batches are under way, and windows keep more |
 | 0.20 | YaRN's length is the config's, no longer original × factor |
 | 0.20 | states are kept for prefix sharing: two a request |
 | 0.20.1 | printed tokens = int(concurrency × max_model_len) |
@@ -50,7 +50,7 @@ class Release:
     tells_one_line: bool = True
     """Tokens and concurrency stand on one line."""
     runs_ahead: bool = True
-    """The next step is scheduled before the last one is settled: two batches are in flight."""
+    """The next step is scheduled before the last one is settled: two batches are under way."""
     extends_yarn: bool = False
     """max_model_len is original × factor with YaRN, whatever the config gives."""
     shares_states: bool = True

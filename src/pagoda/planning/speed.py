@@ -59,7 +59,7 @@ def speed_bound(
     context: int,
     quantization: str | None = None,
 ) -> SpeedBound:
-    """The floor on `device`s for as many users of that context.
+    """The least times on `device`s, for so many users of that context.
 
     `layers` is what one rank of the whole `model` keeps. Stages of a pipeline take turns: each has
     a part of the users, and a token passes all of them.

@@ -210,7 +210,7 @@ def _pool_options(
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
-    batches = _batches_in_flight(request, release, on_cpu=on_cpu)
+    batches = _batches_under_way(request, release, on_cpu=on_cpu)
     return PoolOptions(
         kv_cache_dtype=request.kv_cache_dtype,
         dtype=dtype,
@@ -226,7 +226,7 @@ def _pool_options(
     )
 
 
-def _batches_in_flight(request: PlanRequest, release: Release, *, on_cpu: bool) -> int:
+def _batches_under_way(request: PlanRequest, release: Release, *, on_cpu: bool) -> int:
     """A batch for each stage; on one stage of a GPU the next is scheduled ahead."""
     if not release.runs_ahead:
         return 1

@@ -61,7 +61,7 @@ class Span:
 def roofline_seconds(spec: DecoderSpec, dtype: str, work: Work, limits: MachineLimits) -> float:
     """Seconds that `work` takes if each step takes what reading or computing takes alone.
 
-        floor      = sum over steps of max(bytes / read_bandwidth, operations / product_rate)
+        roofline   = sum over steps of max(bytes / read_bandwidth, operations / product_rate)
         bytes      = the matrices of all layers and of the output head, once a step
                    + K and V that earlier steps left, read once for all requests that share them
         operations = 2 × values of the layers' matrices × tokens computed

@@ -20,13 +20,13 @@ from itertools import chain, count
 from pagoda.cache import NO_MATCH, CacheManager, PrefixMatch
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
-from pagoda.scheduling.draft import Draft
+from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
-from pagoda.scheduling.limits import require_limits
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import Sequence, Status, longest
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import StepPlan
+from pagoda.scheduling.step_builder import StepBuilder
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
 
 
@@ -50,7 +50,7 @@ class Scheduler:
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         """
-        require_limits(
+        require_options(
             policy=policy,
             long_prefill_token_threshold=long_prefill_token_threshold,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -151,14 +151,14 @@ class Scheduler:
         came of it, to be carried out after it (see `RunAhead`). Sequences that are `held_back`, by
         their ids, do not go on while a token of theirs is not known.
         """
-        draft = Draft(self._budget)
-        self._continue_running(draft, held_back)
-        if not draft.has_preempted:
-            self._admit_waiting(draft)
-        for sequence, scheduled in draft.scheduled.items():
+        step = StepBuilder(self._budget)
+        self._continue_running(step, held_back)
+        if not step.has_preempted:
+            self._admit_waiting(step)
+        for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
-        return draft.plan(self.cache.block_size)
+        return step.plan(self.cache.block_size)
 
     def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
         """Take note of a step that was carried out; steps come in the order of their plans.
@@ -185,37 +185,37 @@ class Scheduler:
 
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, draft: Draft, held_back: Container[int]) -> None:
+    def _continue_running(self, step: StepBuilder, held_back: Container[int]) -> None:
         short: list[Sequence] = []
         long: list[Sequence] = []
         for sequence in self._running:
             (long if sequence.num_uncomputed_tokens > 1 else short).append(sequence)
         for sequence in chain(short, long):
-            if draft.budget == 0:
+            if step.budget == 0:
                 break
             is_held = sequence.num_pending_tokens and (
                 sequence.sequence_id in held_back or sequence.num_tokens >= sequence.max_num_tokens
             )
             if sequence.status is Status.RUNNING and not is_held:
-                self._continue(sequence, draft)
+                self._continue(sequence, step)
 
-    def _continue(self, sequence: Sequence, draft: Draft) -> None:
+    def _continue(self, sequence: Sequence, step: StepBuilder) -> None:
         start = sequence.num_computed_tokens
-        num_new = min(sequence.num_uncomputed_tokens, draft.budget, self._chunk)
+        num_new = min(sequence.num_uncomputed_tokens, step.budget, self._chunk)
         if sequence.wants_prompt_rows(start):
-            num_new = min(num_new, self._max_prompt_rows - draft.num_prompt_rows)
+            num_new = min(num_new, self._max_prompt_rows - step.num_prompt_rows)
         if num_new == 0:
             return
         stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
             victim = self._running.last()
-            self._preempt(victim, draft)
+            self._preempt(victim, step)
             if victim is sequence:
                 return
-        draft.give(sequence, start, stop, copies)
+        step.give(sequence, start, stop, copies)
 
-    def _preempt(self, sequence: Sequence, draft: Draft) -> None:
-        draft.take_back(sequence)
+    def _preempt(self, sequence: Sequence, step: StepBuilder) -> None:
+        step.take_back(sequence)
         self._running.remove(sequence)
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
@@ -226,19 +226,19 @@ class Scheduler:
 
     # ---- inside: waiting ---------------------------------------------------------------------
 
-    def _admit_waiting(self, draft: Draft) -> None:
+    def _admit_waiting(self, step: StepBuilder) -> None:
         """Admit in order, but only what fits as a whole beside what is already running.
 
         Blocks that running sequences will certainly need for the tokens they have are spoken
         for, and one more for each, so that admission does not lead straight to preemption.
         Whoever waits for another's blocks is passed over; whoever does not fit is not.
         """
-        if not self._waiting or draft.budget == 0 or len(self._running) >= self._seats:
+        if not self._waiting or step.budget == 0 or len(self._running) >= self._seats:
             return
         cache = self.cache
         spoken_for = sum(cache.num_blocks_to_go_on(s.table, s.num_tokens) for s in self._running)
         for sequence in self._waiting:
-            if draft.budget == 0 or len(self._running) >= self._seats:
+            if step.budget == 0 or len(self._running) >= self._seats:
                 break
             if self._is_held_up(sequence):
                 continue
@@ -249,7 +249,7 @@ class Scheduler:
             num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match)
             if num_needed > cache.num_free_blocks - spoken_for:
                 break
-            self._admit(sequence, match, draft)
+            self._admit(sequence, match, step)
             spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
 
     def _is_held_up(self, sequence: Sequence) -> bool:
@@ -268,7 +268,7 @@ class Scheduler:
             return NO_MATCH
         return self.cache.match(sequence.table, sequence.token_ids)
 
-    def _admit(self, sequence: Sequence, match: PrefixMatch, draft: Draft) -> None:
+    def _admit(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
         is_first = sequence.stay == 0
         counted = is_first and not sequence.wants_prompt_logprobs
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
@@ -276,7 +276,7 @@ class Scheduler:
         if is_first:
             sequence.num_cached_tokens = match.num_tokens
         self._run(sequence)
-        self._continue(sequence, draft)
+        self._continue(sequence, step)
 
     def _run(self, sequence: Sequence) -> None:
         self._waiting.remove(sequence)

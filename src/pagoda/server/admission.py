@@ -41,7 +41,7 @@ class Admission:
         self._is_shared = is_shared and most_per_tenant is None
         self._held: Counter[str] = Counter()
         """Places, by tenant."""
-        self._num_in_flight = 0
+        self._num_admitted = 0
         self._is_closed = False
         self._is_empty = asyncio.Event()
         self._is_empty.set()
@@ -51,7 +51,7 @@ class Admission:
     @property
     def num_admitted(self) -> int:
         """Requests."""
-        return self._num_in_flight
+        return self._num_admitted
 
     @property
     def most_of_one(self) -> int:
@@ -74,23 +74,23 @@ class Admission:
 
     @contextmanager
     def entered(self, tenant: str) -> Iterator[Places]:
-        """Be in for as long as the block runs. Raises `RejectedError` where there is no room."""
+        """Be in for as long as the block runs. Raises `RejectedError` where no place is free."""
         if self._is_closed:
             self._reject(ShuttingDownError())
         places = Places(self, tenant)
         places.hold(1)
-        self._num_in_flight += 1
+        self._num_admitted += 1
         self._is_empty.clear()
         try:
             yield places
         finally:
-            self._num_in_flight -= 1
+            self._num_admitted -= 1
             self.give_back(tenant, places.num_held)
-            if not self._num_in_flight:
+            if not self._num_admitted:
                 self._is_empty.set()
 
     def take(self, tenant: str, num: int) -> None:
-        """Hold so many places more. Raises `RejectedError` where there is no room."""
+        """Hold so many places more. Raises `RejectedError` where no place is free."""
         held = self._held[tenant] + num
         num_free = self._most - self._held.total() - num
         of_tenant = f"this tenant has {held - num} sequences running or waiting"
@@ -129,7 +129,7 @@ class Places:
     def hold(self, num: int, field: str = "n") -> None:
         """Have `num` places at least, for as many sequences.
 
-        Raises `RejectedError` where there is no room, and `InvalidRequestError` naming `field`
+        Raises `RejectedError` where no place is free, and `InvalidRequestError` naming `field`
         where there can never be.
         """
         most = self._admission.most_of_one

@@ -36,8 +36,8 @@ def create_app(
 ) -> FastAPI:
     """The application over `engine`, which starts and shuts down with it.
 
-    `app.state` has the `engine`, and the `admission`, which counts what is in flight and can be
-    closed.
+    `app.state` has the `engine`, and the `admission`, which counts the requests that were let in
+    and can be closed.
     """
     options = options or ServerOptions()
 

@@ -2,7 +2,7 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError                                              404
-RejectedError: no key, no room, too large                      its own: 401, 408, 413, 429, 431, 503
+RejectedError: no key, no place, too large                     its own: 401, 408, 413, 429, 431, 503
 RequestTimeoutError                                            504
 ShutDownError                                                  503
 an engine that has stopped, at /health                         503

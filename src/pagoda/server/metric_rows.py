@@ -91,7 +91,7 @@ METRIC_ROWS = (
     MetricRow("counter", "prompt_tokens_cached", "Prompt tokens that came from the cache.",
               lambda figures: figures.stats.prompt_tokens_cached),
     MetricRow("counter", "generation_tokens", "Tokens generated.",
-              lambda figures: figures.timeline.num_generation_tokens),
+              lambda figures: figures.stats.generation_tokens),
     MetricRow("counter", "prompt_tokens_by_source",
               "Tokens of prompts that are done, by where they came from.",
               _by_source, labels=("source",)),

@@ -47,7 +47,7 @@ class MetricsCollector(Collector):
         self._traffic = traffic
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, read from one snapshot of the engine."""
+        """Every metric: numbers from one snapshot of the engine, histograms as they are now."""
         engine = self._engine
         figures = Figures(engine.stats(), engine.timeline, self._admission, self._traffic)
         common = (engine.model_name, _ENGINE)

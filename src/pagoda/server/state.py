@@ -100,7 +100,7 @@ def dev_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             "max_num_seqs": engine.max_num_seqs,
             "engine_options": None if given is None else dataclasses.asdict(given),
             "server": dataclasses.asdict(options),
-            "engine": dataclasses.asdict(engine.stats()),
+            "engine": engine.stats().figures(),
         }
 
     return router

@@ -29,9 +29,9 @@ class GPUUsage:
 
     total_bytes: int
     free_bytes: int
-    """By the driver, whoever uses the rest."""
+    """What the driver says is free, whoever uses the rest."""
     reserved_bytes: int
-    """Held by this process's PyTorch."""
+    """What this process's PyTorch holds."""
     allocated_bytes: int
     """The part of them that living tensors take."""
 
@@ -50,9 +50,9 @@ class MemoryProfile:
     others_bytes: int
     """PyTorch's other tensors that were there before: another engine's, say."""
     peak_bytes: int
-    """PyTorch's, above both, in the largest step."""
+    """What PyTorch takes above both in the largest step."""
     graphs_bytes: int
-    """That the driver and PyTorch gave for CUDA graphs."""
+    """What the driver and PyTorch gave for CUDA graphs."""
     outside_bytes: int
     """Taken outside of PyTorch since the engine began."""
 

@@ -142,7 +142,7 @@ def _unstated(
         f"states in {one.state_dtype}": one.state_dtype is None,
         f"stored as {one.stored}": one.stored == seen.kv_cache_dtype,
         f"blocks of {one.block_size} tokens": one.block_size == seen.block_size,
-        f"{one.under_way_tokens} tokens in flight": not is_windowed or one.keeps_all,
+        f"{one.under_way_tokens} tokens under way": not is_windowed or one.keeps_all,
         f"{one.encoder_tokens} tokens of the encoder": one.encoder_tokens is None,
         f"a draft of {layers} layers and {tokens} tokens": _says_draft(seen, one.draft),
         "needs counted layer by layer": not one.counts_layers,

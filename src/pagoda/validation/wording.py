@@ -59,7 +59,7 @@ class Draft:
     num_layers: int | None
     """Layers that it adds to the cache; None: another model's, which the post does not describe."""
     num_tokens: int | None
-    """That it proposes in a step; None: not said."""
+    """Tokens that it proposes in a step; None: not said."""
     is_certain: bool
     """A flag names it, not the model's name or a remark alone."""
 

@@ -54,7 +54,7 @@ def attention_launches() -> Iterator[Launch]:
         num_parts = max(decode_parts(64, num_heads), PREFILL_PARTS)
         partial_sums = PartialSums.of(num_parts, case.head_dim, META)
         kind = AttentionKind(num_heads, 8, case.window)
-        plan = PrefillTiling(kind, integers(100, 7), integers(5, 4), (Round(0, 100, 0, 5),))
+        tiling = PrefillTiling(kind, integers(100, 7), integers(5, 4), (Round(0, 100, 0, 5),))
         yield Launch(
             f"decode_attention {case}",
             partial(
@@ -65,6 +65,6 @@ def attention_launches() -> Iterator[Launch]:
         yield Launch(
             f"prefill_attention {case}",
             partial(
-                prefill_attention, query, query, blocks, block_tables, plan, 0.1, partial_sums,
+                prefill_attention, query, query, blocks, block_tables, tiling, 0.1, partial_sums,
             ),
         )  # fmt: skip

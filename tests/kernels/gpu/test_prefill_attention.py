@@ -45,15 +45,17 @@ def plan_of(
     return tile_prefill(kind, starts, contexts, np.array(wanted, np.int64), num_parts)
 
 
-def run(case: PagedSequences, plan: PrefillTiling[Array]) -> torch.Tensor:
+def run(case: PagedSequences, tiling: PrefillTiling[Array]) -> torch.Tensor:
     out = case.empty()
     partial = PartialSums.of(PREFILL_PARTS, case.shape.head_dim, out.device)
     for each in partial:
         each.fill_(float("nan"))
-    tiles, merges = (torch.from_numpy(each).to(out.device) for each in (plan.tiles, plan.merges))
+    tiles, merges = (
+        torch.from_numpy(each).to(out.device) for each in (tiling.tiles, tiling.merges)
+    )
     prefill_attention(
         out, case.query, case.blocks, case.block_tables,
-        PrefillTiling(plan.kind, tiles, merges, plan.rounds), case.shape.scale, partial,
+        PrefillTiling(tiling.kind, tiles, merges, tiling.rounds), case.shape.scale, partial,
     )  # fmt: skip
     return out
 

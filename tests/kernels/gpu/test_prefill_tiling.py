@@ -38,7 +38,7 @@ steps = st.lists(
 """Rows of each sequence, and the tokens before them."""
 
 
-def plan_of(
+def tiling_of(
     kind: AttentionKind, step: list[tuple[int, int]], wanted: list[int]
 ) -> PrefillTiling[Array]:
     rows, before = np.array(step).T
@@ -47,9 +47,9 @@ def plan_of(
     return tile_prefill(kind, starts, contexts, np.array(wanted, np.int64))
 
 
-def tiles_by_row(plan: PrefillTiling[Array]) -> dict[tuple[int, int], list[list[int]]]:
+def tiles_by_row(tiling: PrefillTiling[Array]) -> dict[tuple[int, int], list[list[int]]]:
     """Tiles of the same queries, by sequence and first row, in the order of their tokens."""
-    tiles = sorted(plan.tiles.tolist(), key=lambda tile: (tile[0], tile[1], tile[4]))
+    tiles = sorted(tiling.tiles.tolist(), key=lambda tile: (tile[0], tile[1], tile[4]))
     groups = itertools.groupby(tiles, key=lambda tile: (tile[0], tile[1]))
     return {key: list(group) for key, group in groups}
 
@@ -59,12 +59,12 @@ def test_rows_walk_once_over_all_that_they_see(
     kind: AttentionKind, step: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(st.integers(0, len(step) - 1), unique=True))
-    plan = plan_of(kind, step, wanted)
-    assert (plan.tiles.dtype, plan.merges.dtype) == (np.int32, np.int32)
-    assert plan.tiles.shape[1:] == (7,)
+    tiling = tiling_of(kind, step, wanted)
+    assert (tiling.tiles.dtype, tiling.merges.dtype) == (np.int32, np.int32)
+    assert tiling.tiles.shape[1:] == (7,)
     starts = np.cumsum([0, *(rows for rows, _ in step)]).tolist()
     covered = []
-    for (sequence, row), splits in tiles_by_row(plan).items():
+    for (sequence, row), splits in tiles_by_row(tiling).items():
         _, _, rows, position, begin, _, _ = splits[0]
         assert all(split[2:4] == [rows, position] for split in splits)
         assert position == step[sequence][1] + row - starts[sequence]
@@ -84,27 +84,27 @@ def test_rows_walk_once_over_all_that_they_see(
 def test_parts_of_a_round_lie_apart_and_are_all_merged(
     kind: AttentionKind, step: list[tuple[int, int]]
 ) -> None:
-    plan = plan_of(kind, step, list(range(len(step))))
-    split = {key: tiles for key, tiles in tiles_by_row(plan).items() if len(tiles) > 1}
-    assert (plan.tiles[:, 6] >= 0).sum() == sum(len(tiles) for tiles in split.values())
+    tiling = tiling_of(kind, step, list(range(len(step))))
+    split = {key: tiles for key, tiles in tiles_by_row(tiling).items() if len(tiles) > 1}
+    assert (tiling.tiles[:, 6] >= 0).sum() == sum(len(tiles) for tiles in split.values())
     expected = [[row, tiles[0][2], tiles[0][6], len(tiles)] for (_, row), tiles in split.items()]
-    assert sorted(plan.merges.tolist()) == sorted(expected)
+    assert sorted(tiling.merges.tolist()) == sorted(expected)
     for tiles in split.values():
         partial = [tile[6] - tiles[0][6] for tile in tiles]
         assert partial == [tiles[0][2] * number for number in range(len(tiles))]
     next_tile = next_merge = 0
-    for first_tile, num_tiles, first_merge, num_merges in plan.rounds:
+    for first_tile, num_tiles, first_merge, num_merges in tiling.rounds:
         assert (first_tile, first_merge) == (next_tile, next_merge)
         next_tile, next_merge = first_tile + num_tiles, first_merge + num_merges
-        own = plan.tiles[first_tile:next_tile]
+        own = tiling.tiles[first_tile:next_tile]
         assert (np.diff(own[:, 5] - own[:, 4]) <= 0).all()  # the longest first
         partial = own[own[:, 6] >= 0]
         used = [row for tile in partial.tolist() for row in range(tile[6], tile[6] + tile[2])]
-        merged = plan.merges[first_merge:next_merge]
+        merged = tiling.merges[first_merge:next_merge]
         assert sorted(used) == list(range(len(used)))
         assert len(used) == (merged[:, 1] * merged[:, 3]).sum()
         assert len(used) * kind.num_heads <= PREFILL_PARTS
-    assert (next_tile, next_merge) == (len(plan.tiles), len(plan.merges))
+    assert (next_tile, next_merge) == (len(tiling.tiles), len(tiling.merges))
 
 
 @given(kinds, steps)
@@ -112,23 +112,23 @@ def test_a_sequence_is_cut_the_same_alone_and_in_a_batch(
     kind: AttentionKind, step: list[tuple[int, int]]
 ) -> None:
     starts = np.cumsum([0, *(rows for rows, _ in step)]).tolist()
-    together = tiles_by_row(plan_of(kind, step, list(range(len(step)))))
+    together = tiles_by_row(tiling_of(kind, step, list(range(len(step)))))
     alone = {
         (sequence, row + starts[sequence]): [tile[2:6] for tile in tiles]
         for sequence, own in enumerate(step)
-        for (_, row), tiles in tiles_by_row(plan_of(kind, [own], [0])).items()
+        for (_, row), tiles in tiles_by_row(tiling_of(kind, [own], [0])).items()
     }
     assert alone == {key: [tile[2:6] for tile in tiles] for key, tiles in together.items()}
 
 
 @given(kinds, steps)
 def test_splits_are_few_and_long(kind: AttentionKind, step: list[tuple[int, int]]) -> None:
-    plan = plan_of(kind, step, list(range(len(step))))
-    for (sequence, _), tiles in tiles_by_row(plan).items():
+    tiling = tiling_of(kind, step, list(range(len(step))))
+    for (sequence, _), tiles in tiles_by_row(tiling).items():
         if len(tiles) > 1:
             assert tiles[-1][5] - tiles[0][4] >= SPLIT_FROM
             assert all(tile[5] - tile[4] >= SPLIT_TOKENS for tile in tiles[:-1])
-            assert (plan.tiles[:, 0] == sequence).sum() <= kind.most_splits
+            assert (tiling.tiles[:, 0] == sequence).sum() <= kind.most_splits
 
 
 @given(kinds, steps)
@@ -136,10 +136,10 @@ def test_a_plan_takes_no_more_bytes_than_was_said(
     kind: AttentionKind, step: list[tuple[int, int]]
 ) -> None:
     step = [each for each in step if each[0] > 1] or [(2, 5000)]
-    plan = plan_of(kind, step, list(range(len(step))))
+    tiling = tiling_of(kind, step, list(range(len(step))))
     num_tokens = sum(rows for rows, _ in step)
     most = kind.most_tiling_bytes(num_tokens, len(step))
-    assert plan.tiles.nbytes + plan.merges.nbytes <= most
+    assert tiling.tiles.nbytes + tiling.merges.nbytes <= most
 
 
 @pytest.mark.parametrize("num_kv_heads", KV_HEADS)
@@ -151,12 +151,12 @@ def test_parts_of_any_tile_fit(group_size: int, num_kv_heads: int) -> None:
 
 def test_a_prompt_whose_end_is_new_fills_a_gpu_and_one_that_is_all_new_does_so_unsplit() -> None:
     kind = AttentionKind(32, 8, None)
-    hit, miss = plan_of(kind, [(20, 8000)], [0]), plan_of(kind, [(8020, 0)], [0])
+    hit, miss = tiling_of(kind, [(20, 8000)], [0]), tiling_of(kind, [(8020, 0)], [0])
     assert len(hit.tiles) * kind.num_kv_heads >= 200
     assert (len(hit.merges), len(miss.merges)) == (1, 0)
     assert (miss.tiles[:, 4] == 0).all()
 
 
 def test_no_sequences_are_no_rounds() -> None:
-    plan = plan_of(AttentionKind(8, 2, 5), [(3, 2)], [])
-    assert (len(plan.tiles), len(plan.merges), plan.rounds) == (0, 0, ())
+    tiling = tiling_of(AttentionKind(8, 2, 5), [(3, 2)], [])
+    assert (len(tiling.tiles), len(tiling.merges), tiling.rounds) == (0, 0, ())

@@ -153,7 +153,7 @@ function showSources(plan) {
   const doubts = plan.warnings?.filter((text) => !text.includes("fit") && !text.includes("at once")) ?? [];
   const told = [
     `${plan.model}: ${(plan.parameters / 1e9).toFixed(2)} B numbers; shape read in ${plan.source}.`,
-    `Rules of ${plan.engine}. Speeds are floors of bandwidth and arithmetic; links between devices are left out.`,
+    `Rules of ${plan.engine}. Speeds are the best that bandwidth and arithmetic allow; links between devices are left out.`,
     ...doubts.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`),
   ];
   $("sources").replaceChildren(...told.map((text) => make("p", {}, text)));

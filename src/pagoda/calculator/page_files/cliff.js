@@ -7,7 +7,7 @@ const HEIGHT = 300;
 const MARGIN = { left: 52, right: 18, top: 30, bottom: 44 };
 const SHORTEST = 256;
 const NUM_POINTS = 97;
-const FLOOR = 0.7;
+const LOWEST = 0.7;
 /** Below one sequence: where the line ends that fell off the cliff. */
 
 /** Contexts from short to the longest, evenly apart in octaves. */
@@ -48,7 +48,7 @@ function scalesOf(curve, point, width) {
   const [right, bottom] = [width - MARGIN.right, HEIGHT - MARGIN.bottom];
   const [wide, tall] = [right - MARGIN.left, bottom - MARGIN.top];
   const octaves = Math.log(longest / shortest);
-  const decades = Math.log(most / FLOOR);
+  const decades = Math.log(most / LOWEST);
   return {
     shortest,
     longest,
@@ -56,10 +56,10 @@ function scalesOf(curve, point, width) {
     right,
     bottom,
     x: (context) => MARGIN.left + (Math.log(context / shortest) / octaves) * wide,
-    y: (users) => bottom - (Math.log(Math.max(users, FLOOR) / FLOOR) / decades) * tall,
+    y: (users) => bottom - (Math.log(Math.max(users, LOWEST) / LOWEST) / decades) * tall,
     at: (x, y) => [
       Math.round(shortest * Math.exp(((x - MARGIN.left) / wide) * octaves)),
-      Math.round(FLOOR * Math.exp(((bottom - y) / tall) * decades)),
+      Math.round(LOWEST * Math.exp(((bottom - y) / tall) * decades)),
     ],
   };
 }

@@ -45,8 +45,8 @@ const KINDS = {
       ...kept,
       kind: spec.kind,
       shares: `sliding ${spec.window}`,
-      numBlocks: (tokens, size, inFlight) =>
-        ceilDiv(Math.min(spec.window - 1 + inFlight, tokens), size) + 1,
+      numBlocks: (tokens, size, underWay) =>
+        ceilDiv(Math.min(spec.window - 1 + underWay, tokens), size) + 1,
       readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.window)),
     };
   },
@@ -56,7 +56,7 @@ const KINDS = {
       ...kept,
       kind: spec.kind,
       shares: `chunked ${spec.chunk}`,
-      numBlocks: (tokens, size, inFlight) => ceilDiv(Math.min(spec.chunk + inFlight, tokens), size),
+      numBlocks: (tokens, size, underWay) => ceilDiv(Math.min(spec.chunk + underWay, tokens), size),
       readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.chunk)),
     };
   },

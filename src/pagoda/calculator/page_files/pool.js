@@ -50,8 +50,8 @@ function formatOf(tables, model, { kvDtype, packsSparseLatents }) {
 export const has = (model, kind) => model.layers.some((spec) => spec.kind === kind);
 
 export class Pool {
-  constructor(groups, inFlight, reserved) {
-    Object.assign(this, { groups, inFlight, reserved });
+  constructor(groups, underWay, reserved) {
+    Object.assign(this, { groups, underWay, reserved });
     this.blockBytes = Math.max(...groups.map(({ pages }) => pages.reduce((a, b) => a + b, 0)));
     this.blockSize = Math.min(...groups.map(({ blockSize }) => blockSize));
   }
@@ -62,7 +62,7 @@ export class Pool {
   }
 
   blocksIn(group, tokens) {
-    return group.layer.numBlocks(tokens, group.blockSize, this.inFlight);
+    return group.layer.numBlocks(tokens, group.blockSize, this.underWay);
   }
 
   /** Full blocks of a common beginning: a window's or a state's are private. */
@@ -99,10 +99,10 @@ export function pagodaPool(layers) {
   return new Pool([{ layer: layers[0], blockSize: BLOCK_SIZE, pages }], 0, 0);
 }
 
-export function buildPool(model, layers, { blockSize, inFlight, rules }) {
+export function buildPool(model, layers, { blockSize, underWay, rules }) {
   if (!layers.length) throw new Refusal("model", "keeps nothing in a cache");
   const size = alignedSize(layers, startSize(model, layers, blockSize));
-  const pool = new Pool(formGroups(layers, size), inFlight, rules.reserved_blocks);
+  const pool = new Pool(formGroups(layers, size), underWay, rules.reserved_blocks);
   if (!pool.blockBytes) throw new Refusal("model", "keeps nothing in a cache");
   return pool;
 }

@@ -2,7 +2,7 @@
 
 import { LATENT } from "./layers.js";
 
-/** The floor for so many users of the subject's context. */
+/** The least times for so many users of the subject's context. */
 export function speedFloor(subject, users) {
   const { model, device, ranks, weights, layers, context, quantization } = subject;
   const cache = layers.reduce((sum, layer) => sum + layer.readBytes(context), 0);

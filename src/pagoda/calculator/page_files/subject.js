@@ -96,7 +96,7 @@ function howKept({ request, model, rules, device, ranks, batch, dtype }) {
 
 function poolOptions({ rules, device, batch }) {
   const batches = rules.runs_ahead && !device.cpu ? 2 : 1;
-  return { rules, blockSize: device.block_size, inFlight: batch[0] * batches };
+  return { rules, blockSize: device.block_size, underWay: batch[0] * batches };
 }
 
 function indivisible({ heads, layers }, size) {

@@ -20,9 +20,9 @@ class Surroundings:
 
     torch_version: str
     cuda_version: str | None
-    """That PyTorch was built for."""
+    """The CUDA that PyTorch was built for."""
     hip_version: str | None
-    """Likewise: AMD's ROCm."""
+    """The ROCm, AMD's, that it was built for."""
     sees_device: bool
     triton_version: str | None
     """Looked for only where a device is seen."""

@@ -82,12 +82,12 @@ class GPUBackend:
 
     def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
         """The device's limits, measured once: later there may be no memory for it."""
-        from pagoda.engine.devices.machine import measure_device_limits
+        from pagoda.engine.devices.machine import measure_gpu_limits
 
         if dtype not in self._limits:
             limit = f"the {self.policy.name} has not the 3 GiB free that measuring its limits takes"
             with _refusing(CapacityError("device", "cuda", limit)):
-                self._limits[dtype] = measure_device_limits(dtype, self.device)
+                self._limits[dtype] = measure_gpu_limits(dtype, self.device)
             self.meter.settle()
         return self._limits[dtype]
 

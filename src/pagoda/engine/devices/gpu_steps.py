@@ -16,7 +16,7 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.gpu_meter import Meter
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.sampling.gpu_sampler import GPUSampler
-from pagoda.engine.sampling.logits import SamplingRow
+from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.sampling.sampler import Sampler
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.gpu.graphs import Capture

@@ -14,8 +14,8 @@ _READ_BYTES = 256 * 2**20
 _ROWS, _IN, _OUT = 512, 576, 3072
 """A full step of the default model through its widest matrices."""
 _READ_ROUNDS, _PRODUCT_ROUNDS = 8, 32
-_DEVICE_COPY_BYTES = 2**30
-_DEVICE_ROWS = 8192
+_GPU_COPY_BYTES = 2**30
+_GPU_ROWS = 8192
 """Rows and columns of both matrices of a product that keeps a whole GPU at work."""
 
 
@@ -32,16 +32,16 @@ def measure_limits(dtype: torch.dtype) -> MachineLimits:
     return MachineLimits(read_bandwidth(), 2 * _ROWS * _IN * _OUT / product_s)
 
 
-def measure_device_limits(dtype: torch.dtype, device: torch.device) -> MachineLimits:
+def measure_gpu_limits(dtype: torch.dtype, device: torch.device) -> MachineLimits:
     """How fast a GPU moves memory, and multiplies matrices of `dtype`.
 
     Memory is copied, and what is read and what is written counts: kernels that only read may come
     out a few hundredths above it. Takes a fraction of a second, and 3 GiB of the device at most for
     a moment.
     """
-    source = torch.ones(_DEVICE_COPY_BYTES, dtype=torch.uint8, device=device)
+    source = torch.ones(_GPU_COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    x = torch.ones(_DEVICE_ROWS, _DEVICE_ROWS, dtype=dtype, device=device)
+    x = torch.ones(_GPU_ROWS, _GPU_ROWS, dtype=dtype, device=device)
     out = torch.empty_like(x)
 
     def copy() -> None:
@@ -54,7 +54,7 @@ def measure_device_limits(dtype: torch.dtype, device: torch.device) -> MachineLi
 
     copy_s = best_seconds(copy, _READ_ROUNDS)
     product_s = best_seconds(multiply, _PRODUCT_ROUNDS)
-    return MachineLimits(2 * _DEVICE_COPY_BYTES / copy_s, 2 * _DEVICE_ROWS**3 / product_s)
+    return MachineLimits(2 * _GPU_COPY_BYTES / copy_s, 2 * _GPU_ROWS**3 / product_s)
 
 
 def read_bandwidth() -> float:

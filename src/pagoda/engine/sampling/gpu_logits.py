@@ -1,6 +1,6 @@
 """The applier of rules to logits on a GPU: a few launches for all rows, no row on the host.
 
-The host puts what the rows' rules say into four arrays for one transfer; the device does the rest.
+The host puts what the rows' rules say into four arrays for one copy; the device does the rest.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _TILE_ELEMENTS = 2**24
 
 
 def gpu_logprobs(logits: Tensor, rows: Tensor | None, target_ids: Tensor, num_top: int) -> Tensor:
-    """What `unpack` takes, float64, for one transfer; nothing waits for the device.
+    """What `unpack` takes, float64, for one copy; nothing waits for the device.
 
     logits: [any, vocab] float32; rows: [n] int64, those that are asked for, or None for the first
     n; target_ids: [n] int64; `num_top` tokens are told, or all of a smaller vocabulary.

@@ -1,8 +1,8 @@
-"""The sampler for logits on a device, in PyTorch's own operations.
+"""The sampler for logits on a GPU, in PyTorch's own operations.
 
-    begin:  host    what each row wants ──one transfer──┐
+    begin:  host    what each row wants ────one copy────┐
             device  largest of all rows ── of some: change, draw ── ids, soundness ──┐
-    wait:   host                                          the tokens ←──one transfer─┘
+    wait:   host                                          the tokens ←────one copy───┘
 
 Rows that are drawn in the same way form tiles; a tile takes a handful of launches. A greedy row
 without changes costs nothing more: its token comes with the search for what is not finite.
@@ -198,7 +198,7 @@ def _tile(
 def _send(
     prepared: Sequence[_Tile], device: torch.device
 ) -> Iterator[tuple[Tensor, _Numbers, LogitChanges[Tensor] | None]]:
-    """Each tile's indices, numbers and changes on the device, in one transfer for all."""
+    """Each tile's indices, numbers and changes on the device, in one copy for all."""
     arrays = [
         array
         for tile in prepared

@@ -17,19 +17,19 @@ class TokenCounts:
     def __init__(self, growing: Sequence[int], start: Sequence[int] = ()) -> None:
         self._growing = growing
         self._num_read = 0
-        # A token has a slot in both arrays; slots that are free have a count of 0.
+        # A token has a place in both arrays; places that are free have a count of 0.
         self._ids, self._counts = np.unique(np.array(start, np.int64), return_counts=True)
-        self._slots = {token_id: slot for slot, token_id in enumerate(self._ids.tolist())}
+        self._places = {token_id: place for place, token_id in enumerate(self._ids.tolist())}
 
     def look(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Each token once, and how often it stands there: [n] and [n], until the next look."""
         for token_id in self._growing[self._num_read :]:
-            slot = self._slots.setdefault(token_id, len(self._slots))
-            if slot == len(self._ids):
-                free = np.zeros(max(16, slot), np.int64)
+            place = self._places.setdefault(token_id, len(self._places))
+            if place == len(self._ids):
+                free = np.zeros(max(16, place), np.int64)
                 self._ids = np.concatenate([self._ids, free])
                 self._counts = np.concatenate([self._counts, free])
-            self._ids[slot] = token_id
-            self._counts[slot] += 1
+            self._ids[place] = token_id
+            self._counts[place] += 1
         self._num_read = len(self._growing)
-        return self._ids[: len(self._slots)], self._counts[: len(self._slots)]
+        return self._ids[: len(self._places)], self._counts[: len(self._places)]

@@ -57,7 +57,7 @@ class AttentionTiler:
         self._takes_one_each = False
 
     def tile(self, batch: Batch) -> AttentionTiling:
-        """How to attend this batch; to be carried out before the next one is planned."""
+        """How to attend this batch; to be carried out before the next one is tiled."""
         num_splits = -(-batch.context_lens.astype(np.int64) // self._split_tokens)
         if self._tiling is not None and self._still_holds(batch, num_splits):
             self._tiling = replace(
@@ -172,13 +172,13 @@ def _cut(batch: Batch, split: int, members: Integers, tile_size: int) -> list[Gr
     """Groups of up to a tile's rows; a member that is left over is none."""
     num_rows = (batch.query_starts[members + 1] - batch.query_starts[members]).tolist()
     groups: list[list[int]] = []
-    room = 0
+    left = 0
     for member, rows in zip(members.tolist(), num_rows, strict=True):
-        if rows > room:
+        if rows > left:
             groups.append([])
-            room = tile_size
+            left = tile_size
         groups[-1].append(member)
-        room -= rows
+        left -= rows
     return [Group(split, np.array(group)) for group in groups if len(group) > 1]
 
 

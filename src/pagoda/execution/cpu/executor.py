@@ -87,7 +87,7 @@ class CPUExecutor:
         counter = counters.ctypes.data
         rows = np.arange(batch.num_tokens)
         tilings = {shape: tiler.tile(batch) for shape, tiler in self._tilers.items()}
-        addresses = {shape: plan.addresses() for shape, plan in tilings.items()}
+        addresses = {shape: tiling.addresses() for shape, tiling in tilings.items()}
         for number, segment in enumerate(self._segments):
             shape = segment.shape
             step = self._step(batch, rows, segment, tilings[shape])
@@ -129,9 +129,9 @@ class CPUExecutor:
             )
         )
 
-    def _step(self, batch: Batch, rows: Array, segment: Segment, plan: AttentionTiling) -> Step:
+    def _step(self, batch: Batch, rows: Array, segment: Segment, tiling: AttentionTiling) -> Step:
         count, widths = batch.num_tokens, segment.widths
-        size = memory_bytes(plan.most_rows, segment.shape, segment.heads)
+        size = memory_bytes(tiling.most_rows, segment.shape, segment.heads)
         memory = self._workspace.address("memory", self._num_threads, size, _BYTE)
 
         def address(name: str, width: int, dtype: np.dtype[np.generic]) -> int:

@@ -26,8 +26,8 @@ class Workspace:
         size = rows * width
         found = self._arrays.get(name)
         if found is None or len(found) < size or found.dtype != dtype:
-            room = np.empty(size * dtype.itemsize + LINE_BYTES, np.uint8)
-            start = -room.ctypes.data % LINE_BYTES
-            found = self._arrays[name] = room[start : start + size * dtype.itemsize].view(dtype)
+            memory = np.empty(size * dtype.itemsize + LINE_BYTES, np.uint8)
+            start = -memory.ctypes.data % LINE_BYTES
+            found = self._arrays[name] = memory[start : start + size * dtype.itemsize].view(dtype)
             self._addresses[name] = found.ctypes.data
         return self._addresses[name]

@@ -111,10 +111,10 @@ class Decoder:
                 inputs.decode_rows, inputs.decode_sequences, attention.scale,
                 attention.sliding_window, memory.partial,
             )  # fmt: skip
-        plan = inputs.prefill.get(attention_kind(attention))
-        if plan is not None:
+        tiling = inputs.prefill.get(attention_kind(attention))
+        if tiling is not None:
             prefill_attention(
-                memory.attended, memory.query, blocks, inputs.block_tables, plan,
+                memory.attended, memory.query, blocks, inputs.block_tables, tiling,
                 attention.scale, memory.partial,
             )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """What the launches of a step read, on the device: where tokens go, and who attends to what.
 
 Rows with one token in the step go to decode attention, also where others of the batch have more;
-those go to prefill attention by a plan for each kind of layers.
+those go to prefill attention by a tiling for each kind of layers.
 """
 
 from __future__ import annotations
@@ -105,17 +105,17 @@ class BatchInputs:
             decoding.astype(np.int32),
             batch.logit_rows.astype(np.int32),
         ]
-        plans = self._plans(batch, np.flatnonzero(counts > 1))
-        for plan in plans:
-            arrays += [plan.tiles, plan.merges]
+        tilings = self._tilings(batch, np.flatnonzero(counts > 1))
+        for tiling in tilings:
+            arrays += [tiling.tiles, tiling.merges]
         size_bytes = bytes_of(arrays)
         if size_bytes > self._upload.size_bytes:
             self._upload = InputUpload(2 * size_bytes, self._device)
         sent = [self._upload.at(place) for place in self._upload.send(arrays)]
         prefill = {
-            plan.kind: PrefillTiling(plan.kind, tiles, merges, plan.rounds)
-            for plan, tiles, merges in zip(
-                plans, sent[_NUM_ARRAYS::2], sent[_NUM_ARRAYS + 1 :: 2], strict=True
+            tiling.kind: PrefillTiling(tiling.kind, tiles, merges, tiling.rounds)
+            for tiling, tiles, merges in zip(
+                tilings, sent[_NUM_ARRAYS::2], sent[_NUM_ARRAYS + 1 :: 2], strict=True
             )
         }
         return StepInputs(
@@ -133,7 +133,7 @@ class BatchInputs:
             logit_rows=sent[10],
         )
 
-    def _plans(self, batch: Batch, wanted: NDArray[np.int64]) -> list[PrefillTiling[Array]]:
+    def _tilings(self, batch: Batch, wanted: NDArray[np.int64]) -> list[PrefillTiling[Array]]:
         if not len(wanted):
             return []
         starts, contexts = batch.query_starts, batch.context_lens

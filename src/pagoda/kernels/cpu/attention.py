@@ -195,31 +195,31 @@ def _weigh(
 
 @njit(error_model="numpy")
 def _next_keys(
-    item: int, next_item: int, split: int, layer: Layer, plan: TilingAddresses, shape: HeadShape
+    item: int, next_item: int, split: int, layer: Layer, tiling: TilingAddresses, shape: HeadShape
 ) -> int:
     """Address of the K that is likely read after a split of an item; it is only asked for."""
-    work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+    work = WorkItem(*integers_at(tiling.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
     split += 1
     if split == work.end_split:
-        if next_item >= plan.num_items:
+        if next_item >= tiling.num_items:
             return layer.queries
-        work = WorkItem(*integers_at(plan.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+        work = WorkItem(*integers_at(tiling.work + next_item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
         split = work.first_split
     entry = split * (split_tokens(shape.block_size) // shape.block_size)
-    block = integer_at(plan.block_tables + work.sequence * plan.table_bytes, entry, 32)
+    block = integer_at(tiling.block_tables + work.sequence * tiling.table_bytes, entry, 32)
     heads = block * 2 * shape.num_kv_heads + work.first_head
     return layer.blocks + heads * shape.head_dim * shape.block_size * layer.item_size
 
 
 @njit(error_model="numpy")
 def _attend_item(
-    item: int, next_item: int, layer: Layer, plan: TilingAddresses, shape: HeadShape,
+    item: int, next_item: int, layer: Layer, tiling: TilingAddresses, shape: HeadShape,
     routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Do one item of the plan's work; `next_item` is likely to follow, if there is one."""
-    work = WorkItem(*integers_at(plan.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
-    table = plan.block_tables + work.sequence * plan.table_bytes
-    tokens, count = plan.tokens + work.first * 8, work.num_tokens
+    """Do one item of the tiling's work; `next_item` is likely to follow, if there is one."""
+    work = WorkItem(*integers_at(tiling.work + item * _ITEM_FIELDS * 8, _ITEM_FIELDS))
+    table = tiling.block_tables + work.sequence * tiling.table_bytes
+    tokens, count = tiling.tokens + work.first * 8, work.num_tokens
     heads = (work.first_head, work.end_head)
     group_size, head_dim = shape.group_size, shape.head_dim
     head_rows = count * group_size
@@ -230,14 +230,14 @@ def _attend_item(
          work.end_head, group_size, head_dim),
     )  # fmt: skip
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, head_dim))
-    low = high = integer_at(plan.positions, integer_at(tokens, 0, 64), 32)
+    low = high = integer_at(tiling.positions, integer_at(tokens, 0, 64), 32)
     for t in range(1, count):
-        position = integer_at(plan.positions, integer_at(tokens, t, 64), 32)
+        position = integer_at(tiling.positions, integer_at(tokens, t, 64), 32)
         low, high = min(low, position), max(high, position)
     split_size = split_tokens(shape.block_size)
     first_seen, last_seen = max(low - layer.window + 1, 0), high + 1
     first_split = work.first_split
-    if item >= plan.num_parts:
+    if item >= tiling.num_parts:
         first_split = max(first_split, first_seen // split_size)
     for split in range(first_split, work.end_split):
         origin = split * split_size
@@ -248,23 +248,23 @@ def _attend_item(
             _score(scratch, head_rows, layer, table, span, heads, shape, routines)
             call(
                 row_routines.soften,
-                (scratch.scores, scratch.weights, scratch.width, used, plan.positions, tokens,
+                (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
                  count, work.end_head - work.first_head, group_size, origin, begin, end,
                  layer.window, layer.scale, scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
-            following = _next_keys(item, next_item, split, layer, plan, shape)
+            following = _next_keys(item, next_item, split, layer, tiling, shape)
             _weigh(scratch, head_rows, layer, table, span, heads, shape, routines, following)
         else:  # a part that lies before the window
             call(
                 row_routines.clear,
                 (scratch.added, scratch.added_highest, scratch.added_mass, rows, head_dim),
             )
-        if item < plan.num_parts:
+        if item < tiling.num_parts:
             call(
                 row_routines.save,
-                (plan.parts, plan.part_bytes, plan.starts, split, tokens, count, work.first_head,
-                 work.end_head, shape.num_kv_heads, group_size, head_dim, scratch.added,
-                 scratch.added_highest, scratch.added_mass),
+                (tiling.parts, tiling.part_bytes, tiling.starts, split, tokens, count,
+                 work.first_head, work.end_head, shape.num_kv_heads, group_size, head_dim,
+                 scratch.added, scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
         else:
             call(
@@ -272,7 +272,7 @@ def _attend_item(
                 (scratch.sums, scratch.highest, scratch.mass, scratch.added,
                  scratch.added_highest, scratch.added_mass, rows, head_dim),
             )  # fmt: skip
-    if item >= plan.num_parts:
+    if item >= tiling.num_parts:
         call(
             row_routines.finish,
             (layer.out, layer.out_bytes, tokens, count, work.first_head, work.end_head, group_size,
@@ -282,18 +282,18 @@ def _attend_item(
 
 @njit(error_model="numpy")
 def _merge_parts(
-    item: int, layer: Layer, plan: TilingAddresses, shape: HeadShape, row_routines: RowRoutines,
+    item: int, layer: Layer, tiling: TilingAddresses, shape: HeadShape, row_routines: RowRoutines,
     scratch: Scratch,
 ) -> None:  # fmt: skip
     """Merge one row's parts, of one KV head, in the order of splits."""
     number, head = item // shape.num_kv_heads, item % shape.num_kv_heads
-    place = plan.merges + number * _MERGE_FIELDS * 8
+    place = tiling.merges + number * _MERGE_FIELDS * 8
     merge = Merge(*integers_at(place, _MERGE_FIELDS))
     group_size, head_dim = shape.group_size, shape.head_dim
     num_heads = shape.num_kv_heads * group_size
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, group_size, head_dim))
     for part_number in range(merge.first_part, merge.first_part + merge.num_parts):
-        part = plan.parts + part_number * plan.part_bytes
+        part = tiling.parts + part_number * tiling.part_bytes
         highest = part + (num_heads * head_dim + head * group_size) * 4
         call(
             row_routines.merge,
@@ -310,7 +310,7 @@ def _merge_parts(
 
 @njit(error_model="numpy")
 def attend(
-    working: int, merging: int, num_threads: int, layer: Layer, plan: TilingAddresses,
+    working: int, merging: int, num_threads: int, layer: Layer, tiling: TilingAddresses,
     shape: HeadShape, routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
 ) -> None:  # fmt: skip
     """A thread's share of the attention of one layer.
@@ -320,18 +320,20 @@ def attend(
     """
     mine = 0
     item = claim(working)
-    while item < plan.num_items:
-        _attend_item(item, item + num_threads, layer, plan, shape, routines, row_routines, scratch)
+    while item < tiling.num_items:
+        _attend_item(
+            item, item + num_threads, layer, tiling, shape, routines, row_routines, scratch
+        )
         mine += 1
         item = claim(working)
-    finish(working, mine, plan.num_items)
-    total = plan.num_merges * shape.num_kv_heads
+    finish(working, mine, tiling.num_items)
+    total = tiling.num_merges * shape.num_kv_heads
     if total == 0:
         return
     mine = 0
     item = claim(merging)
     while item < total:
-        _merge_parts(item, layer, plan, shape, row_routines, scratch)
+        _merge_parts(item, layer, tiling, shape, row_routines, scratch)
         mine += 1
         item = claim(merging)
     finish(merging, mine, total)
@@ -339,14 +341,14 @@ def attend(
 
 @kernel
 def _attend_alone(
-    counters: int, layers: Array, layer: Layer, plan: TilingAddresses, shape: HeadShape,
+    counters: int, layers: Array, layer: Layer, tiling: TilingAddresses, shape: HeadShape,
     routines: HeadRoutines, row_routines: RowRoutines, memory: int, memory_bytes: int,
     num_threads: int,
 ) -> None:  # fmt: skip
     """Attention of one layer after the other, as `layer` but each with its own blocks."""
     for thread in prange(num_threads):
         start = memory + thread * memory_bytes
-        scratch = scratch_at(start, plan.most_rows, shape, routines.score_blocks)
+        scratch = scratch_at(start, tiling.most_rows, shape, routines.score_blocks)
         for number in range(layers.shape[0]):
             own = Layer(
                 layer.out, layer.out_bytes, layer.queries, layer.query_bytes, layers[number],
@@ -354,13 +356,13 @@ def _attend_alone(
             )  # fmt: skip
             phase = counters + 2 * number * PHASE_BYTES
             attend(
-                phase, phase + PHASE_BYTES, num_threads, own, plan, shape, routines,
+                phase, phase + PHASE_BYTES, num_threads, own, tiling, shape, routines,
                 row_routines, scratch,
             )  # fmt: skip
 
 
 def paged_attention(
-    out: Array, queries: Array, layers: Sequence[Array], plan: AttentionTiling, shape: HeadShape,
+    out: Array, queries: Array, layers: Sequence[Array], tiling: AttentionTiling, shape: HeadShape,
     scale: float, window: int, num_threads: int,
 ) -> None:  # fmt: skip
     """The attention of some layers alone, by all threads; the last is what stays in `out`.
@@ -378,11 +380,11 @@ def paged_attention(
     )  # fmt: skip
     paired = blocks.dtype == np.uint16
     routines = head_routines(paired, shape.head_dim, shape.block_size)
-    size = scratch_at(0, plan.most_rows, shape, routines.score_blocks).end
+    size = scratch_at(0, tiling.most_rows, shape, routines.score_blocks).end
     memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
     counters = phases(2 * len(layers))
     _attend_alone(
         counters.ctypes.data, np.array([each.ctypes.data for each in layers]), layer,
-        plan.addresses(), shape, routines, row_routines(paired, out.dtype == np.uint16),
+        tiling.addresses(), shape, routines, row_routines(paired, out.dtype == np.uint16),
         -(-memory.ctypes.data // _LINE_BYTES) * _LINE_BYTES, size, num_threads,
     )  # fmt: skip

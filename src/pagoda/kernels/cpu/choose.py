@@ -6,8 +6,8 @@ chunk of 256. That is all a greedy choice needs. A draw goes on from there:
 - without filters it adds up the chunks' weights, exp((logit - largest) / temperature), and looks
   for the token within one chunk: a second reading, in the order of ids;
 - with top_k, top_p or min_p the order is that of ranks: the largest first, equal ones by ascending
-  id. The chunks' largest values tell how low a floor has to be to leave enough candidates, and most
-  chunks lie below it. The candidates are sorted, a few dozen as a rule;
+  id. The chunks' largest values tell how low a threshold has to be to leave enough candidates, and
+  most chunks lie below it. The candidates are sorted, a few dozen as a rule;
 - where a nucleus is wider than the candidates, the draw is from `likelihood_classes`.
 
 Whatever is done depends on the row alone, and so does its result.
@@ -120,13 +120,13 @@ def _draw_by_id(row: Array, largest: np.float32, scale: np.float32, uniform: flo
 
 
 @njit(error_model="numpy")
-def _gather(row: Array, maxima: Array, floor: float, out: Array) -> int:
-    """Write the ids of all values from `floor` on; how many, or more than `out` holds."""
+def _gather(row: Array, maxima: Array, threshold: float, out: Array) -> int:
+    """Write the ids of all values from `threshold` on; how many, or more than `out` holds."""
     count = 0
     for chunk in range(maxima.shape[0]):
-        if maxima[chunk] >= floor:
+        if maxima[chunk] >= threshold:
             for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, row.shape[0])):
-                if row[i] >= floor:
+                if row[i] >= threshold:
                     if count == out.shape[0]:
                         return count + 1
                     out[count] = i
@@ -135,7 +135,7 @@ def _gather(row: Array, maxima: Array, floor: float, out: Array) -> int:
 
 
 @njit(error_model="numpy")
-def _floor(
+def _threshold(
     maxima: Array, largest: np.float32, scale: np.float32, top_k: int, min_p: np.float32
 ) -> float:
     """A value with the candidates above it: all that top_k or min_p keep, or a likely nucleus."""
@@ -159,11 +159,11 @@ def _draw_candidate(
     top_k: int, top_p: float, min_p: np.float32, uniform: float,
 ) -> tuple[bool, int]:  # fmt: skip
     """Whether the candidates are enough to tell, and the token if so."""
-    room = np.empty(min(_MOST_CANDIDATES, row.shape[0]), np.int64)
-    count = _gather(row, maxima, _floor(maxima, largest, scale, top_k, min_p), room)
-    if count > room.shape[0]:
+    candidates = np.empty(min(_MOST_CANDIDATES, row.shape[0]), np.int64)
+    count = _gather(row, maxima, _threshold(maxima, largest, scale, top_k, min_p), candidates)
+    if count > candidates.shape[0]:
         return False, 0
-    ranked = room[:count]
+    ranked = candidates[:count]
     rank_ids(row, ranked)
     cumulative = np.empty(count)
     mass, kept = 0.0, 0

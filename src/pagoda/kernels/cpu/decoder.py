@@ -166,7 +166,7 @@ class Step(NamedTuple):
 
 @njit(error_model="numpy")
 def _run_layer(
-    phase: int, fields: int, following: int, step: Step, plan: TilingAddresses, widths: Widths,
+    phase: int, fields: int, following: int, step: Step, tiling: TilingAddresses, widths: Widths,
     shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
     rows_of_heads: RowRoutines, scratch: Scratch, sums: int,
 ) -> None:  # fmt: skip
@@ -185,7 +185,7 @@ def _run_layer(
     )  # fmt: skip
     rotate_and_write(
         phase + 2 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
-        widths.cache_size, step.slot_mapping, plan.positions, shape, layer.cosines, layer.sines,
+        widths.cache_size, step.slot_mapping, tiling.positions, shape, layer.cosines, layer.sines,
         layer.half, layer.q_norm, layer.k_norm, step.eps,
     )  # fmt: skip
     attention = Layer(
@@ -193,7 +193,7 @@ def _run_layer(
         widths.cache_size, layer.scale, layer.window,
     )  # fmt: skip
     attend(
-        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, plan, shape, heads,
+        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
         rows_of_heads, scratch,
     )  # fmt: skip
     multiply(
@@ -220,7 +220,7 @@ def _run_layer(
 
 @kernel
 def run_layers(
-    table: int, num_layers: int, following: int, step: Step, plan: TilingAddresses,
+    table: int, num_layers: int, following: int, step: Step, tiling: TilingAddresses,
     widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
     heads: HeadRoutines, rows_of_heads: RowRoutines,
 ) -> None:  # fmt: skip
@@ -231,7 +231,7 @@ def run_layers(
     """
     for thread in prange(step.num_threads):
         sums = step.memory + thread * step.memory_bytes
-        scratch = scratch_at(sums + SUMS_SIZE, plan.most_rows, shape, heads.score_blocks)
+        scratch = scratch_at(sums + SUMS_SIZE, tiling.most_rows, shape, heads.score_blocks)
         for layer in range(num_layers):
             fields = table + layer * _NUM_FIELDS * 8
             upcoming = following
@@ -239,13 +239,13 @@ def run_layers(
                 upcoming = integer_at(fields, _NUM_FIELDS, 64)  # the first of the next layer's
             _run_layer(
                 step.counters + layer * PHASES * PHASE_BYTES, fields,
-                upcoming, step, plan, widths, shape, routines, panels, heads,
+                upcoming, step, tiling, widths, shape, routines, panels, heads,
                 rows_of_heads, scratch, sums,
             )  # fmt: skip
 
 
 def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
-    """What a thread needs of `Step.memory`, for a plan's `most_rows`."""
+    """What a thread needs of `Step.memory`, for a tiling's `most_rows`."""
     return int(scratch_at(SUMS_SIZE, most_rows, shape, heads.score_blocks).end)
 
 

@@ -26,7 +26,7 @@ def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def all_to_device(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """`to_device` of several arrays, of whatever dtypes and shapes, in one transfer."""
+    """`to_device` of several arrays, of whatever dtypes and shapes, in one copy."""
     sizes = [-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]
     parcel = np.zeros(max(_ALIGNMENT, sum(sizes)), np.uint8)
     start, places = 0, []

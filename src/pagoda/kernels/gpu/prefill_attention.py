@@ -9,7 +9,7 @@ its rows, and walks over the tokens that they see, or one split of them, in thre
 Masks are needed in the first part, which there is only with a window, and in the last. Tiles of
 keys start at multiples of their length, and a row is changed by no tile that it does not see. So
 where nothing is split, a row's sums have one order, however its sequence was cut into chunks; and
-the plan splits by a sequence's own rows and context, so it has, whatever sequences are beside it.
+the tiling splits by a sequence's own rows and context, so it has, whatever sequences are beside it.
 """
 
 from __future__ import annotations
@@ -191,11 +191,11 @@ def prefill_attention(
     query: torch.Tensor,
     blocks: torch.Tensor,
     block_tables: torch.Tensor,
-    plan: PrefillTiling[torch.Tensor],
+    tiling: PrefillTiling[torch.Tensor],
     scale: float,
     partial: PartialSums,
 ) -> None:
-    """Write to `out` what each row of the plan's tiles sees of its sequence.
+    """Write to `out` what each row of the tiling's tiles sees of its sequence.
 
     out, query: [tokens, num_heads, head_dim], contiguous; only rows of the tiles change in `out`.
     blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], contiguous, keys and then values,
@@ -205,8 +205,8 @@ def prefill_attention(
     """
     _, num_heads, head_dim = query.shape
     _, _, num_kv_heads, block_size, _ = blocks.shape
-    kind = plan.kind
-    assert all(each.is_contiguous() for each in (out, query, blocks, plan.tiles, plan.merges))
+    kind = tiling.kind
+    assert all(each.is_contiguous() for each in (out, query, blocks, tiling.tiles, tiling.merges))
     assert block_tables.stride(1) == 1
     assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
@@ -214,13 +214,13 @@ def prefill_attention(
     shape = ProgramShape.of(head_dim, blocks.dtype)
     num_parts = triton.cdiv(kind.query_tokens, shape.rows // kind.group_size)
     padded_dim = triton.next_power_of_2(head_dim)
-    for each in plan.rounds:
+    for each in tiling.rounds:
         prefill_tile[(num_kv_heads, num_parts, each.num_tiles)](
             out,
             query,
             blocks,
             block_tables,
-            plan.tiles,
+            tiling.tiles,
             *partial,
             each.first_tile,
             block_tables.stride(0),
@@ -240,7 +240,7 @@ def prefill_attention(
         if each.num_merges:
             merge_tiles[(num_heads, kind.query_tokens, each.num_merges)](
                 out,
-                plan.merges,
+                tiling.merges,
                 *partial,
                 each.first_merge,
                 num_heads=num_heads,

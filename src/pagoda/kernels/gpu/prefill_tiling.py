@@ -44,7 +44,7 @@ A = TypeVar("A", Array, torch.Tensor)
 
 
 class AttentionKind(NamedTuple):
-    """Layers of one kind share a plan."""
+    """Layers of one kind share a tiling."""
 
     num_heads: int
     num_kv_heads: int

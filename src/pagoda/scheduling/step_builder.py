@@ -10,7 +10,7 @@ from pagoda.scheduling.step import ScheduledSequence, StepPlan
 
 
 @dataclass(slots=True)
-class Draft:
+class StepBuilder:
     """Who has been given what of the step, in the order of giving."""
 
     budget: int
@@ -25,7 +25,7 @@ class Draft:
     def give(
         self, sequence: Sequence, start: int, stop: int, copies: tuple[BlockCopy, ...]
     ) -> None:
-        """The sequence computes positions `start` to `stop - 1`, for which room is reserved."""
+        """The sequence computes positions `start` to `stop - 1`, whose blocks are reserved."""
         samples = stop == sequence.num_tokens
         num_logit_rows = 1 if samples else 0
         if sequence.wants_prompt_rows(start):

@@ -1,4 +1,4 @@
-"""What a scheduler keeps to."""
+"""The options of a scheduler, checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
 
 
-def require_limits(*, policy: str, long_prefill_token_threshold: int, **at_least_one: int) -> None:
+def require_options(*, policy: str, long_prefill_token_threshold: int, **at_least_one: int) -> None:
     """Raises `InvalidOptionError` for the first of a scheduler's options that is out of range."""
     for name, value in at_least_one.items():
         if value < 1:
