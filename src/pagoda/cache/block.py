@@ -89,10 +89,20 @@ class BlockTable:
         if self.is_freed:
             raise BlockTableError("table", self, "was freed; acquire it first")
         most = len(self.block_ids) * block_size
+        if start > 0 and most == 0:
+            limit = "0, since the table holds no blocks yet; a match has to be acquired first"
+            raise BlockTableError("start", start, limit)
         if not 0 <= start <= most:
             raise BlockTableError("start", start, f"0 to {most}, the slots that the table has")
         if stop < start:
             raise BlockTableError("stop", stop, f"at least {start}, where it starts")
+
+    def require_computable(self, num_computed: int, num_tokens: int, block_size: int) -> None:
+        """The first `num_computed` of `num_tokens` tokens may be in the blocks."""
+        most = min(len(self.block_ids) * block_size, num_tokens)
+        if not 0 <= num_computed <= most:
+            limit = f"0 to {most}, the tokens that there are and that are reserved"
+            raise BlockTableError("num_computed", num_computed, limit)
 
     def _require_same(self, tokens: Sequence[int], size: int) -> None:
         """`tokens` begin with those of all keys."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pagoda.cache import checks
 from pagoda.cache.block import BlockCopy, BlockTable, num_blocks_for
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions import eviction_policy
@@ -28,14 +29,15 @@ from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockHash, PrefixIndex, root_hash
 from pagoda.cache.stats import CacheStats, Counts
-from pagoda.errors import BlockTableError, InvalidOptionError
+from pagoda.errors import BlockTableError
 
 
 class CacheManager:
     """A paged, prefix-shared KV cache's bookkeeping. It knows ids and tokens, never arrays.
 
     A table is one list of tokens, which only grows: whoever has other tokens opens another table.
-    A call that a table's state does not allow raises `BlockTableError`, and nothing has changed.
+    A call that a table's state does not allow, or whose arguments are not what they have to be,
+    raises `BlockTableError` (of an option: `InvalidOptionError`), and nothing has changed.
     """
 
     def __init__(
@@ -51,9 +53,8 @@ class CacheManager:
 
         `eviction` is a policy, or the name of one in `pagoda.cache.evictions`.
         """
-        for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidOptionError(name, value, "must be a whole number of at least 1")
+        checks.require_options(num_blocks, block_size, enable_prefix_caching)
+        checks.require_texts(codec=codec)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self._codec = codec
@@ -68,6 +69,7 @@ class CacheManager:
 
     def open(self, *, tenant: str = "", cache_salt: str = "") -> BlockTable:
         """A table without blocks, for a sequence that shares with its tenant and salt alone."""
+        checks.require_texts(tenant=tenant, cache_salt=cache_salt)
         root = root_hash(tenant=tenant, cache_salt=cache_salt, codec=self._codec)
         return BlockTable(root, owner=self)
 
@@ -79,7 +81,8 @@ class CacheManager:
         One token is always left to compute, because its output is what comes next: where every
         block is found, the last one is shared up to its last token and copied on write.
         """
-        self._require_own(table)
+        checks.require_own(table, self)
+        tokens = checks.token_sequence(tokens)
         if not self.enable_prefix_caching or not tokens:
             return NO_MATCH
         block_ids: list[int] = []
@@ -96,14 +99,17 @@ class CacheManager:
 
     def is_in_flight(self, block_hash: BlockHash) -> bool:
         """Another sequence is still going to publish this block."""
+        checks.require_hash(block_hash)
         return block_hash in self._in_flight
 
     def num_blocks_to_admit(self, num_tokens: int, match: PrefixMatch) -> int:
         """Free blocks that a sequence of `num_tokens` takes which begins with `match`.
 
         These are new ones, a copy of the last block of the match if that is written into, and
-        blocks of the match that nobody holds.
+        blocks of the match that nobody holds. Raises `BlockTableError` if the match is longer.
         """
+        checks.require_match(match, self._pool.num_blocks)
+        num_tokens = checks.whole_number("num_tokens", num_tokens, least=match.num_tokens)
         num_new = num_blocks_for(num_tokens, self.block_size) - len(match.block_ids)
         num_copies = 1 if match.num_tokens % self.block_size else 0
         num_unheld = sum(self._pool.is_cached(block_id) for block_id in match.block_ids)
@@ -112,7 +118,8 @@ class CacheManager:
     def num_blocks_to_go_on(self, table: BlockTable, num_tokens: int) -> int:
         """Free blocks that a sequence which runs will take: for its `num_tokens` tokens those that
         the table lacks, and one for what comes next."""
-        return self._num_new(table, num_tokens) + 1
+        checks.require_own(table, self)
+        return self._num_new(table, checks.whole_number("num_tokens", num_tokens, least=0)) + 1
 
     def acquire(
         self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch, *, counted: bool = True
@@ -123,12 +130,16 @@ class CacheManager:
         says nothing about sharing: it passes `counted=False`. Raises `BlockTableError` if the table
         holds blocks, or if `match` does not hold any more.
         """
-        self._require_own(table)
+        checks.require_own(table, self)
+        checks.require_match(match, self._pool.num_blocks)
+        tokens = checks.token_sequence(tokens)
         if table in self._tables:
             raise BlockTableError("table", table, "holds blocks already; free it first")
+        num_keys = len(table.keys)
         keys = table.keys_of(tokens, self.block_size) if self.enable_prefix_caching else []
         found = [self._index.find(key) for key in keys[: len(match.block_ids)]]
         if found != list(match.block_ids):
+            del table.keys[num_keys:]
             raise BlockTableError("match", match, "is not what is cached now; match again")
         for block_id in match.block_ids:
             self._pool.acquire(block_id)
@@ -160,9 +171,14 @@ class CacheManager:
         since, or if `start` is behind `stop` or leaves a gap behind the blocks held.
         """
         size = self.block_size
-        if table.num_shared * size <= start < stop <= len(table.block_ids) * size:
-            return ()  # nearly always while a sequence decodes
-        self._require_own(table)
+        try:  # nearly always while a sequence decodes; a float may pass, and changes nothing
+            held = len(table.block_ids) * size
+            if table.num_shared * size <= start < stop <= held and table.owner is self:
+                return ()
+        except (AttributeError, TypeError, ValueError):
+            pass  # no table or no number: what follows names it
+        checks.require_own(table, self)
+        start, stop = checks.whole_number("start", start), checks.whole_number("stop", stop)
         table.require_reservable(start, stop, size)
         num_new, unwritable = self._num_new(table, stop), self._unwritable(table, start, stop)
         if num_new + len(unwritable) > self._pool.num_free:
@@ -177,17 +193,24 @@ class CacheManager:
         """Publish the blocks that are full once `num_computed` of `tokens` are in the cache.
 
         Raises `BlockTableError` if so many were not reserved, or are not there, or if `tokens` are
-        not those of the table; that is looked at whenever a block is full.
+        not those of the table; that last is looked at whenever a block is full.
         """
-        num_full = num_computed // self.block_size
+        size = self.block_size
+        try:  # nearly always while a sequence decodes; a float may pass, and changes nothing
+            is_possible = 0 <= num_computed <= len(table.block_ids) * size and table.owner is self
+            is_new = self.enable_prefix_caching and num_computed >= (table.num_committed + 1) * size
+            if is_possible and not is_new and num_computed <= len(tokens):
+                return
+        except (AttributeError, TypeError, ValueError):
+            pass  # no table, no tokens or no number: what follows names it
+        checks.require_held(table, self, self._tables)
+        tokens = checks.token_sequence(tokens)
+        num_computed = checks.whole_number("num_computed", num_computed)
+        table.require_computable(num_computed, len(tokens), size)
+        num_full = num_computed // size
         if num_full <= table.num_committed or not self.enable_prefix_caching:
             return
-        self._require_held(table)
-        most = min(len(table.block_ids) * self.block_size, len(tokens))
-        if num_computed > most:
-            limit = f"at most {most}, the tokens that there are and that are reserved"
-            raise BlockTableError("num_computed", num_computed, limit)
-        keys = table.keys_of(tokens, self.block_size)
+        keys = table.keys_of(tokens, size)
         for index in range(table.num_committed, num_full):
             self._in_flight.withdraw(keys[index].hash, table)
             if self._index.insert(keys[index], table.block_ids[index]):
@@ -201,7 +224,8 @@ class CacheManager:
         Both may write on: whoever writes into a block that both hold gets a copy of its own.
         Raises `BlockTableError` if the table does not hold so many tokens.
         """
-        self._require_held(table)
+        checks.require_held(table, self, self._tables)
+        num_tokens = checks.whole_number("num_tokens", num_tokens)
         most = len(table.block_ids) * self.block_size
         if not 0 <= num_tokens <= most:
             raise BlockTableError("num_tokens", num_tokens, f"0 to {most}, which the table holds")
@@ -222,7 +246,7 @@ class CacheManager:
         The table may be acquired again, for the same tokens. Raises `BlockTableError` if it is
         another cache's or was freed already.
         """
-        self._require_own(table)
+        checks.require_own(table, self)
         if table.is_freed:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
@@ -260,15 +284,6 @@ class CacheManager:
         check_integrity(self._pool, self._index, self._in_flight, self._tables)
 
     # ---- inside ------------------------------------------------------------------------------
-
-    def _require_own(self, table: BlockTable) -> None:
-        if table.owner is not self:
-            raise BlockTableError("table", table, "is another cache's; open one in this cache")
-
-    def _require_held(self, table: BlockTable) -> None:
-        self._require_own(table)
-        if table not in self._tables:
-            raise BlockTableError("table", table, "holds nothing; acquire or reserve blocks first")
 
     def _num_new(self, table: BlockTable, stop: int) -> int:
         """Blocks that the table lacks to cover the positions up to `stop - 1`."""
