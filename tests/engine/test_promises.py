@@ -21,7 +21,7 @@ from pagoda.engine.options import EngineOptions
 from pagoda.request import SamplingParams
 from prompts import PROMPTS
 
-pytestmark = [pytest.mark.model, pytest.mark.threads, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 NUM_TOKENS = {"float32": 64, "bfloat16": 32}
 BLOCK_SIZE = 16
