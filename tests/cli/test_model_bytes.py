@@ -71,9 +71,10 @@ def test_what_a_held_block_makes_a_step_read(name: str) -> None:
 
 
 def test_pagoda_keeps_what_windows_no_longer_read() -> None:
-    facts = find_facts("google/gemma-2-9b-it")
+    """So of what a long request holds a step reads a small part, where vLLM's reads nearly all."""
+    facts = find_facts("mistralai/Mistral-7B-v0.1")
     kv_token = model_bytes(facts, Served("pagoda", block_size=16)).kv_token
-    assert HALF < (kv_token or 0) < 1.1 * HALF
+    assert 0 < (kv_token or 0) < 2 * LLAMA / 4
 
 
 @pytest.mark.parametrize("served", [Served(kv_cache_dtype="of tomorrow"), Served(block_size=16)])
