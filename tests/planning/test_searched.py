@@ -58,5 +58,5 @@ def test_heads_that_do_not_divide_are_named() -> None:
     ],
 )
 def test_layers_are_counted_where_no_number_says_how_many(fields: dict[str, Any]) -> None:
-    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, **fields}
+    config = {"model_type": "openelm", "hidden_size": 64, "num_attention_heads": 4, **fields}
     assert len(read_architecture(ModelConfig(config)).layers) == 3

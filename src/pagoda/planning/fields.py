@@ -7,6 +7,7 @@ from typing import Any
 
 from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.models.config import ModelConfig
+from pagoda.models.registry import ARCHITECTURES, family_of
 from pagoda.planning.patterns import FAMILIES, Family
 from pagoda.planning.searched import count_of_layers, fields_of_blocks
 
@@ -59,9 +60,19 @@ def text_config(config: ModelConfig) -> ModelConfig:
         if values.get(name) is None and found is not None:
             values[name] = found
     values.update(fields_of_blocks(ModelConfig(values, section.prefix)))
+    _count_layers(values, model_type_of(ModelConfig(values, section.prefix)))
+    return ModelConfig(values, section.prefix)
+
+
+def _count_layers(values: dict[str, Any], model_type: str) -> None:
+    """Fill in the number of layers from lists of them, but for families that Pagoda runs.
+
+    Those need the number: transformers takes its own default where it is missing.
+    """
+    if model_type in ARCHITECTURES or family_of(model_type) is not None:
+        return
     if values.get("num_hidden_layers") is None and (count := count_of_layers(values)) is not None:
         values["num_hidden_layers"] = count
-    return ModelConfig(values, section.prefix)
 
 
 def language_config(config: ModelConfig) -> ModelConfig:
