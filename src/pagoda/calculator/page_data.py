@@ -153,7 +153,7 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
     try:
         on_cpu = read_subject(facts, request, None)
     except RefusedError as error:
-        return {"refused": error.limit}
+        return {"refused": error.limit, "refused_field": error.field}
     on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
     return {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
@@ -200,7 +200,7 @@ def _pagoda_on(device: Accelerator | None) -> dict[str, Any]:
     try:
         policy = pagoda_device(device).policy
     except InvalidOptionError as error:
-        return {"refused": error.limit}
+        return {"refused": error.limit, "refused_field": error.field}
     return {"kind": policy.kind, "batch": policy.default_limits}
 
 

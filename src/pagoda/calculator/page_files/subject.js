@@ -39,7 +39,7 @@ export function readSubject(tables, request) {
     throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
   }
   if (refused) throw new Refusal("gpu", refused);
-  if (row.refused) throw new Refusal("model", row.refused);
+  if (row.refused) throw new Refusal(row.refused_field, row.refused);
   const dtype = dtypeOf(model, rules, kind);
   const madeFor = rules.extends_yarn && !rules.pagoda ? model.extended : row.longest;
   const length = lengthOf(request, madeFor);
