@@ -34,7 +34,11 @@ LARGE_HEAD = (
 class ChattyEngine(FakeEngine):
     """Says a great deal in one word."""
 
-    async def detokenize(self, token_ids: list[int], field: str = "tokens") -> str:  # type: ignore[override]
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokenizer.decode = self._decode  # type: ignore[method-assign]
+
+    async def _decode(self, token_ids: list[int], field: str = "tokens") -> str:
         return "x" * 50_000_000
 
 
