@@ -33,8 +33,9 @@ install: $(VENV)/installed ## create .venv and install Pagoda, the pinned lock a
 serve: $(VENV)/installed ## serve on http://127.0.0.1:8000; flags go into ARGS="..."
 	@$(BIN)/pagoda serve $(ARGS)
 
+# Tests start a hundred processes, which would compile every module anew where nothing is kept.
 test: lint browser ## the checks, then the whole test suite; pytest's flags go into ARGS="..."
-	@$(BIN)/python -m pytest -n auto $(if $(CHROMIUM),,-m "not browser") $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto $(if $(CHROMIUM),,-m "not browser") $(ARGS)
 
 browser: ## install Chromium for the tests of the page, where that needs no question
 	@if test -n "$(CHROMIUM)"; then :; \

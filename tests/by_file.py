@@ -7,38 +7,54 @@ from typing import Any
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-DEFAULT_MODEL = (
-    "engine/test_promises.py",
-    "server/test_under_load.py",
-    "server/test_structured.py",
-    "server/test_tool_calls.py",
-    "server/test_server_model.py",
-    "server/test_real_clients.py",
-    "models/test_default_model.py",
-)
-"""Files that load the default model: one process has it in memory at a time."""
-
-LONG = (
-    "server/test_mutations.py",
-    "test_gpu_benchmark.py",
-    "execution/test_gpu_executor.py",
-    "kernels/gpu/test_prefill_attention.py",
-    "kernels/gpu/test_compile_ahead.py",
+ALONE = (
+    "kernels/test_attention.py",
+    "kernels/test_panels.py",
+    "kernels/test_team.py",
     "kernels/test_plain_form.py",
     "server/test_serve_process.py",
+)
+"""Files whose tests have the machine to themselves: first, one after the other.
+
+Later the process that runs them would wait for whatever the others are in the middle of.
+"""
+
+SERVED = (
+    "models/test_default_model.py",
+    "server/test_server_model.py",
+    "server/test_structured.py",
+    "server/test_tool_calls.py",
+    "server/test_real_clients.py",
+    "server/test_under_load.py",
+)
+"""Files that serve the default model: one process has it in memory once."""
+
+LONG = (
+    "engine/test_promises.py",
+    "test_gpu_benchmark.py",
+    "kernels/gpu/test_compile_ahead.py",
+    "execution/test_executors.py",
+    "execution/test_gpu_executor.py",
+    "kernels/gpu/test_prefill_attention.py",
     "calculator/test_calculator_in_browser.py",
     "server/test_page_in_browser.py",
+    "server/test_mutations.py",
+    "engine/test_gpu_engine.py",
     "kernels/gpu/test_decode_attention.py",
     "test_examples.py",
 )
 """Files whose tests take longest: begun early, they leave no process alone at the end."""
 
+SCOPES = {"alone": ALONE, "served": SERVED, **{f"tests/{name}": (name,) for name in LONG}}
+"""Files that one process runs, in the order in which processes take them; then every other file."""
+
 _FOLDER = Path(__file__).parent
 _PLACES = {
-    f"tests/{name}": place
-    for place, names in enumerate((DEFAULT_MODEL, *((name,) for name in LONG)))
-    for name in names
+    f"tests/{name}": (place, number, scope)
+    for place, (scope, names) in enumerate(SCOPES.items())
+    for number, name in enumerate(names)
 }
+_ELSEWHERE = (len(SCOPES), 0, "")
 
 
 class ByFile(LoadScopeScheduling):
@@ -47,14 +63,15 @@ class ByFile(LoadScopeScheduling):
     def __init__(self, config: Any, log: Any) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False  # by `place_of`, not by the number of tests
-        gone = [name for name in (*DEFAULT_MODEL, *LONG) if not (_FOLDER / name).exists()]
+        files = [name for names in SCOPES.values() for name in names]
+        gone = [name for name in files if not (_FOLDER / name).exists()]
         assert not gone, f"tests/by_file.py names files that are not there: {gone}"
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "default model" if place_of(file) == 0 else file
+        return _PLACES.get(file, _ELSEWHERE)[-1] or file
 
 
-def place_of(nodeid: str) -> int:
-    """By which files are put in order: the default model's first, then the long ones."""
-    return _PLACES.get(nodeid.partition("::")[0], len(_PLACES))
+def place_of(nodeid: str) -> tuple[int, int]:
+    """By which tests are put in order: their file's scope, and its place there."""
+    return _PLACES.get(nodeid.partition("::")[0], _ELSEWHERE)[:2]

@@ -69,7 +69,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
     """A test waits for its cores before its time begins to count."""
-    with side_by_side.cores(whole_machine=item.get_closest_marker("threads") is not None):
+    alone = is_alone(item)
+    stays = alone and nextitem is not None and is_alone(nextitem)
+    with side_by_side.MACHINE.cores(alone=alone, stays=stays):
         return (yield)
+
+
+def is_alone(item: pytest.Item) -> bool:
+    """Whether a test has the machine to itself."""
+    return item.get_closest_marker("threads") is not None

@@ -27,25 +27,40 @@ ALL_CORES = cpu_backend.num_usable_cores()
 if NUM_PROCESSES > 1:
     numba.get_num_threads()  # loads Numba's OpenMP, which takes the variable for a limit of its own
     os.environ["OMP_NUM_THREADS"] = "1"  # for the programs that tests start
-_GATE = os.open(Path(__file__).parent, os.O_RDONLY)
-_ROOM = os.open(__file__, os.O_RDONLY)
 
 
-@contextmanager
-def cores(whole_machine: bool) -> Iterator[None]:
-    """One core of those that processes share, or all of them and nobody else's test meanwhile."""
-    if NUM_PROCESSES == 1:
-        yield
-        return
-    fcntl.flock(_GATE, fcntl.LOCK_EX)  # nobody overtakes a test that waits for the whole machine
-    fcntl.flock(_ROOM, fcntl.LOCK_EX if whole_machine else fcntl.LOCK_SH)
-    fcntl.flock(_GATE, fcntl.LOCK_UN)
-    num_threads = ALL_CORES if whole_machine else 1
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cpu_backend, "num_usable_cores", lambda: num_threads)
-            numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
-            torch.set_num_threads(num_threads)
+class Machine:
+    """Its cores: one for each of the processes that share it, or all of them for one alone."""
+
+    def __init__(self) -> None:
+        self._gate = os.open(Path(__file__).parent, os.O_RDONLY)
+        self._room = os.open(__file__, os.O_RDONLY)
+        self._is_held = False
+
+    @contextmanager
+    def cores(self, *, alone: bool, stays: bool) -> Iterator[None]:
+        """The cores of a test; one that is `alone` may leave them to this process's next, `stays`.
+
+        Tests that have the machine to themselves follow one another without a wait between them.
+        """
+        if NUM_PROCESSES == 1:
             yield
-    finally:
-        fcntl.flock(_ROOM, fcntl.LOCK_UN)
+            return
+        if not self._is_held:
+            fcntl.flock(self._gate, fcntl.LOCK_EX)  # nobody overtakes who waits for the machine
+            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        num_threads = ALL_CORES if alone else 1
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cpu_backend, "num_usable_cores", lambda: num_threads)
+                numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
+                torch.set_num_threads(num_threads)
+                yield
+        finally:
+            self._is_held = stays
+            if not stays:
+                fcntl.flock(self._room, fcntl.LOCK_UN)
+
+
+MACHINE = Machine()

@@ -27,7 +27,8 @@ def patch_once_a_launch() -> None:
     """Spare Triton's interpreter what it repeats at every call of a function within a kernel.
 
     Each time it looks through the whole language for what it replaces, although nothing has
-    changed since the launch began, and for each value it makes its table of dtypes anew.
+    changed since the launch began, and for each value it makes its table of dtypes and its shape
+    anew.
     """
     from triton.runtime import interpreter
 
@@ -53,6 +54,36 @@ def patch_once_a_launch() -> None:
 
     interpreter._patch_lang = patch
     interpreter._get_np_dtype = numpy_dtype
+    keep_types_of_blocks()
+
+
+def keep_types_of_blocks() -> None:
+    """Work out a block's type once for each shape and dtype, and a tensor's shape once for each."""
+    from triton.language import core
+
+    new_type: Any = core.block_type.__init__
+    types: dict[Any, dict[str, Any]] = {}
+
+    def block_type(self: Any, element_ty: Any, shape: Any) -> None:
+        key = (element_ty.name, *(getattr(each, "value", each) for each in shape))
+        if key not in types:
+            new_type(self, element_ty, shape)
+            types[key] = dict(vars(self))
+        vars(self).update(types[key])
+
+    new_tensor: Any = core.tensor.__init__
+    shapes: dict[str, tuple[Any, Any]] = {}
+
+    def tensor(self: Any, handle: Any, type: Any) -> None:
+        name = type.name if type.is_block() else ""
+        if name not in shapes:
+            new_tensor(self, handle, type)
+            shapes[name] = (self.shape, self.numel)
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.shape, self.numel = shapes[name]
+
+    core.block_type.__init__ = block_type
+    core.tensor.__init__ = tensor
 
 
 if not HAS_GPU:

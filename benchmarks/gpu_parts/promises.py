@@ -21,7 +21,7 @@ from gpu_parts.workload import prompts
 from pagoda.engine.build import Model
 from pagoda.engine.llm import LLM
 
-_MAX_MODEL_LEN = 1024
+_MAX_MODEL_LEN, _TINY_MAX_MODEL_LEN = 1024, 64
 _NUM_TOKENS, _TINY_NUM_TOKENS = 96, 2
 _OPTIONS = {"kv_cache_memory_bytes": 2 * 2**30, "cudagraph_capture_sizes": (1, 2, 4, 8)}
 _TINY_OPTIONS = {"num_gpu_blocks_override": 64}
@@ -44,13 +44,14 @@ def measure_promises(setting: Setting, job: Job, limits: Limits) -> None:
     """The default model with real text, and a random one; in the device's dtype and in float32."""
     dtypes = ["float32"] if setting.tiny else [setting.dtype_name, "float32"]
     shape = shape_of("tiny-qwen3" if setting.tiny else "qwen3-0.6b")
+    longest = _TINY_MAX_MODEL_LEN if setting.tiny else _MAX_MODEL_LEN
     for dtype in dict.fromkeys(dtypes):
         with job.attempt(f"promises of the default model in {dtype}"):
-            model = default_model(setting, dtype, _MAX_MODEL_LEN)
+            model = default_model(setting, dtype, longest)
             _compare(setting, job, model, _texts(setting, model))
         release(setting)
         with job.attempt(f"promises of {shape.name} in {dtype}"):
-            model = random_model(setting, shape, dtype, _MAX_MODEL_LEN)
+            model = random_model(setting, shape, dtype, longest)
             _compare(setting, job, model, _random_prompts(setting, model))
         release(setting)
 

@@ -7,6 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ RELATIVE = 1e-9
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
 ENTER, ESCAPE, DOWN, RIGHT = ("Enter", 13), ("Escape", 27), ("ArrowDown", 40), ("ArrowRight", 39)
+NARROW, *WIDTHS = 320, 390, 768, 1000, 1050, 1099, 1360
 UNLIKE = ("note", "pipeline_parallel_size")
 """Fields of a plan that the page words in its own way, or lacks."""
 PLAN = """(request) => {
@@ -61,9 +63,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def tab(browser: Browser, address: str) -> Iterator[Tab]:
     """The page from a disk; whatever a test does, it asks for nothing and does not complain."""
-    tab = browser.open()
-    open_at(tab, address)
-    yield tab
+    with closing(browser.open()) as tab:
+        open_at(tab, address)
+        yield tab
     assert {url.partition("#")[0] for url in tab.requested if not url.startswith("data:")} == {
         address
     }
@@ -288,17 +290,19 @@ def test_every_control_and_picture_has_a_name(tab: Tab) -> None:
     assert [role for role, name in named if not name and role != "table"] == []
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1000, 1050, 1099, 1360])
 @pytest.mark.parametrize("name", [LLAMA, LLAMA_70B, "meta-llama/Llama-4-Scout-17B-16E-Instruct"])
-def test_nothing_sticks_out_sideways(tab: Tab, address: str, width: int, name: str) -> None:
+def test_nothing_sticks_out_sideways(tab: Tab, address: str, name: str) -> None:
     """Neither of the page nor of a table in it, whose last columns would be out of sight."""
-    tab.resize(width, 800)
+    tab.resize(NARROW, 800)
     open_at(tab, f"{address}#model={name}&gpu=B200&context=65536&users=100")
     tab.wait_for(f"document.querySelector('#model').value === {name!r}")
     assert tab.value("document.documentElement.scrollWidth <= innerWidth")
-    if width >= 768:
-        cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
-        assert tab.value(f"{cut}.length") == 0
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    for width in WIDTHS:
+        tab.resize(width, 800)
+        tab.wait_for(f"innerWidth === {width}")
+        assert tab.value("document.documentElement.scrollWidth <= innerWidth"), width
+        assert width < 768 or tab.value(f"{cut}.length") == 0, width
 
 
 @pytest.mark.parametrize(("field", "name"), [("model", "nobody/nothing"), ("gpu", "H999")])

@@ -71,7 +71,7 @@ class Browser:
         own = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=own)
         attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        return Tab(self, attached["sessionId"], **options)
+        return Tab(self, attached["sessionId"], own, **options)
 
     def listen(self, session: str, listener: Callable[[dict[str, Any]], None]) -> None:
         """Events of `session` go to `listener`."""
@@ -98,11 +98,21 @@ class Tab:
     """One page: what it shows, asked of and complained about."""
 
     def __init__(
-        self, browser: Browser, session: str, width: int = 1280, height: int = 800, key: str = ""
+        self,
+        browser: Browser,
+        session: str,
+        context: str,
+        width: int = 1280,
+        height: int = 800,
+        key: str = "",
     ) -> None:
-        """`key`: the password for a server that asks for one; "": nobody answers."""
+        """`context`: what is the tab's alone, by the browser's name for it.
+
+        `key`: the password for a server that asks for one; "": nobody answers.
+        """
         self._browser = browser
         self._session = session
+        self._context = context
         self._key = key
         self.requested: list[str] = []
         """Addresses of all requests."""
@@ -117,6 +127,10 @@ class Tab:
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **params)
+
+    def close(self) -> None:
+        """End the tab and free its memory."""
+        self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
 
     def resize(self, width: int, height: int) -> None:
         self.call(

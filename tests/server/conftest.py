@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.options import EngineOptions
 from pagoda.server.app import create_app
 from server.fake_engine import FakeEngine
@@ -40,11 +41,16 @@ async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def real_engine() -> Iterator[AsyncEngine]:
+@pytest.fixture(scope="session")
+def default_model() -> Model:
+    """The default model in memory, for any number of engines."""
+    return load_model(EngineOptions(max_model_len=MAX_MODEL_LEN))
+
+
+@pytest.fixture(scope="session")
+def real_engine(default_model: Model) -> Iterator[AsyncEngine]:
     """The default model, running."""
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=MAX_MODEL_LEN)
-    engine = AsyncEngine.load(options)
+    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**28)))
     engine.start()
     yield engine
     asyncio.run(engine.shutdown())

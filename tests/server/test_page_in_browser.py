@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
@@ -45,10 +45,10 @@ def url(engine: SayingEngine) -> Iterator[str]:
 @pytest.fixture
 def tab(browser: Browser, url: str) -> Iterator[Tab]:
     """The page; whatever a test does, it stays at home and does not complain."""
-    tab = browser.open()
-    tab.prefer(prefers_reduced_motion="reduce")  # what slides in cannot be clicked
-    open_page(tab, url)
-    yield tab
+    with closing(browser.open()) as tab:
+        tab.prefer(prefers_reduced_motion="reduce")  # what slides in cannot be clicked
+        open_page(tab, url)
+        yield tab
     assert [address for address in tab.requested if not address.startswith(f"{url}/")] == []
     assert tab.problems == []
 

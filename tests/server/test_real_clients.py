@@ -13,6 +13,7 @@ import pytest
 from langchain_openai import ChatOpenAI
 
 from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
 from pagoda.server.keys import KeyRing
 from server.live import live_server
@@ -24,9 +25,9 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=1024)
-    with live_server(AsyncEngine.load(options), keys=KeyRing({KEY: "tests"})) as url:
+def url(default_model: Model) -> Iterator[str]:
+    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**28)))
+    with live_server(engine, keys=KeyRing({KEY: "tests"})) as url:
         yield url
 
 

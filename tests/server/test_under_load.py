@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
 from pagoda.server.options import ServerOptions
 from server.live import live_server
@@ -25,9 +27,9 @@ STORIES = ["Once upon a time", "def add(a, b):", "The sun rises in", "1, 2, 3, 4
 
 
 @pytest.fixture(scope="module")
-def engine() -> AsyncEngine:
-    options = EngineOptions(kv_cache_memory_bytes=2**28, max_model_len=512, max_num_seqs=16)
-    return AsyncEngine.load(options)
+def engine(default_model: Model) -> AsyncEngine:
+    options = EngineOptions(kv_cache_memory_bytes=2**28, max_num_seqs=16)
+    return AsyncEngine(connect(replace(default_model, max_model_len=512), options))
 
 
 @pytest.fixture(scope="module")

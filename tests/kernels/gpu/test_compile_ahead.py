@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,17 @@ Figures = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figures]:
-    """Figures of all kernels by chip, compiled anew, in a fresh process for each, two at a time."""
+def compiled(pytestconfig: pytest.Config) -> dict[str, Figures]:
+    """Figures of all kernels by chip, in a fresh process for each, two at a time.
+
+    What was compiled is kept beside pytest's other notes. Triton finds it by a kernel's source and
+    all that a compiler is told, so that one that has changed is compiled anew.
+    """
+    assert pytestconfig.cache is not None
+    folder = pytestconfig.cache.mkdir("triton")
     with ThreadPoolExecutor(2) as pool:
-        folders = [tmp_path_factory.mktemp(chip) for chip in SHARED_BYTES]
-        return dict(zip(SHARED_BYTES, pool.map(compile_for, SHARED_BYTES, folders), strict=True))
+        figures = pool.map(partial(compile_for, folder=folder), SHARED_BYTES)
+        return dict(zip(SHARED_BYTES, figures, strict=True))
 
 
 def compile_for(chip: str, folder: Path) -> Figures:
