@@ -13,10 +13,13 @@ ALONE = (
     "kernels/test_team.py",
     "kernels/test_plain_form.py",
     "server/test_serve_process.py",
+    "engine/test_promises.py",
 )
 """Files whose tests have the machine to themselves: first, one after the other.
 
-Later the process that runs them would wait for whatever the others are in the middle of.
+Later the process that runs them would wait for whatever the others are in the middle of. The
+promises are here because they read the weights again and again, as fast as memory allows: beside
+others they take longer than the two one after the other.
 """
 
 SERVED = (
@@ -30,7 +33,6 @@ SERVED = (
 """Files that serve the default model: one process has it in memory once."""
 
 LONG = (
-    "engine/test_promises.py",
     "test_gpu_benchmark.py",
     "kernels/gpu/test_compile_ahead.py",
     "execution/test_executors.py",
@@ -68,8 +70,13 @@ class ByFile(LoadScopeScheduling):
         assert not gone, f"tests/by_file.py names files that are not there: {gone}"
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return _PLACES.get(file, _ELSEWHERE)[-1] or file
+        return scope_of(nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    """Tests of the same are run by one process: those of some files, or of a file."""
+    file = nodeid.partition("::")[0]
+    return _PLACES.get(file, _ELSEWHERE)[-1] or file
 
 
 def place_of(nodeid: str) -> tuple[int, int]:

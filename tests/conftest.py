@@ -53,19 +53,15 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     return ByFile(config, log)
 
 
-WITH_ALL_CORES = "test_promises.py::test_a_crowd_answers_like_each_alone"
-"""Side by side, each prompt alone is computed by one thread; this crowd is by all, and agrees."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Between processes, tests are handed out in the order in which they were collected."""
-    for item in items:
-        if WITH_ALL_CORES in item.nodeid:
-            item.add_marker(pytest.mark.threads)
     if side_by_side.NUM_PROCESSES > 1:
-        from by_file import place_of
+        from by_file import place_of, scope_of
 
         items.sort(key=lambda item: place_of(item.nodeid))
+        for item in items:
+            if scope_of(item.nodeid) == "alone":
+                item.add_marker(pytest.mark.threads)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

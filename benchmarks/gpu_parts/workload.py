@@ -10,7 +10,7 @@ NANO = "nano"
 """256 requests of 100 to 1,024 tokens in and as many out, as nano-vllm's benchmark has them."""
 NAMES = (*WORKLOADS, NANO)
 _FIRST_ID = 100
-_TINY_SHARE, _TINY_REQUESTS = 256, 3
+_TINY_SHARE, _TINY_REQUESTS = 256, 2
 
 
 def work_of(name: str, seed: int, vocab_size: int, *, tiny: bool = False) -> Work:

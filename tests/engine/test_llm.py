@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -539,3 +540,12 @@ def test_the_cache_is_not_forgotten_in_the_middle_of_a_step(
     llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
     other.join()
     assert within == [True]
+
+
+@pytest.mark.parametrize("given", [{"temperature": 0}, [{"temperature": 0}], 5, "hot"])
+def test_sampling_params_of_another_kind_are_refused_by_name(make_llm, given: Any) -> None:
+    llm = make_llm()
+    for ask in (llm.generate, llm.stream):
+        with pytest.raises(InvalidRequestError, match="must be a SamplingParams") as refused:
+            ask("hi", given)
+        assert refused.value.field == "sampling_params"

@@ -59,7 +59,7 @@ async def leave_after(client: httpx.AsyncClient, number: int, num_events: int) -
     """Ask for a long answer and close the connection after a few events of it, or before any."""
     body = {
         **body_of(number, max_tokens=400),
-        "prompt": f"{number}: {'word ' * 60}",
+        "prompt": f"{number}: {'word ' * 20}",
         "stream": True,
     }
     if num_events == 0:

@@ -181,7 +181,8 @@ class LLM:
         options: RequestOptions,
     ) -> Iterator[RequestOutput]:
         """The outputs of one prompt; what is refused is refused here, before the first of them."""
-        request = self._request(prompt, sampling_params or SamplingParams(), options)
+        (params,) = _one_for_each(sampling_params, 1)
+        request = self._request(prompt, params, options)
         return self._outputs(request, _text_of(prompt))
 
     def _outputs(self, request: Request, prompt: str | None) -> Iterator[RequestOutput]:
@@ -228,10 +229,14 @@ def _one_for_each(
         return [SamplingParams()] * count
     if isinstance(params, SamplingParams):
         return [params] * count
-    if len(params) != count:
+    given = list(params) if isinstance(params, Sequence) else [params]
+    for each in given:
+        if not isinstance(each, SamplingParams):
+            raise InvalidRequestError("sampling_params", each, "must be a SamplingParams")
+    if len(given) != count:
         limit = f"one for all prompts, or one for each of the {count}"
-        raise InvalidRequestError("sampling_params", f"{len(params)} given", limit)
-    return list(params)
+        raise InvalidRequestError("sampling_params", f"{len(given)} given", limit)
+    return given
 
 
 def _require_known(options: Mapping[str, Any]) -> None:

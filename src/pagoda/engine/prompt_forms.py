@@ -44,6 +44,9 @@ def prompt_of(prompt: Prompt, field: str = "prompt") -> str | Sequence[int]:
     if _is_message(prompt) or _is_message(first):
         limit = "messages are for chat and stream_chat"
         raise InvalidRequestError(field, prompt, limit)
+    if isinstance(first, Sequence) and not isinstance(prompt, str):
+        limit = "must be one prompt, as text or token ids; generate takes several"
+        raise InvalidRequestError(field, prompt, limit)
     if not isinstance(prompt, Mapping):
         return prompt
     if len(prompt) != 1 or next(iter(prompt)) not in ("prompt", "prompt_token_ids"):
@@ -56,7 +59,13 @@ def prompt_of(prompt: Prompt, field: str = "prompt") -> str | Sequence[int]:
 def conversations_of(
     messages: Sequence[Message] | Sequence[Sequence[Message]],
 ) -> list[Sequence[Message]]:
-    """One conversation or many."""
+    """One conversation or many.
+
+    Raises `InvalidRequestError` naming `messages` for what is no list.
+    """
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
+        limit = "must be a list of messages, each {'role': …, 'content': …}"
+        raise InvalidRequestError("messages", messages, limit)
     several = bool(messages) and not isinstance(messages[0], Mapping)
     return list(messages) if several else [messages]  # type: ignore[arg-type, list-item]
 
