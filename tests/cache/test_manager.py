@@ -445,6 +445,11 @@ class TestIntegrityCheck:
         table.num_shared = 0
         self.expect(cache, "own")
 
+    def test_a_private_block_taken_for_one_that_others_see(self) -> None:
+        cache, table = self.make()
+        table.num_shared += 1
+        self.expect(cache, "counted wrong")
+
     def test_an_awaited_block_nobody_computes(self) -> None:
         cache, _ = self.make()
         cache._in_flight.announce(b"hash", BlockTable(b"root"))
@@ -453,6 +458,29 @@ class TestIntegrityCheck:
     def expect(self, cache: CacheManager, words: str) -> None:
         with pytest.raises(IntegrityError, match=words):
             cache.check_integrity()
+
+
+@pytest.mark.parametrize("num_tokens", [SIZE + 1, 2 * SIZE])
+def test_what_a_fork_was_given_may_be_published_by_its_parent_later(num_tokens: int) -> None:
+    """The fork comes before anything is heard of what the parent has computed."""
+    cache, tokens = CacheManager(8, SIZE), list(range(2 * SIZE))
+    parent = cache.open()
+    cache.acquire(parent, tokens, cache.match(parent, tokens))
+    assert cache.reserve(parent, 0, len(tokens)) == ()
+    child = cache.fork(parent, num_tokens)
+    cache.commit(parent, tokens, len(tokens))
+    cache.check_integrity()
+    cache.free(parent)
+    cache.check_integrity()
+    own = [*tokens[:num_tokens], *range(100, 100 + SIZE)]
+    copies = cache.reserve(child, num_tokens, len(own))
+    assert [copy.source for copy in copies or ()] == (
+        [] if num_tokens % SIZE == 0 else [next(iter(cache._pool.cached_ids()))]
+    )
+    cache.commit(child, own, len(own))
+    cache.check_integrity()
+    cache.free(child)
+    assert hit(cache, [*own, 7]) == len(own) // SIZE * SIZE
 
 
 def test_another_eviction_policy_is_one_class() -> None:

@@ -43,6 +43,7 @@ class BlockTable:
         "is_freed",
         "keys",
         "num_committed",
+        "num_forked",
         "num_shared",
         "owner",
         "root",
@@ -60,8 +61,12 @@ class BlockTable:
         """Keys of the full blocks of the tokens seen so far; tokens are only ever appended."""
         self.num_committed = 0
         """Leading blocks that are full and have been published (or whose content already was)."""
+        self.num_forked = 0
+        """Leading blocks that a fork was given, or that this table was given as one; others may
+        publish them before this table does."""
         self.num_shared = 0
-        """Leading blocks that others may see; whatever is behind them is the table's alone."""
+        """Leading blocks that others may see, the larger of the two; what is behind them is the
+        table's alone."""
         self._snapshot: NDArray[np.int32] | None = None
         self._tokens: Sequence[int] | None = None
 
@@ -136,6 +141,7 @@ class BlockTable:
         """No blocks; the keys stay, as the tokens do."""
         self.block_ids = array("i")
         self.num_committed = 0
+        self.num_forked = 0
         self.num_shared = 0
         self._snapshot = None
 

@@ -40,6 +40,10 @@ def check_integrity(
             all(holders[block_id] == 1 for block_id in table.block_ids[table.num_shared :]),
             "a block that others hold is taken for a table's own",
         )
+        _require(
+            table.num_shared == max(table.num_committed, table.num_forked),
+            "blocks that others may see are counted wrong",
+        )
 
 
 def _require(holds: bool, what: str) -> None:
@@ -61,7 +65,7 @@ def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
         if found is not None and index < len(table.keys):
             _require(found == table.keys[index], f"block {block_id} is published as another's")
         _require(
-            found is None or index <= table.num_committed,
+            found is None or index < max(table.num_committed, table.num_forked),
             f"block {block_id} is published before it is full",
         )
         _require(

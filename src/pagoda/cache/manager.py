@@ -233,8 +233,9 @@ class CacheManager:
         child.keys = table.keys[: num_tokens // self.block_size]
         child.extend(table.block_ids[: num_blocks_for(num_tokens, self.block_size)])
         child.num_committed = min(table.num_committed, len(child.keys))
-        child.num_shared = len(child.block_ids)
-        table.num_shared = max(table.num_shared, child.num_shared)
+        child.num_forked = child.num_shared = len(child.block_ids)
+        table.num_forked = max(table.num_forked, child.num_forked)
+        table.num_shared = max(table.num_shared, table.num_forked)
         for block_id in child.block_ids:
             self._pool.acquire(block_id)
         self._tables.add(child)
