@@ -30,7 +30,7 @@ SERVED = (
     "server/test_real_clients.py",
     "server/test_under_load.py",
 )
-"""Files that serve the default model: one process has it in memory once."""
+"""Files that use the default model: one process runs them, and those of the server share it."""
 
 LONG = (
     "test_gpu_benchmark.py",

@@ -1,8 +1,8 @@
 """Test processes side by side on the same cores: `pytest -n auto`, as `make test` calls it.
 
 Threads of two processes that share cores wait for one another: PyTorch's and Numba's regions become
-10 to 90 times slower. So each process computes with one thread, and a test that is about several
-(`@pytest.mark.threads`) has the machine to itself while it runs.
+10 to 90 times slower. So each process computes with one thread. A test that is about several
+(`@pytest.mark.threads`, or in a file of `by_file.ALONE`) has the machine to itself while it runs.
 """
 
 from __future__ import annotations
@@ -39,17 +39,21 @@ class Machine:
 
     @contextmanager
     def cores(self, *, alone: bool, stays: bool) -> Iterator[None]:
-        """The cores of a test; one that is `alone` may leave them to this process's next, `stays`.
+        """Cores for one test: one core, or all of them if it is `alone`.
 
-        Tests that have the machine to themselves follow one another without a wait between them.
+        With `stays` this process keeps the machine for its next test, unless this one is broken
+        off.
         """
         if NUM_PROCESSES == 1:
             yield
             return
         if not self._is_held:
             fcntl.flock(self._gate, fcntl.LOCK_EX)  # nobody overtakes who waits for the machine
-            fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            try:
+                fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            finally:
+                fcntl.flock(self._gate, fcntl.LOCK_UN)
+        self._is_held = False
         num_threads = ALL_CORES if alone else 1
         try:
             with pytest.MonkeyPatch.context() as patch:
@@ -57,9 +61,9 @@ class Machine:
                 numba.set_num_threads(min(num_threads, numba.config.NUMBA_NUM_THREADS))
                 torch.set_num_threads(num_threads)
                 yield
-        finally:
             self._is_held = stays
-            if not stays:
+        finally:
+            if not self._is_held:
                 fcntl.flock(self._room, fcntl.LOCK_UN)
 
 

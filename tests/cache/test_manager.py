@@ -428,26 +428,22 @@ class TestIntegrityCheck:
         }
         self.expect(cache, "another's|differ")
 
-    def test_a_block_published_too_early(self) -> None:
-        cache, table = self.make()
-        table.num_committed = 0
-        self.expect(cache, "before it is full")
-
     def test_a_published_block_taken_for_a_tables_own(self) -> None:
         cache, table = self.make()
-        table.num_shared = 0
-        self.expect(cache, "own")
+        table.num_committed = table.num_shared = 0
+        self.expect(cache, "is published and taken for a table's own")
 
     def test_a_shared_block_taken_for_a_tables_own(self) -> None:
         cache = CacheManager(8, SIZE, enable_prefix_caching=False)
         table, _ = fill(cache, list(range(6)))
         cache.fork(table, 6)
-        table.num_shared = 0
-        self.expect(cache, "own")
+        table.num_forked = table.num_shared = 0
+        self.expect(cache, "others hold is taken for a table's own")
 
-    def test_a_private_block_taken_for_one_that_others_see(self) -> None:
+    @pytest.mark.parametrize("field", ["num_committed", "num_forked", "num_shared"])
+    def test_blocks_that_others_see_counted_wrong(self, field: str) -> None:
         cache, table = self.make()
-        table.num_shared += 1
+        setattr(table, field, len(table.block_ids))
         self.expect(cache, "counted wrong")
 
     def test_an_awaited_block_nobody_computes(self) -> None:

@@ -145,7 +145,7 @@ def test_a_misuse_is_a_typed_error_and_changes_nothing(sharing: bool, misuse: Mi
 
     def state() -> list[tuple[Any, ...]]:
         return [
-            (list(t.block_ids), t.keys[:], t.num_committed, t.num_shared, t.is_freed)
+            (list(t.block_ids), t.keys[:], t.num_committed, t.num_forked, t.num_shared, t.is_freed)
             for t in tables
         ]
 

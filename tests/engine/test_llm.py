@@ -297,6 +297,14 @@ def test_messages_that_are_streamed_as_a_prompt_are_told_where_they_go(llm: LLM)
     assert refused.value.field == "prompt"
 
 
+@pytest.mark.parametrize("given", [7, "hello", b"hello", [7], ["hello"], []])
+def test_what_is_no_conversation_is_refused_by_name(llm: LLM, given: Any) -> None:
+    for ask in (llm.chat, llm.stream_chat):
+        with pytest.raises(InvalidRequestError, match="must be a list of messages") as refused:
+            ask(given, GREEDY)
+        assert refused.value.field == "messages"
+
+
 def test_the_tokenizer_can_be_had(llm: LLM) -> None:
     tokenizer = llm.get_tokenizer()
     assert tokenizer.decode(tokenizer.encode("Hello")) == "Hello"

@@ -50,12 +50,12 @@ def test_a_single_prompt_is_called_so_where_it_is_refused(given) -> None:
 
 @pytest.mark.parametrize("given", [["one", "two"], [[1, 2], [3]]])
 def test_several_prompts_are_not_taken_for_one(given) -> None:
-    with pytest.raises(InvalidRequestError, match="generate takes several") as refused:
+    with pytest.raises(InvalidRequestError, match="must be one prompt") as refused:
         prompt_of(given)
     assert refused.value.field == "prompt"
 
 
-@pytest.mark.parametrize("given", ["hello", TURN, 7, None])
+@pytest.mark.parametrize("given", ["hello", b"hello", TURN, 7, None])
 def test_a_conversation_is_a_list(given) -> None:
     with pytest.raises(InvalidRequestError, match="must be a list of messages") as refused:
         conversations_of(given)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.conftest import MakeLLM
+from pagoda.engine.devices import machine
 from pagoda.engine.devices.machine import measure_limits
 from pagoda.engine.timing import RequestTimes, RunTimes, time_run
 from pagoda.errors import InvalidRequestError
@@ -40,6 +41,15 @@ def test_a_refused_request_leaves_nothing_behind(make_llm: MakeLLM) -> None:
     with pytest.raises(InvalidRequestError, match="prompt=100000: token ids are whole numbers"):
         time_run(llm.engine, [WorkItem((1,), 1), WorkItem((100_000,), 1)])
     assert not llm.engine.has_unfinished
+
+
+@pytest.mark.parametrize("rates", [(1.0, 4.0), (4.0, 1.0)])
+def test_products_are_of_the_dtype_or_of_float32_whichever_is_faster(
+    rates: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_dtype = dict(zip((torch.bfloat16, torch.float32), rates, strict=True))
+    monkeypatch.setattr(machine, "_product_rate", by_dtype.__getitem__)
+    assert measure_limits(torch.bfloat16).product_rate == 4.0
 
 
 def test_limits_are_measured() -> None:

@@ -62,11 +62,11 @@ class BlockTable:
         self.num_committed = 0
         """Leading blocks that are full and have been published (or whose content already was)."""
         self.num_forked = 0
-        """Leading blocks that a fork was given, or that this table was given as one; others may
-        publish them before this table does."""
+        """Leading blocks shared through `fork`, with a parent or with children. Any of these tables
+        may publish them first."""
         self.num_shared = 0
-        """Leading blocks that others may see, the larger of the two; what is behind them is the
-        table's alone."""
+        """Leading blocks that others may see: the larger of `num_committed` and `num_forked`. Later
+        blocks belong to this table alone."""
         self._snapshot: NDArray[np.int32] | None = None
         self._tokens: Sequence[int] | None = None
 

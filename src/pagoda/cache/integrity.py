@@ -40,10 +40,6 @@ def check_integrity(
             all(holders[block_id] == 1 for block_id in table.block_ids[table.num_shared :]),
             "a block that others hold is taken for a table's own",
         )
-        _require(
-            table.num_shared == max(table.num_committed, table.num_forked),
-            "blocks that others may see are counted wrong",
-        )
 
 
 def _require(holds: bool, what: str) -> None:
@@ -54,6 +50,10 @@ def _require(holds: bool, what: str) -> None:
 def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
     _require(len(set(table.block_ids)) == len(table.block_ids), "a table repeats a block")
     _require(table.num_committed <= len(table.block_ids), "a block is committed, not held")
+    _require(
+        table.num_shared == max(table.num_committed, table.num_forked),
+        "blocks that others may see are counted wrong",
+    )
     parent = table.root
     for key in table.keys:
         tokens = memoryview(key.tokens).cast("I").tolist()
@@ -64,10 +64,6 @@ def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
         # A fork may share a published block of which it uses only a part, the last of its own.
         if found is not None and index < len(table.keys):
             _require(found == table.keys[index], f"block {block_id} is published as another's")
-        _require(
-            found is None or index < max(table.num_committed, table.num_forked),
-            f"block {block_id} is published before it is full",
-        )
         _require(
             found is None or index < table.num_shared,
             f"block {block_id} is published and taken for a table's own",

@@ -229,7 +229,8 @@ def _one_for_each(
         return [SamplingParams()] * count
     if isinstance(params, SamplingParams):
         return [params] * count
-    given = list(params) if isinstance(params, Sequence) else [params]
+    several = isinstance(params, Sequence) and not isinstance(params, str)
+    given: list[Any] = list(params) if several else [params]
     for each in given:
         if not isinstance(each, SamplingParams):
             raise InvalidRequestError("sampling_params", each, "must be a SamplingParams")

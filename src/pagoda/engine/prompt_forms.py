@@ -45,7 +45,7 @@ def prompt_of(prompt: Prompt, field: str = "prompt") -> str | Sequence[int]:
         limit = "messages are for chat and stream_chat"
         raise InvalidRequestError(field, prompt, limit)
     if isinstance(first, Sequence) and not isinstance(prompt, str):
-        limit = "must be one prompt, as text or token ids; generate takes several"
+        limit = "must be one prompt, as text or token ids"
         raise InvalidRequestError(field, prompt, limit)
     if not isinstance(prompt, Mapping):
         return prompt
@@ -63,7 +63,7 @@ def conversations_of(
 
     Raises `InvalidRequestError` naming `messages` for what is no list.
     """
-    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         limit = "must be a list of messages, each {'role': …, 'content': …}"
         raise InvalidRequestError("messages", messages, limit)
     several = bool(messages) and not isinstance(messages[0], Mapping)

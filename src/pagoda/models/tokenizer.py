@@ -100,7 +100,11 @@ class Tokenizer:
         """
         if not self.has_chat_template:
             raise InvalidRequestError("messages", messages, "the model has no chat template")
-        if not messages or not all(isinstance(message, Mapping) for message in messages):
+        if (
+            not isinstance(messages, Sequence)
+            or not messages
+            or not all(isinstance(message, Mapping) for message in messages)
+        ):
             raise InvalidRequestError("messages", messages, "must be a list of messages, not empty")
         given = [dict(message) for message in messages]
         if self._native_tool_format is None:

@@ -20,11 +20,11 @@ _GPU_ROWS = 8192
 
 
 def measure_limits(dtype: torch.dtype) -> MachineLimits:
-    """How fast PyTorch's threads read memory, and multiply matrices of `dtype`.
+    """How fast PyTorch's threads read memory, and multiply matrices.
 
-    Or of float32, where that is faster: a processor without products of `dtype` can widen what it
-    multiplies. The best of several rounds counts, since other work on the machine only ever slows
-    one down. Takes a fraction of a second and 256 MiB.
+    Products are of `dtype` or of float32, whichever is faster: without instructions for `dtype` an
+    engine can convert to float32 first. The best of several rounds counts, since other work on the
+    machine only ever slows one down. Takes a fraction of a second and 256 MiB.
     """
     return MachineLimits(
         read_bandwidth(), max(_product_rate(each) for each in {dtype, torch.float32})
