@@ -32,14 +32,19 @@ SERVED = (
 )
 """Files that use the default model: one process runs them, and those of the server share it."""
 
+BROWSER = (
+    "calculator/test_calculator_in_browser.py",
+    "server/test_page_in_browser.py",
+    "server/test_plan_page.py",
+)
+"""Files that open a browser, which takes some 400 MB: one at a time."""
+
 LONG = (
     "test_gpu_benchmark.py",
     "kernels/gpu/test_compile_ahead.py",
     "execution/test_executors.py",
     "execution/test_gpu_executor.py",
     "kernels/gpu/test_prefill_attention.py",
-    "calculator/test_calculator_in_browser.py",
-    "server/test_page_in_browser.py",
     "server/test_mutations.py",
     "engine/test_gpu_engine.py",
     "kernels/gpu/test_decode_attention.py",
@@ -47,7 +52,12 @@ LONG = (
 )
 """Files whose tests take longest: begun early, they leave no process alone at the end."""
 
-SCOPES = {"alone": ALONE, "served": SERVED, **{f"tests/{name}": (name,) for name in LONG}}
+SCOPES = {
+    "alone": ALONE,
+    "served": SERVED,
+    "browser": BROWSER,
+    **{f"tests/{name}": (name,) for name in LONG},
+}
 """Files that one process runs, in the order in which processes take them; then every other file."""
 
 _FOLDER = Path(__file__).parent

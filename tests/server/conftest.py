@@ -47,10 +47,10 @@ def default_model() -> Model:
     return load_model(EngineOptions(max_model_len=MAX_MODEL_LEN))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real_engine(default_model: Model) -> Iterator[AsyncEngine]:
     """The default model, running."""
-    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**28)))
+    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**27)))
     engine.start()
     yield engine
     asyncio.run(engine.shutdown())
