@@ -72,7 +72,10 @@ def pytest_runtest_protocol(
     alone = is_alone(item)
     stays = alone and nextitem is not None and is_alone(nextitem)
     with side_by_side.MACHINE.cores(alone=alone, stays=stays):
-        return (yield)
+        result = yield
+    if nextitem is None or nextitem.path != item.path:
+        side_by_side.give_back_memory()
+    return result
 
 
 def is_alone(item: pytest.Item) -> bool:
