@@ -29,6 +29,7 @@ SERVED = (
     "server/test_tool_calls.py",
     "server/test_real_clients.py",
     "server/test_under_load.py",
+    "test_gpu_benchmark.py",  # in a process of its own, which takes a gigabyte
 )
 """Files that use the default model: one process runs them, and those of the server share it."""
 
@@ -40,7 +41,6 @@ BROWSER = (
 """Files that open a browser, which takes some 400 MB: one at a time."""
 
 LONG = (
-    "test_gpu_benchmark.py",
     "kernels/gpu/test_compile_ahead.py",
     "execution/test_executors.py",
     "execution/test_gpu_executor.py",
