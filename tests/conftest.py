@@ -73,7 +73,8 @@ def pytest_runtest_protocol(
     stays = alone and nextitem is not None and is_alone(nextitem)
     with side_by_side.MACHINE.cores(alone=alone, stays=stays):
         result = yield
-    if nextitem is None or nextitem.path != item.path:
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last and item.get_closest_marker("model") is not None:
         side_by_side.give_back_memory()
     return result
 
