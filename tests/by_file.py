@@ -61,12 +61,8 @@ SCOPES = {
 """Files that one process runs, in the order in which processes take them; then every other file."""
 
 _FOLDER = Path(__file__).parent
-_PLACES = {
-    f"tests/{name}": (place, number, scope)
-    for place, (scope, names) in enumerate(SCOPES.items())
-    for number, name in enumerate(names)
-}
-_ELSEWHERE = (len(SCOPES), 0, "")
+_SCOPE_OF = {f"tests/{name}": scope for scope, names in SCOPES.items() for name in names}
+_PLACE_OF = {file: place for place, file in enumerate(_SCOPE_OF)}
 
 
 class ByFile(LoadScopeScheduling):
@@ -75,8 +71,7 @@ class ByFile(LoadScopeScheduling):
     def __init__(self, config: Any, log: Any) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False  # by `place_of`, not by the number of tests
-        files = [name for names in SCOPES.values() for name in names]
-        gone = [name for name in files if not (_FOLDER / name).exists()]
+        gone = [file for file in _SCOPE_OF if not (_FOLDER.parent / file).exists()]
         assert not gone, f"tests/by_file.py names files that are not there: {gone}"
 
     def _split_scope(self, nodeid: str) -> str:
@@ -84,11 +79,11 @@ class ByFile(LoadScopeScheduling):
 
 
 def scope_of(nodeid: str) -> str:
-    """Tests of the same are run by one process: those of some files, or of a file."""
+    """A name that tests share which one process runs: that of some files, or of their file."""
     file = nodeid.partition("::")[0]
-    return _PLACES.get(file, _ELSEWHERE)[-1] or file
+    return _SCOPE_OF.get(file, file)
 
 
-def place_of(nodeid: str) -> tuple[int, int]:
-    """By which tests are put in order: their file's scope, and its place there."""
-    return _PLACES.get(nodeid.partition("::")[0], _ELSEWHERE)[:2]
+def place_of(nodeid: str) -> int:
+    """By which tests are put in order: as their files are named here, others last."""
+    return _PLACE_OF.get(nodeid.partition("::")[0], len(_PLACE_OF))

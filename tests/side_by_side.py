@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,8 +72,7 @@ MACHINE = Machine()
 
 
 def give_back_memory() -> None:
-    """Free what nobody refers to, and return it to the system: models leave a gigabyte."""
-    gc.collect()
+    """Return freed memory to the system, if the C library can: a model leaves half a gigabyte."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

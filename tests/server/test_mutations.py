@@ -25,7 +25,7 @@ from server.live import live_server
 
 NUM_MUTATIONS = 10_000
 NUM_BY_SCHEMA = 100
-"""For each of the routes, beside some hundred that schemathesis derives from the schema."""
+"""For each of the routes, beside what schemathesis derives from the schema."""
 QUIET = list(HealthCheck)
 OPTIONS = ServerOptions(dev_mode=True, max_body_bytes=2**20)
 
@@ -141,7 +141,10 @@ def client(url: str) -> Iterator[httpx.Client]:
 
 
 def test_mutated_requests(client: httpx.Client) -> None:
-    """Drawn without Hypothesis, whose drawing took four times as long as the answers."""
+    """Drawn without Hypothesis, whose drawing took five times as long as the answers.
+
+    A failure names its request's seed: with that as SEED in the environment, it is the first.
+    """
     first = int(os.environ.get("SEED", SystemRandom().randrange(2**32)))
     for seed in range(first, first + NUM_MUTATIONS):
         route, body = mutated(Random(seed))

@@ -24,7 +24,7 @@ def measure_limits(dtype: torch.dtype) -> MachineLimits:
 
     Products are of `dtype` or of float32, whichever is faster: without instructions for `dtype` an
     engine can convert to float32 first. The best of several rounds counts, since other work on the
-    machine only ever slows one down. Takes a fraction of a second and 256 MiB.
+    machine only ever slows one down. Takes 256 MiB and, where products are slow, some seconds.
     """
     return MachineLimits(
         read_bandwidth(), max(_product_rate(each) for each in {dtype, torch.float32})
