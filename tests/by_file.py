@@ -24,14 +24,15 @@ others they take longer than the two one after the other.
 
 SERVED = (
     "models/test_default_model.py",
+    "test_gpu_benchmark.py",  # starts processes that take a gigabyte, like the next
+    "test_examples.py",
     "server/test_server_model.py",
     "server/test_structured.py",
     "server/test_tool_calls.py",
     "server/test_real_clients.py",
     "server/test_under_load.py",
-    "test_gpu_benchmark.py",  # in a process of its own, which takes a gigabyte
 )
-"""Files that use the default model: one process runs them, and those of the server share it."""
+"""Files that use the default model: one process runs them, those of the server share it at last."""
 
 BROWSER = (
     "calculator/test_calculator_in_browser.py",
@@ -48,7 +49,6 @@ LONG = (
     "server/test_mutations.py",
     "engine/test_gpu_engine.py",
     "kernels/gpu/test_decode_attention.py",
-    "test_examples.py",
 )
 """Files whose tests take longest: begun early, they leave no process alone at the end."""
 
