@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel
 
 from pagoda.engine.outputs import RequestOutput
 from pagoda.server.generation import PromptOutput
-from pagoda.server.responses import PromptTokensDetails, Usage
-from pagoda.server.streaming import EventStream
+from pagoda.server.responses import ErrorDetail
+from pagoda.server.streaming import EventStream, event
 
 pytestmark = pytest.mark.anyio
 
@@ -19,18 +18,14 @@ pytestmark = pytest.mark.anyio
 class Numbers:
     """Writes the number of an output, which stands where the output would."""
 
-    def chunks(self, item: PromptOutput) -> Iterable[bytes]:
-        yield str(item.output).encode()
+    def news(self, item: PromptOutput) -> bytes:
+        return event(str(item.output).encode())
 
-    def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
-        details = PromptTokensDetails(cached_tokens=0)
-        return Usage(
-            prompt_tokens=len(outputs), completion_tokens=0, total_tokens=0,
-            prompt_tokens_details=details,
-        )  # fmt: skip
+    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+        return event(b"end", name="done")
 
-    def usage_chunk(self, usage: Usage) -> BaseModel:
-        return usage
+    def failure(self, detail: ErrorDetail) -> bytes:
+        return event(detail.model_dump_json().encode())
 
 
 class Client:
@@ -69,7 +64,7 @@ class Outputs:
 
 
 def stream_of(outputs: Outputs) -> EventStream:
-    return EventStream(numbered(0), outputs.run(), Numbers(), include_usage=True)
+    return EventStream(numbered(0), outputs.run(), Numbers())
 
 
 @pytest.mark.parametrize("patience", range(1, 7))
@@ -88,9 +83,16 @@ async def test_a_client_that_is_gone_is_sent_nothing_more(patience: int) -> None
 async def test_a_failure_of_the_engine_is_told_in_the_stream() -> None:
     outputs, client = Outputs(RuntimeError("secret")), Client(9)
     await stream_of(outputs).stream_response(client)
-    *told, failure, done = b"".join(client.bodies).split(b"\n\n")[:-1]
+    *told, failure = b"".join(client.bodies).split(b"\n\n")[:-1]
     assert told == [b"data: 0", b"data: 1", b"data: 2"]
     assert b"server_error" in failure
     assert b"secret" not in failure
-    assert done == b"data: [DONE]"
+    assert outputs.is_closed
+
+
+async def test_an_end_has_events_of_its_own() -> None:
+    outputs, client = Outputs(), Client(9)
+    await stream_of(outputs).stream_response(client)
+    told = b"".join(client.bodies).split(b"\n\n")[:-1]
+    assert told == [*(f"data: {n}".encode() for n in range(4)), b"event: done\ndata: end"]
     assert outputs.is_closed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pagoda.models.tool_prompt import format_in, in_plain_messages
 from pagoda.server import tool_forms
 from pagoda.server.json_end import JSONEnd
-from pagoda.server.tool_calls import AnswerReader, FirstCall, Reading, ToolCall
+from pagoda.server.tool_calls import AnswerReader, FirstCall, Reading, ToolCall, gathered
 from pagoda.server.tool_forms import begin_reading
 from pagoda.server.tools import MAX_TOOLS
 from server.fake_engine import FakeEngine
@@ -182,18 +182,26 @@ def reader(form: Any) -> AnswerReader:
     return begin_reading(form, NAMES)
 
 
-def read(reader: AnswerReader, pieces: list[str]) -> Reading:
-    """What an answer brings that comes in these pieces."""
+Read = tuple[str, tuple[ToolCall, ...]]
+
+
+def read(reader: AnswerReader, pieces: list[str]) -> Read:
+    """The text and the calls of an answer that comes in these pieces."""
     readings = [reader.feed(piece, finished=False) for piece in pieces]
     readings.append(reader.feed("", finished=True))
     content = "".join(reading.content for reading in readings)
-    return Reading(content, tuple(call for reading in readings for call in reading.calls))
+    return content, tuple(gathered(piece for reading in readings for piece in reading.calls))
+
+
+def calls_of(reading: Reading) -> tuple[ToolCall, ...]:
+    return tuple(gathered(reading.calls))
 
 
 @pytest.mark.parametrize("name", READ)
 async def test_calls_are_found(name: str) -> None:
     form, text, content, calls = READ[name]
-    assert reader(form).feed(text, finished=True) == Reading(content, calls)
+    reading = reader(form).feed(text, finished=True)
+    assert (reading.content, calls_of(reading)) == (content, calls)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
@@ -201,7 +209,7 @@ async def test_calls_are_found(name: str) -> None:
 async def test_calls_are_found_in_any_pieces(name: str, size: int) -> None:
     form, text, content, calls = READ[name]
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
-    assert read(reader(form), pieces) == Reading(content, calls)
+    assert read(reader(form), pieces) == (content, calls)
 
 
 async def test_text_outside_of_calls_is_told_as_it_comes() -> None:
@@ -230,13 +238,14 @@ async def test_what_cannot_be_a_call_any_more_is_told_at_once(form: str, text: s
 
 
 async def test_a_call_is_told_before_the_text_behind_it() -> None:
-    assert reader("hermes").feed(hermes(ROME)[:-3], finished=False).calls == (WEATHER_ROME,)
+    reading = reader("hermes").feed(hermes(ROME)[:-3], finished=False)
+    assert calls_of(reading) == (WEATHER_ROME,)
 
 
 async def test_one_call_is_enough_where_no_more_are_wanted() -> None:
     pieces = [hermes(ROME), hermes(OSLO)]
-    assert read(FirstCall(reader("hermes")), pieces).calls == (WEATHER_ROME,)
-    assert read(FirstCall(reader("hermes")), ["".join(pieces)]).calls == (WEATHER_ROME,)
+    assert read(FirstCall(reader("hermes")), pieces)[1] == (WEATHER_ROME,)
+    assert read(FirstCall(reader("hermes")), ["".join(pieces)])[1] == (WEATHER_ROME,)
 
 
 FRAGMENTS = [
@@ -270,7 +279,8 @@ def test_any_pieces_bring_the_same_and_are_looked_at_twice_at_most(
         patch.setattr(tool_forms, "JSONEnd", CountingEnd)
         for parts in (pieces, [text]):
             CountingEnd.num_looked_at = 0
-            assert read(reader(form), parts) == reader(form).feed(text, finished=True)
+            whole = reader(form).feed(text, finished=True)
+            assert read(reader(form), parts) == (whole.content, calls_of(whole))
             assert CountingEnd.num_looked_at <= 4 * len(text)  # twice, by two readers
 
 

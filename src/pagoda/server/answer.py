@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request, Response
 from pydantic import BaseModel
 
+from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.door import places_of, tenant_of
 from pagoda.server.errors import JSONBody
-from pagoda.server.generation import Echo, Generation, unless_disconnected, usage_of
+from pagoda.server.generation import Echo, Generation, PromptOutput, unless_disconnected
 from pagoda.server.options import ServerOptions
-from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
-from pagoda.server.responses import Usage, json_of
-from pagoda.server.streaming import ChoiceCursor, ChunkWriter, stream
+from pagoda.server.responses import ErrorDetail, json_of
+from pagoda.server.streaming import stream
 from pagoda.server.tally import tally_of
-from pagoda.server.text_chunk import TextChunk
 from pagoda.server.tool_calls import ToolReader
 
 if TYPE_CHECKING:
@@ -29,54 +25,60 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
 
 
-class Answer(ChunkWriter):
-    """Shapes the outputs of one HTTP request as its API wants them, whole or in chunks."""
+class GenerationBody(Protocol):
+    """What a body that asks for an answer says, whatever its API."""
 
-    id_prefix: str
+    stream: bool | None
+
+    def sampling(self) -> SamplingParams:
+        """Raises `InvalidRequestError` for a value out of range."""
+        ...
+
+    def request_options(self, *, tenant: str) -> RequestOptions:
+        """What it says beside its prompts and its sampling."""
+        ...
+
+
+class Answer(ABC):
+    """Shapes the outputs of one HTTP request as its API wants them, whole or in events."""
 
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
-        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
-        self._stamp: dict[str, Any] = {
-            "id": generation.request_id,
-            "created": int(time.time()),
-            "model": generation.engine.model_name,
-        }
-        """What every response and chunk carries."""
-        self._text_chunks: dict[int, TextChunk] = {}
-        """By the index of the choice."""
-
-    def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
-        """Tokens in and out of one output per prompt; none out where only prompts are told."""
-        echo = self._generation.echo
-        return usage_of(outputs, prompts_alone=echo is not None and echo.alone)
-
-    @abstractmethod
-    def _plain_chunk(self, index: int, text: str) -> BaseModel:
-        """A chunk in which the choice of that index goes on with `text`, and nothing else is."""
-
-    def _text_chunk(self, index: int, text: str) -> bytes:
-        """The same as JSON."""
-        if index not in self._text_chunks:
-            self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
-        return self._text_chunks[index].saying(text)
 
     @abstractmethod
     def whole(self, outputs: Sequence[RequestOutput]) -> BaseModel:
         """All choices of all prompts, finished."""
 
+    @abstractmethod
+    def news(self, item: PromptOutput) -> bytes:
+        """Events of what is new in `item`; nothing while text is held back."""
+
+    @abstractmethod
+    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """Events that come behind the last output of each prompt."""
+
+    @abstractmethod
+    def failure(self, detail: ErrorDetail) -> bytes:
+        """Events that come in place of the rest where something has failed."""
+
+
+def new_id(prefix: str) -> str:
+    """An id for an answer that no other has."""
+    return f"{prefix}-{uuid.uuid4().hex}"
+
 
 async def respond(
-    kind: type[Answer],
+    begin: Callable[[Generation], Answer],
+    answer_id: str,
     engine: AsyncEngine,
     options: ServerOptions,
     request: Request,
-    body: CompletionRequest | ChatCompletionRequest,
+    body: GenerationBody,
     prompts: Sequence[str | list[int]],
     echo: Echo | None = None,
     tools: ToolReader | None = None,
 ) -> Response:
-    """Run the prompts of a checked body and answer in the shape of `kind`.
+    """Run the prompts of a checked body and answer in the shape of what `begin` makes.
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
@@ -87,10 +89,10 @@ async def respond(
     tally = tally_of(request.scope)
     tally.is_streamed = bool(body.stream)
     tally.prompts_alone = echo is not None and echo.alone
-    tally.answer_id = f"{kind.id_prefix}-{uuid.uuid4().hex}"
+    tally.answer_id = answer_id
     generation = Generation(
         engine=engine,
-        request_id=tally.answer_id,
+        request_id=answer_id,
         prompts=prompts,
         sampling=sampling,
         options=body.request_options(tenant=tenant_of(request.scope)),
@@ -100,8 +102,8 @@ async def respond(
         tools=tools,
         tally=tally,
     )
-    answer = kind(generation)
+    answer = begin(generation)
     if body.stream:
-        return await stream(request, generation, answer, body.include_usage)
+        return await stream(request, generation, answer)
     outputs = await unless_disconnected(request, generation.finished())
     return JSONBody(json_of(answer.whole(outputs)))

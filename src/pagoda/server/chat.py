@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.answer import Answer, respond
+from pagoda.server.answer import new_id, respond
+from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
 from pagoda.server.logprobs import chat_logprobs, prompt_logprobs
@@ -23,13 +25,14 @@ from pagoda.server.responses import (
     ChatLogprobs,
     ChatMessage,
     FunctionCall,
+    FunctionDelta,
     ToolCallDelta,
     ToolCallMessage,
     Usage,
     json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
-from pagoda.server.tool_calls import AnswerReader, Reading, ToolCall
+from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading, ToolCall, gathered
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -49,20 +52,18 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         body.check(engine.model_name)
         use = body.tool_use()
         prompts = [await engine.tokenizer.chat(body.template_messages(), use.described)]
-        return await respond(
-            ChatAnswer, engine, options, request, body, prompts, tools=use.reader(engine)
-        )
+        begin = partial(ChatAnswer, include_usage=body.include_usage)
+        answer_id, tools = new_id("chatcmpl"), use.reader(engine)
+        return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)
 
     return router
 
 
-class ChatAnswer(Answer):
+class ChatAnswer(ChunkedAnswer):
     """Shapes what the engine makes into a `ChatCompletionResponse`, or into its chunks."""
 
-    id_prefix = "chatcmpl"
-
-    def __init__(self, generation: Generation) -> None:
-        super().__init__(generation)
+    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
+        super().__init__(generation, include_usage=include_usage)
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
 
@@ -72,11 +73,11 @@ class ChatAnswer(Answer):
         return ChatCompletionResponse(
             **self._stamp,
             choices=[self._choice(choice) for choice in output.outputs],
-            usage=self.usage_of([output]),
+            usage=self._usage_of([output]),
             prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
         )
 
-    def chunks(self, item: PromptOutput) -> Iterator[bytes]:
+    def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """For each choice: once the role, then what is new."""
         for choice in item.output.outputs:
             if choice.index not in self._cursors:
@@ -90,9 +91,10 @@ class ChatAnswer(Answer):
                 yield self._text_chunk(choice.index, news.content)
             elif news.content or news.calls or cursor.has_news_beside_text(choice):
                 yield json_of(self._chunk([self._news(cursor, choice, news)]))
-            cursor.advance(choice, num_calls=cursor.num_calls + len(news.calls))
+            cursor.advance(choice)
+            cursor.has_calls |= bool(news.calls)
 
-    def usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
+    def _usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)
 
     def _plain_chunk(self, index: int, text: str) -> ChatCompletionChunk:
@@ -109,7 +111,8 @@ class ChatAnswer(Answer):
 
     def _choice(self, choice: CompletionOutput) -> ChatChoice:
         reading = self._read(choice, choice.text)
-        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in reading.calls]
+        calls = gathered(reading.calls)
+        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
         return ChatChoice(
             index=choice.index,
             message=ChatMessage(
@@ -124,15 +127,12 @@ class ChatAnswer(Answer):
     def _news(
         self, cursor: ChoiceCursor, choice: CompletionOutput, news: Reading
     ) -> ChatChunkChoice:
-        made = [
-            ToolCallDelta(index=index, id=_new_id(), function=_function(call))
-            for index, call in enumerate(news.calls, cursor.num_calls)
-        ]
+        made = [_delta(piece) for piece in news.calls]
         return ChatChunkChoice(
             index=choice.index,
             delta=ChatDelta(content=news.content or None, tool_calls=made or None),
             logprobs=self._logprobs(choice, cursor.num_tokens),
-            finish_reason=self._finish_reason(choice, bool(made) or cursor.num_calls > 0),
+            finish_reason=self._finish_reason(choice, bool(made) or cursor.has_calls),
             stop_reason=choice.stop_reason,
         )
 
@@ -156,6 +156,13 @@ class ChatAnswer(Answer):
 
 def _function(call: ToolCall) -> FunctionCall:
     return FunctionCall(name=call.name, arguments=call.arguments)
+
+
+def _delta(piece: CallPiece) -> ToolCallDelta:
+    function = FunctionDelta(name=piece.name, arguments=piece.arguments)
+    if piece.name is None:
+        return ToolCallDelta(index=piece.index, function=function)
+    return ToolCallDelta(index=piece.index, id=_new_id(), type="function", function=function)
 
 
 def _new_id() -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.answer import Answer, respond
+from pagoda.server.answer import new_id, respond
+from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Echo, PromptOutput
 from pagoda.server.logprobs import (
@@ -51,15 +53,15 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
                 for each in prompts
             ]
             echo = Echo(texts, body.wants_prompt_alone)
-        return await respond(CompletionAnswer, engine, options, request, body, prompts, echo)
+        begin = partial(CompletionAnswer, include_usage=body.include_usage)
+        answer_id = new_id("cmpl")
+        return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
 
     return router
 
 
-class CompletionAnswer(Answer):
+class CompletionAnswer(ChunkedAnswer):
     """Shapes what the engine makes into `CompletionResponse`s, whole or in chunks."""
-
-    id_prefix = "cmpl"
 
     def whole(self, outputs: Sequence[RequestOutput]) -> CompletionResponse:
         """All choices of all prompts, finished."""
@@ -68,9 +70,9 @@ class CompletionAnswer(Answer):
             for index, output in enumerate(outputs)
             for choice in output.outputs
         ]
-        return self._response(choices, self.usage_of(outputs))
+        return self._response(choices, self._usage_of(outputs))
 
-    def chunks(self, item: PromptOutput) -> Iterator[bytes]:
+    def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """One chunk for each choice that has something new."""
         for choice in item.output.outputs:
             index = self._index(item, choice)
@@ -85,7 +87,7 @@ class CompletionAnswer(Answer):
     def _plain_chunk(self, index: int, text: str) -> CompletionResponse:
         return self._response([CompletionChoice(index=index, text=text)])
 
-    def usage_chunk(self, usage: Usage) -> CompletionResponse:
+    def _usage_chunk(self, usage: Usage) -> CompletionResponse:
         return self._response([], usage)
 
     def _choice(self, item: PromptOutput, choice: CompletionOutput) -> CompletionChoice:

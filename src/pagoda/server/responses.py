@@ -101,10 +101,20 @@ class ToolCallMessage(BaseModel):
     function: FunctionCall
 
 
-class ToolCallDelta(ToolCallMessage):
-    """The same in a chunk, where calls are numbered."""
+class FunctionDelta(BaseModel):
+    """What a chunk adds to a call: its name, at its beginning, and more of its arguments."""
+
+    name: str | None = _left_out()
+    arguments: str
+
+
+class ToolCallDelta(BaseModel):
+    """A call in a chunk, where calls are numbered; who is called is told at its beginning."""
 
     index: int
+    id: str | None = _left_out()
+    type: str | None = _left_out()
+    function: FunctionDelta
 
 
 class ChatMessage(BaseModel):

@@ -1,45 +1,41 @@
-"""Answers sent while they are made: server-sent events, one JSON chunk each, then `[DONE]`.
+"""Answers sent while they are made, as server-sent events.
 
 The status line leaves only when the first output is there, so input that is refused gets its 4xx.
-What fails later, a grammar that cannot be followed any more too, is told in an event of OpenAI's
-error shape.
+What fails later, a grammar that cannot be followed any more too, is told in events of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from fastapi import Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 from starlette.types import Send
 
 from pagoda.server.errors import detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
-from pagoda.server.responses import ErrorResponse, Usage, json_of
+from pagoda.server.responses import ErrorDetail
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
-_DONE = b"data: [DONE]\n\n"
 
+class EventWriter(Protocol):
+    """Turns outputs into the events of one API. Each method gives whole events, or nothing."""
 
-class ChunkWriter(Protocol):
-    """Turns outputs into the chunks of one API."""
-
-    def chunks(self, item: PromptOutput) -> Iterable[bytes]:
-        """What is new in `item`, as JSON; empty while text is held back."""
+    def news(self, item: PromptOutput) -> bytes:
+        """What is new in `item`; nothing while text is held back."""
         ...
 
-    def usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
-        """The usage of one output per prompt."""
+    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """What comes behind the last output of each prompt."""
         ...
 
-    def usage_chunk(self, usage: Usage) -> BaseModel:
-        """The last chunk, without choices."""
+    def failure(self, detail: ErrorDetail) -> bytes:
+        """What comes in place of the rest where something has failed."""
         ...
 
 
@@ -53,8 +49,8 @@ class ChoiceCursor:
         self.num_tokens = 0
         self.num_token_characters = 0
         """Characters of the tokens that were sent: the next token's text offset."""
-        self.num_calls = 0
-        """Calls of tools that were sent."""
+        self.has_calls = False
+        """Something of a tool's call was sent."""
         self.finished = False
 
     def new_text(self, choice: CompletionOutput) -> str:
@@ -75,9 +71,8 @@ class ChoiceCursor:
         grown = choice.logprobs is not None and len(choice.token_ids) > self.num_tokens
         return grown or choice.finish_reason is not None
 
-    def advance(self, choice: CompletionOutput, num_calls: int = 0) -> None:
-        """All of `choice` has been sent, and so many calls of tools."""
-        self.num_calls = num_calls
+    def advance(self, choice: CompletionOutput) -> None:
+        """All of `choice` has been sent."""
         self.is_open = True
         self.num_characters = len(choice.text)
         self.num_tokens = len(choice.token_ids)
@@ -96,22 +91,20 @@ class EventStream(StreamingResponse):
         self,
         first: PromptOutput,
         outputs: AsyncGenerator[PromptOutput, None],
-        writer: ChunkWriter,
-        include_usage: bool,
+        writer: EventWriter,
     ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__((), headers=headers)
         self._first = first
         self._outputs = outputs
         self._writer = writer
-        self._include_usage = include_usage
 
     async def stream_response(self, send: Send) -> None:
         try:
             start = {"type": "http.response.start", "status": self.status_code}
             await send({**start, "headers": self.raw_headers})
             await self._send_events(send)
-            await send({"type": "http.response.body", "body": _DONE, "more_body": False})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             with anyio.CancelScope(shield=True):
                 await self._outputs.aclose()
@@ -123,28 +116,24 @@ class EventStream(StreamingResponse):
                     await send({"type": "http.response.body", "body": events, "more_body": True})
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
-        """Events as they are to be sent, empty ones too; the last tells what has failed.
+        """Events as they are to be sent, empty ones too; the last tells the end, or what failed.
 
         Nothing is sent in here: a client that has gone is no failure of the engine's.
         """
         first, writer = self._first, self._writer
         last: dict[int, RequestOutput] = {first.prompt_index: first.output}
         try:
-            yield _events(writer.chunks(first))
+            yield writer.news(first)
             async for item in self._outputs:
                 last[item.prompt_index] = item.output
-                yield _events(writer.chunks(item))
+                yield writer.news(item)
         except Exception as error:
-            yield _events([json_of(ErrorResponse(error=detail_of(error)))])
+            yield writer.failure(detail_of(error))
         else:
-            if self._include_usage:
-                usage = writer.usage_of(list(last.values()))
-                yield _events([json_of(writer.usage_chunk(usage))])
+            yield writer.end(list(last.values()))
 
 
-async def stream(
-    request: Request, generation: Generation, writer: ChunkWriter, include_usage: bool
-) -> EventStream:
+async def stream(request: Request, generation: Generation, writer: EventWriter) -> EventStream:
     """Start the generation and answer with its events.
 
     Raises what the engine raises before the first output, and `ClientGoneError`.
@@ -155,13 +144,14 @@ async def stream(
     except BaseException:
         await outputs.aclose()
         raise
-    return EventStream(first, outputs, writer, include_usage)
+    return EventStream(first, outputs, writer)
 
 
 async def _next(outputs: AsyncGenerator[PromptOutput, None]) -> PromptOutput:
     return await anext(outputs)
 
 
-def _events(chunks: Iterable[bytes]) -> bytes:
-    """An event for each of the chunks; nothing where there is none."""
-    return b"".join([b"data: " + chunk + b"\n\n" for chunk in chunks])
+def event(data: bytes, name: str = "") -> bytes:
+    """A server-sent event of one line of data; `name` is its type, where the API has any."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + data + b"\n\n"

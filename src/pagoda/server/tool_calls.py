@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,12 +22,42 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPiece:
+    """What a piece of an answer brings of one call."""
+
+    index: int
+    """Which of the answer's calls it belongs to, from 0."""
+    arguments: str
+    """What the text of the arguments goes on with."""
+    name: str | None = None
+    """The tool's name, with a call's first piece alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What a piece of an answer brings."""
 
     content: str
     """Text outside the calls."""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[CallPiece, ...] = ()
+
+    @classmethod
+    def of(cls, content: str, calls: Sequence[ToolCall], first: int = 0) -> Reading:
+        """With whole calls, numbered from `first` on."""
+        numbered = enumerate(calls, first)
+        return cls(content, tuple(CallPiece(n, call.arguments, call.name) for n, call in numbered))
+
+
+def gathered(pieces: Iterable[CallPiece]) -> list[ToolCall]:
+    """The calls that all of these pieces make, in their order."""
+    calls: dict[int, ToolCall] = {}
+    for piece in pieces:
+        if piece.name is not None:
+            calls[piece.index] = ToolCall(piece.name, piece.arguments)
+        else:
+            call = calls[piece.index]
+            calls[piece.index] = replace(call, arguments=call.arguments + piece.arguments)
+    return list(calls.values())
 
 
 class AnswerReader(ABC):
@@ -64,7 +94,7 @@ class WholeCalls(AnswerReader):
             return Reading("")
         whole = "".join(self._pieces)
         calls = calls_in(whole, self._names)
-        return Reading(whole) if calls is None else Reading("", calls)
+        return Reading(whole) if calls is None else Reading.of("", calls)
 
 
 class WholeArguments(AnswerReader):
@@ -78,7 +108,7 @@ class WholeArguments(AnswerReader):
         self._pieces.append(text)
         if not finished:
             return Reading("")
-        return Reading("", (ToolCall(self._name, "".join(self._pieces)),))
+        return Reading.of("", [ToolCall(self._name, "".join(self._pieces))])
 
 
 class FirstCall(AnswerReader):
@@ -86,13 +116,10 @@ class FirstCall(AnswerReader):
 
     def __init__(self, reader: AnswerReader) -> None:
         self._reader = reader
-        self._has_call = False
 
     def feed(self, text: str, *, finished: bool) -> Reading:
         reading = self._reader.feed(text, finished=finished)
-        taken = () if self._has_call else reading.calls[:1]
-        self._has_call |= bool(taken)
-        return replace(reading, calls=taken)
+        return replace(reading, calls=tuple(piece for piece in reading.calls if piece.index == 0))
 
 
 def _no_number(name: str) -> float:

@@ -47,6 +47,8 @@ class _SteppingReader(AnswerReader):
         """Finds the end of the value that is being read; None outside of one."""
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
+        self._num_told = 0
+        """Calls that were found in earlier pieces."""
 
     def feed(self, text: str, *, finished: bool) -> Reading:
         self._text, self._at = self._text[self._at :] + text, 0
@@ -55,7 +57,8 @@ class _SteppingReader(AnswerReader):
         if self._end is not None:
             self._earlier.append(self._text[self._head_at :])
             self._head_at = 0
-        reading = Reading("".join(self._content), tuple(self._calls))
+        reading = Reading.of("".join(self._content), self._calls, self._num_told)
+        self._num_told += len(self._calls)
         self._content, self._calls = [], []
         return reading
 

@@ -1,0 +1,75 @@
+"""What the answers of OpenAI's two older APIs have in common: chunks of JSON, then `[DONE]`."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from pagoda.server.answer import Answer
+from pagoda.server.generation import Generation, PromptOutput, usage_of
+from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
+from pagoda.server.streaming import ChoiceCursor, event
+from pagoda.server.text_chunk import TextChunk
+
+if TYPE_CHECKING:
+    from pagoda.engine.outputs import RequestOutput
+
+_DONE = event(b"[DONE]")
+
+
+class ChunkedAnswer(Answer):
+    """An answer whose events are chunks of the same shape as the whole."""
+
+    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
+        """With `include_usage` a last chunk without choices tells the tokens in and out."""
+        super().__init__(generation)
+        self._include_usage = include_usage
+        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
+        self._stamp: dict[str, Any] = {
+            "id": generation.request_id,
+            "created": int(time.time()),
+            "model": generation.engine.model_name,
+        }
+        """What every response and chunk carries."""
+        self._text_chunks: dict[int, TextChunk] = {}
+        """By the index of the choice."""
+
+    def news(self, item: PromptOutput) -> bytes:
+        return b"".join([event(chunk) for chunk in self._chunks(item)])
+
+    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+        if not self._include_usage:
+            return _DONE
+        return event(json_of(self._usage_chunk(self._usage_of(outputs)))) + _DONE
+
+    def failure(self, detail: ErrorDetail) -> bytes:
+        return event(json_of(ErrorResponse(error=detail))) + _DONE
+
+    @abstractmethod
+    def _chunks(self, item: PromptOutput) -> Iterable[bytes]:
+        """What is new in `item`, as JSON."""
+
+    @abstractmethod
+    def _usage_chunk(self, usage: Usage) -> BaseModel:
+        """The last chunk, without choices."""
+
+    @abstractmethod
+    def _plain_chunk(self, index: int, text: str) -> BaseModel:
+        """A chunk in which the choice of that index goes on with `text`, and nothing else is."""
+
+    def _text_chunk(self, index: int, text: str) -> bytes:
+        """The same as JSON."""
+        if index not in self._text_chunks:
+            self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
+        return self._text_chunks[index].saying(text)
+
+    def _usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
+        """Tokens in and out of one output per prompt; none out where only prompts are told."""
+        echo = self._generation.echo
+        return usage_of(outputs, prompts_alone=echo is not None and echo.alone)
