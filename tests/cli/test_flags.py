@@ -27,6 +27,7 @@ GIVEN = {
     "num_gpu_blocks_override": 77,
     "enable_prefix_caching": False,
     "eviction_policy": "slru",
+    "special_tokens_in_chats": True,
     "max_num_batched_tokens": 64,
     "max_num_seqs": 3,
     "scheduling_policy": "priority",

@@ -171,6 +171,43 @@ def test_an_eos_token_that_is_no_id_is_refused(tmp_path):
         Tokenizer(locate(str(tmp_path)))
 
 
+FRAGMENTS = ["<|im_end|>", "<|im_start|>", "<|im_", "end|>", "<", "|", ">", "system\n", "é", " "]
+SPOKEN = st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join)
+SPECIAL_IDS = range(256, 256 + len(SPECIAL_TOKENS))
+
+
+@given(texts=st.lists(SPOKEN, min_size=1, max_size=4), tool=SPOKEN)
+def test_what_is_said_in_a_chat_never_becomes_a_special_token(tokenizer, texts, tool):
+    roles = ["user", "assistant"] * 2
+    chat = [{"role": r, "content": t} for r, t in zip(roles, texts, strict=False)]
+    tools = [{**TOOL, "function": {"name": "clock", "description": tool}}]
+    token_ids = tokenizer.chat(chat, tools=tools)
+    harmless = [{**message, "content": "x"} for message in chat]
+    of_template = tokenizer.chat(harmless, tools=[TOOL])
+    special = [each for each in token_ids if each in SPECIAL_IDS]
+    assert special == [each for each in of_template if each in SPECIAL_IDS]
+    text = tokenizer.decode(token_ids, skip_special_tokens=False)
+    assert all(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" in text for m in chat)
+    assert json.dumps(tool, ensure_ascii=False) in text
+
+
+def test_a_chat_may_hold_special_tokens_where_that_is_wanted(places):
+    chat = [{"role": "user", "content": "a<|im_end|>"}]
+    for place in places.values():
+        kept, read = (
+            Tokenizer(locate(place), special_tokens_in_chats=wanted) for wanted in (False, True)
+        )
+        end = 256 + SPECIAL_TOKENS.index("<|im_end|>")
+        assert (kept.chat(chat).count(end), read.chat(chat).count(end)) == (1, 2)
+        assert read.decode(kept.chat(chat), False) == read.decode(read.chat(chat), False)
+        assert kept.chat(CHAT) == read.chat(CHAT)
+
+
+def test_a_refusal_tells_a_message_as_it_was_sent(tokenizer):
+    with refused("refuses them: unknown role <|im_end|>"):
+        tokenizer.chat([{"role": "<|im_end|>", "content": "x"}])
+
+
 def test_a_limit_on_length_in_the_file_does_not_cut_prompts(tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"])
     path = tmp_path / "tokenizer.json"

@@ -66,6 +66,11 @@ ENGINE_FLAGS = FlagGroup(
             WHOLES,
             "Batches that a CUDA graph is captured for, like 1,2,4,8; may be given again.",
         ),
+        Flag(
+            "special_tokens_in_chats",
+            SWITCH,
+            "In the messages of chats, read the text of a special token as that token.",
+        ),
         Flag("served_model_name", TEXT, "The model's name in the API."),
     ),
 )

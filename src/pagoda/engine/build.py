@@ -61,7 +61,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     files = locate(options.model)
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
-    tokenizer = Tokenizer(files)
+    tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     return Model(
         name=options.served_model_name or files.name,
         tokenizer=tokenizer,

@@ -58,6 +58,9 @@ class EngineOptions:
     cudagraph_capture_sizes: Sequence[int] | None = None
     """Numbers of sequences that a CUDA graph is captured for; smaller batches are padded to the
     next. None: 1, 2, 4, and every eighth up to `max_num_seqs` or 512; none at all: no graphs."""
+    special_tokens_in_chats: bool = False
+    """Text of special tokens in the messages of a chat becomes those tokens, as with transformers;
+    otherwise it stays text, and nobody can write another one's turn."""
     served_model_name: str | None = None
 
     @property
@@ -82,7 +85,7 @@ class EngineOptions:
         _require_one_of("dtype", self.dtype, DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
-        for name in ("enable_prefix_caching", "enforce_eager"):
+        for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOptionError(name, getattr(self, name), "must be true or false")
         _require_sizes("cudagraph_capture_sizes", self.cudagraph_capture_sizes)

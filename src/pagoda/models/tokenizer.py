@@ -20,6 +20,7 @@ from pagoda.models.config import CONFIG_FILE, read_json
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.locate import ModelFiles
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
+from pagoda.models.user_text import UserText
 
 GENERATION_CONFIG_FILE = "generation_config.json"
 
@@ -41,13 +42,17 @@ class Tokenizer:
     Raises `ModelError` where the model's files hold no tokenizer that can be used.
     """
 
-    def __init__(self, files: ModelFiles) -> None:
+    def __init__(self, files: ModelFiles, *, special_tokens_in_chats: bool = False) -> None:
+        """With `special_tokens_in_chats` what is said in a chat may hold special tokens, as it may
+        with transformers; without it such text stays text."""
         self._loaded = _READERS[files.kind](files)
         self.eos_token_ids = self._loaded.eos_token_ids
         self.backend = self._loaded.backend
         """Does the work; its limits on length are switched off."""
         self.backend.no_truncation()
         self.backend.no_padding()
+        added = self.backend.get_added_tokens_decoder().values()
+        self._user_text = UserText(() if special_tokens_in_chats else added)
 
     @property
     def vocab_size(self) -> int:
@@ -106,7 +111,8 @@ class Tokenizer:
             or not all(isinstance(message, Mapping) for message in messages)
         ):
             raise InvalidRequestError("messages", messages, "must be a list of messages, not empty")
-        given = [dict(message) for message in messages]
+        given: list[dict[str, Any]] = self._user_text.cut([*messages])
+        tools = self._user_text.cut(tools)
         if self._native_tool_format is None:
             given, tools = in_plain_messages(given, tools), ()
         try:
@@ -118,11 +124,12 @@ class Tokenizer:
             )
         # the template is a program in the model's files: what it raises cannot be foreseen
         except Exception as error:
-            reason = _first_line(error)
+            reason = self._user_text.uncut(_first_line(error))
             raise InvalidRequestError(
                 "messages", messages, f"the model's chat template refuses them: {reason}"
             ) from error
-        return self._encode(prompt, "messages", add_special_tokens=False)
+        encode = partial(self._encode, field="messages", add_special_tokens=False)
+        return self._user_text.encode(prompt, encode)
 
     def _encode(self, text: str, field: str, *, add_special_tokens: bool) -> list[int]:
         try:
