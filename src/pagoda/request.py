@@ -23,6 +23,7 @@ MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_LOGIT_BIASES = 1024
 MAX_SEED = 2**63 - 1
+MAX_CACHE_SALT_CHARACTERS = 256
 _TOKEN_ID = Whole(0, 2**31 - 1)
 _BIAS = Real(-100.0, 100.0)
 
@@ -203,6 +204,10 @@ class RequestOptions:
         for name in ("tenant", "cache_salt"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidRequestError(name, getattr(self, name), "must be a string")
+        if len(self.cache_salt) > MAX_CACHE_SALT_CHARACTERS:
+            given = f"{len(self.cache_salt)} characters"
+            limit = f"at most {MAX_CACHE_SALT_CHARACTERS} characters"
+            raise InvalidRequestError("cache_salt", given, limit)
 
 
 DEFAULT_REQUEST_OPTIONS = RequestOptions()

@@ -54,10 +54,10 @@ class StructuredOutputs:
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
-    def num_characters(self) -> int:
-        """Characters of its text."""
+    def num_bytes(self) -> int:
+        """Of its text as UTF-8."""
         given = getattr(self, self.kind)
-        return len("".join(given)) if isinstance(given, tuple) else len(str(given))
+        return len(("".join(given) if isinstance(given, tuple) else str(given)).encode())
 
     def named(self, field: str) -> StructuredOutputs:
         """The same, told about as `field` in errors."""

@@ -13,7 +13,7 @@ from pagoda import LLM, RequestOutput, SamplingParams, StructuredOutputs
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.grammar import Matcher, MatchError
 from pagoda.engine.grammar_cache import (
-    MOST_CHARACTERS,
+    MOST_BYTES,
     MOST_GRAMMARS,
     GrammarCache,
     GrammarKey,
@@ -308,7 +308,12 @@ def test_kept_grammars_are_bounded_by_number_and_by_size(llm: LLM) -> None:
         GrammarKey("", "", StructuredOutputs(choice=[f"{number}", "x" * 60_000]))
         for number in range(9)
     ]
-    for keys, most in ((small, MOST_GRAMMARS), (large, MOST_CHARACTERS // 60_001)):
+    owned = [
+        GrammarKey("é" * 15_000, "x" * 30_000, StructuredOutputs(regex=f"{number}"))
+        for number in range(9)
+    ]
+    many = MOST_BYTES // 60_001
+    for keys, most in ((small, MOST_GRAMMARS), (large, many), (owned, many)):
         cache = GrammarCache()
         for key in keys:
             cache.put(key, grammar)

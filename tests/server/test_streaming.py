@@ -21,6 +21,9 @@ class Numbers:
     def news(self, item: PromptOutput) -> bytes:
         return event(str(item.output).encode())
 
+    def takes_long(self, item: PromptOutput) -> bool:
+        return False
+
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
         return event(b"end", name="done")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pagoda.engine.choice import Choice, with_text
 from pagoda.engine.outputs import Logprob, RequestOutput
+from pagoda.engine.stop_strings import StopString
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.request import Request
 from pagoda.scheduling import Sequence
@@ -23,10 +24,13 @@ class Assembler:
         self.request = request
         self._prompt = prompt
         self._prompt_token_ids = list(request.prompt_token_ids)
-        self._prompt_logprobs: dict[int, dict[int, Logprob]] = {}
+        self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        if request.sampling.prompt_logprobs is not None:
+            self._prompt_logprobs = [None] * len(request.prompt_token_ids)
         self._vocabulary = vocabulary
         self._streams = streams
-        self.choices = [Choice(sequence, vocabulary) for sequence in sequences]
+        stops = tuple(map(StopString, request.sampling.stop))
+        self.choices = [Choice(sequence, vocabulary, stops) for sequence in sequences]
 
     @property
     def is_finished(self) -> bool:
@@ -38,6 +42,7 @@ class Assembler:
 
     def add_prompt_logprobs(self, start: int, logprobs: list[dict[int, Logprob]]) -> None:
         """Log-probabilities of the prompt's tokens from position `start` on."""
+        assert self._prompt_logprobs is not None, "nobody asked for them"
         for position, entry in enumerate(logprobs, start):
             self._prompt_logprobs[position] = with_text(entry, self._vocabulary)
 
@@ -47,14 +52,8 @@ class Assembler:
             request_id=self.request.request_id,
             prompt=self._prompt,
             prompt_token_ids=self._prompt_token_ids,
-            prompt_logprobs=self._all_prompt_logprobs(),
+            prompt_logprobs=self._prompt_logprobs,
             outputs=[choice.output() for choice in self.choices],
             finished=self.is_finished,
             num_cached_tokens=self.choices[0].sequence.num_cached_tokens,
         )
-
-    def _all_prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
-        if self.request.sampling.prompt_logprobs is None:
-            return None
-        positions = range(len(self.request.prompt_token_ids))
-        return [self._prompt_logprobs.get(position) for position in positions]

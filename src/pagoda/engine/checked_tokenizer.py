@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,14 +23,15 @@ class CheckedTokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""
-        self._check_text("prompt", len(text))
+        self._check_text("prompt", text)
         return self.tokenizer.encode(text, add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
         """The text of token ids, special tokens included.
 
-        Raises `InvalidRequestError` naming `field`.
+        Raises `InvalidRequestError` naming `field`, also for more than one prompt may have.
         """
+        self._check_length(field, len(token_ids))
         self.check_ids(field, token_ids)
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
@@ -42,23 +42,20 @@ class CheckedTokenizer:
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
-        if isinstance(messages, Sequence):
-            contents = (m.get("content") for m in messages if isinstance(m, Mapping))
-            self._check_text("messages", sum(len(c) for c in contents if isinstance(c, str)))
-        if tools:
-            self._check_text("tools", len(json.dumps(tools)))
-        token_ids = self.tokenizer.chat(messages, tools=tools)
-        self._check_length("messages", len(token_ids))
-        return token_ids
+        text = self.tokenizer.render(messages, tools=tools)
+        self._check_text("messages", text)
+        return self._prompt_ids("messages", text, add_special_tokens=False)
 
     def prompt(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         """Token ids of a prompt that is text or token ids already: at least one, and not too many.
 
         Raises `InvalidRequestError` naming `prompt`.
         """
-        given: Sequence[int] = self.encode(prompt) if isinstance(prompt, str) else prompt
+        if isinstance(prompt, str):
+            self._check_text("prompt", prompt)
+            prompt = self._prompt_ids("prompt", prompt)
         try:
-            token_ids = tuple(given)
+            token_ids = tuple(prompt)
         except TypeError:
             limit = "must be text or a list of token ids"
             raise InvalidRequestError("prompt", prompt, limit) from None
@@ -77,6 +74,12 @@ class CheckedTokenizer:
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(field, token_id, limit)
 
+    def _prompt_ids(self, field: str, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a prompt. They are counted before they are copied."""
+        encoding = self.tokenizer.encoding(text, add_special_tokens, field=field)
+        self._check_length(field, len(encoding))
+        return encoding.ids
+
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:
             raise ContextLengthError(
@@ -86,8 +89,8 @@ class CheckedTokenizer:
                 f"of {self.max_model_len} tokens",
             )
 
-    def _check_text(self, field: str, num_characters: int) -> None:
+    def _check_text(self, field: str, text: str) -> None:
         """Refuse text that cannot fit before spending time on tokenising it."""
         most = _MOST_CHARACTERS_PER_TOKEN * self.max_model_len
-        if num_characters > most:
-            raise ContextLengthError(field, f"{num_characters} characters", f"at most {most}")
+        if len(text) > most:
+            raise ContextLengthError(field, f"{len(text)} characters", f"at most {most}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagoda.engine.detokenizer import Detokenizer
 from pagoda.engine.outputs import CompletionOutput, Logprob
 from pagoda.engine.sampling.row import SamplingRow
+from pagoda.engine.stop_strings import StopString
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.scheduling import Ending, Sequence
 
@@ -15,13 +16,16 @@ class Choice:
     Text is made when somebody looks: at a stop string after every token, otherwise at an output.
     """
 
-    def __init__(self, sequence: Sequence, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, sequence: Sequence, vocabulary: Vocabulary, stops: tuple[StopString, ...]
+    ) -> None:
         self.sequence = sequence
         self.sampling_row = SamplingRow.of(sequence)
         self._params = sequence.request.sampling
         self.has_stop_strings = bool(self._params.stop)
         self._vocabulary = vocabulary
-        self._detokenizer = Detokenizer(vocabulary, self._params, sequence.request.prompt_token_ids)
+        prompt = sequence.request.prompt_token_ids
+        self._detokenizer = Detokenizer(vocabulary, self._params, prompt, stops)
         self._num_read = 0
         self._logprobs: list[dict[int, Logprob]] = []
         self._cumulative_logprob = 0.0

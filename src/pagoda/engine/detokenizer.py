@@ -15,7 +15,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-from pagoda.engine.stop_strings import StopStrings
+from pagoda.engine.stop_strings import StopString, StopStrings
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.request import SamplingParams
 
@@ -34,13 +34,20 @@ class Detokenizer:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, params: SamplingParams, prompt_token_ids: Sequence[int]
+        self,
+        vocabulary: Vocabulary,
+        params: SamplingParams,
+        prompt_token_ids: Sequence[int],
+        stops: Sequence[StopString] | None = None,
     ) -> None:
+        """`stops` are those of `params`, where the choices of a request share them."""
         self._vocabulary = vocabulary
         self._skipped = self._vocabulary.special_ids if params.skip_special_tokens else frozenset()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stops = StopStrings(params.stop)
-        self._has_stops = bool(params.stop)
+        if stops is None:
+            stops = tuple(map(StopString, params.stop))
+        self._stops = StopStrings(stops)
+        self._has_stops = bool(stops)
         """Without any, tokens are decoded as many at a time as they come."""
         self._keeps_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens

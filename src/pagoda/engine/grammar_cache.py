@@ -11,8 +11,8 @@ from pagoda.structured import StructuredOutputs
 Grammar = TypeVar("Grammar")
 
 MOST_GRAMMARS = 64
-MOST_CHARACTERS = 256 * 1024
-"""Length of the constraints' texts together. The memory of a grammar does not follow from it: a
+MOST_BYTES = 512 * 1024
+"""Of the keys together, tenants' names and salts included. The memory of a grammar does not follow from it: a
 regular expression of 30 characters can take a MiB, which llguidance's own limits bound."""
 
 
@@ -23,13 +23,19 @@ class GrammarKey(NamedTuple):
     cache_salt: str
     wanted: StructuredOutputs
 
+    @property
+    def num_bytes(self) -> int:
+        """As UTF-8."""
+        owner = f"{self.tenant}{self.cache_salt}".encode("utf-8", "surrogatepass")
+        return len(owner) + self.wanted.num_bytes
+
 
 class GrammarCache(Generic[Grammar]):
     """Forgets the grammar that was asked for longest ago, whosever it is. Any thread may ask it."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[GrammarKey, Grammar] = OrderedDict()
-        self._num_characters = 0
+        self._num_bytes = 0
         self._lock = threading.Lock()
 
     def get(self, key: GrammarKey) -> Grammar | None:
@@ -44,8 +50,8 @@ class GrammarCache(Generic[Grammar]):
         """Keep it, and forget others where that is too much."""
         with self._lock:
             if key not in self._kept:
-                self._num_characters += key.wanted.num_characters
+                self._num_bytes += key.num_bytes
             self._kept[key] = grammar
-            while len(self._kept) > MOST_GRAMMARS or self._num_characters > MOST_CHARACTERS:
+            while len(self._kept) > MOST_GRAMMARS or self._num_bytes > MOST_BYTES:
                 forgotten, _ = self._kept.popitem(last=False)
-                self._num_characters -= forgotten.wanted.num_characters
+                self._num_bytes -= forgotten.num_bytes

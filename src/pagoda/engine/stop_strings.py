@@ -15,6 +15,34 @@ class StopMatch:
     """Where it ends in the piece of text that completed it."""
 
 
+class StopString:
+    """One stop string, and for each of its beginnings the longest that is also its proper end.
+
+    These borders are worked out as far as a text has come up to them, once for all the choices of a
+    request: most stop strings are never begun.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._borders = [0]
+
+    def next(self, matched: int, character: str) -> int:
+        """How much of it a text ends with that ended with `matched` of it, one character on."""
+        while matched and self.text[matched] != character:
+            matched = self.border(matched)
+        return matched + 1 if self.text[matched] == character else 0
+
+    def border(self, length: int) -> int:
+        """Of its first `length` characters, how many at the beginning are also at the end."""
+        text, borders = self.text, self._borders
+        while len(borders) < length:
+            character, border = text[len(borders)], borders[-1]
+            while border and text[border] != character:
+                border = borders[border - 1]
+            borders.append(border + 1 if text[border] == character else 0)
+        return borders[length - 1]
+
+
 class StopStrings:
     """Knuth, Morris and Pratt's automaton for each stop string, over everything fed so far.
 
@@ -22,11 +50,10 @@ class StopStrings:
     their first characters costs one look.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[StopString]) -> None:
         self._stops = tuple(stops)
-        self._borders = [_borders(stop) for stop in self._stops]
         self._matched = [0] * len(self._stops)
-        self._first_characters = frozenset(stop[0] for stop in self._stops)
+        self._first_characters = frozenset(stop.text[0] for stop in self._stops)
 
     @property
     def num_held(self) -> int:
@@ -47,27 +74,10 @@ class StopStrings:
     def _advance(self, character: str) -> list[str]:
         """The stop strings that end with this character."""
         complete = []
-        for index, (stop, borders) in enumerate(zip(self._stops, self._borders, strict=True)):
-            matched = self._matched[index]
-            while matched and stop[matched] != character:
-                matched = borders[matched - 1]
-            if stop[matched] == character:
-                matched += 1
-            if matched == len(stop):
-                complete.append(stop)
-                matched = borders[-1]
+        for index, stop in enumerate(self._stops):
+            matched = stop.next(self._matched[index], character)
+            if matched == len(stop.text):
+                complete.append(stop.text)
+                matched = stop.border(matched)
             self._matched[index] = matched
         return complete
-
-
-def _borders(stop: str) -> list[int]:
-    """For each beginning of `stop`: the length of the longest that is also its proper end."""
-    borders = [0] * len(stop)
-    matched = 0
-    for end in range(1, len(stop)):
-        while matched and stop[matched] != stop[end]:
-            matched = borders[matched - 1]
-        if stop[matched] == stop[end]:
-            matched += 1
-        borders[end] = matched
-    return borders

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import tokenizers
 from tokenizers.models import BPE
@@ -23,6 +23,18 @@ from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText
 
 GENERATION_CONFIG_FILE = "generation_config.json"
+
+Checked = TypeVar("Checked", contravariant=True)
+
+
+class Check(Protocol[Checked]):
+    """Raises where something will not do."""
+
+    def __call__(self, value: Checked, /) -> None: ...
+
+
+def _anything(value: object, /) -> None:
+    """All will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +71,23 @@ class Tokenizer:
         """Number of tokens, the added ones included; the model's own may be larger by padding."""
         return self.backend.get_vocab_size()
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(
+        self, text: str, add_special_tokens: bool = True, *, check_count: Check[int] = _anything
+    ) -> list[int]:
         """The token ids of a text, with the special tokens the model wants around it, or without.
 
-        Raises `InvalidRequestError` for text that is no valid Unicode.
+        `check_count` may refuse their number before they are copied. Raises `InvalidRequestError`
+        for text that is no valid Unicode.
         """
-        return self._encode(text, "prompt", add_special_tokens=add_special_tokens)
+        [encoding] = self._encodings([text], "prompt", add_special_tokens=add_special_tokens)
+        check_count(len(encoding))
+        return encoding.ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; a character that is not complete becomes U+FFFD."""
-        return self.backend.decode(token_ids, skip_special_tokens)
+        # A batch leaves the interpreter's lock free while it is decoded.
+        [text] = self.backend.decode_batch([list(token_ids)], skip_special_tokens)
+        return text
 
     @cached_property
     def has_chat_template(self) -> bool:
@@ -96,12 +115,16 @@ class Tokenizer:
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        check_text: Check[str] = _anything,
+        check_count: Check[int] = _anything,
     ) -> list[int]:
         """The prompt of a conversation by the model's chat template.
 
         `tools` are described as the template does it, or else in the system message. With
-        `add_generation_prompt` it ends where the assistant's answer begins. Raises
-        `InvalidRequestError` where the model has no template or the template refuses the messages.
+        `add_generation_prompt` it ends where the assistant's answer begins.
+        `check_text` may refuse the text before it is tokenised, `check_count` the number of tokens
+        before they are copied. Raises `InvalidRequestError` where the model has no template or the template refuses the messages.
         """
         if not self.has_chat_template:
             raise InvalidRequestError("messages", messages, "the model has no chat template")
@@ -116,7 +139,7 @@ class Tokenizer:
         if self._native_tool_format is None:
             given, tools = in_plain_messages(given, tools), ()
         try:
-            prompt = self._template.apply_chat_template(
+            prompt: str = self._template.apply_chat_template(
                 given,
                 tools=[dict(tool) for tool in tools] or None,
                 add_generation_prompt=add_generation_prompt,
@@ -128,14 +151,23 @@ class Tokenizer:
             raise InvalidRequestError(
                 "messages", messages, f"the model's chat template refuses them: {reason}"
             ) from error
-        encode = partial(self._encode, field="messages", add_special_tokens=False)
-        return self._user_text.encode(prompt, encode)
+        check_text(prompt)
+        encode = partial(self._encodings, field="messages", add_special_tokens=False)
+        return self._user_text.encode(prompt, encode, check_count)
 
-    def _encode(self, text: str, field: str, *, add_special_tokens: bool) -> list[int]:
+    def _encodings(
+        self, texts: Sequence[str], field: str, *, add_special_tokens: bool
+    ) -> list[tokenizers.Encoding]:
+        """Their lengths are known at once, their `ids` are copied.
+
+        Of a batch alone the library lets go of the interpreter's lock while it tokenises.
+        """
         try:
-            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+            return self.backend.encode_batch_fast(
+                list(texts), add_special_tokens=add_special_tokens
+            )
         except (TypeError, UnicodeError) as error:
-            raise InvalidRequestError(field, text, "must be valid Unicode text") from error
+            raise InvalidRequestError(field, texts[0], "must be valid Unicode text") from error
 
 
 def _read_gguf(files: ModelFiles) -> _Loaded:

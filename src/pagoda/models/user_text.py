@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Encoding
 
 
 class UserText:
@@ -49,9 +49,25 @@ class UserText:
         """Without marks."""
         return text.replace(self._mark, "")
 
-    def encode(self, prompt: str, encode: Callable[[str], list[int]]) -> list[int]:
-        """The token ids of a prompt with marks, which `encode` gives for a text without."""
+    def encode(
+        self,
+        prompt: str,
+        encode: Callable[[list[str]], list[Encoding]],
+        check_count: Callable[[int], None],
+    ) -> list[int]:
+        """The token ids of a prompt with marks, which `encode` gives for texts without.
+
+        `check_count` may refuse their number before they are copied.
+        """
         first, *others = prompt.split(self._mark)
-        num_leading = len(encode(self._leader)) if others else 0
-        pieces = [encode(self._leader + other)[num_leading:] for other in others]
-        return [token_id for piece in (encode(first), *pieces) for token_id in piece]
+        if not others:
+            [whole] = encode([first])
+            check_count(len(whole))
+            return whole.ids
+        leader, whole, *pieces = encode(
+            [self._leader, first, *[self._leader + other for other in others]]
+        )
+        num_leading = len(leader)
+        check_count(len(whole) + sum(len(piece) - num_leading for piece in pieces))
+        later = [token_id for piece in pieces for token_id in piece.ids[num_leading:]]
+        return whole.ids + later

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request, Response
-from pydantic import BaseModel
 
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.door import places_of, tenant_of
 from pagoda.server.errors import JSONBody
 from pagoda.server.generation import Echo, Generation, PromptOutput, unless_disconnected
+from pagoda.server.logprob_bound import bounded
 from pagoda.server.options import ServerOptions
-from pagoda.server.responses import ErrorDetail, json_of
+from pagoda.server.responses import ErrorDetail
 from pagoda.server.streaming import stream
 from pagoda.server.tally import tally_of
 from pagoda.server.tool_calls import ToolReader
@@ -46,8 +47,12 @@ class Answer(ABC):
         self._generation = generation
 
     @abstractmethod
-    def whole(self, outputs: Sequence[RequestOutput]) -> BaseModel:
-        """All choices of all prompts, finished."""
+    def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """All choices of all prompts, finished, as JSON. Any thread may call it."""
+
+    def takes_long(self, item: PromptOutput) -> bool:
+        """`news` should be called beside the event loop: there is much to write."""
+        return False
 
     @abstractmethod
     def news(self, item: PromptOutput) -> bytes:
@@ -82,7 +87,7 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
-    sampling = body.sampling()
+    sampling = await bounded(body.sampling(), prompts, engine, echoes=echo is not None)
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)
     places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")
@@ -106,4 +111,4 @@ async def respond(
     if body.stream:
         return await stream(request, generation, answer)
     outputs = await unless_disconnected(request, generation.finished())
-    return JSONBody(json_of(answer.whole(outputs)))
+    return JSONBody(await asyncio.to_thread(answer.whole, outputs))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
+from pagoda.server.body import Many
 from pagoda.structured import KINDS, StructuredOutputs
 
 
@@ -49,7 +50,7 @@ class AnswerFormat(BaseModel):
     structured_outputs: dict[str, Any] | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: Many[str] | None = None
     guided_grammar: str | None = None
 
     def structured(self) -> StructuredOutputs | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WrapValidator
 
 from pagoda.errors import InvalidRequestError
 
@@ -21,6 +22,19 @@ def _no_lone_surrogate(text: str) -> str:
 Item = TypeVar("Item")
 Many = Annotated[list[Item], Field(fail_fast=True)]
 """A list of which the first wrong item is told, not all of them."""
+
+
+def _entry_by_entry(given: object, check: Callable[[object], dict[str, Any]]) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        return check(given)
+    checked: dict[str, Any] = {}
+    for entry in given.items():
+        checked |= check(dict([entry]))
+    return checked
+
+
+ManyNamed = Annotated[dict[str, Item], WrapValidator(_entry_by_entry)]
+"""A mapping of which the first wrong entry is told, not all of them."""
 
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
 

@@ -13,7 +13,8 @@ from pagoda.server.answer import new_id, respond
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
-from pagoda.server.logprobs import chat_logprobs, prompt_logprobs
+from pagoda.server.json_parts import list_json, object_json
+from pagoda.server.logprobs import chat_logprobs
 from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest
 from pagoda.server.responses import (
@@ -22,7 +23,6 @@ from pagoda.server.responses import (
     ChatCompletionChunk,
     ChatCompletionResponse,
     ChatDelta,
-    ChatLogprobs,
     ChatMessage,
     FunctionCall,
     FunctionDelta,
@@ -67,15 +67,14 @@ class ChatAnswer(ChunkedAnswer):
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
 
-    def whole(self, outputs: Sequence[RequestOutput]) -> ChatCompletionResponse:
-        """All choices, finished; a chat has one prompt."""
+    def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
+        """A chat has one prompt."""
         [output] = outputs
-        return ChatCompletionResponse(
-            **self._stamp,
-            choices=[self._choice(choice) for choice in output.outputs],
-            usage=self._usage_of([output]),
-            prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
-        )
+        fields = {"choices": list_json(self._choice(choice) for choice in output.outputs)}
+        if output.prompt_logprobs is not None:
+            fields["prompt_logprobs"] = self._prompt_logprobs(PromptOutput(0, output))
+        answer = ChatCompletionResponse(**self._stamp, choices=[], usage=self._usage_of([output]))
+        return object_json(answer, **fields)
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """For each choice: once the role, then what is new."""
@@ -90,7 +89,8 @@ class ChatAnswer(ChunkedAnswer):
             if news.content and not news.calls and cursor.has_text_alone(choice):
                 yield self._text_chunk(choice.index, news.content)
             elif news.content or news.calls or cursor.has_news_beside_text(choice):
-                yield json_of(self._chunk([self._news(cursor, choice, news)]))
+                choices = list_json([self._news(cursor, choice, news)])
+                yield object_json(self._chunk([]), choices=choices)
             cursor.advance(choice)
             cursor.has_calls |= bool(news.calls)
 
@@ -109,32 +109,30 @@ class ChatAnswer(ChunkedAnswer):
             self._readers[choice.index] = tools.begin()
         return self._readers[choice.index].feed(text, finished=choice.finished)
 
-    def _choice(self, choice: CompletionOutput) -> ChatChoice:
+    def _choice(self, choice: CompletionOutput) -> bytes:
         reading = self._read(choice, choice.text)
         calls = gathered(reading.calls)
         made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
-        return ChatChoice(
+        said = ChatChoice(
             index=choice.index,
             message=ChatMessage(
                 content=(reading.content or None) if made else reading.content,
                 tool_calls=made or None,
             ),
-            logprobs=self._logprobs(choice),
             finish_reason=self._finish_reason(choice, bool(made)),
             stop_reason=choice.stop_reason,
         )
+        return object_json(said, **self._logprobs(choice))
 
-    def _news(
-        self, cursor: ChoiceCursor, choice: CompletionOutput, news: Reading
-    ) -> ChatChunkChoice:
+    def _news(self, cursor: ChoiceCursor, choice: CompletionOutput, news: Reading) -> bytes:
         made = [_delta(piece) for piece in news.calls]
-        return ChatChunkChoice(
+        said = ChatChunkChoice(
             index=choice.index,
             delta=ChatDelta(content=news.content or None, tool_calls=made or None),
-            logprobs=self._logprobs(choice, cursor.num_tokens),
             finish_reason=self._finish_reason(choice, bool(made) or cursor.has_calls),
             stop_reason=choice.stop_reason,
         )
+        return object_json(said, **self._logprobs(choice, cursor.num_tokens))
 
     def _finish_reason(self, choice: CompletionOutput, has_calls: bool) -> str | None:
         tools = self._generation.tools
@@ -142,11 +140,13 @@ class ChatAnswer(ChunkedAnswer):
             return tools.finish_reason
         return choice.finish_reason
 
-    def _logprobs(self, choice: CompletionOutput, start: int = 0) -> ChatLogprobs | None:
+    def _logprobs(self, choice: CompletionOutput, start: int = 0) -> dict[str, bytes]:
+        """The field of a choice that has them."""
         if choice.logprobs is None:
-            return None
+            return {}
         num_top = self._generation.sampling.logprobs or 0
-        return chat_logprobs(choice.token_ids[start:], choice.logprobs[start:], num_top)
+        told = chat_logprobs(choice.token_ids[start:], choice.logprobs[start:], num_top)
+        return {"logprobs": told}
 
     def _chunk(
         self, choices: list[ChatChunkChoice], usage: Usage | None = None

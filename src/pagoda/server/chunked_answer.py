@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from pagoda.server.answer import Answer
 from pagoda.server.generation import Generation, PromptOutput, usage_of
+from pagoda.server.logprobs import prompt_logprobs
 from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.text_chunk import TextChunk
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
 
 _DONE = event(b"[DONE]")
+_MANY_LOGPROBS = 1000
+"""They take a millisecond or two to write."""
 
 
 class ChunkedAnswer(Answer):
@@ -39,6 +42,22 @@ class ChunkedAnswer(Answer):
         """What every response and chunk carries."""
         self._text_chunks: dict[int, TextChunk] = {}
         """By the index of the choice."""
+        self._prompts_told: dict[int, bytes] = {}
+        """The log-probabilities of prompts, by the prompt's index."""
+
+    def takes_long(self, item: PromptOutput) -> bool:
+        sampling, output = self._generation.sampling, item.output
+        of_token = 1 + (sampling.logprobs or 0)
+        of_prompt = output.num_prompt_tokens * (1 + (sampling.prompt_logprobs or 0))
+        num_new = 0
+        for choice in output.outputs:
+            index = self._generation.choice_index(item.prompt_index, choice.index)
+            cursor = self._cursors.get(index) or ChoiceCursor()
+            if choice.logprobs is not None:
+                num_new += (len(choice.token_ids) - cursor.num_tokens) * of_token
+            if output.prompt_logprobs is not None and not cursor.is_open:
+                num_new += of_prompt
+        return num_new > _MANY_LOGPROBS
 
     def news(self, item: PromptOutput) -> bytes:
         return b"".join([event(chunk) for chunk in self._chunks(item)])
@@ -68,6 +87,13 @@ class ChunkedAnswer(Answer):
         if index not in self._text_chunks:
             self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
         return self._text_chunks[index].saying(text)
+
+    def _prompt_logprobs(self, item: PromptOutput) -> bytes:
+        """Of one prompt, written once for all of its choices."""
+        if item.prompt_index not in self._prompts_told:
+            written = prompt_logprobs(item.output.prompt_logprobs or ())
+            self._prompts_told[item.prompt_index] = written
+        return self._prompts_told[item.prompt_index]
 
     def _usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
         """Tokens in and out of one output per prompt; none out where only prompts are told."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
@@ -11,21 +11,19 @@ from fastapi import APIRouter, Request, Response
 from pagoda.server.answer import new_id, respond
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
-from pagoda.server.generation import Echo, PromptOutput
+from pagoda.server.generation import Echo, Generation, PromptOutput
+from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.logprobs import (
+    WrittenLogprobs,
     completion_logprobs,
     echoed_logprobs,
-    joined,
-    prompt_logprobs,
 )
 from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import CompletionRequest
 from pagoda.server.responses import (
     CompletionChoice,
-    CompletionLogprobs,
     CompletionResponse,
     Usage,
-    json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
 
@@ -63,14 +61,19 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 class CompletionAnswer(ChunkedAnswer):
     """Shapes what the engine makes into `CompletionResponse`s, whole or in chunks."""
 
-    def whole(self, outputs: Sequence[RequestOutput]) -> CompletionResponse:
-        """All choices of all prompts, finished."""
-        choices = [
+    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
+        super().__init__(generation, include_usage=include_usage)
+        self._echoes: dict[int, WrittenLogprobs] = {}
+        """The log-probabilities of echoed prompts, by the prompt's index."""
+
+    def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
+        choices = (
             self._choice(PromptOutput(index, output), choice)
             for index, output in enumerate(outputs)
             for choice in output.outputs
-        ]
-        return self._response(choices, self._usage_of(outputs))
+        )
+        answer = self._response([], self._usage_of(outputs))
+        return object_json(answer, choices=list_json(choices))
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """One chunk for each choice that has something new."""
@@ -81,7 +84,8 @@ class CompletionAnswer(ChunkedAnswer):
                 if cursor.has_text_alone(choice):
                     yield self._text_chunk(index, cursor.new_text(choice))
                 else:
-                    yield json_of(self._response([self._choice(item, choice)]))
+                    choices = list_json([self._choice(item, choice)])
+                    yield object_json(self._response([]), choices=choices)
                 cursor.advance(choice)
 
     def _plain_chunk(self, index: int, text: str) -> CompletionResponse:
@@ -90,30 +94,43 @@ class CompletionAnswer(ChunkedAnswer):
     def _usage_chunk(self, usage: Usage) -> CompletionResponse:
         return self._response([], usage)
 
-    def _choice(self, item: PromptOutput, choice: CompletionOutput) -> CompletionChoice:
+    def _choice(self, item: PromptOutput, choice: CompletionOutput) -> bytes:
         """What of `choice` has not been sent; the prompt goes first, where it is echoed."""
         index = self._index(item, choice)
         cursor = self._cursors[index]
         echo, is_first = self._generation.echo, not cursor.is_open
-        text, logprobs, candidates = "", None, item.output.prompt_logprobs
-        if echo is not None and is_first:
+        fields: dict[str, bytes] = {}
+        told: list[WrittenLogprobs] = []
+        text = ""
+        if is_first and echo is not None:
             text = echo.texts[item.prompt_index]
-            if candidates is not None:
-                token_ids = item.output.prompt_token_ids
-                first_text = self._generation.engine.tokenizer.token_text(token_ids[0])
-                logprobs = echoed_logprobs(first_text, token_ids, candidates)
+            if item.output.prompt_logprobs is not None:
+                told.append(self._echo(item))
                 cursor.num_token_characters = len(text)
+        elif is_first and item.output.prompt_logprobs is not None:
+            fields["prompt_logprobs"] = self._prompt_logprobs(item)
         if echo is None or not echo.alone:
             text += cursor.new_text(choice)
-            logprobs = joined(logprobs, _new_logprobs(cursor, choice))
-        return CompletionChoice(
+            if choice.logprobs is not None:
+                told.append(_new_logprobs(cursor, choice))
+        if told:
+            fields["logprobs"] = reduce(WrittenLogprobs.then, told).json()
+        said = CompletionChoice(
             index=index,
             text=text,
-            logprobs=logprobs,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
-            prompt_logprobs=prompt_logprobs(candidates) if echo is None and is_first else None,
         )
+        return object_json(said, **fields)
+
+    def _echo(self, item: PromptOutput) -> WrittenLogprobs:
+        """Of an echoed prompt, written once for all of its choices."""
+        if item.prompt_index not in self._echoes:
+            token_ids = item.output.prompt_token_ids
+            first_text = self._generation.engine.tokenizer.token_text(token_ids[0])
+            candidates = item.output.prompt_logprobs or ()
+            self._echoes[item.prompt_index] = echoed_logprobs(first_text, token_ids, candidates)
+        return self._echoes[item.prompt_index]
 
     def _index(self, item: PromptOutput, choice: CompletionOutput) -> int:
         return self._generation.choice_index(item.prompt_index, choice.index)
@@ -124,13 +141,11 @@ class CompletionAnswer(ChunkedAnswer):
         return CompletionResponse(**self._stamp, choices=choices, usage=usage)
 
 
-def _new_logprobs(cursor: ChoiceCursor, choice: CompletionOutput) -> CompletionLogprobs | None:
-    if choice.logprobs is None:
-        return None
-    start = cursor.num_tokens
+def _new_logprobs(cursor: ChoiceCursor, choice: CompletionOutput) -> WrittenLogprobs:
+    start, logprobs = cursor.num_tokens, choice.logprobs or []
     shaped = completion_logprobs(
-        choice.token_ids[start:], choice.logprobs[start:], cursor.num_token_characters
+        choice.token_ids[start:], logprobs[start:], cursor.num_token_characters
     )
     if shaped.tokens:
         cursor.num_token_characters = shaped.text_offset[-1] + len(shaped.tokens[-1])
-    return shaped
+    return WrittenLogprobs.of(shaped)

@@ -1,24 +1,40 @@
-"""Log-probabilities in the shapes of OpenAI's two APIs, and prompt log-probabilities in vLLM's."""
+"""Log-probabilities as JSON, in the shapes of OpenAI's two APIs; of prompts in vLLM's shape."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagoda.server.responses import (
-    ChatLogprobs,
-    CompletionLogprobs,
-    PromptLogprob,
-    PromptLogprobs,
-    TokenLogprob,
-    TopLogprob,
-)
+from pagoda.server.json_parts import items_json
+from pagoda.server.responses import CompletionLogprobs
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import Logprob
 
 LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot write; the value is OpenAI's."""
+
+
+class WrittenLogprobs(NamedTuple):
+    """`CompletionLogprobs` as JSON: the items of its parallel lists."""
+
+    tokens: bytes
+    token_logprobs: bytes
+    top_logprobs: bytes
+    text_offset: bytes
+
+    @classmethod
+    def of(cls, shaped: CompletionLogprobs) -> WrittenLogprobs:
+        return cls(*(items_json(getattr(shaped, name)) for name in cls._fields))
+
+    def then(self, other: WrittenLogprobs) -> WrittenLogprobs:
+        """One after the other."""
+        pairs = zip(self, other, strict=True)
+        return WrittenLogprobs(*(b",".join(filter(None, pair)) for pair in pairs))
+
+    def json(self) -> bytes:
+        lists = zip(self._fields, self, strict=True)
+        return b"{%s}" % b",".join(b'"%s":[%s]' % (name.encode(), items) for name, items in lists)
 
 
 def completion_logprobs(
@@ -44,75 +60,59 @@ def echoed_logprobs(
     first_text: str,
     token_ids: Sequence[int],
     candidates: Sequence[Mapping[int, Logprob] | None],
-) -> CompletionLogprobs:
+) -> WrittenLogprobs:
     """The tokens of a prompt in the same shape; of the first only its text is known."""
+    first = CompletionLogprobs(
+        tokens=[first_text], token_logprobs=[None], top_logprobs=[None], text_offset=[0]
+    )
     rest = completion_logprobs(
         token_ids[1:], [each or {} for each in candidates[1:]], len(first_text)
     )
-    return CompletionLogprobs(
-        tokens=[first_text, *rest.tokens],
-        token_logprobs=[None, *rest.token_logprobs],
-        top_logprobs=[None, *rest.top_logprobs],
-        text_offset=[0, *rest.text_offset],
-    )
-
-
-def joined(
-    first: CompletionLogprobs | None, second: CompletionLogprobs | None
-) -> CompletionLogprobs | None:
-    """One after the other; what is None is nothing."""
-    if first is None or second is None:
-        return second if first is None else first
-    return CompletionLogprobs(
-        tokens=first.tokens + second.tokens,
-        token_logprobs=first.token_logprobs + second.token_logprobs,
-        top_logprobs=first.top_logprobs + second.top_logprobs,
-        text_offset=first.text_offset + second.text_offset,
-    )
+    return WrittenLogprobs.of(first).then(WrittenLogprobs.of(rest))
 
 
 def chat_logprobs(
     token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
-) -> ChatLogprobs:
-    """Each token with its `num_top` most likely candidates, the likeliest first."""
-    content = []
-    for token_id, candidates in zip(token_ids, logprobs, strict=True):
-        likeliest = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
-        top = [_top_logprob(candidate) for candidate in likeliest[:num_top]]
-        chosen = _top_logprob(candidates[token_id])
-        content.append(TokenLogprob(**chosen.model_dump(), top_logprobs=top))
-    return ChatLogprobs(content=content)
+) -> bytes:
+    """`ChatLogprobs`: each token with its `num_top` most likely candidates, the likeliest first."""
+    entries = [
+        _chat_entry(candidates[token_id], candidates, num_top)
+        for token_id, candidates in zip(token_ids, logprobs, strict=True)
+    ]
+    return b'{"content":[%s]}' % items_json(entries)
 
 
-def prompt_logprobs(
-    logprobs: Sequence[Mapping[int, Logprob] | None] | None,
-) -> PromptLogprobs | None:
-    """One entry per prompt token, null for the first, by token id."""
-    if logprobs is None:
-        return None
-    return [_prompt_candidates(candidates) for candidates in logprobs]
+def prompt_logprobs(logprobs: Sequence[Mapping[int, Logprob] | None]) -> bytes:
+    """`PromptLogprobs`: one entry per prompt token, null for the first, by token id."""
+    return b"[%s]" % items_json([_prompt_entry(candidates) for candidates in logprobs])
 
 
-def _prompt_candidates(
-    candidates: Mapping[int, Logprob] | None,
-) -> dict[int, PromptLogprob] | None:
-    if candidates is None:
-        return None
+def _chat_entry(chosen: Logprob, candidates: Mapping[int, Logprob], num_top: int) -> dict[str, Any]:
+    likeliest = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
+    top = [_top_logprob(candidate) for candidate in likeliest[:num_top]]
+    return {**_top_logprob(chosen), "top_logprobs": top}
+
+
+def _top_logprob(candidate: Logprob) -> dict[str, Any]:
+    text = _text(candidate)
     return {
-        token_id: PromptLogprob(
-            logprob=_finite(candidate.logprob),
-            rank=candidate.rank,
-            decoded_token=candidate.decoded_token,
-        )
-        for token_id, candidate in candidates.items()
+        "token": text,
+        "logprob": _finite(candidate.logprob),
+        "bytes": list(text.encode("utf-8")),
     }
 
 
-def _top_logprob(candidate: Logprob) -> TopLogprob:
-    text = _text(candidate)
-    return TopLogprob(
-        token=text, logprob=_finite(candidate.logprob), bytes=list(text.encode("utf-8"))
-    )
+def _prompt_entry(candidates: Mapping[int, Logprob] | None) -> dict[int, Any] | None:
+    if candidates is None:
+        return None
+    return {
+        token_id: {
+            "logprob": _finite(candidate.logprob),
+            "rank": candidate.rank,
+            "decoded_token": candidate.decoded_token,
+        }
+        for token_id, candidate in candidates.items()
+    }
 
 
 def _text(candidate: Logprob) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.answer_format import AnswerFormat
-from pagoda.server.body import Body, Many, Text
+from pagoda.server.body import Body, Many, ManyNamed, Text
 from pagoda.server.errors import UnknownModelError
 from pagoda.server.messages import Message
 from pagoda.server.sampling_fields import SAMPLING_FIELDS, with_sampling_fields
@@ -60,7 +60,7 @@ class GenerationRequest(_ModelBody, AnswerFormat):
     """
 
     n: int | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: ManyNamed[float] | None = None
     max_tokens: int | None = None
     stop: Text | Many[Text] | None = None
     stop_token_ids: Many[int] | None = None

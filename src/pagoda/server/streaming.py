@@ -6,6 +6,7 @@ What fails later, a grammar that cannot be followed any more too, is told in eve
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
@@ -28,6 +29,10 @@ class EventWriter(Protocol):
 
     def news(self, item: PromptOutput) -> bytes:
         """What is new in `item`; nothing while text is held back."""
+        ...
+
+    def takes_long(self, item: PromptOutput) -> bool:
+        """`news` should be called beside the event loop: there is much to write."""
         ...
 
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
@@ -115,6 +120,11 @@ class EventStream(StreamingResponse):
                 if events:
                     await send({"type": "http.response.body", "body": events, "more_body": True})
 
+    async def _news(self, item: PromptOutput) -> bytes:
+        if self._writer.takes_long(item):
+            return await asyncio.to_thread(self._writer.news, item)
+        return self._writer.news(item)
+
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         """Events as they are to be sent, empty ones too; the last tells the end, or what failed.
 
@@ -123,10 +133,10 @@ class EventStream(StreamingResponse):
         first, writer = self._first, self._writer
         last: dict[int, RequestOutput] = {first.prompt_index: first.output}
         try:
-            yield writer.news(first)
+            yield await self._news(first)
             async for item in self._outputs:
                 last[item.prompt_index] = item.output
-                yield writer.news(item)
+                yield await self._news(item)
         except Exception as error:
             yield writer.failure(detail_of(error))
         else:
