@@ -23,7 +23,8 @@ CHAT = [
 
 
 def chat_ids(tokenizer: Tokenizer, messages, **options) -> list[int]:
-    return tokenizer.encode(tokenizer.render(messages, **options), add_special_tokens=False)
+    text = tokenizer.render(messages, **options)
+    return tokenizer.encoding(text, add_special_tokens=False, field="messages").ids
 
 
 def refused(match: str):

@@ -188,6 +188,28 @@ def test_who_does_not_read_and_asks_again_is_left_too() -> None:
         assert len(answer(connection)) < 50_000_000
 
 
+def test_a_place_is_free_when_its_answer_is_read() -> None:
+    """Who reads next to nothing holds a place for a while, and then not even the memory."""
+    options = ServerOptions(client_timeout=TIMEOUT_S, max_num_queued_reqs=0)
+    with live_server(ChattyEngine(), options) as url, connected(url) as connection:
+        connection.sendall(LARGE_HEAD + b"\r\n" + LARGE)
+        connection.recv(1000)
+        assert httpx.get(f"{url}/load").json() == {"server_load": 1}
+        deadline = time.monotonic() + 20
+        while httpx.get(f"{url}/load").json() != {"server_load": 0}:
+            assert time.monotonic() < deadline
+            connection.recv(1)
+            time.sleep(TIMEOUT_S / 4)
+
+
+def test_who_sends_no_body_holds_no_place() -> None:
+    options = ServerOptions(max_num_queued_reqs=0)  # two places
+    with live_server(FakeEngine(), options) as url, contextlib.ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(connected(url)).sendall(HEAD + b"\r\n")
+        assert httpx.post(f"{url}/v1/completions", json={"prompt": "x"}).status_code == 200
+
+
 def test_who_reads_slowly_gets_it_all() -> None:
     with (
         live_server(ChattyEngine(), ServerOptions(client_timeout=TIMEOUT_S)) as url,

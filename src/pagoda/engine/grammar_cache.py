@@ -12,8 +12,9 @@ Grammar = TypeVar("Grammar")
 
 MOST_GRAMMARS = 64
 MOST_BYTES = 512 * 1024
-"""Of the keys together, tenants' names and salts included. The memory of a grammar does not follow from it: a
-regular expression of 30 characters can take a MiB, which llguidance's own limits bound."""
+"""Of the keys together, tenants' names and salts included. The memory of a grammar does not follow
+from it: a regular expression of 30 characters can take a MiB, which llguidance's own limits
+bound."""
 
 
 class GrammarKey(NamedTuple):

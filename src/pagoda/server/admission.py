@@ -1,7 +1,7 @@
 """How many sequences the server takes on, and when it takes no more.
 
-A request enters with one place, before anything of it is read, and takes the others once it is
-known how many sequences it asks for: its prompts times `n`.
+A request enters with one place, once its body is there, and takes the others when it is known how
+many sequences it asks for: its prompts times `n`.
 """
 
 from __future__ import annotations
@@ -72,12 +72,20 @@ class Admission:
         """Wait until nobody is in."""
         await self._is_empty.wait()
 
-    @contextmanager
-    def entered(self, tenant: str) -> Iterator[Places]:
-        """Be in for as long as the block runs. Raises `RejectedError` where no place is free."""
+    def require_open(self) -> None:
+        """Raises `RejectedError` once nobody comes in any more."""
         if self._is_closed:
             self._reject(ShuttingDownError())
-        places = Places(self, tenant)
+
+    @contextmanager
+    def entered(self, tenant: str, came_at: float | None = None) -> Iterator[Places]:
+        """Be in for as long as the block runs. Raises `RejectedError` where no place is free.
+
+        `came_at` is when the request came, in seconds of the event loop's clock; now without it.
+        """
+        self.require_open()
+        came_at = asyncio.get_running_loop().time() if came_at is None else came_at
+        places = Places(self, tenant, came_at)
         places.hold(1)
         self._num_admitted += 1
         self._is_empty.clear()
@@ -119,10 +127,10 @@ class Admission:
 class Places:
     """Those of one request."""
 
-    def __init__(self, admission: Admission, tenant: str) -> None:
+    def __init__(self, admission: Admission, tenant: str, entered_at: float) -> None:
         self._admission = admission
         self._tenant = tenant
-        self.entered_at = asyncio.get_running_loop().time()
+        self.entered_at = entered_at
         """When the request came, in seconds."""
         self.num_held = 0
 

@@ -19,6 +19,7 @@ from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.page import page_routes
+from pagoda.server.pending_bodies import PendingBodies
 from pagoda.server.plan_page import plan_page_routes
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 _CLIENT_CLOSED_REQUEST = 499
+_MOST_PENDING = 32
+"""Bodies of the largest size that may be on their way at a time."""
 
 
 def create_app(
@@ -69,7 +72,8 @@ def create_app(
     if options.dev_mode:
         app.include_router(dev_routes(engine, options))
     # The last one added is the first that a request meets.
-    app.add_middleware(EntryGate, admission=admission)
+    bodies = PendingBodies(_MOST_PENDING * options.max_body_bytes, is_shared=keys.num_tenants > 1)
+    app.add_middleware(EntryGate, admission=admission, bodies=bodies)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
     )

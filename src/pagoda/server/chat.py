@@ -70,10 +70,12 @@ class ChatAnswer(ChunkedAnswer):
     def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
         """A chat has one prompt."""
         [output] = outputs
-        fields = {"choices": list_json(self._choice(choice) for choice in output.outputs)}
+        usage = self._usage_of([output])
+        choices = list_json(self._choice(choice) for choice in output.outputs)
+        fields = {"choices": choices, "usage": json_of(usage)}
         if output.prompt_logprobs is not None:
             fields["prompt_logprobs"] = self._prompt_logprobs(PromptOutput(0, output))
-        answer = ChatCompletionResponse(**self._stamp, choices=[], usage=self._usage_of([output]))
+        answer = ChatCompletionResponse(**self._stamp, choices=[], usage=usage)
         return object_json(answer, **fields)
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from pagoda.server.responses import (
     CompletionChoice,
     CompletionResponse,
     Usage,
+    json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
 
@@ -72,8 +73,8 @@ class CompletionAnswer(ChunkedAnswer):
             for index, output in enumerate(outputs)
             for choice in output.outputs
         )
-        answer = self._response([], self._usage_of(outputs))
-        return object_json(answer, choices=list_json(choices))
+        usage = json_of(self._usage_of(outputs))
+        return object_json(self._response([]), choices=list_json(choices), usage=usage)
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """One chunk for each choice that has something new."""

@@ -7,12 +7,16 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+LEAST_BYTES_PER_S = 8192
+"""Of an answer that waits for its reader: much less than the slowest line."""
+
 
 class PatientProtocol(H11Protocol):
     """HTTP connections that close where a client is silent for `timeout_s` seconds.
 
-    That is while it owes the headers of a request, or reads nothing of its answer. Between requests
-    a connection may rest for as long as Uvicorn keeps it alive.
+    That is while it owes the headers of a request, or reads less than `LEAST_BYTES_PER_S` of an
+    answer that waits for it. Between requests a connection may rest for as long as Uvicorn keeps it
+    alive.
     """
 
     timeout_s: float
@@ -61,8 +65,9 @@ class PatientProtocol(H11Protocol):
         self._unread = self.loop.call_later(self.timeout_s, self._look_at_reader)
 
     def _look_at_reader(self) -> None:
-        """Leave a client that has read nothing since the last look."""
-        if self.transport.get_write_buffer_size() >= self._num_unread:
+        """Leave a client that has read next to nothing since the last look."""
+        num_read = self._num_unread - self.transport.get_write_buffer_size()
+        if num_read < LEAST_BYTES_PER_S * self.timeout_s:
             self.transport.abort()
         else:
             self._expect_reader()

@@ -4,7 +4,8 @@ AccessLog     names the request, and tells of it when it has ended (`access_log.
 HeaderLimit   431 for a line and headers that are too large
 KeyCheck      401 without a key that opens; finds out whose request it is
 BodyLimit     413 for a body that is too large, 408 for one that does not come
-EntryGate     503 or 429 where the server has enough to do; for routes that make work
+EntryGate     for routes that make work: waits for the body, then 503 or 429 where the server has
+              enough to do
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pagoda.server.admission import Admission, Places
 from pagoda.server.errors import RejectedError, rejection
 from pagoda.server.keys import KeyRing
+from pagoda.server.pending_bodies import PendingBodies
 
 GATED = frozenset({"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"})
 """Routes that make work."""
@@ -121,21 +123,26 @@ class BodyLimit:
 class EntryGate:
     """Holds a place in `admission` for each request to a route that makes work, to its very end.
 
-    The request may take more of them (see `places_of`).
+    It takes the place when the body is there, so that a client who sends none keeps nobody else
+    out. The request may take more places (see `places_of`).
     """
 
-    def __init__(self, app: ASGIApp, admission: Admission) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission, bodies: PendingBodies) -> None:
         self._app = app
         self._admission = admission
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] not in GATED:
             await self._app(scope, receive, send)
             return
+        came_at = asyncio.get_running_loop().time()
         try:
-            with self._admission.entered(tenant_of(scope)) as places:
+            self._admission.require_open()
+            received = await self._bodies.received(tenant_of(scope), receive)
+            with self._admission.entered(tenant_of(scope), came_at) as places:
                 scope.setdefault("state", {})["places"] = places
-                await self._app(scope, receive, send)
+                await self._app(scope, received, send)
         except RejectedError as error:
             await rejection(error)(scope, receive, send)
 

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _REFUSED = "invalid_request_error"
 _MAX_PHRASES = 4
 _RETRY_AFTER_S = 1
+_PART_BYTES = 256 * 1024
+"""Of an answer, sent at once."""
 _CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
 """A header each: Chromium reads no more than the first of those that share one."""
 _TYPES = {
@@ -88,9 +90,22 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 
 
 class JSONBody(Response):
-    """A response from a pydantic model that is already JSON text."""
+    """A response that is JSON text already.
+
+    It is sent in parts, each when the client has read nearly all before it: a request is over, and
+    its place free, when its answer is read and does not lie in the server's memory any more.
+    """
 
     media_type = "application/json"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code}
+        await send({**start, "headers": self.raw_headers})
+        body = memoryview(self.body)
+        for begin in range(0, len(body), _PART_BYTES):
+            part = bytes(body[begin : begin + _PART_BYTES])
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class ErrorBody(JSONBody):

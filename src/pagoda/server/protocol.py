@@ -7,9 +7,15 @@ null takes the default of `SamplingParams`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import RequestOptions, SamplingParams
@@ -40,6 +46,15 @@ class _ModelBody(Body):
     """A body that may name the model."""
 
     model: Text | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        """Empties the object that was sent, which the web framework holds to the request's end."""
+        body = check(given)
+        if isinstance(given, dict):
+            given.clear()
+        return body
 
     def check(self, served_model: str) -> None:
         """Raises `InvalidRequestError` for what types alone cannot tell.

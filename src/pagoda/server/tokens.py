@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 
 from pagoda.server.errors import REFUSALS, JSONBody
 from pagoda.server.protocol import DetokenizeRequest, TokenizeRequest
-from pagoda.server.responses import DetokenizeResponse, TokenizeResponse
+from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -28,11 +28,13 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
             tokens = await engine.tokenizer.encode(body.prompt or "", body.add_special_tokens)
         return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs)
 
-    @router.post("/detokenize", responses=REFUSALS)
-    async def detokenize(body: DetokenizeRequest) -> DetokenizeResponse:
+    @router.post("/detokenize", response_model=DetokenizeResponse, responses=REFUSALS)
+    async def detokenize(body: DetokenizeRequest) -> Response:
         """The text of token ids."""
         body.check(engine.model_name)
-        return DetokenizeResponse(prompt=await engine.tokenizer.decode(body.tokens))
+        return JSONBody(
+            json_of(DetokenizeResponse(prompt=await engine.tokenizer.decode(body.tokens)))
+        )
 
     return router
 
