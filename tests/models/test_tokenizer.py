@@ -22,11 +22,6 @@ CHAT = [
 ]
 
 
-def chat_ids(tokenizer: Tokenizer, messages, **options) -> list[int]:
-    text = tokenizer.render(messages, **options)
-    return tokenizer.encoding(text, add_special_tokens=False, field="messages").ids
-
-
 def refused(match: str):
     return pytest.raises(InvalidRequestError, match=re.escape(match))
 
@@ -79,7 +74,7 @@ def test_special_tokens_are_skipped_unless_wanted(tokenizer):
 def test_a_chat_becomes_the_prompt_of_the_template(tokenizer):
     start = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nNaïve? 🙂<|im_end|>\n"
     for add, end in ((True, "<|im_start|>assistant\n"), (False, "")):
-        token_ids = chat_ids(tokenizer, CHAT, add_generation_prompt=add)
+        token_ids = tokenizer.chat(CHAT, add_generation_prompt=add)
         assert tokenizer.decode(token_ids, skip_special_tokens=False) == start + end
         assert token_ids == tokenizer.encode(start + end)
 
@@ -98,7 +93,7 @@ def test_a_chat_becomes_the_prompt_of_the_template(tokenizer):
 )
 def test_messages_that_the_template_refuses_are_the_callers_to_mend(tokenizer, messages, match):
     with refused(match) as caught:
-        chat_ids(tokenizer, messages)
+        tokenizer.chat(messages)
     assert caught.value.field == "messages"
 
 
@@ -112,7 +107,7 @@ TOOL = {"type": "function", "function": {"name": "clock", "parameters": {"type":
 
 def test_a_template_without_a_place_for_tools_is_told_in_the_system_message(tokenizer):
     assert tokenizer.tool_format == "hermes"
-    text = tokenizer.decode(chat_ids(tokenizer, CHAT, tools=[TOOL]), skip_special_tokens=False)
+    text = tokenizer.decode(tokenizer.chat(CHAT, tools=[TOOL]), skip_special_tokens=False)
     assert text.startswith("<|im_start|>system\nBe brief.\n\n# Tools")
     assert f"<tools>\n{json.dumps(TOOL)}\n</tools>" in text
     assert text.endswith("<|im_end|>\n<|im_start|>assistant\n")
@@ -124,7 +119,7 @@ def test_a_template_with_a_place_for_tools_describes_them_itself(tmp_path):
     (tmp_path / "chat_template.jinja").write_text(template)
     tokenizer = Tokenizer(locate(str(tmp_path)))
     assert tokenizer.tool_format == "mistral"
-    text = tokenizer.decode(chat_ids(tokenizer, CHAT, tools=[TOOL]))
+    text = tokenizer.decode(tokenizer.chat(CHAT, tools=[TOOL]))
     assert text == f"[AVAILABLE_TOOLS]{json.dumps([TOOL])}[TOOL_CALLS]Be brief."
 
 
@@ -132,12 +127,12 @@ def test_a_model_without_a_template_has_no_chat(tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"])
     (tmp_path / "chat_template.jinja").unlink()
     with refused("the model has no chat template"):
-        chat_ids(Tokenizer(locate(str(tmp_path))), CHAT)
+        Tokenizer(locate(str(tmp_path))).chat(CHAT)
     path = write_gguf(
         tmp_path / "tiny.gguf", build_model(CASES["qwen2"]), without=("tokenizer.chat_template",)
     )
     with refused("the model has no chat template"):
-        chat_ids(Tokenizer(locate(str(path))), CHAT)
+        Tokenizer(locate(str(path))).chat(CHAT)
 
 
 def test_a_bos_token_is_added_to_a_text_and_left_to_the_template_in_a_chat(tmp_path):
@@ -148,7 +143,7 @@ def test_a_bos_token_is_added_to_a_text_and_left_to_the_template_in_a_chat(tmp_p
     )
     tokenizer = Tokenizer(locate(str(path)))
     assert tokenizer.encode("a") == [256, 97]
-    assert chat_ids(tokenizer, CHAT)[0] == 256 + SPECIAL_TOKENS.index("<|im_start|>")
+    assert tokenizer.chat(CHAT)[0] == 256 + SPECIAL_TOKENS.index("<|im_start|>")
     assert tokenizer.decode([256, 97]) == "a"
 
 
@@ -237,9 +232,9 @@ def test_a_limit_on_length_in_the_file_does_not_cut_prompts(tmp_path):
 
 
 def test_a_tokenizer_class_without_a_backend_gives_way_to_tokenizer_json(places, monkeypatch):
-    expected = chat_ids(Tokenizer(locate(places["directory"])), CHAT)
+    expected = Tokenizer(locate(places["directory"])).chat(CHAT)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: object())
-    assert chat_ids(Tokenizer(locate(places["directory"])), CHAT) == expected
+    assert Tokenizer(locate(places["directory"])).chat(CHAT) == expected
 
 
 @pytest.mark.parametrize("broken", [None, "{", "{}"])
@@ -256,7 +251,7 @@ def test_the_directory_is_tokenised_as_transformers_does(places):
     other = transformers.AutoTokenizer.from_pretrained(places["directory"])
     assert own.encode("Hello, world") == other.encode("Hello, world")
     rendered = other.apply_chat_template(CHAT, add_generation_prompt=True, tokenize=False)
-    assert own.decode(chat_ids(own, CHAT), skip_special_tokens=False) == rendered
+    assert own.decode(own.chat(CHAT), skip_special_tokens=False) == rendered
 
 
 def test_what_transformers_says_of_the_config_is_not_said_of_the_tokenizer(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -177,21 +177,19 @@ async def test_a_salt_may_be_so_long(client: httpx.AsyncClient) -> None:
 class Renderer:
     """A tokenizer whose template writes much around little."""
 
-    def render(self, messages: Sequence[object], tools: Sequence[object] = ()) -> str:
-        return "x" * 50 * (len(messages) + len(tools))
-
-    def encoding(self, text: str, adds: bool = True, *, field: str = "prompt") -> Any:
+    def chat(
+        self,
+        messages: Sequence[object],
+        *,
+        tools: Sequence[object],
+        check_text: Callable[[str], None],
+        check_count: Callable[[int], None],
+    ) -> list[int]:
+        text = "x" * 50 * (len(messages) + len(tools))
+        check_text(text)
         assert len(text) <= 100 * 64, "tokenised before it was measured"
-
-        class Encoding:
-            def __len__(self) -> int:
-                return len(text)
-
-            @property
-            def ids(self) -> list[int]:
-                raise AssertionError("copied before it was counted")
-
-        return Encoding()
+        check_count(len(text))
+        raise AssertionError("copied before it was counted")
 
 
 @pytest.mark.parametrize("num", [5, 130])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pagoda.errors import ContextLengthError, InvalidRequestError
@@ -42,9 +43,12 @@ class CheckedTokenizer:
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
-        text = self.tokenizer.render(messages, tools=tools)
-        self._check_text("messages", text)
-        return self._prompt_ids("messages", text, add_special_tokens=False)
+        return self.tokenizer.chat(
+            messages,
+            tools=tools,
+            check_text=partial(self._check_text, "messages"),
+            check_count=partial(self._check_length, "messages"),
+        )
 
     def prompt(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         """Token ids of a prompt that is text or token ids already: at least one, and not too many.
@@ -53,7 +57,8 @@ class CheckedTokenizer:
         """
         if isinstance(prompt, str):
             self._check_text("prompt", prompt)
-            prompt = self._prompt_ids("prompt", prompt)
+            check = partial(self._check_length, "prompt")
+            prompt = self.tokenizer.encode(prompt, check_count=check)
         try:
             token_ids = tuple(prompt)
         except TypeError:
@@ -73,12 +78,6 @@ class CheckedTokenizer:
                 raise InvalidRequestError(field, token_id, limit)
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(field, token_id, limit)
-
-    def _prompt_ids(self, field: str, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a prompt. They are counted before they are copied."""
-        encoding = self.tokenizer.encoding(text, add_special_tokens, field=field)
-        self._check_length(field, len(encoding))
-        return encoding.ids
 
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:

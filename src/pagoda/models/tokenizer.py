@@ -124,7 +124,8 @@ class Tokenizer:
         `tools` are described as the template does it, or else in the system message. With
         `add_generation_prompt` it ends where the assistant's answer begins.
         `check_text` may refuse the text before it is tokenised, `check_count` the number of tokens
-        before they are copied. Raises `InvalidRequestError` where the model has no template or the template refuses the messages.
+        before they are copied. Raises `InvalidRequestError` where the model has no template or the
+        template refuses the messages.
         """
         if not self.has_chat_template:
             raise InvalidRequestError("messages", messages, "the model has no chat template")
