@@ -21,6 +21,9 @@ A `RefusedError` is always the caller's to mend, prints as one line and never di
 from __future__ import annotations
 
 _SHOWN_CHARACTERS = 80
+_SHOWN_ITEMS = 200
+"""In a value and all within it: writing out megabytes to show a line of them takes long."""
+_CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
 class PagodaError(Exception):
@@ -97,8 +100,10 @@ class IntegrityError(PagodaError):
 
 def shorten(value: object) -> str:
     """`repr(value)` cut to what fits on a line."""
-    if isinstance(value, (list, tuple, set, frozenset, dict, str, bytes)) and len(value) > 200:
+    if isinstance(value, (*_CONTAINERS, str, bytes)) and len(value) > _SHOWN_ITEMS:
         return f"<{type(value).__name__} of {len(value):,}>"
+    if _num_items(value) > _SHOWN_ITEMS:
+        return f"<{type(value).__name__} too long to show>"
     try:
         text = repr(value)
     # a whole number of more digits than Python writes out, or lists in lists in lists …
@@ -107,3 +112,17 @@ def shorten(value: object) -> str:
     if len(text) <= _SHOWN_CHARACTERS:
         return text
     return text[: _SHOWN_CHARACTERS - 1] + "…"
+
+
+def _num_items(value: object) -> int:
+    """Items of a container and of all in it, or some number above `_SHOWN_ITEMS`."""
+    left, num = [value], 0
+    while left and num <= _SHOWN_ITEMS:
+        each = left.pop()
+        if isinstance(each, _CONTAINERS):
+            num += len(each)
+            if num <= _SHOWN_ITEMS:
+                left.extend(each.values() if isinstance(each, dict) else each)
+        elif isinstance(each, (str, bytes)) and len(each) > 100 * _SHOWN_ITEMS:
+            num += len(each)
+    return num

@@ -154,6 +154,17 @@ async def test_the_entry_that_is_wrong_is_named(client: httpx.AsyncClient) -> No
     assert answer.json()["error"]["message"].startswith("logit_bias.7='much'")
 
 
+def test_a_large_value_is_not_written_out_to_show_a_line_of_it() -> None:
+    class Unwritten:
+        def __repr__(self) -> str:
+            raise AssertionError("written out")
+
+    for value in ({"a": [[Unwritten()] * 300]}, [[Unwritten()] * 150] * 2):
+        told = str(InvalidRequestError("tools", value, "must be small"))
+        assert told == f"tools=<{type(value).__name__} too long to show>: must be small"
+    assert str(InvalidRequestError("n", [[1], {"a": 2}], "no")) == "n=[[1], {'a': 2}]: no"
+
+
 def test_nothing_is_kept_of_fields_that_do_not_matter() -> None:
     given = {"prompt": "x", "junk": [[]] * 1000, "suffix": "y"}
     body = CompletionRequest.model_validate(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 from starlette.types import Message, Receive
@@ -56,8 +57,10 @@ async def test_so_many_may_be_on_their_way_and_so_many_of_one_tenant() -> None:
 
 
 async def test_so_many_bytes_may_be_on_their_way() -> None:
-    bodies = PendingBodies(10, is_shared=False)
+    rejected = Counter[str]()
+    bodies = PendingBodies(10, is_shared=False, num_rejected=rejected)
     for _ in range(2):
         with pytest.raises(RejectedError, match="bytes of bodies"):
             await bodies.received("a", coming(b"x" * 6, b"x" * 6))
     await bodies.received("a", coming(b"x" * 10))
+    assert rejected == {"server_overloaded": 2}

@@ -72,7 +72,11 @@ def create_app(
     if options.dev_mode:
         app.include_router(dev_routes(engine, options))
     # The last one added is the first that a request meets.
-    bodies = PendingBodies(_MOST_PENDING * options.max_body_bytes, is_shared=keys.num_tenants > 1)
+    bodies = PendingBodies(
+        _MOST_PENDING * options.max_body_bytes,
+        is_shared=keys.num_tenants > 1,
+        num_rejected=admission.num_rejected,
+    )
     app.add_middleware(EntryGate, admission=admission, bodies=bodies)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout

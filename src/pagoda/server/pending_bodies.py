@@ -19,9 +19,18 @@ class PendingBodies:
     either: clients who send nothing fill the share of their own key alone. For one event loop.
     """
 
-    def __init__(self, max_bytes: int, *, max_num: int = MAX_PENDING, is_shared: bool) -> None:
-        self._num = _Shares(max_num, is_shared, "bodies on their way")
-        self._bytes = _Shares(max_bytes, is_shared, "bytes of bodies on their way")
+    def __init__(
+        self,
+        max_bytes: int,
+        *,
+        max_num: int = MAX_PENDING,
+        is_shared: bool,
+        num_rejected: Counter[str] | None = None,
+    ) -> None:
+        """Who is not taken is counted in `num_rejected`, by the code that they are told."""
+        rejected = Counter() if num_rejected is None else num_rejected
+        self._num = _Shares(max_num, is_shared, "bodies on their way", rejected)
+        self._bytes = _Shares(max_bytes, is_shared, "bytes of bodies on their way", rejected)
 
     async def received(self, tenant: str, receive: Receive) -> Receive:
         """Wait for a body; returns what gives it again, and then what comes after it.
@@ -52,10 +61,11 @@ class PendingBodies:
 class _Shares:
     """So much of something, of which each tenant holds a share."""
 
-    def __init__(self, most: int, is_shared: bool, what: str) -> None:
+    def __init__(self, most: int, is_shared: bool, what: str, rejected: Counter[str]) -> None:
         self._most = most
         self._is_shared = is_shared
         self._what = what
+        self._rejected = rejected
         self._held: Counter[str] = Counter()
 
     def take(self, tenant: str, num: int) -> None:
@@ -63,6 +73,7 @@ class _Shares:
         held, num_free = self._held[tenant] + num, self._most - self._held.total() - num
         if num_free < 0 or (self._is_shared and held > num_free + 1):
             limit = f"the server takes {self._most:,} {self._what}, of all clients together"
+            self._rejected[_FULL] += 1
             raise RejectedError(503, _FULL, limit)
         self._held[tenant] = held
 
