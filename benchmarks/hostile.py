@@ -33,7 +33,13 @@ class Streams:
         self._server = server
         self.longest_wait_s = 0.0
         self._last = [time.perf_counter()] * num
+        self._has_begun = [False] * num
         self._tasks = [asyncio.create_task(self._read(index)) for index in range(num)]
+
+    async def begun(self) -> None:
+        """Wait until all of them have had something."""
+        while not all(self._has_begun):
+            await asyncio.sleep(0.1)
 
     def begin(self) -> None:
         """Forget the waits so far."""
@@ -59,6 +65,7 @@ class Streams:
                 now = time.perf_counter()
                 self.longest_wait_s = max(self.longest_wait_s, now - self._last[index])
                 self._last[index] = now
+                self._has_begun[index] = True
             writer.close()
 
 
@@ -174,7 +181,7 @@ async def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     async with serving("--kv-cache-memory-bytes", "1GiB", "--max-num-seqs", "160") as server:
         streams = Streams(server, args.streams)
-        await asyncio.sleep(_QUIET_S)
+        await streams.begun()
         for name, ask in REQUESTS.items():
             if args.only and not any(word in name for word in args.only.split(",")):
                 continue
