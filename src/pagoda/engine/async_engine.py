@@ -8,13 +8,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.build import assemble, load_model
 from pagoda.engine.core import Engine
-from pagoda.engine.engine_thread import EngineThread
+from pagoda.engine.engine_thread import EngineThread, Order
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
-from pagoda.errors import RequestTimeoutError
+from pagoda.errors import PagodaError, RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 
@@ -44,7 +45,7 @@ class AsyncEngine:
         middle of a step holds up all others, which takes longer than the moment.
         """
         self.engine = engine
-        """The engine's thread alone may call it once it has started, but for its `intake`."""
+        """Once it has started its thread alone may call it, but for `intake` and `watch`."""
         self.model_name = engine.model_name
         self.max_model_len = engine.max_model_len
         self.max_num_seqs = engine.scheduler.max_num_seqs
@@ -75,6 +76,19 @@ class AsyncEngine:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive
 
+    @property
+    def step_age_s(self) -> float:
+        """Seconds since the running step began; 0 while none runs."""
+        return self.engine.watch.age_s
+
+    def hung_step(self, timeout_s: float) -> HungStep | None:
+        """The running step, if it takes longer than both `timeout_s` and what its tokens may."""
+        return self.engine.watch.hung(timeout_s)
+
+    def where(self) -> str:
+        """The lines of code that the engine's thread is at, the outermost first."""
+        return self._thread.where()
+
     def start(self) -> None:
         """Start the engine's thread."""
         self._thread.start()
@@ -90,13 +104,20 @@ class AsyncEngine:
     async def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
+        errors: list[PagodaError] = []
 
         def reset() -> None:
             self.engine.reset_prefix_cache()
             call_in(loop, done.set)
 
-        self._thread.submit(reset)
+        def refuse(error: PagodaError) -> None:
+            errors.append(error)
+            call_in(loop, done.set)
+
+        self._thread.submit(Order(reset, refuse))
         await done.wait()
+        for error in errors:
+            raise error
 
     async def generate(
         self,
