@@ -20,6 +20,7 @@ from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.page import page_routes
 from pagoda.server.plan_page import plan_page_routes
+from pagoda.server.responses_api.routes import responses_routes
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
@@ -62,6 +63,7 @@ def create_app(
     install_handlers(app)
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
+    app.include_router(responses_routes(engine, options))
     app.include_router(token_routes(engine))
     app.include_router(state_routes(engine, admission, traffic))
     app.include_router(page_routes())

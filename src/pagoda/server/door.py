@@ -19,7 +19,16 @@ from pagoda.server.admission import Admission, Places
 from pagoda.server.errors import RejectedError, rejection
 from pagoda.server.keys import KeyRing
 
-GATED = frozenset({"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"})
+GATED = frozenset(
+    {
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/tokenize",
+        "/detokenize",
+    }
+)
 """Routes that make work."""
 _FREE = frozenset({"/health"})
 """Routes that need no key."""
