@@ -76,6 +76,20 @@ GOOD: dict[str, dict[str, Any]] = {
         "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
         "tool_choice": "auto", "parallel_tool_calls": False,
     },
+    "/v1/responses": {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "x", "id": "a"},
+            {"type": "reasoning", "id": "rs_1", "summary": []}, {"type": "item_reference", "id": "a"},
+        ],
+        "instructions": "s", "max_output_tokens": 4, "temperature": 0.5, "top_logprobs": 2,
+        "include": ["message.output_text.logprobs"], "stream": True, "store": True, "user": "u",
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}, "metadata": {},
+        "tools": [{"type": "function", "name": "f", "parameters": {}, "description": "d"}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}, "truncation": "auto",
+        "reasoning": {"effort": "low"}, "previous_response_id": None, "cache_salt": "s", "seed": 1,
+    },
     "/tokenize": {"prompt": "hello", "add_special_tokens": True, "return_token_strs": True},
     "/detokenize": {"tokens": [72, 73]},
 }  # fmt: skip
@@ -113,7 +127,7 @@ def mutated(random: Random) -> tuple[str, Any]:
         if isinstance(body.get(name), list) and body[name] and random.random() < 0.5:
             place, key = body[name], 0
             if isinstance(place[0], dict) and random.random() < 0.5:
-                place, key = place[0], random.choice(["role", "content", "name"])
+                place, key = place[0], random.choice(["role", "content", "name", "type"])
         place[key] = junk(random)
     return route, random.choice([[body], {"x": body}]) if random.randrange(40) == 0 else body
 

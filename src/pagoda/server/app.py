@@ -25,6 +25,7 @@ from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
 from pagoda.server.traffic import Traffic
+from pagoda.server.unserved import not_found
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -61,6 +62,7 @@ def create_app(
     app.state.engine = engine
     traffic = Traffic()
     install_handlers(app)
+    app.add_exception_handler(404, not_found)
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
     app.include_router(responses_routes(engine, options))

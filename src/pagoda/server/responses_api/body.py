@@ -13,7 +13,7 @@ from pagoda.request import SamplingParams
 from pagoda.server.body import Many, Text
 from pagoda.server.protocol import GenerationRequest
 from pagoda.server.responses_api.input_items import InputItem, MessageItem
-from pagoda.server.responses_api.offered_tools import FunctionTool, OfferedChoice, tool_use
+from pagoda.server.responses_api.offered_tools import OfferedChoice, OfferedTool, tool_use
 from pagoda.server.responses_api.text_config import TextConfig
 from pagoda.server.tools import ToolUse
 from pagoda.structured import StructuredOutputs
@@ -85,7 +85,7 @@ class ResponsesRequest(GenerationRequest):
     max_output_tokens: int | None = None
     top_logprobs: int | None = None
     include: Many[Text] | None = None
-    tools: Many[FunctionTool] | None = None
+    tools: Many[OfferedTool] | None = None
     tool_choice: OfferedChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None

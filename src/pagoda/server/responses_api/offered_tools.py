@@ -26,22 +26,21 @@ ToldObject = Annotated[dict[str, Any], AfterValidator(_can_be_told)]
 """Any JSON object that a response can repeat."""
 
 
-def _covered_tool(kind: object) -> object:
-    if isinstance(kind, str) and kind != "function":
+def _covered_kind(value: object) -> object:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in ("function", "allowed_tools"):
         raise PydanticCustomError(
             "tool_not_covered",
-            "only tools of type 'function' are covered, which the client runs itself",
+            "tools of type {kind} are not covered, only functions, which the client runs itself",
+            {"kind": repr(kind[:64])},
         )
-    return kind
-
-
-_FunctionKind = Annotated[Literal["function"], BeforeValidator(_covered_tool)]
+    return value
 
 
 class FunctionTool(Function):
     """A function in one object, where a chat has it in two."""
 
-    type: _FunctionKind
+    type: Literal["function"]
     description: Text | None = None
     parameters: ToldObject | None = None
 
@@ -49,12 +48,15 @@ class FunctionTool(Function):
         return Tool(type="function", function=self)
 
 
+OfferedTool = Annotated[FunctionTool, BeforeValidator(_covered_kind)]
+
+
 class FunctionChoice(BaseModel):
     """The one function that must be called, or one of those that may."""
 
     model_config = ConfigDict(strict=True)
 
-    type: _FunctionKind
+    type: Literal["function"]
     name: Text
 
 
@@ -65,10 +67,13 @@ class AllowedTools(BaseModel):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Many[FunctionChoice]
+    tools: Many[Annotated[FunctionChoice, BeforeValidator(_covered_kind)]]
 
 
-OfferedChoice = Literal["none", "auto", "required"] | FunctionChoice | AllowedTools
+OfferedChoice = Annotated[
+    Literal["none", "auto", "required"] | FunctionChoice | AllowedTools,
+    BeforeValidator(_covered_kind),
+]
 
 
 def tool_use(
