@@ -45,7 +45,8 @@ def response(response_id: str, text: str = "hello") -> ResponseObject:
     return ResponseObject(
         id=response_id, created_at=0, output=[said], instructions=None, max_output_tokens=None,
         metadata={}, model="m", parallel_tool_calls=True, previous_response_id=None, store=True,
-        temperature=1.0, text={}, tool_choice="auto", tools=[], top_logprobs=0, top_p=1.0, user=None,
+        temperature=1.0, text={}, tool_choice="auto", tools=[], top_logprobs=0, top_p=1.0,
+        user=None,
     )  # fmt: skip
 
 
@@ -141,11 +142,9 @@ async def test_a_response_is_told_again_and_forgotten(client: httpx.AsyncClient)
 
 
 async def test_what_is_not_to_be_stored_is_not(engine: FakeEngine) -> None:
-    for options, body in (
-        (ServerOptions(), {"store": False}),
-        (ServerOptions(response_store_bytes=0), {}),
-    ):
-        async with client_of(create_app(engine, options)) as client:  # type: ignore[arg-type]
+    for num_bytes, body in ((PLENTY, {"store": False}), (0, {"store": True})):
+        app = create_app(engine, ServerOptions(response_store_bytes=num_bytes))  # type: ignore[arg-type]
+        async with client_of(app) as client:
             answer = await ask(client, **body)
             assert answer["store"] is False
             assert (await client.get(f"{URL}/{answer['id']}")).status_code == 404

@@ -339,16 +339,17 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "5"}]},
         "input", "JSON object",
     ),
-    "an unknown item": ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "no such item"),
+    "an unknown item": ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "no such"),
     "an unknown response": ({"previous_response_id": "x"}, "previous_response_id", "no such"),
     "a search": ({"tools": [{"type": "web_search"}]}, "tools", "web_search"),
     "MCP": ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools", "mcp"),
-    "a choice of a search": ({"tool_choice": {"type": "file_search"}}, "tool_choice", "file_search"),
+    "a choice of a search": ({"tool_choice": {"type": "mcp"}}, "tool_choice", "mcp"),
     "a choice of no tool": (
         {"tools": [WEATHER], "tool_choice": {**ALLOWED}}, "tool_choice", "must be the names"
     ),
     "a named choice of no tool": (
-        {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "name"
+        {"tools": [WEATHER], "tool_choice": {"type": "function", "name": "x"}},
+        "tool_choice", "name"
     ),
     "half of a surrogate pair in a tool": (
         {"tools": [{**WEATHER, "parameters": {"\ud800": 1}}]}, "tools", "surrogate"
@@ -364,7 +365,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "two forms": ({"text": {"format": SCHEMA}, "guided_regex": "a"}, "guided_regex", "text"),
     "a form and a forced call": (
-        {"text": {"format": SCHEMA}, "tools": [WEATHER], "tool_choice": "required"}, "text", "forces"
+        {"text": {"format": SCHEMA}, "tools": [WEATHER], "tool_choice": "required"},
+        "text", "forces"
     ),
     "background": ({"background": True}, "background", "not covered"),
     "truncation": ({"truncation": "auto"}, "truncation", "not covered"),
