@@ -150,7 +150,7 @@ async def test_sampling(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     )  # fmt: skip
     sampling = sampling_of(engine)
     expected = SamplingParams(
-        max_tokens=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1, seed=7, stop="x", logprobs=2
+        max_tokens=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1, seed=7, stop=("x",), logprobs=2
     )
     assert sampling == expected
     options: Any = engine.asked[-1]["options"]
