@@ -150,7 +150,14 @@ async def test_sampling(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     )  # fmt: skip
     sampling = sampling_of(engine)
     expected = SamplingParams(
-        max_tokens=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1, seed=7, stop=("x",), logprobs=2
+        max_tokens=3,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=4,
+        min_p=0.1,
+        seed=7,
+        stop=("x",),
+        logprobs=2,
     )
     assert sampling == expected
     options: Any = engine.asked[-1]["options"]
@@ -319,6 +326,58 @@ async def test_one_call_where_no_more_are_wanted(
     answer = await ask(client, tools=[WEATHER], parallel_tool_calls=False)
     assert [item["type"] for item in answer["output"]] == ["function_call"]
     assert answer["parallel_tool_calls"] is False
+
+
+PARAMETERS = {**PLACE, "title": "weather_args"}
+FROM_CLIENTS: dict[str, dict[str, Any]] = {
+    "openai-agents 0.24": {
+        "model": "fake-model", "include": [], "instructions": "be",
+        "input": [
+            {"content": "w?", "role": "user"},
+            {
+                "id": "msg_1", "role": "assistant", "status": "completed", "type": "message",
+                "content": [
+                    {"annotations": [], "text": "See.", "type": "output_text", "logprobs": []}
+                ],
+            },
+            {
+                "arguments": ROME, "call_id": "f4", "name": "weather", "type": "function_call",
+                "id": "fc_1", "status": "completed",
+            },
+            {"call_id": "f4", "output": "warm", "type": "function_call_output"},
+        ],
+        "tools": [
+            {
+                "name": "weather", "parameters": PARAMETERS, "strict": True, "type": "function",
+                "description": "The weather.",
+            }
+        ],
+    },
+    "pydantic-ai 2.68": {
+        "model": "fake-model", "stream": False, "instructions": "be", "tool_choice": "auto",
+        "input": [
+            {"role": "user", "content": "w?"},
+            {"role": "assistant", "content": "See."},
+            {"name": "weather", "arguments": ROME, "call_id": "f4", "type": "function_call"},
+            {"type": "function_call_output", "call_id": "f4", "output": "warm"},
+        ],
+        "tools": [
+            {
+                "name": "weather", "parameters": PARAMETERS, "type": "function",
+                "description": "The weather.", "strict": True,
+            }
+        ],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FROM_CLIENTS)
+async def test_what_clients_send(name: str, client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    """As they were seen to send it in the second turn of an agent."""
+    engine.says = ["Warm."]
+    answer = await ask(client, **FROM_CLIENTS[name])
+    assert answer["output"][0]["content"][0]["text"] == "Warm."
+    assert prompt_of(engine) == "<system>be<user>w?<assistant>See.<tool>warm"
 
 
 def user(*parts: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,107 @@
+"""Clients of the Responses API as they are, over an engine whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+from server.fake_engine import MODEL, FakeEngine
+from server.live import live_server
+from server.test_responses import HERMES, PLACE, ROME, WEATHER
+
+
+class Place(BaseModel):
+    city: str
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture(scope="module")
+def url(engine: FakeEngine) -> Iterator[str]:
+    with live_server(engine) as url:
+        yield f"{url}/v1"
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+def test_text_kept_and_gone_on_from(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.says = ["Hel", "lo"]
+    first = client.responses.create(model=MODEL, input="hi", instructions="be")
+    assert first.output_text == "Hello"
+    second = client.responses.create(model=MODEL, input="x", previous_response_id=first.id)
+    assert second.usage is not None
+    assert second.usage.input_tokens == len("<user>hi<assistant>Hello<user>x")
+    assert client.responses.retrieve(first.id).output_text == "Hello"
+    assert [item.type for item in client.responses.input_items.list(second.id)] == ["message"] * 3
+    assert client.responses.input_tokens.count(model=MODEL, input="hi").input_tokens == 8
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model=MODEL, input="x", background=True)
+    assert refused.value.param == "background"
+
+
+def test_parsed_text(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.says = [ROME[:5], ROME[5:]]
+    parsed = client.responses.parse(model=MODEL, input="where?", text_format=Place)
+    assert parsed.output_parsed == Place(city="Rome")
+    with client.responses.stream(model=MODEL, input="where?", text_format=Place) as stream:
+        deltas = [each.delta for each in stream if each.type == "response.output_text.delta"]
+        assert stream.get_final_response().output_parsed == Place(city="Rome")
+    assert deltas == [ROME[:5], ROME[5:]]
+
+
+def test_calls_of_tools(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.says = ["See. ", HERMES]
+    with client.responses.stream(model=MODEL, input="w?", tools=[WEATHER]) as stream:  # type: ignore[list-item]
+        for _ in stream:
+            pass
+        message, call = stream.get_final_response().output
+    assert message.type == "message"
+    assert call.type == "function_call"
+    assert (call.name, call.arguments) == ("weather", ROME)
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "warm"}
+    engine.says = ["Warm."]
+    answer = client.responses.create(
+        model=MODEL,
+        input=[{"role": "user", "content": "w?"}, message, call, result],  # type: ignore[list-item]
+        tools=[WEATHER],  # type: ignore[list-item]
+    )
+    assert answer.output_text == "Warm."
+
+
+def test_a_stream_that_is_cut(client: openai.OpenAI, engine: FakeEngine) -> None:
+    engine.says = ["Hel", "lo"]
+    stream = client.responses.create(model=MODEL, input="hi", stream=True, max_output_tokens=1)
+    last = list(stream)[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.incomplete_details is not None
+    assert last.response.incomplete_details.reason == "max_output_tokens"
+
+
+def test_langchain(url: str, engine: FakeEngine) -> None:
+    model = ChatOpenAI(base_url=url, api_key="none", model=MODEL, use_responses_api=True)  # type: ignore[arg-type]
+    engine.says = ["Hel", "lo"]
+    assert model.invoke("hi").text == "Hello"
+    assert "".join(chunk.text for chunk in model.stream("hi")) == "Hello"
+    engine.says = [HERMES]
+    function = {"name": "weather", "parameters": PLACE}
+    with_tools = model.bind_tools([{"type": "function", "function": function}])
+    called = with_tools.invoke("w?")
+    [call] = called.tool_calls
+    assert (call["name"], call["args"]) == ("weather", {"city": "Rome"})
+    engine.says = ["Warm."]
+    result = ToolMessage("warm", tool_call_id=call["id"])
+    assert with_tools.invoke([HumanMessage("w?"), called, result]).text == "Warm."
