@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import agents
 import openai
+import pydantic_ai
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
+from pydantic_ai.models.openai import OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from server.fake_engine import MODEL, FakeEngine
 from server.live import live_server
@@ -105,3 +111,47 @@ def test_langchain(url: str, engine: FakeEngine) -> None:
     engine.says = ["Warm."]
     result = ToolMessage("warm", tool_call_id=call["id"])
     assert with_tools.invoke([HumanMessage("w?"), called, result]).text == "Warm."
+
+
+def warmth(city: str) -> str:
+    """How warm it is."""
+    return f"warm in {city}"
+
+
+@pytest.fixture
+def calling(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    """The engine calls `warmth`, unless it has been told what came of that."""
+    generate = engine.generate
+
+    def generate_for(prompt: Sequence[int], *args: Any, **options: Any) -> Any:
+        knows = "<tool>" in "".join(map(chr, prompt))
+        call = HERMES.replace("weather", "warmth")
+        engine.says = ["It is ", "warm."] if knows else ["See. ", call]
+        return generate(prompt, *args, **options)
+
+    monkeypatch.setattr(engine, "generate", generate_for)
+    return engine
+
+
+def test_openai_agents(url: str, calling: FakeEngine) -> None:
+    client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
+    model = agents.OpenAIResponsesModel(MODEL, client)
+    tools: list[agents.Tool] = [agents.function_tool(warmth)]
+    agent = agents.Agent(name="a", instructions="be", model=model, tools=tools)
+    settings = agents.RunConfig(tracing_disabled=True)
+
+    async def ask_twice() -> tuple[str, str]:
+        whole = await agents.Runner.run(agent, "w?", run_config=settings)
+        streamed = agents.Runner.run_streamed(agent, "w?", run_config=settings)
+        async for _ in streamed.stream_events():
+            pass
+        return whole.final_output, streamed.final_output
+
+    assert asyncio.run(ask_twice()) == ("It is warm.", "It is warm.")
+
+
+def test_pydantic_ai(url: str, calling: FakeEngine) -> None:
+    provider = OpenAIProvider(base_url=url, api_key="none")
+    agent = pydantic_ai.Agent(OpenAIResponsesModel(MODEL, provider=provider), instructions="be")
+    agent.tool_plain(warmth)
+    assert agent.run_sync("w?").output == "It is warm."
