@@ -50,6 +50,16 @@ async def test_leaving_a_stream_aborts_it(url: str, engine: FakeEngine) -> None:
     assert sorted(engine.aborted) == sorted(engine.started)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_leaving_a_response_aborts_it(stream: bool, url: str, engine: FakeEngine) -> None:
+    body = {"input": "a", "stream": stream}
+    async with httpx.AsyncClient(base_url=url) as client:
+        asking = asyncio.create_task(client.post("/v1/responses", json=body))
+        await until(lambda: bool(engine.started))
+        asking.cancel()
+    await until(lambda: engine.aborted == engine.started)
+
+
 @pytest.mark.parametrize("body", [{"stream": False}, {"stream": False, "n": 2}])
 async def test_leaving_a_whole_answer_aborts_it(
     body: dict[str, object], url: str, engine: FakeEngine

@@ -68,6 +68,20 @@ def test_a_chat_whole_and_streamed(client: openai.OpenAI) -> None:
     assert last.usage.prompt_tokens_details.cached_tokens > 0
 
 
+def test_a_response_whole_and_streamed(client: openai.OpenAI) -> None:
+    asked = {"model": MODEL, "input": QUESTION, "temperature": 0, "max_output_tokens": 32}
+    whole = client.responses.create(**asked)  # type: ignore[call-overload]
+    assert "Paris" in whole.output_text
+    *events, last = list(client.responses.create(**asked, stream=True))  # type: ignore[call-overload]
+    deltas = [each.delta for each in events if each.type == "response.output_text.delta"]
+    assert "".join(deltas) == last.response.output_text == whole.output_text
+    assert last.response.usage.input_tokens_details.cached_tokens > 0
+    more = client.responses.create(  # type: ignore[call-overload]
+        **{**asked, "input": "And of Italy?", "previous_response_id": whole.id}
+    )
+    assert more.usage.input_tokens > whole.usage.input_tokens + whole.usage.output_tokens
+
+
 def test_choices_and_log_probabilities(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model=MODEL, messages=QUESTION, n=3, seed=5, max_tokens=8, logprobs=True, top_logprobs=4,

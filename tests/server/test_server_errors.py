@@ -281,6 +281,25 @@ async def test_unknown_routes_and_methods(client: httpx.AsyncClient) -> None:
     assert response.headers["allow"] == "POST"
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/v1/embeddings", "vectors"),
+        ("/score", "scores"),
+        ("/v1/images/generations", "text alone"),
+        ("/v1/threads/x/runs", "keeps nothing"),
+        ("/v1/embeddingsx", "/v1/chat/completions"),
+        ("/chat/completions", "/v1"),
+    ],
+)
+async def test_routes_that_are_known_from_elsewhere(
+    path: str, reason: str, client: httpx.AsyncClient
+) -> None:
+    message = assert_refused(await client.post(path, json={}), None, status=404)
+    assert f"POST {path}:" in message
+    assert reason in message
+
+
 @pytest.mark.parametrize("failure", [engine_failure(), RuntimeError("a secret path")])
 async def test_a_failing_engine_is_a_500_without_internals(
     failure: Exception, client: httpx.AsyncClient, engine: FakeEngine

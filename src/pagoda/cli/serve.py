@@ -56,6 +56,7 @@ SERVER_FLAGS = FlagGroup(
         ),
         Flag("max_body_bytes", SIZE, "Largest body of a request."),
         Flag("max_header_bytes", SIZE, "Largest line and headers of a request."),
+        Flag("response_store_bytes", SIZE, "Responses kept for each tenant; 0: none."),
         Flag("request_timeout", REAL, "Seconds that a request may take; 0: no bound."),
         Flag("client_timeout", REAL, "Seconds that a client may keep the server waiting."),
         Flag("shutdown_timeout", REAL, "Seconds to finish what runs once told to stop."),

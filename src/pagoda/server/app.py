@@ -21,10 +21,12 @@ from pagoda.server.options import ServerOptions
 from pagoda.server.page import page_routes
 from pagoda.server.pending_bodies import PendingBodies
 from pagoda.server.plan_page import plan_page_routes
+from pagoda.server.responses_api.routes import responses_routes
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
 from pagoda.server.traffic import Traffic
+from pagoda.server.unserved import not_found
 from pagoda.server.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -64,8 +66,10 @@ def create_app(
     app.state.engine = engine
     traffic = Traffic()
     install_handlers(app)
+    app.add_exception_handler(404, not_found)
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
+    app.include_router(responses_routes(engine, options))
     app.include_router(token_routes(engine))
     app.include_router(state_routes(engine, admission, traffic, options))
     app.include_router(page_routes())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.answer import new_id, respond
+from pagoda.server.answer import new_call_id, new_id, respond
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
@@ -114,7 +113,7 @@ class ChatAnswer(ChunkedAnswer):
     def _choice(self, choice: CompletionOutput) -> bytes:
         reading = self._read(choice, choice.text)
         calls = gathered(reading.calls)
-        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
+        made = [ToolCallMessage(id=new_call_id(), function=_function(call)) for call in calls]
         said = ChatChoice(
             index=choice.index,
             message=ChatMessage(
@@ -164,9 +163,4 @@ def _delta(piece: CallPiece) -> ToolCallDelta:
     function = FunctionDelta(name=piece.name, arguments=piece.arguments)
     if piece.name is None:
         return ToolCallDelta(index=piece.index, function=function)
-    return ToolCallDelta(index=piece.index, id=_new_id(), type="function", function=function)
-
-
-def _new_id() -> str:
-    """A call's id: nine letters and digits, the only form that Mistral's templates take."""
-    return uuid.uuid4().hex[:9]
+    return ToolCallDelta(index=piece.index, id=new_call_id(), type="function", function=function)

@@ -21,7 +21,16 @@ from pagoda.server.errors import RejectedError, rejection
 from pagoda.server.keys import KeyRing
 from pagoda.server.pending_bodies import PendingBodies
 
-GATED = frozenset({"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"})
+GATED = frozenset(
+    {
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/tokenize",
+        "/detokenize",
+    }
+)
 """Routes that make work."""
 _FREE = frozenset({"/health"})
 """Routes that need no key."""

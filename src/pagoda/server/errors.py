@@ -1,7 +1,7 @@
 """Errors as HTTP tells them: OpenAI's shape, the right status, and nothing of the internals.
 
 RefusedError, a body that cannot be read or has wrong types    400
-UnknownModelError                                              404
+UnknownModelError, UnknownResponseError                        404
 RejectedError: no key, no place, too large                     its own: 401, 408, 413, 429, 431, 503
 RequestTimeoutError                                            504
 ShutDownError                                                  503
@@ -58,6 +58,13 @@ class UnknownModelError(InvalidRequestError):
 
     def __init__(self, given: str, served: str) -> None:
         super().__init__("model", given, f"this server has {served!r}")
+
+
+class UnknownResponseError(InvalidRequestError):
+    """No response of that id is stored for whoever asks (HTTP 404)."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__("response_id", response_id, "no such response is stored")
 
 
 _CODES = {
@@ -195,7 +202,8 @@ def install_handlers(app: FastAPI) -> None:
         return error_response(400, refused(error))
 
     @app.exception_handler(UnknownModelError)
-    async def on_unknown_model(request: Request, error: UnknownModelError) -> Response:
+    @app.exception_handler(UnknownResponseError)
+    async def on_unknown(request: Request, error: InvalidRequestError) -> Response:
         return error_response(404, refused(error))
 
     @app.exception_handler(RejectedError)

@@ -75,11 +75,17 @@ def chat_logprobs(
     token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
 ) -> bytes:
     """`ChatLogprobs`: each token with its `num_top` most likely candidates, the likeliest first."""
-    entries = [
+    return b'{"content":[%s]}' % items_json(chat_entries(token_ids, logprobs, num_top))
+
+
+def chat_entries(
+    token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
+) -> list[dict[str, Any]]:
+    """The fields of a `TokenLogprob` for each token."""
+    return [
         _chat_entry(candidates[token_id], candidates, num_top)
         for token_id, candidates in zip(token_ids, logprobs, strict=True)
     ]
-    return b'{"content":[%s]}' % items_json(entries)
 
 
 def prompt_logprobs(logprobs: Sequence[Mapping[int, Logprob] | None]) -> bytes:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from pagoda.errors import InvalidOptionError
 
-_WHOLE = ("max_num_queued_reqs", "max_num_reqs_per_key", "max_body_bytes", "max_header_bytes")
+_WHOLE = (
+    "max_num_queued_reqs",
+    "max_num_reqs_per_key",
+    "max_body_bytes",
+    "max_header_bytes",
+    "response_store_bytes",
+)
+_FROM_ZERO = ("max_num_queued_reqs", "response_store_bytes")
 LOG_FORMATS = ("text", "json")
 _SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout", "step_timeout")
 
@@ -25,6 +32,8 @@ class ServerOptions:
     """The largest body of a request."""
     max_header_bytes: int = 64 * 2**10
     """The largest line and headers of a request, together."""
+    response_store_bytes: int = 32 * 2**20
+    """Responses of one tenant that are kept, in main memory; 0 keeps none."""
     request_timeout: float = 600.0
     """Seconds from a request's arrival to its last token."""
     client_timeout: float = 30.0
@@ -46,7 +55,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         for name in _WHOLE:
             value = getattr(self, name)
-            least = 0 if name == "max_num_queued_reqs" else 1
+            least = 0 if name in _FROM_ZERO else 1
             if value is not None and (not _is_whole(value) or value < least):
                 raise InvalidOptionError(name, value, f"must be a whole number from {least} on")
         for name in _SECONDS:

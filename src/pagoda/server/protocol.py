@@ -254,7 +254,7 @@ class ChatCompletionRequest(GenerationRequest):
         field = self.max_tokens_field
         limit = None if field is None else getattr(self, field)
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
-        chosen = self._chosen_for_tools()
+        chosen = self.tool_use().sampling_for(self.structured())
         try:
             return self.sampling_with(max_tokens=limit, logprobs=logprobs, **chosen)
         except InvalidRequestError as error:
@@ -262,16 +262,6 @@ class ChatCompletionRequest(GenerationRequest):
             if sent is None:
                 raise
             raise InvalidRequestError(sent, error.value, error.limit) from None
-
-    def _chosen_for_tools(self) -> dict[str, Any]:
-        use, wanted = self.tool_use(), self.structured()
-        call = use.constraint()
-        if call is not None and wanted is not None:
-            raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
-        if call is not None:
-            return {"structured_outputs": call}
-        # Some models write the tags around a call as special tokens.
-        return {"skip_special_tokens": False} if use.is_free else {}
 
 
 def _token_id(key: str) -> int:

@@ -133,6 +133,20 @@ class ToolUse:
             json=calls if self.parallel else {**calls, "maxItems": 1}, field="tools"
         )
 
+    def sampling_for(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
+        """The fields of `SamplingParams` by which calls can be made and read, where the rest of the
+        body wants the answer to look like `wanted`.
+
+        Raises `InvalidRequestError` for both a call that is forced and a form.
+        """
+        call = self.constraint()
+        if call is not None and wanted is not None:
+            raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
+        if call is not None:
+            return {"structured_outputs": call}
+        # Some models write the tags around a call as special tokens.
+        return {"skip_special_tokens": False} if self.is_free else {}
+
     def reader(self, engine: AsyncEngine) -> ToolReader | None:
         """What finds the calls in the answers; None where there are none."""
         if not self.tools:

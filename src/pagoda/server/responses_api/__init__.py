@@ -1,0 +1,16 @@
+"""`/v1/responses`, OpenAI's Responses API: items in, items out, kept for a while.
+
+    body            what clients send
+    offered_tools   the tools in it, and which may be called
+    text_config     how the text of the answer must look
+    input_items     the items in it, and the conversation that they are
+    response        what is sent back, whole
+    output_items    the items in it
+    events          the same in events
+    open_items      items while the model says them
+    answer          from what the engine makes to items and events
+    store           responses that were kept
+    routes          the routes themselves
+
+The older bodies, of completions and chats, are in `server/responses.py`.
+"""

@@ -1,0 +1,163 @@
+"""What clients send to `/v1/responses`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pagoda.errors import InvalidRequestError, RefusedError
+from pagoda.request import SamplingParams
+from pagoda.server.body import Many, Text
+from pagoda.server.protocol import GenerationRequest
+from pagoda.server.responses_api.input_items import InputItem, MessageItem
+from pagoda.server.responses_api.offered_tools import OfferedChoice, OfferedTool, tool_use
+from pagoda.server.responses_api.text_config import TextConfig
+from pagoda.server.tools import ToolUse
+from pagoda.structured import StructuredOutputs
+
+_LOGPROBS = "message.output_text.logprobs"
+_OF_OTHER_TOOLS = (
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
+"""What no answer of this server has, so that there is nothing to include."""
+
+_REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
+    "background": ((False,), "is not covered: a response ends with its request"),
+    "context_management": (([],), "is not covered: the client shortens its conversation"),
+    "conversation": ((), "is not covered: use previous_response_id, or send all items"),
+    "max_tokens": ((), "is called max_output_tokens here"),
+    "max_completion_tokens": ((), "is called max_output_tokens here"),
+    "messages": ((), "is called input here"),
+    "moderation": ((), "is not covered"),
+    "n": ((1,), "is not covered: a response is one answer"),
+    "prompt": ((), "is not covered: there are no stored prompts"),
+    "prompt_logprobs": ((), "is not covered: a response has no place for them"),
+    "response_format": ((), "is called text.format here"),
+    "truncation": (("disabled",), "is not covered: the client shortens its conversation"),
+}
+"""Values that ask for nothing, and what is told about any other."""
+
+_OWN_NAMES = {
+    "logprobs": "top_logprobs",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+}
+
+
+@contextmanager
+def own_field_names() -> Iterator[None]:
+    """Errors name fields as this API does, whatever they are called within."""
+    try:
+        yield
+    except RefusedError as error:
+        name = _OWN_NAMES.get(error.field)
+        if name is not None:
+            error.args = (str(error).replace(f"{error.field}=", f"{name}=", 1),)
+            error.field = name
+        raise
+
+
+class Reasoning(BaseModel):
+    """How much a model should think. Changes nothing: a response repeats none of it."""
+
+    model_config = ConfigDict(strict=True)
+
+    effort: Text | None = None
+    summary: Text | None = None
+
+
+class ResponsesRequest(GenerationRequest):
+    """The body of `/v1/responses`."""
+
+    adds_special_tokens = False  # the chat template writes them
+    input: Text | Many[InputItem] | None = None
+    instructions: Text | None = None
+    previous_response_id: Text | None = None
+    max_output_tokens: int | None = None
+    top_logprobs: int | None = None
+    include: Many[Text] | None = None
+    tools: Many[OfferedTool] | None = None
+    tool_choice: OfferedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    reasoning: Reasoning | None = None
+    store: bool | None = None
+    metadata: Annotated[dict[Text, Text], Field(max_length=16)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+    def check(self, served_model: str) -> None:
+        """Raises `InvalidRequestError` for what types alone cannot tell."""
+        super().check(served_model)
+        for name, (neutral, limit) in _REFUSED.items():
+            value = getattr(self, name, None)
+            if value is not None and value not in neutral:
+                raise InvalidRequestError(name, value, limit)
+        known = (_LOGPROBS, *_OF_OTHER_TOOLS)
+        for name in self.include or ():
+            if name not in known:
+                raise InvalidRequestError("include", name, f"one of {', '.join(known)}")
+
+    def items(self) -> list[InputItem]:
+        """What is said, a text as the user's message."""
+        if isinstance(self.input, str):
+            return [MessageItem(role="user", content=self.input)]
+        return self.input or []
+
+    def tool_use(self) -> ToolUse:
+        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
+        return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+
+    @property
+    def max_tokens_field(self) -> str | None:
+        return None if self.max_output_tokens is None else "max_output_tokens"
+
+    def structured(self) -> StructuredOutputs | None:
+        """The constraint, if there is one. Raises `InvalidRequestError`."""
+        wanted, other = self.text and self.text.structured(), super().structured()
+        if wanted is not None and other is not None:
+            raise other.refuse("cannot be combined with text")
+        return wanted or other
+
+    def sampling(self) -> SamplingParams:
+        """Without a limit the answer may grow up to the model's length.
+
+        Raises `InvalidRequestError` for a value out of range.
+        """
+        logprobs = (self.top_logprobs or 0) if self._wants_logprobs else None
+        return self.sampling_with(
+            max_tokens=self.max_output_tokens,
+            logprobs=logprobs,
+            **self.tool_use().sampling_for(self.structured()),
+        )
+
+    @property
+    def _wants_logprobs(self) -> bool:
+        return bool(self.top_logprobs) or _LOGPROBS in (self.include or ())
+
+    def told(self) -> dict[str, Any]:
+        """What a response repeats of it."""
+        return {
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "previous_response_id": self.previous_response_id,
+            "text": (self.text or TextConfig()).told(),
+            "tool_choice": _told_choice(self.tool_choice),
+            "tools": [tool.model_dump() for tool in self.tools or ()],
+            "top_logprobs": self.top_logprobs or 0,
+            "user": self.user,
+        }
+
+
+def _told_choice(choice: OfferedChoice | None) -> str | dict[str, Any]:
+    return choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto"
