@@ -9,7 +9,7 @@ that returns prepared logits at once. So what is timed is everything of a step b
     schedule   decide who computes what, and reserve blocks
     prepare    the arrays of the step
     sample     logits to tokens, at the speed of memory at best: 4 bytes a token of the vocabulary
-    update     append tokens, publish blocks, finish
+    conclude   append tokens, publish blocks, stop strings, finish
     collect    the rest: text, outputs, and the step's own lines
 
 `--stream` asks for outputs after every step, as a server's callers do; otherwise for the last
@@ -45,7 +45,7 @@ from pagoda.scheduling import Scheduler
 VOCAB_SIZE = 49152
 BLOCK_SIZE = 16
 PROMPT_TOKENS = 128
-PARTS = ("schedule", "prepare", "sample", "update", "collect")
+PARTS = ("schedule", "prepare", "sample", "conclude", "collect")
 SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "temperature": {},
@@ -133,7 +133,7 @@ def measure(
     engine = engine_over(tokenizer, logits, args.steps)
     watch = Watch()
     engine.scheduler.schedule = watch.wrap("schedule", engine.scheduler.schedule)  # type: ignore[method-assign]
-    engine.scheduler.update = watch.wrap("update", engine.scheduler.update)  # type: ignore[method-assign]
+    engine._conclude = watch.wrap("conclude", engine._conclude)  # type: ignore[method-assign]
     engine._runner.execute = watch.wrap("prepare", engine._runner.execute)  # type: ignore[method-assign]
     step = watch.wrap("all", engine.step)
     engine._sampler.begin = watch.wrap("sample", engine._sampler.begin)  # type: ignore[method-assign]

@@ -42,7 +42,8 @@ class Run:
         self.timeline.scheduled(plan)
         sampled = self.model.execute(plan)
         self.now += STEP_S
-        self.timeline.progressed(conclude(self.scheduler, plan, sampled))
+        for sequence in conclude(self.scheduler, plan, sampled):
+            self.timeline.progressed(sequence)
 
     def finish(self) -> None:
         while self.scheduler.has_unfinished:

@@ -144,13 +144,16 @@ class FakeModel:
 
 def conclude(scheduler: Scheduler, plan: StepPlan, sampled: dict[int, int]) -> list[Sequence]:
     """Tell the scheduler what a step drew, and end what it ends; returns who has a new token."""
-    num_free = scheduler.cache.num_free_blocks
-    progressed = scheduler.update(plan, sampled)
-    assert scheduler.cache.num_free_blocks == num_free, "an update takes or frees blocks"
-    for sequence in progressed:
-        ending = judge(sequence)
-        if ending is not None:
-            scheduler.finish(sequence, ending)
+    progressed = []
+    for scheduled in plan.sequences:
+        num_free = scheduler.cache.num_free_blocks
+        sequence = scheduler.update(scheduled, sampled.get(scheduled.sequence_id))
+        assert scheduler.cache.num_free_blocks == num_free, "an update takes or frees blocks"
+        if sequence is not None:
+            progressed.append(sequence)
+            ending = judge(sequence)
+            if ending is not None:
+                scheduler.finish(sequence, ending)
     return progressed
 
 

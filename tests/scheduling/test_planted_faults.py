@@ -4,8 +4,6 @@ The traffic is that of `test_scheduler_machine`, made narrow and quick: a crowd 
 too small, two or three steps ahead. The machine itself finds them too, in more examples.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +11,7 @@ from fake_model import VOCABULARY, FakeModel, expected_output, request
 
 from pagoda.cache import CacheManager
 from pagoda.errors import PagodaError
-from pagoda.scheduling import Scheduler, Sequence, Status, StepPlan
+from pagoda.scheduling import ScheduledSequence, Scheduler, Sequence, Status
 
 NUM_LIVES = 300
 MAX_MODEL_LEN = 30
@@ -80,13 +78,13 @@ def test_publishing_what_an_earlier_stay_computed(monkeypatch: pytest.MonkeyPatc
     """A sequence that was preempted and runs again is not told from one that stayed."""
     update = Scheduler.update
 
-    def forget_stays(self: Scheduler, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
-        sequences = []
-        for scheduled in plan.sequences:
-            sequence = self._sequences.get(scheduled.sequence_id)
-            runs = sequence is not None and sequence.status is Status.RUNNING
-            sequences.append(scheduled._replace(stay=sequence.stay) if runs else scheduled)
-        return update(self, replace(plan, sequences=tuple(sequences)), sampled)
+    def forget_stays(
+        self: Scheduler, scheduled: ScheduledSequence, token_id: int | None
+    ) -> Sequence | None:
+        sequence = self._sequences.get(scheduled.sequence_id)
+        if sequence is not None and sequence.status is Status.RUNNING:
+            scheduled = scheduled._replace(stay=sequence.stay)
+        return update(self, scheduled, token_id)
 
     monkeypatch.setattr(Scheduler, "update", forget_stays)
     expect_a_find()

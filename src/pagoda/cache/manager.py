@@ -263,6 +263,20 @@ class CacheManager:
         self._pool.forget(self._index.items())
         self._index.clear()
 
+    def reset(self) -> None:
+        """Let go of everything: no table holds blocks, nothing can be found.
+
+        It trusts nothing but the number of blocks, so it mends a cache one of whose calls broke off
+        in the middle. Of tables from before, those held count as freed; counts go on.
+        """
+        for table in self._tables:
+            table.clear()
+            table.is_freed = True
+        self._tables = set()
+        self._in_flight = InFlightBlocks()
+        self._index = PrefixIndex(self._pool.num_blocks)
+        self._pool.reset()
+
     # ---- looking at it -----------------------------------------------------------------------
 
     def stats(self) -> CacheStats:

@@ -32,10 +32,13 @@ class BlockPool:
         if num_blocks < 1:
             raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
         self.num_blocks = num_blocks
-        self.ref_counts = array("i", bytes(num_blocks * array("i").itemsize))
-        self._blank = list(range(num_blocks - 1, -1, -1))
         self._cached = policy
         self._on_evict = on_evict
+        self._make_blank()
+
+    def _make_blank(self) -> None:
+        self.ref_counts = array("i", bytes(self.num_blocks * array("i").itemsize))
+        self._blank = list(range(self.num_blocks - 1, -1, -1))
 
     @property
     def num_free(self) -> int:
@@ -91,6 +94,12 @@ class BlockPool:
             self._cached.forget(block_id)
             if self.ref_counts[block_id] == 0:
                 self._blank.append(block_id)
+
+    def reset(self) -> None:
+        """Every block is blank, whatever it was. The caller forgets all contents."""
+        for block_id in range(self.num_blocks):
+            self._cached.forget(block_id)
+        self._make_blank()
 
     def blank_ids(self) -> list[int]:
         """Ids of the blank blocks, the next one to be handed out last."""

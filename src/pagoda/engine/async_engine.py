@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.build import assemble, load_model
 from pagoda.engine.core import Engine
-from pagoda.engine.engine_thread import EngineThread
+from pagoda.engine.engine_thread import EngineThread, Order
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
-from pagoda.errors import RequestTimeoutError
+from pagoda.errors import PagodaError, RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 
@@ -90,13 +90,20 @@ class AsyncEngine:
     async def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
+        errors: list[PagodaError] = []
 
         def reset() -> None:
             self.engine.reset_prefix_cache()
             call_in(loop, done.set)
 
-        self._thread.submit(reset)
+        def refuse(error: PagodaError) -> None:
+            errors.append(error)
+            call_in(loop, done.set)
+
+        self._thread.submit(Order(reset, refuse))
         await done.wait()
+        for error in errors:
+            raise error
 
     async def generate(
         self,

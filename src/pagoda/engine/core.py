@@ -8,30 +8,40 @@ and launches a step while the device is still at the one before, whose tokens it
 
 A sequence whose next logits depend on the token itself, by penalties or a grammar, is left out of
 the step in between; the others go on.
+
+Where something fails, it fails for those whom it was done for, and for nobody else:
+
+    in the model, the sampler    the requests of that step end; nothing else has been changed
+    anywhere else                a change may have broken off: who was in hand ends, and all others
+                                 start over. They wait, hold no blocks, and are computed again from
+                                 their tokens, so that their answers stay the same
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
+from pagoda.engine.choice import Choice
 from pagoda.engine.drawing import begin_draws
-from pagoda.engine.failures import StepFailedError
 from pagoda.engine.grammar_following import follow_grammars
 from pagoda.engine.intake import Intake
 from pagoda.engine.launched_step import LaunchedStep
+from pagoda.engine.news import News
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.roster import Roster
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
+from pagoda.errors import PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
-from pagoda.scheduling import Sequence as RunningSequence
+from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, StepPlan, judge
 
 
 class Engine:
@@ -58,41 +68,70 @@ class Engine:
         self.scheduler = scheduler
         self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
+        self.watch = StepWatch()
+        self.news = News()
+        """What `advance` has brought; whoever tells it clears it."""
         self._runner = runner
         self._sampler = sampler
         self._roster = Roster()
         self._ahead: RunAhead[LaunchedStep] = RunAhead(1 if runner.runs_ahead else 0)
+        self._due: dict[str, Assembler] = {}
+        """The requests whose output is to be told, by their ids."""
+        self._in_hand: Iterable[str] = ()
+        """Ids of the requests that something is just being done for."""
+        self._started_over = False
+        """No sequence has got further since the engine started over last."""
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
 
         A request that `streams` has an output after each step that brings it further, any other
-        the finished one alone. Raises `InvalidRequestError` if its id is in use.
+        the finished one alone. Raises `InvalidRequestError` if its id is in use. Whatever is
+        raised, the request is not here, and everything else is as it was.
         """
-        sequences = self.scheduler.add(request)
-        self._roster.add(Assembler(request, prompt, sequences, self.vocabulary, streams))
-        self.timeline.arrived(sequences)
+        sequences = self.scheduler.open(request)
+        assembler = Assembler(request, prompt, sequences, self.vocabulary, streams)
+        try:
+            self._roster.add(assembler)
+            self.timeline.arrived(sequences)
+            self.scheduler.enter(sequences)
+        except BaseException:
+            self._forget(request.request_id)
+            raise
 
     def abort(self, request_id: str) -> None:
         """End a request at once and free its blocks; no effect if it has ended."""
-        self.scheduler.abort(request_id)
-        self._forget(request_id)
+        with self._whole([request_id]):
+            self._end(request_id)
+        self.news.errors.pop(request_id, None)  # nobody is there to be told
 
     @property
     def has_unfinished(self) -> bool:
-        return self.scheduler.has_unfinished
+        """There are requests to go on with, or to be told something."""
+        return bool(self.scheduler.has_unfinished or self._due or self.news)
 
     def step(self) -> list[RequestOutput]:
         """Launch a forward pass and conclude one; returns the outputs that are due (see `add`).
 
         The two are the same, or, where the runner goes ahead, the one before. Raises
-        `StepFailedError` if a pass fails; its requests are ended, the engine goes on. Ended alone
-        are requests whose logits are not finite, with an `EngineError`, and before the pass those
-        whose grammar cannot be followed any more, with an `InvalidRequestError`.
+        `StepFailedError` if requests have failed, with the outputs of the others; those have ended,
+        the engine goes on. A failed pass ends all of its requests. Ended alone are requests whose
+        logits are not finite, with an `EngineError`, and before the pass those whose grammar cannot
+        be followed any more, with an `InvalidRequestError`.
         """
-        self._follow_grammars()
-        due = self._ahead.advance(self._launch())
-        return self._conclude(due) if due is not None else []
+        self.advance()
+        return self.news.take()
+
+    def advance(self) -> None:
+        """A step whose outputs and errors are left in `news`. Raises nothing but interrupts."""
+        with self._whole():
+            self.watch.begin()
+            self._follow_grammars()
+            due = self._ahead.advance(self._launch())
+            if due is not None:
+                self._conclude(due)
+            self._tell()
+            self.watch.end()
 
     def require_device(self) -> None:
         """After a step has failed: raises what the device fails with, if it has for good."""
@@ -100,7 +139,8 @@ class Engine:
 
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
-        self.scheduler.cache.forget()
+        with self._whole():
+            self.scheduler.cache.forget()
 
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
@@ -110,10 +150,15 @@ class Engine:
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
-        refused = follow_grammars(self._roster.constrained.values())
-        if refused:
-            self._end(refused)
-            raise StepFailedError(refused)
+        refused = follow_grammars(self._one_by_one(self._roster.constrained.values()))
+        self._fail(refused)
+
+    def _one_by_one(self, choices: Iterable[Choice]) -> Iterator[Choice]:
+        """The choices, each in hand until the next is asked for."""
+        for choice in choices:
+            self._in_hand = [choice.sequence.request.request_id]
+            yield choice
+        self._in_hand = ()
 
     def _launch(self) -> LaunchedStep | None:
         """Schedule a step, execute it and begin to draw; None if there is nothing to compute."""
@@ -121,78 +166,133 @@ class Engine:
         if not plan.sequences:
             return None
         self.timeline.scheduled(plan)
+        self.watch.hold(plan.num_scheduled_tokens)
+        self._in_hand = self._requests_of(plan)
         try:
             logits = self._runner.execute(plan, self._ahead.drawn_last)
             launched = begin_draws(plan, logits, self._roster, self._sampler)
             if launched.draws is not None:
                 self._runner.keep_drawn(launched.draws)
         except Exception as error:
-            raise self._end_failed(plan, error) from error
+            self._fail_all_of(plan, error)
+            return None
+        self._in_hand = ()
         return launched
 
-    def _conclude(self, step: LaunchedStep) -> list[RequestOutput]:
-        """Wait for what a step has drawn, settle it and tell it."""
+    def _conclude(self, step: LaunchedStep) -> None:
+        """Wait for what a step has drawn, and settle it."""
         try:
             drawn = step.wait()
         except Exception as error:
-            raise self._end_failed(step.plan, error) from error
-        sampled = {sequence_id: token for sequence_id, token in drawn.items() if token is not None}
-        sick = failures.of_sick_logits(self._roster.requests_of(drawn.keys() - sampled.keys()))
-        self._end(sick)
-        progressed = self._settle(step.plan, sampled)
-        outputs = self._tell(progressed)
+            self._fail_all_of(step.plan, error)
+            return
+        sick = [sequence_id for sequence_id, token in drawn.items() if token is None]
+        self._fail(failures.of_sick_logits(self._roster.requests_of(sick)))
+        for scheduled in step.plan.sequences:
+            self._settle(scheduled, drawn.get(scheduled.sequence_id))
         if not self.scheduler.has_unfinished:
             self._ahead.clear()  # whoever is in it has ended
-        if sick:
-            raise StepFailedError(sick, outputs)
-        return outputs
 
-    def _settle(
-        self, plan: StepPlan, sampled: Mapping[int, SampledToken]
-    ) -> Sequence[RunningSequence]:
-        """Give each sequence its token, and end those that have their last; returns them all."""
-        tokens = {sequence_id: token.token_id for sequence_id, token in sampled.items()}
-        progressed = self.scheduler.update(plan, tokens)
-        for sequence in progressed:
-            choice = self._roster.choices[sequence.sequence_id]
-            token = sampled[sequence.sequence_id]
+    def _settle(self, scheduled: ScheduledSequence, token: SampledToken | None) -> None:
+        """Give a sequence its token, and end it if that is its last."""
+        choice = self._roster.choices.get(scheduled.sequence_id)
+        if choice is None:  # its request has ended while the step ran
+            return
+        request_id = choice.sequence.request.request_id
+        self._in_hand = [request_id]
+        sequence = self.scheduler.update(scheduled, None if token is None else token.token_id)
+        if sequence is not None and token is not None:
             if token.logprobs is not None:
                 choice.note(token.logprobs, token.token_id)
             ending = judge(sequence, choice if choice.has_stop_strings else None)
             if ending is not None:
                 self.scheduler.finish(sequence, ending)
-        self.timeline.progressed(progressed)
-        return progressed
+            self.timeline.progressed(sequence)
+            assembler = self._roster.assemblers[request_id]
+            if assembler.is_due_after(sequence):
+                self._due[request_id] = assembler
+            self._started_over = False
+        self._in_hand = ()
 
-    def _tell(self, progressed: Sequence[RunningSequence]) -> list[RequestOutput]:
-        """The outputs that are due, now that these sequences have got further."""
-        due: dict[str, Assembler] = {}
-        assemblers = self._roster.assemblers
-        for sequence in progressed:
-            request_id = sequence.request.request_id
-            if assemblers[request_id].is_due_after(sequence):
-                due[request_id] = assemblers[request_id]
-        outputs = [assembler.output() for assembler in due.values()]
-        for output in outputs:
+    def _tell(self) -> None:
+        """Put the outputs that are due into the news."""
+        for request_id, assembler in list(self._due.items()):
+            self._in_hand = [request_id]
+            output = assembler.output()
+            self.news.outputs.append(output)
+            del self._due[request_id]
             if output.finished:
-                self._forget(output.request_id)
-        return outputs
+                self._forget(request_id)
+        self._in_hand = ()
 
     # ---- the ends of requests ----------------------------------------------------------------
 
-    def _end_failed(self, plan: StepPlan, cause: Exception) -> StepFailedError:
-        """End the requests of a step that failed; returns what is to be raised."""
+    @contextmanager
+    def _whole(self, in_hand: Iterable[str] = ()) -> Iterator[None]:
+        """What the block changes is changed whole, or the engine starts over.
+
+        Nothing leaves the block but interrupts.
+        """
+        self._in_hand = in_hand
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            self._start_over(interrupt)
+            raise
+        except BaseException as error:  # a library's panic may be no `Exception`
+            self._start_over(error)
+
+    def _start_over(self, cause: BaseException) -> None:
+        """After a change that broke off: end who is in hand, and compute all others again.
+
+        Trusted are the requests, their tokens and the text that was made of them. If that fails a
+        second time before anybody has got further, and it is not known for whom, all end.
+        """
+        self._roster.find_choices()
+        here = self._roster.assemblers
+        in_hand = [here[request_id] for request_id in self._in_hand if request_id in here]
+        if self._started_over and not in_hand:
+            in_hand = list(here.values())
+        self._started_over = True
+        requests = [assembler.request for assembler in in_hand]
+        self.news.errors.update(failures.of_a_broken_change(requests, cause))
+        for request in requests:
+            self._forget(request.request_id)
+        self._ahead.clear()
+        unfinished = [
+            choice.sequence
+            for choice in self._roster.choices.values()
+            if choice.sequence.ending is None
+        ]
+        self.scheduler.start_over(unfinished)
+        self.timeline.forget_others(self._roster.choices)
+        self.watch.end()
+
+    def _fail_all_of(self, plan: StepPlan, cause: Exception) -> None:
+        """End the requests of a step whose computation failed; nothing but that was begun."""
         requests = self._roster.requests_of(one.sequence_id for one in plan.sequences)
-        errors = failures.of_a_failed_step(requests, cause)
-        self._end(errors)
+        self._fail(failures.of_a_failed_step(requests, cause))
         if not self.scheduler.has_unfinished:
             self._ahead.clear()
-        return StepFailedError(errors)
 
-    def _end(self, request_ids: Iterable[str]) -> None:
-        for request_id in request_ids:
-            self.abort(request_id)
+    def _fail(self, errors: dict[str, PagodaError]) -> None:
+        """End requests and tell each its error."""
+        self._in_hand = errors
+        self.news.errors.update(errors)
+        for request_id in errors:
+            self._end(request_id)
+        self._in_hand = ()
+
+    def _end(self, request_id: str) -> None:
+        self.scheduler.abort(request_id)
+        self._forget(request_id)
+
+    def _requests_of(self, plan: StepPlan) -> Iterator[str]:
+        """The ids of a step's requests, found when they are asked for."""
+        for request in self._roster.requests_of(one.sequence_id for one in plan.sequences):
+            yield request.request_id
 
     def _forget(self, request_id: str) -> None:
+        self._due.pop(request_id, None)
         for choice in self._roster.remove(request_id):
             self.timeline.forget(choice.sequence.sequence_id)

@@ -2,8 +2,8 @@
 
 callers' event loops          inbox            the engine's thread
    order ───────────────────> orders ────────> engine.add, engine.abort, …
-                                               engine.step, step, …
-   Stream <──────── Streams.deliver <────────  outputs
+                                               engine.advance, advance, …
+   Stream <──────── Streams.deliver <────────  engine.news
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from pagoda.engine.core import Engine
-from pagoda.engine.failures import StepFailedError
+from pagoda.engine.news import News
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import Streams, call_in
@@ -24,15 +25,22 @@ from pagoda.request import Request
 
 logger = logging.getLogger("pagoda")
 
-Order = Callable[[], None]
-"""Something that the engine's thread is to do between two steps."""
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Something that the engine's thread is to do between two steps."""
+
+    do: Callable[[], None]
+    refuse: Callable[[PagodaError], None]
+    """Called in the same thread with the error, if `do` fails."""
 
 
 class EngineThread:
     """Owns an `Engine` once it has started: nobody else may call it, but by an order.
 
     Between steps it takes the orders that have come. While nothing runs it does `chores`, one at a
-    time, and waits for orders when none is left.
+    time, and waits for orders when none is left. What fails in an order or a step fails for those
+    whom it was done for; the thread ends if its own loop fails, or the device.
     """
 
     def __init__(self, engine: Engine, *, chores: Iterator[None], gives_turns: bool) -> None:
@@ -43,6 +51,8 @@ class EngineThread:
         self._inbox: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._is_stopping = False
         self._is_closed = False
+        self._has_failed = False
+        """The last step could not be taken."""
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="pagoda-engine", daemon=True)
         self.stats: EngineStats = engine.stats()
@@ -61,7 +71,7 @@ class EngineThread:
     def stop(self) -> None:
         """End every request that is left and wait for the thread to finish."""
         if self._thread.is_alive():
-            self._inbox.put(self._note_stop)
+            self._inbox.put(Order(self._note_stop, _tell_nobody))
             self.join()
 
     def join(self) -> None:
@@ -83,11 +93,12 @@ class EngineThread:
 
         Raises as `submit` does.
         """
-        self.submit(partial(self._add, request, prompt, stream, streams))
+        add = partial(self._add, request, prompt, stream, streams)
+        self.submit(Order(add, partial(self._refuse, request.request_id, stream)))
 
     def abandon(self, request_id: str, stream: Stream) -> None:
         """Abort the request if it still runs: nobody waits at `stream` any more."""
-        self._inbox.put(partial(self._abort, request_id, stream))
+        self._inbox.put(Order(partial(self._abort, request_id, stream), _tell_nobody))
 
     # ---- in the engine's thread --------------------------------------------------------------
 
@@ -99,14 +110,14 @@ class EngineThread:
                 if self._engine.has_unfinished:
                     self._step()
                 else:
-                    self.stats = self._engine.stats()
+                    self._carry_out(Order(self._note_stats, _tell_nobody))
         except Exception:
             logger.exception("the engine's thread ends")
         finally:
             with self._closing:
                 self._is_closed = True
             self._take_orders(wait=False)  # whoever came last is told as well
-            self._fail_all(self._closing_error)
+            self._fail_all()
 
     def _do_chore(self) -> bool:
         """Do one chore; False if none is left."""
@@ -114,52 +125,68 @@ class EngineThread:
 
     def _take_orders(self, wait: bool) -> None:
         while wait or not self._inbox.empty():
-            order = self._inbox.get()
+            self._carry_out(self._inbox.get())
             wait = False
-            try:
-                order()
-            except Exception:
-                logger.exception("an order to the engine failed")
+
+    def _carry_out(self, order: Order) -> None:
+        try:
+            order.do()
+        except PagodaError as error:
+            order.refuse(error)
+        except Exception:
+            logger.exception("an order to the engine failed")
+            order.refuse(EngineError("the engine failed"))
 
     def _step(self) -> None:
+        """Take a step and tell what came of it. Raises if nothing can be computed any more."""
         try:
-            outputs = self._engine.step()
-        except StepFailedError as failed:
-            self._fail(failed.errors)
-            outputs = list(failed.outputs)
-            self._engine.require_device()  # without it the thread ends, and with it the server
+            self._engine.advance()
+            self.stats = self._engine.stats()  # first, so that who is told of an end can see it
+        except Exception:  # the engine is whole, and keeps its news
+            if self._has_failed:
+                raise
+            logger.exception("the engine could not take a step; it tries once more")
+            self._has_failed = True
+            return
+        self._has_failed = False
+        self._tell(self._engine.news)
+
+    def _tell(self, news: News) -> None:
+        has_failed = bool(news.errors)
+        try:
+            self._streams.fail(news.errors)
+            self._streams.deliver(news.outputs)
         except Exception:
-            # A bug outside the forward pass: nothing that runs can be trusted, what comes can.
-            logger.exception("the engine failed between steps; its requests are ended")
-            self._fail_all(partial(EngineError, "the engine failed while computing this request"))
-            outputs = []
-        self.stats = self._engine.stats()  # first, so that who is told of an end can see it here
-        self._streams.deliver(outputs)
+            logger.exception("outputs could not be delivered; their requests are ended")
+            self._fail([*news.errors, *(output.request_id for output in news.outputs)])
+        news.clear()
+        if has_failed:
+            self._engine.require_device()  # without it the thread ends, and with it the server
 
     def _add(self, request: Request, prompt: str | None, stream: Stream, streams: bool) -> None:
-        try:
-            self._engine.add(request, prompt, streams=streams)
-        except PagodaError as error:
-            call_in(stream.loop, partial(stream.put, error))
-        except Exception:
-            call_in(stream.loop, partial(stream.put, EngineError("the engine failed")))
-            raise
-        else:
-            self._streams.open(request.request_id, stream)
+        self._streams.open(request.request_id, stream)
+        self._engine.add(request, prompt, streams=streams)
+
+    def _refuse(self, request_id: str, stream: Stream, error: PagodaError) -> None:
+        """The request could not be taken in; nothing is left of it."""
+        self._abort(request_id, stream)
+        call_in(stream.loop, partial(stream.put, error))
 
     def _abort(self, request_id: str, stream: Stream) -> None:
         if self._streams.close(request_id, stream):
             self._engine.abort(request_id)
 
-    def _fail(self, errors: Mapping[str, PagodaError]) -> None:
-        """End these requests, and tell each its error."""
-        self._streams.fail(errors)
-        for request_id in errors:
+    def _fail(self, request_ids: Iterable[str]) -> None:
+        """End requests whose outputs may be lost; each is told an error of its own."""
+        for request_id in request_ids:
+            self._streams.fail({request_id: EngineError("the engine failed")})
             self._engine.abort(request_id)
 
-    def _fail_all(self, error: Callable[[], EngineError]) -> None:
-        """End all requests; each is told an error of its own."""
-        self._fail({request_id: error() for request_id in self._streams.request_ids})
+    def _fail_all(self) -> None:
+        """Tell everybody who is left why nothing is answered any more."""
+        for request_id in self._streams.request_ids:
+            self._streams.fail({request_id: self._closing_error()})
+            self._engine.abort(request_id)
 
     def _closing_error(self) -> EngineError:
         """Why nothing is answered any more."""
@@ -167,3 +194,10 @@ class EngineThread:
 
     def _note_stop(self) -> None:
         self._is_stopping = True
+
+    def _note_stats(self) -> None:
+        self.stats = self._engine.stats()
+
+
+def _tell_nobody(error: PagodaError) -> None:
+    """Nobody waits for the order to be carried out."""

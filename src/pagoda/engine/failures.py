@@ -33,6 +33,16 @@ def of_a_failed_step(requests: Iterable[Request], cause: Exception) -> dict[str,
     return errors
 
 
+def of_a_broken_change(requests: Iterable[Request], cause: BaseException) -> dict[str, PagodaError]:
+    """The errors, by request id, of those for whom something failed with `cause` that had changed
+    the engine in part; logs it, unless it is an interrupt."""
+    errors = _errors(requests, cause)
+    if not isinstance(cause, (KeyboardInterrupt, SystemExit)):
+        told = "the engine failed and starts over; %d requests are ended, the others go on"
+        logger.error(told, len(errors), exc_info=cause)
+    return errors
+
+
 def of_sick_logits(requests: Iterable[Request]) -> dict[str, PagodaError]:
     """The errors, by request id, where the model gave logits that are not finite; logs them."""
     errors = _errors(requests, LogitsError())
@@ -41,12 +51,12 @@ def of_sick_logits(requests: Iterable[Request]) -> dict[str, PagodaError]:
     return errors
 
 
-def _errors(requests: Iterable[Request], cause: Exception) -> dict[str, PagodaError]:
+def _errors(requests: Iterable[Request], cause: BaseException) -> dict[str, PagodaError]:
     """An error each: whoever raises one adds to it where it was raised."""
     return {request.request_id: _failure(cause) for request in requests}
 
 
-def _failure(cause: Exception) -> EngineError:
+def _failure(cause: BaseException) -> EngineError:
     """Callers are not told the cause, which may speak of others or of the machine."""
     failure = EngineError("the engine failed while computing this request")
     failure.__cause__ = cause

@@ -13,6 +13,7 @@ class Roster:
     """Finds what the engine keeps of a request by the ids that a step plan and a caller name.
 
     A request is on it from `add` to `remove`: also choices that have ended, while others go on.
+    `assemblers` says who is; the other two find them quickly.
     """
 
     def __init__(self) -> None:
@@ -26,11 +27,7 @@ class Roster:
     def add(self, assembler: Assembler) -> None:
         """Take on a request and all of its choices."""
         self.assemblers[assembler.request.request_id] = assembler
-        for choice in assembler.choices:
-            sequence_id = choice.sequence.sequence_id
-            self.choices[sequence_id] = choice
-            if choice.sampling_row.matcher is not None:
-                self.constrained[sequence_id] = choice
+        self._enter(assembler)
 
     def remove(self, request_id: str) -> Sequence[Choice]:
         """Forget a request; returns its choices, none if it is not here."""
@@ -38,10 +35,22 @@ class Roster:
         if assembler is None:
             return ()
         for choice in assembler.choices:
-            sequence_id = choice.sequence.sequence_id
-            del self.choices[sequence_id]
-            self.constrained.pop(sequence_id, None)
+            self.choices.pop(choice.sequence.sequence_id, None)
+            self.constrained.pop(choice.sequence.sequence_id, None)
         return assembler.choices
+
+    def find_choices(self) -> None:
+        """Find all choices anew, after a call that broke off."""
+        self.choices, self.constrained = {}, {}
+        for assembler in self.assemblers.values():
+            self._enter(assembler)
+
+    def _enter(self, assembler: Assembler) -> None:
+        for choice in assembler.choices:
+            sequence_id = choice.sequence.sequence_id
+            self.choices[sequence_id] = choice
+            if choice.sampling_row.matcher is not None:
+                self.constrained[sequence_id] = choice
 
     def requests_of(self, sequence_ids: Iterable[int]) -> list[Request]:
         """The requests of those sequences that are here, each once."""

@@ -105,9 +105,10 @@ class PaddedTables:
         """
         shape = (len(tables), max(map(len, tables), default=0))
         if self._padded.shape != shape:
-            self._padded = np.zeros(shape, dtype=np.int32)
             self._tables = [None] * len(tables)
-        for row, (table, before) in enumerate(zip(tables, self._tables, strict=True)):
+            self._padded = np.zeros(shape, dtype=np.int32)
+        written, self._tables = self._tables, [None] * len(tables)  # none, should this break off
+        for row, (table, before) in enumerate(zip(tables, written, strict=True)):
             if table is not before:
                 self._padded[row, : len(table)] = table
                 self._padded[row, len(table) :] = 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pagoda.engine.core import Engine
-from pagoda.engine.failures import StepFailedError
 from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import PagodaError
 from pagoda.request import Request
@@ -64,11 +63,19 @@ class SharedSteps:
         return arrived
 
     def _step(self) -> None:
-        try:
-            outputs: Sequence[RequestOutput] = self._engine.step()
-        except StepFailedError as failed:
-            for request_id, error in failed.errors.items():
-                self._inboxes[request_id].append(error)
-            outputs = failed.outputs
-        for output in outputs:
-            self._inboxes[output.request_id].append(output)
+        """Take a step and hand out what it has brought, or what an interrupt has left over."""
+        news = self._engine.news
+        if not news:
+            self._engine.advance()
+        while news.errors:
+            request_id, error = next(iter(news.errors.items()))
+            self._put(request_id, error)
+            del news.errors[request_id]
+        while news.outputs:
+            self._put(news.outputs[0].request_id, news.outputs[0])
+            del news.outputs[0]
+
+    def _put(self, request_id: str, arrived: RequestOutput | PagodaError) -> None:
+        inbox = self._inboxes.get(request_id)
+        if inbox is not None:
+            inbox.append(arrived)

@@ -11,7 +11,7 @@ from functools import partial
 
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stream import Stream
-from pagoda.errors import PagodaError
+from pagoda.errors import InvalidRequestError, PagodaError
 
 logger = logging.getLogger("pagoda")
 
@@ -36,7 +36,12 @@ class Streams:
         return list(self._open)
 
     def open(self, request_id: str, stream: Stream) -> None:
-        """What comes of the request goes to `stream` from now on."""
+        """What comes of the request goes to `stream` from now on.
+
+        Raises `InvalidRequestError` if somebody waits for a request of that id already.
+        """
+        if request_id in self._open:
+            raise InvalidRequestError("request_id", request_id, "is already in use")
         self._open[request_id] = stream
 
     def close(self, request_id: str, stream: Stream) -> bool:
@@ -54,19 +59,22 @@ class Streams:
             stream = self._open.get(output.request_id)
             if stream is not None:
                 batches[stream.loop].append((stream, output))
-                if output.finished:
-                    del self._open[output.request_id]
         for loop, batch in batches.items():
             told = threading.Event()
-            if call_in(loop, partial(_put_all, batch, told)) and self._gives_turns:
+            is_open = call_in(loop, partial(_put_all, batch, told))
+            for _, output in batch:
+                if output.finished:
+                    del self._open[output.request_id]
+            if is_open and self._gives_turns:
                 told.wait(_TURN_S)
 
     def fail(self, errors: Mapping[str, PagodaError]) -> None:
         """Tell each of these requests' callers its error, and close their streams."""
         for request_id, error in errors.items():
-            stream = self._open.pop(request_id, None)
+            stream = self._open.get(request_id)
             if stream is not None:
                 call_in(stream.loop, partial(stream.put, error))
+                del self._open[request_id]
 
 
 def call_in(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> bool:
@@ -74,6 +82,8 @@ def call_in(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> bool:
     try:
         loop.call_soon_threadsafe(what)
     except RuntimeError:
+        if not loop.is_closed():
+            raise
         logger.debug("the caller's event loop is closed")
         return False
     return True

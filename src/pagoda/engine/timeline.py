@@ -11,7 +11,7 @@ A sequence that is aborted leaves no time of a whole request, only what it had r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from pagoda.engine.histogram import Histogram
 from pagoda.scheduling import Sequence, StepPlan
@@ -81,35 +81,41 @@ class Timeline:
             return
         now = self._clock()
         for scheduled in plan.sequences:
-            course = self._waiting.pop(scheduled.sequence_id, None)
+            course = self._waiting.get(scheduled.sequence_id)
             if course is not None:
                 course.began = now
                 self._running[scheduled.sequence_id] = course
+                del self._waiting[scheduled.sequence_id]
 
-    def progressed(self, sequences: Iterable[Sequence]) -> None:
-        """Each of them has a new token, and its ending if that was the last."""
+    def progressed(self, sequence: Sequence) -> None:
+        """The sequence has a new token, and its ending if that was the last."""
         now = self._clock()
-        for sequence in sequences:
-            course = self._running[sequence.sequence_id]
-            is_wanted = not sequence.request.sampling.prompt_alone
-            self.num_generation_tokens += is_wanted
-            if sequence.num_output_tokens == 1:
-                course.first_token = now
-                if is_wanted:
-                    arrival = sequence.request.arrival_time
-                    self.time_to_first_token_seconds.observe(now - arrival)
-                if sequence.index == 0:
-                    self._count_prompt(sequence)
-            else:
-                self.inter_token_latency_seconds.observe(now - course.last_token)
-            course.last_token = now
-            if sequence.ending is not None:
-                self._end(sequence, course)
+        course = self._running[sequence.sequence_id]
+        is_wanted = not sequence.request.sampling.prompt_alone
+        self.num_generation_tokens += is_wanted
+        if sequence.num_output_tokens == 1:
+            course.first_token = now
+            if is_wanted:
+                arrival = sequence.request.arrival_time
+                self.time_to_first_token_seconds.observe(now - arrival)
+            if sequence.index == 0:
+                self._count_prompt(sequence)
+        else:
+            self.inter_token_latency_seconds.observe(now - course.last_token)
+        course.last_token = now
+        if sequence.ending is not None:
+            self._end(sequence, course)
 
     def forget(self, sequence_id: int) -> None:
         """The sequence gets no more tokens; no effect if it has ended."""
         self._waiting.pop(sequence_id, None)
         self._running.pop(sequence_id, None)
+
+    def forget_others(self, sequence_ids: Container[int]) -> None:
+        """No other sequences than these get any more tokens."""
+        for sequence_id in [*self._waiting, *self._running]:
+            if sequence_id not in sequence_ids:
+                self.forget(sequence_id)
 
     def _count_prompt(self, sequence: Sequence) -> None:
         self.num_prompt_tokens_cached += sequence.num_cached_tokens

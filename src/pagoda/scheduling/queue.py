@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pagoda.scheduling.sequence import Sequence
 
@@ -34,6 +34,18 @@ class OrderedSequences:
 
     def add(self, sequence: Sequence) -> None:
         insort(self._sequences, sequence, key=self._order)
+
+    def joined_by(self, sequences: Iterable[Sequence]) -> OrderedSequences:
+        """These sequences and others; nothing is changed here."""
+        joined = self.emptied()
+        joined._sequences = self._sequences[:]
+        for sequence in sequences:
+            joined.add(sequence)
+        return joined
+
+    def emptied(self) -> OrderedSequences:
+        """None yet, in the same order."""
+        return OrderedSequences(self._order)
 
     def remove(self, sequence: Sequence) -> None:
         """Raises ValueError if it is not among them."""

@@ -14,10 +14,10 @@ its blocks, of which the published ones can be found again when it resumes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable
 from itertools import chain, count
 
-from pagoda.cache import NO_MATCH, CacheManager, PrefixMatch
+from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
 from pagoda.scheduling.checks import require_options
@@ -25,7 +25,7 @@ from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import Sequence, Status, longest
 from pagoda.scheduling.stats import SchedulerStats
-from pagoda.scheduling.step import StepPlan
+from pagoda.scheduling.step import ScheduledSequence, StepPlan
 from pagoda.scheduling.step_builder import StepBuilder
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
 
@@ -81,20 +81,35 @@ class Scheduler:
         The first choice computes the prompt; the others fork from it when it has.
         Raises `InvalidRequestError` if the request id is in use.
         """
+        sequences = self.open(request)
+        self.enter(sequences)
+        return sequences
+
+    def open(self, request: Request) -> tuple[Sequence, ...]:
+        """The sequences of a request, for `enter`; nothing is changed yet.
+
+        Raises `InvalidRequestError` if the request id is in use.
+        """
         if request.request_id in self._requests:
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
-        options = request.options
         sequences: list[Sequence] = []
         most = longest(request, self._max_model_len)
         for index in range(request.sampling.n):
-            table = self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
-            sequence = Sequence(next(self._ids), request, index, table, most)
+            sequence = Sequence(next(self._ids), request, index, self._table_of(request), most)
             sequence.fork_parent = sequences[0] if sequences else None
             sequences.append(sequence)
-            self._sequences[sequence.sequence_id] = sequence
-            self._waiting.add(sequence)
-        self._requests[request.request_id] = sequences
         return tuple(sequences)
+
+    def enter(self, sequences: tuple[Sequence, ...]) -> None:
+        """Let all sequences of one request wait for their turn.
+
+        All of them are here afterwards, or none, if this fails.
+        """
+        request_id = sequences[0].request.request_id
+        waiting = self._waiting.joined_by(sequences)
+        by_id = self._sequences | {sequence.sequence_id: sequence for sequence in sequences}
+        requests = self._requests | {request_id: list(sequences)}
+        self._waiting, self._sequences, self._requests = waiting, by_id, requests
 
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""
@@ -118,6 +133,23 @@ class Scheduler:
         siblings.remove(sequence)
         if not siblings:
             del self._requests[sequence.request.request_id]
+
+    def start_over(self, unfinished: Iterable[Sequence]) -> None:
+        """Compute these sequences again from their tokens; no others are left.
+
+        After a call that broke off in the middle of a change nothing but the sequences' tokens is
+        trusted: they all wait and hold no blocks, and the cache is empty.
+        """
+        self.cache.reset()
+        before = self._sequences.keys()
+        self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
+        self._sequences, self._requests = {}, {}
+        for sequence in unfinished:
+            sequence.start_over(self._table_of(sequence.request))
+            self._sequences[sequence.sequence_id] = sequence
+            self._requests.setdefault(sequence.request.request_id, []).append(sequence)
+            self._waiting.add(sequence)
+        self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
 
     @property
     def max_num_seqs(self) -> int:
@@ -160,28 +192,27 @@ class Scheduler:
             sequence.num_pending_tokens += scheduled.samples
         return step.plan(self.cache.block_size)
 
-    def update(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Sequence]:
-        """Take note of a step that was carried out; steps come in the order of their plans.
+    def update(self, scheduled: ScheduledSequence, token_id: int | None) -> Sequence | None:
+        """Take note of what one sequence did in a step that was carried out.
 
-        `sampled` maps the ids of the plan's sampling sequences to their new tokens. Appends them,
-        publishes full blocks and forks choices. Returns the sequences that got a token, for the
-        caller to `judge` and, where they end, to `finish` before the next call of `schedule`.
+        Steps come in the order of their plans, and all sequences of each. `token_id` is the new
+        token of a sequence that samples. Appends it, publishes full blocks and forks choices.
+        Returns the sequence if it got a token, for the caller to `judge` and, where it ends, to
+        `finish` before the next call of `schedule`; None if not, or if it has ended meanwhile.
         """
-        progressed = []
-        for scheduled in plan.sequences:
-            sequence = self._sequences.get(scheduled.sequence_id)
-            if sequence is None:  # it has ended while the step ran
-                continue
-            self._num_computed_tokens += scheduled.num_scheduled_tokens
-            if sequence.stay == scheduled.stay:  # not preempted meanwhile
-                self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
-            if scheduled.samples:
-                if sequence.num_output_tokens == 0:
-                    self._fork_choices(sequence, may_share=sequence.stay == scheduled.stay)
-                sequence.num_pending_tokens -= 1
-                sequence.append(sampled[scheduled.sequence_id])
-                progressed.append(sequence)
-        return progressed
+        sequence = self._sequences.get(scheduled.sequence_id)
+        if sequence is None:
+            return None
+        self._num_computed_tokens += scheduled.num_scheduled_tokens
+        if sequence.stay == scheduled.stay:  # not preempted meanwhile
+            self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
+        if token_id is None:
+            return None
+        if sequence.num_output_tokens == 0:
+            self._fork_choices(sequence, may_share=sequence.stay == scheduled.stay)
+        sequence.num_pending_tokens -= 1
+        sequence.append(token_id)
+        return sequence
 
     # ---- inside: running ---------------------------------------------------------------------
 
@@ -213,6 +244,10 @@ class Scheduler:
             if victim is sequence:
                 return
         step.give(sequence, start, stop, copies)
+
+    def _table_of(self, request: Request) -> BlockTable:
+        options = request.options
+        return self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
 
     def _preempt(self, sequence: Sequence, step: StepBuilder) -> None:
         step.take_back(sequence)

@@ -102,6 +102,21 @@ class Sequence:
         self.token_ids.append(token_id)
         self.output_token_ids.append(token_id)
 
+    def start_over(self, table: BlockTable) -> None:
+        """Wait to be computed again from its tokens, in the blocks of another table.
+
+        A choice forks from the first one if that has yet to compute the prompt.
+        """
+        self.table = table
+        self.stay += self.status is Status.RUNNING
+        self.status = Status.WAITING
+        self.num_computed_tokens = 0
+        self.num_pending_tokens = 0
+        self.awaited_block = None
+        parent = self.fork_parent
+        if parent is not None and (parent.ending is not None or parent.num_output_tokens):
+            self.fork_parent = None
+
     def __repr__(self) -> str:
         return (
             f"Sequence({self.sequence_id}, {self.status.value}, "

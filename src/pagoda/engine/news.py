@@ -1,0 +1,36 @@
+"""What has come of requests and was not told yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pagoda.engine.failures import StepFailedError
+from pagoda.engine.outputs import RequestOutput
+from pagoda.errors import PagodaError
+
+
+@dataclass(slots=True)
+class News:
+    """Outputs and errors of an engine, from when they are made to when somebody takes them.
+
+    What the engine has forgotten already stays here, however a step breaks off.
+    """
+
+    outputs: list[RequestOutput] = field(default_factory=list)
+    errors: dict[str, PagodaError] = field(default_factory=dict)
+    """By request id: nothing else comes of these requests."""
+
+    def __bool__(self) -> bool:
+        return bool(self.outputs or self.errors)
+
+    def take(self) -> list[RequestOutput]:
+        """The outputs, which are told from now on; raises `StepFailedError` if there are errors."""
+        outputs, errors = self.outputs, self.errors
+        self.clear()
+        if errors:
+            raise StepFailedError(errors, outputs)
+        return outputs
+
+    def clear(self) -> None:
+        """Everything has been told."""
+        self.outputs, self.errors = [], {}

@@ -1,0 +1,83 @@
+"""How long the running step has taken: a step that hangs is told from one that is long.
+
+    step of 8 tokens     |----|                        0.2 s   ┐ 25 ms a token, on average
+    step of 24 tokens           |------------|         0.6 s   ┘
+    step of 512 tokens                         |------ … may take 10 × 512 × 25 ms = 128 s, or
+                                                       `timeout_s` if that is longer
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_PATIENCE = 10
+"""How many times its share of the time so far a step may take: few tokens take longer each than
+many, and tokens with much before them longer than others."""
+
+
+@dataclass(frozen=True, slots=True)
+class HungStep:
+    """A step that has taken longer than it can need."""
+
+    age_s: float
+    limit_s: float
+    num_tokens: int
+    """Tokens that it computes; 0 if it hangs before that is decided."""
+
+    def __str__(self) -> str:
+        return (
+            f"a step of {self.num_tokens} tokens has not ended for {self.age_s:.0f} s, "
+            f"at most {self.limit_s:.0f} s were expected"
+        )
+
+
+class _Running(NamedTuple):
+    """The step that runs; replaced as a whole, so that any thread reads what belongs together."""
+
+    began: float
+    num_tokens: int
+
+
+class StepWatch:
+    """When the running step began and how many tokens it has. One thread steps, any may look."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._running: _Running | None = None
+        self._seconds = 0.0
+        self._num_tokens = 0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._running = _Running(self._clock(), 0)
+
+    def hold(self, num_tokens: int) -> None:
+        """The step that runs computes so many tokens."""
+        if self._running is not None:
+            self._running = self._running._replace(num_tokens=num_tokens)
+
+    def end(self) -> None:
+        """The step has ended, however it did."""
+        running, self._running = self._running, None
+        if running is not None and running.num_tokens:
+            self._seconds += self._clock() - running.began
+            self._num_tokens += running.num_tokens
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the running step began; 0 while none runs."""
+        running = self._running
+        return 0.0 if running is None else self._clock() - running.began
+
+    def hung(self, timeout_s: float) -> HungStep | None:
+        """The running step, if it takes longer than both `timeout_s` and what its tokens may."""
+        running = self._running
+        if running is None:
+            return None
+        pace_s = self._seconds / self._num_tokens if self._num_tokens else 0.0
+        limit_s = max(timeout_s, _PATIENCE * pace_s * running.num_tokens)
+        age_s = self._clock() - running.began
+        return HungStep(age_s, limit_s, running.num_tokens) if age_s > limit_s else None

@@ -1,0 +1,117 @@
+"""Errors that come up at one place of a run: before one line, at one of the times it is reached.
+
+`Places` takes the lines of a run down, `Planted` raises at one of them. Both see the lines of some
+files alone, and of these not the functions that are named as skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import pagoda
+
+ROOT = Path(pagoda.__file__).parent
+
+
+class Place(NamedTuple):
+    """Before a line, when it is reached for the `turn`-th time."""
+
+    file: str
+    """Below the package."""
+    line: int
+    turn: int
+
+
+class Code:
+    """Which code errors are planted in."""
+
+    def __init__(self, *folders: str, skipped: frozenset[str]) -> None:
+        """`skipped` are the qualified names of functions."""
+        self._folders = tuple(f"{ROOT / folder}/" for folder in folders)
+        self._skipped = skipped
+
+    def has(self, code: CodeType) -> bool:
+        is_inside = code.co_filename.startswith(self._folders)
+        return is_inside and code.co_qualname not in self._skipped
+
+
+class Places:
+    """Every line that a run comes to, and how often."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self.num_turns: Counter[tuple[str, int]] = Counter()
+
+    @contextmanager
+    def taken_down(self) -> Iterator[None]:
+        with traced(self._call):
+            yield
+
+    def _call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        return self._line if self._code.has(frame.f_code) else None
+
+    def _line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        if event == "line":
+            self.num_turns[frame.f_code.co_filename, frame.f_lineno] += 1
+        return self._line
+
+    def all(self) -> list[Place]:
+        """Each line at its first turn, its last, and one in the middle."""
+        return [
+            Place(str(Path(file).relative_to(ROOT)), line, turn)
+            for (file, line), num in sorted(self.num_turns.items())
+            for turn in sorted({1, (num + 1) // 2, num})
+        ]
+
+
+class Planted:
+    """An error that is raised once, at a place."""
+
+    def __init__(self, code: Code, place: Place, error: BaseException) -> None:
+        self._code = code
+        self._file, self._at = str(ROOT / place.file), place.line
+        self._turns_left = place.turn
+        self._error = error
+        self.frames: list[FrameType] = []
+        """Where it was raised, the innermost frame first; none if the run does not come there."""
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        with traced(self._call):
+            yield
+
+    def _call(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        code = frame.f_code
+        is_here = code.co_filename == self._file and code.co_firstlineno <= self._at
+        return self._line if is_here and not self.frames and self._code.has(code) else None
+
+    def _line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        if event == "line" and frame.f_lineno == self._at and not self.frames:
+            self._turns_left -= 1
+            if self._turns_left == 0:
+                self.frames = list(stack(frame))
+                raise self._error
+        return self._line
+
+
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+@contextmanager
+def traced(call: Callable[..., Any]) -> Iterator[None]:
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
