@@ -114,4 +114,3 @@ def traced(call: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
-

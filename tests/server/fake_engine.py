@@ -10,6 +10,7 @@ from dataclasses import replace
 from pagoda.cache import CacheManager
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.step_watch import HungStep, StepWatch
 from pagoda.engine.timeline import Timeline
 from pagoda.errors import (
     ContextLengthError,
@@ -75,6 +76,7 @@ class FakeEngine:
         self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()
         self.is_alive = True
+        self.watch = StepWatch()
         self.hold: asyncio.Event | None = None
         self.fail: Exception | None = None
         self.asked: list[dict[str, object]] = []
@@ -85,6 +87,16 @@ class FakeEngine:
         self.is_warm = False
         self._seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._generated = 0
+
+    @property
+    def step_age_s(self) -> float:
+        return self.watch.age_s
+
+    def hung_step(self, timeout_s: float) -> HungStep | None:
+        return self.watch.hung(timeout_s)
+
+    def where(self) -> str:
+        return "in a kernel"
 
     def warm_up_draws(self) -> None:
         self.is_warm = True

@@ -59,6 +59,8 @@ SERVER_FLAGS = FlagGroup(
         Flag("request_timeout", REAL, "Seconds that a request may take; 0: no bound."),
         Flag("client_timeout", REAL, "Seconds that a client may keep the server waiting."),
         Flag("shutdown_timeout", REAL, "Seconds to finish what runs once told to stop."),
+        Flag("step_timeout", REAL, "Seconds after which a step of the engine hangs."),
+        Flag("exit_on_hang", SWITCH, "End the process when a step hangs, to be started again."),
         Flag("dev_mode", SWITCH, "Add /reset_prefix_cache and /server_info."),
         Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
         Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),

@@ -12,6 +12,7 @@ from pagoda.engine.engine_thread import EngineThread, Order
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.stats import EngineStats
+from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
 from pagoda.errors import PagodaError, RequestTimeoutError
@@ -44,7 +45,7 @@ class AsyncEngine:
         middle of a step holds up all others, which takes longer than the moment.
         """
         self.engine = engine
-        """The engine's thread alone may call it once it has started, but for its `intake`."""
+        """The engine's thread alone may call it once it has started, but for `intake` and `watch`."""
         self.model_name = engine.model_name
         self.max_model_len = engine.max_model_len
         self.max_num_seqs = engine.scheduler.max_num_seqs
@@ -74,6 +75,19 @@ class AsyncEngine:
     def is_alive(self) -> bool:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive
+
+    @property
+    def step_age_s(self) -> float:
+        """Seconds since the running step began; 0 while none runs."""
+        return self.engine.watch.age_s
+
+    def hung_step(self, timeout_s: float) -> HungStep | None:
+        """The running step, if it takes longer than both `timeout_s` and what its tokens may."""
+        return self.engine.watch.hung(timeout_s)
+
+    def where(self) -> str:
+        """The lines of code that the engine's thread is at, the outermost first."""
+        return self._thread.where()
 
     def start(self) -> None:
         """Start the engine's thread."""

@@ -79,8 +79,8 @@ class Engine:
         """The requests whose output is to be told, by their ids."""
         self._in_hand: Iterable[str] = ()
         """Ids of the requests that something is just being done for."""
-        self._started_over = False
-        """No sequence has got further since the engine started over last."""
+        self._restarted: set[str] = set()
+        """Ids of the requests that have started over and have not got a token since."""
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
@@ -211,7 +211,7 @@ class Engine:
             assembler = self._roster.assemblers[request_id]
             if assembler.is_due_after(sequence):
                 self._due[request_id] = assembler
-            self._started_over = False
+            self._restarted.discard(request_id)
         self._in_hand = ()
 
     def _tell(self) -> None:
@@ -245,19 +245,18 @@ class Engine:
     def _start_over(self, cause: BaseException) -> None:
         """After a change that broke off: end who is in hand, and compute all others again.
 
-        Trusted are the requests, their tokens and the text that was made of them. If that fails a
-        second time before anybody has got further, and it is not known for whom, all end.
+        Trusted are the requests, their tokens and the text that was made of them. If nobody is in
+        hand, whoever has started over before and has not got a token since ends.
         """
         self._roster.find_choices()
         here = self._roster.assemblers
-        in_hand = [here[request_id] for request_id in self._in_hand if request_id in here]
-        if self._started_over and not in_hand:
-            in_hand = list(here.values())
-        self._started_over = True
-        requests = [assembler.request for assembler in in_hand]
+        in_hand = {request_id for request_id in self._in_hand if request_id in here}
+        ended = in_hand or self._restarted & here.keys()
+        requests = [here[request_id].request for request_id in ended]
         self.news.errors.update(failures.of_a_broken_change(requests, cause))
         for request in requests:
             self._forget(request.request_id)
+        self._restarted = set(here)
         self._ahead.clear()
         unfinished = [
             choice.sequence
@@ -294,5 +293,6 @@ class Engine:
 
     def _forget(self, request_id: str) -> None:
         self._due.pop(request_id, None)
+        self._restarted.discard(request_id)
         for choice in self._roster.remove(request_id):
             self.timeline.forget(choice.sequence.sequence_id)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -64,6 +66,11 @@ class EngineThread:
     def is_alive(self) -> bool:
         """Orders will be carried out."""
         return self._thread.is_alive() and not self._is_closed
+
+    def where(self) -> str:
+        """The lines of code that the thread is at, the outermost first."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else "it has ended"
 
     def start(self) -> None:
         self._thread.start()

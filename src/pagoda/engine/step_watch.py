@@ -1,9 +1,9 @@
 """How long the running step has taken: a step that hangs is told from one that is long.
 
-    step of 8 tokens     |----|                        0.2 s   ┐ 25 ms a token, on average
-    step of 24 tokens           |------------|         0.6 s   ┘
-    step of 512 tokens                         |------ … may take 10 × 512 × 25 ms = 128 s, or
-                                                       `timeout_s` if that is longer
+step of 8 tokens     |----|                        0.2 s   ┐ 25 ms a token, on average
+step of 24 tokens           |------------|         0.6 s   ┘
+step of 512 tokens                         |------ … may take 10 × 512 × 25 ms = 128 s, or
+                                                   `timeout_s` if that is longer
 """
 
 from __future__ import annotations

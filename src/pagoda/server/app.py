@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 
@@ -24,6 +24,7 @@ from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
 from pagoda.server.traffic import Traffic
+from pagoda.server.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -44,7 +45,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
-        async with _stats_logged(engine, options):
+        async with _stats_logged(engine, options), _beside(Watchdog(engine, options).run()):
             yield
         await engine.shutdown()
 
@@ -63,7 +64,7 @@ def create_app(
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
     app.include_router(token_routes(engine))
-    app.include_router(state_routes(engine, admission, traffic))
+    app.include_router(state_routes(engine, admission, traffic, options))
     app.include_router(page_routes())
     app.include_router(plan_page_routes())
     if options.dev_mode:
@@ -90,10 +91,17 @@ async def _stats_logged(engine: AsyncEngine, options: ServerOptions) -> AsyncIte
     if options.disable_log_stats:
         yield
         return
-    logging = asyncio.create_task(StatsLog(engine).run())
+    async with _beside(StatsLog(engine).run()):
+        yield
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let `work`, which has no end, go on while the block runs."""
+    task = asyncio.create_task(work)
     try:
         yield
     finally:
-        logging.cancel()
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await logging
+            await task

@@ -5,7 +5,7 @@ UnknownModelError                                              404
 RejectedError: no key, no place, too large                     its own: 401, 408, 413, 429, 431, 503
 RequestTimeoutError                                            504
 ShutDownError                                                  503
-an engine that has stopped, at /health                         503
+an engine that has stopped or hangs, at /health                503
 everything else                                                500
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +31,9 @@ from pagoda.errors import (
 )
 from pagoda.server.responses import ErrorDetail, ErrorResponse
 from pagoda.server.tally import tally_of
+
+if TYPE_CHECKING:
+    from pagoda.engine.step_watch import HungStep
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +132,11 @@ def stopped() -> ErrorDetail:
         type="server_error",
         code="engine_stopped",
     )
+
+
+def hanging(hung: HungStep) -> ErrorDetail:
+    """What is told while a step of the engine does not end."""
+    return ErrorDetail(message=f"the engine hangs: {hung}", type="server_error", code="engine_hung")
 
 
 def rejection(error: RejectedError) -> Response:

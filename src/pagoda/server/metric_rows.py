@@ -26,6 +26,8 @@ class Figures:
     timeline: Timeline
     admission: Admission
     traffic: Traffic
+    step_age_s: float
+    """Seconds since the running step began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ METRIC_ROWS = (
               lambda figures: figures.stats.num_requests_waiting),
     MetricRow("gauge", "kv_cache_usage_perc", "KV cache usage; 1 means 100 per cent.",
               lambda figures: figures.stats.kv_cache_usage),
+    MetricRow("gauge", "step_age_seconds", "Seconds since the running step began; 0 while none is.",
+              lambda figures: figures.step_age_s),
     MetricRow("counter", "num_preemptions", "Preemptions.",
               lambda figures: figures.stats.num_preemptions),
     MetricRow("counter", "prefix_cache_queries", "Tokens looked up in the prefix cache.",

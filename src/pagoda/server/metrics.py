@@ -49,7 +49,9 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric: numbers from one snapshot of the engine, histograms as they are now."""
         engine = self._engine
-        figures = Figures(engine.stats(), engine.timeline, self._admission, self._traffic)
+        figures = Figures(
+            engine.stats(), engine.timeline, self._admission, self._traffic, engine.step_age_s
+        )
         common = (engine.model_name, _ENGINE)
         for row in METRIC_ROWS:
             if row.kind == "histogram":

@@ -9,7 +9,7 @@ from pagoda.errors import InvalidOptionError
 
 _WHOLE = ("max_num_queued_reqs", "max_num_reqs_per_key", "max_body_bytes", "max_header_bytes")
 LOG_FORMATS = ("text", "json")
-_SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout")
+_SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout", "step_timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ class ServerOptions:
     """Seconds that a client may take for its headers, and for its body."""
     shutdown_timeout: float = 30.0
     """Seconds that running requests have to finish once the server is told to stop."""
+    step_timeout: float = 300.0
+    """Seconds after which a step of the engine hangs; a step may take longer that has more tokens
+    than ten times the mean pace brings through in that time."""
+    exit_on_hang: bool = False
+    """Ends the process when a step hangs, for a supervisor to start it again."""
     dev_mode: bool = False
     """Adds routes for developers: /reset_prefix_cache and /server_info."""
     log_format: str = "text"
@@ -48,8 +53,9 @@ class ServerOptions:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise InvalidOptionError(name, value, "must be a number of seconds")
-        if self.client_timeout == 0:
-            raise InvalidOptionError("client_timeout", 0, "must be more than 0 seconds")
+        for name in ("client_timeout", "step_timeout"):
+            if getattr(self, name) == 0:
+                raise InvalidOptionError(name, 0, "must be more than 0 seconds")
         if self.log_format not in LOG_FORMATS:
             limit = f"one of {', '.join(LOG_FORMATS)}"
             raise InvalidOptionError("log_format", self.log_format, limit)

@@ -16,6 +16,7 @@ from pagoda.server.errors import (
     ShuttingDownError,
     UnknownModelError,
     error_response,
+    hanging,
     rejection,
     stopped,
 )
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from pagoda.engine.options import EngineOptions
 
 
-def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) -> APIRouter:
+def state_routes(
+    engine: AsyncEngine, admission: Admission, traffic: Traffic, options: ServerOptions
+) -> APIRouter:
     """Routes for whoever watches the server."""
     router = APIRouter()
     card = ModelCard(
@@ -39,9 +42,13 @@ def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) ->
 
     @router.get("/health", responses={503: {"model": ErrorResponse}})
     async def health() -> Response:
-        """200 while requests are taken; 503 once the engine or the server is ending."""
+        """200 while requests are answered; 503 while a step of the engine hangs, and once the
+        engine or the server is ending."""
         if not engine.is_alive:
             return error_response(503, stopped())
+        hung = engine.hung_step(options.step_timeout)
+        if hung is not None:
+            return error_response(503, hanging(hung))
         if admission.is_closed:
             return rejection(ShuttingDownError())
         return Response()
