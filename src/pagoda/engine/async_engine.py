@@ -45,7 +45,7 @@ class AsyncEngine:
         middle of a step holds up all others, which takes longer than the moment.
         """
         self.engine = engine
-        """The engine's thread alone may call it once it has started, but for `intake` and `watch`."""
+        """Once it has started its thread alone may call it, but for `intake` and `watch`."""
         self.model_name = engine.model_name
         self.max_model_len = engine.max_model_len
         self.max_num_seqs = engine.scheduler.max_num_seqs
