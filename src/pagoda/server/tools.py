@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
-from pagoda.server.tool_calls import (
-    FirstCall,
-    ToolReader,
-    WholeArguments,
-    WholeCalls,
-)
+from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
+from pagoda.server.tool_calls import FirstCall, ToolReader
 from pagoda.server.tool_forms import begin_reading
 from pagoda.structured import MAX_SCHEMA_DEPTH, StructuredOutputs, is_deeper_than
 
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 MAX_TOOLS = 128
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
@@ -140,9 +136,9 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             # OpenAI's API ends a call that was named with "stop", and one of a free choice, or of
             # any tool that is required, with "tool_calls".
-            return ToolReader(partial(WholeArguments, self.choice.function.name), "stop")
+            return ToolReader(partial(ForcedArguments, self.choice.function.name), "stop")
         if self.choice == "required":
-            return ToolReader(partial(WholeCalls, self.names))
+            return ToolReader(partial(ForcedCalls, self.names))
         begin = partial(begin_reading, engine.tokenizer.tool_format, self.names)
         return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
