@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
 from pagoda.errors import EngineError
@@ -37,8 +38,8 @@ _LIMITS = {
 """They bound a mask to some tens of milliseconds and a grammar to some tens of megabytes."""
 _NUM_REHEARSED = 4
 """Tokens that are tried at the door: most grammars that are too complex show it at once."""
-_JSON_STYLE: Any = {"whitespace_pattern": r"[ \n\t]{1,20}"}
-"""White space is bounded, so that no answer goes on in it for ever."""
+_WHITE_SPACE = r" |\n[ \t]{0,20}"
+"""Between JSON's tokens: a space, or a line's end and an indentation. No answer goes on in it."""
 
 
 class MatchError(EngineError):
@@ -185,10 +186,18 @@ def _source(wanted: StructuredOutputs) -> str:
     if wanted.choice is not None:
         texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
         return LLMatcher.grammar_from_lark(f"start: {texts}")
-    text = '{"type": "object"}' if wanted.json is None else str(wanted.json)
-    if not has_finite_answer(json.loads(text)):
+    schema = {"type": "object"} if wanted.json is None else json.loads(str(wanted.json))
+    if not has_finite_answer(schema):
         raise ValueError("a schema must have an answer that ends: it requires itself without end")
-    return LLMatcher.grammar_from_json_schema(text, overrides=_JSON_STYLE)
+    if wanted.disable_additional_properties:
+        schema = closed(schema)
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
+
+
+def _style(wanted: StructuredOutputs) -> Any:  # llguidance does not export the type
+    if wanted.disable_any_whitespace:
+        return {"whitespace_flexible": False, "whitespace_pattern": None}
+    return {"whitespace_pattern": _WHITE_SPACE}
 
 
 def _reason(matcher: llguidance.LLMatcher) -> str:

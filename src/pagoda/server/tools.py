@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
 from pagoda.server.tool_calls import FirstCall, ToolReader
@@ -34,8 +35,12 @@ class Function(BaseModel):
     strict: bool | None = None
 
     def schema_of_arguments(self) -> dict[str, Any]:
-        """It is an object, also where that was not said."""
+        """It is an object, also where that was not said, and without parameters an empty one."""
         return {"type": "object", **(self.parameters or {"properties": {}})}
+
+    def schema_of_call(self) -> dict[str, Any]:
+        """What the arguments of a forced call follow; under `strict` no object of it is free."""
+        return closed(self.schema_of_arguments(), free_too=bool(self.strict))
 
 
 class Tool(BaseModel):
@@ -117,7 +122,7 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             name = self.choice.function.name
             [tool] = [tool for tool in self.tools if tool.function.name == name]
-            return StructuredOutputs(json=tool.function.schema_of_arguments(), field="tools")
+            return StructuredOutputs(json=tool.function.schema_of_call(), field="tools")
         calls: dict[str, Any] = {
             "type": "array",
             "minItems": 1,
@@ -145,7 +150,7 @@ class ToolUse:
 
 def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:
     """The schema of a call of the tool at `index`, its inner references moved along."""
-    arguments = tool.function.schema_of_arguments()
+    arguments = tool.function.schema_of_call()
     return {
         "type": "object",
         "properties": {
