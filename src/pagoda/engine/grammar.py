@@ -9,6 +9,7 @@ llguidance is imported, and the vocabulary prepared, when the first constraint c
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
+from pagoda.engine.gbnf import is_gbnf, lark_of
 from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
 from pagoda.errors import EngineError
 from pagoda.structured import StructuredOutputs
@@ -38,6 +40,10 @@ _LIMITS = {
 """They bound a mask to some tens of milliseconds and a grammar to some tens of megabytes."""
 _NUM_REHEARSED = 4
 """Tokens that are tried at the door: most grammars that are too complex show it at once."""
+MAX_RULES = 1000
+"""Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
+_LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
+"""Texts, regular expressions and comments of a grammar in Lark's notation."""
 _WHITE_SPACE = r" |\n[ \t]{0,20}"
 """Between JSON's tokens: a space, or a line's end and an indentation. No answer goes on in it."""
 
@@ -182,7 +188,7 @@ def _source(wanted: StructuredOutputs) -> str:
     if wanted.regex is not None:
         return LLMatcher.grammar_from_regex(wanted.regex)
     if wanted.grammar is not None:
-        return LLMatcher.grammar_from_lark(wanted.grammar)
+        return LLMatcher.grammar_from_lark(_checked_lark(wanted.grammar))
     if wanted.choice is not None:
         texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
         return LLMatcher.grammar_from_lark(f"start: {texts}")
@@ -192,6 +198,16 @@ def _source(wanted: StructuredOutputs) -> str:
     if wanted.disable_additional_properties:
         schema = closed(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
+
+
+def _checked_lark(grammar: str) -> str:
+    """The grammar in Lark's notation. Raises ValueError where it is too deep for llguidance, which
+    descends from rule to rule on the machine's stack."""
+    text = lark_of(grammar) if is_gbnf(grammar) else grammar
+    outside = _LARK_TEXT.sub("", text)
+    if outside.count(":") + outside.count("(") > MAX_RULES:
+        raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
+    return text
 
 
 def _style(wanted: StructuredOutputs) -> Any:  # llguidance does not export the type
