@@ -48,6 +48,7 @@ def named(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
+SHUT, OPEN = {"additionalProperties": False}, {"additionalProperties": True}
 TOOLS = [tool("weather"), tool("clock", {"type": "object", "properties": {}})]
 LONG = "a." * 64
 NAMES = frozenset({"weather", "clock", "files.read-2", LONG})
@@ -371,13 +372,14 @@ async def test_a_name_that_comes_last_is_waited_for() -> None:
     assert streamed.feed('er"', finished=False).calls == (CallPiece(0, ROME, "weather"),)
 
 
+CUT_CALLS = (WEATHER_ROME, ToolCall("clock", '{"at": 1'))
 CALLS = f'[{{"name": "weather", "parameters": {ROME}}}, {{"name": "clock", "parameters": {{"at": 1'
 
 
 @pytest.mark.parametrize(
     ("num_characters", "calls"),
     [
-        (len(CALLS), (WEATHER_ROME, ToolCall("clock", '{"at": 1'))),
+        (len(CALLS), CUT_CALLS),
         (CALLS.index('{"at"'), (WEATHER_ROME, ToolCall("clock", ""))),
         (CALLS.index('ck"'), (WEATHER_ROME,)),
         (CALLS.index("ome"), (ToolCall("weather", '{"city": "R'),)),
@@ -550,6 +552,54 @@ async def test_a_forced_call(
         assert whole["finish_reason"] == reason
     assert calls == [WEATHER_ROME]
     assert engine.asked[0]["sampling"].structured_outputs.json is not None
+
+
+@pytest.mark.parametrize("choice", ["required", named("a")], ids=["required", "named"])
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        ({}, {"type": "object", "properties": {}, **SHUT}),
+        ({"parameters": {"properties": {"x": {}}}}, {"properties": {"x": {}}, **SHUT}),
+        ({"parameters": {"properties": {}, **OPEN}}, {"properties": {}, **OPEN}),
+        ({"parameters": {"type": "object"}}, {"type": "object"}),
+        ({"parameters": {"type": "object"}, "strict": True}, {"type": "object", **SHUT}),
+    ],
+)
+async def test_a_forced_call_has_the_arguments_that_its_tool_has(
+    function: dict[str, Any],
+    wanted: dict[str, Any],
+    choice: Any,
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+) -> None:
+    tools = [{"type": "function", "function": {"name": "a", **function}}]
+    body = {"messages": HELLO, "tools": tools, "tool_choice": choice}
+    assert (await client.post(URL, json=body)).status_code == 200
+    schema = json.loads(engine.asked[0]["sampling"].structured_outputs.json)
+    if choice == "required":
+        schema = schema["items"]["anyOf"][0]["properties"]["parameters"]
+    assert schema == {"type": "object", **wanted}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_forced_call_that_is_cut_is_told_as_far_as_it_went(
+    n: int, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = [CALLS[:-3], CALLS[-3:], " to come"]
+    fields = {"tool_choice": "required", "max_tokens": 2, "n": n, "stream": stream}
+    response = await client.post(URL, json={"messages": HELLO, "tools": TOOLS, **fields})
+    if stream:
+        choices = [event["choices"][0] for event in events_of(response.text)]
+    else:
+        choices = [{**each, "delta": each["message"]} for each in response.json()["choices"]]
+    for index in range(n):
+        mine = [each for each in choices if each["index"] == index]
+        made = [call for each in mine for call in each["delta"].get("tool_calls", [])]
+        numbered = [{"index": place, **call} for place, call in enumerate(made)]
+        assert pieces_made(numbered if not stream else made) == list(CUT_CALLS)
+        assert mine[-1]["finish_reason"] == "length"
+        assert not any(each["delta"].get("content") for each in mine)
 
 
 async def test_history_reaches_the_template(client: httpx.AsyncClient, engine: FakeEngine) -> None:
