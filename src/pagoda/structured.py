@@ -57,7 +57,7 @@ class StructuredOutputs:
         for switch in SWITCHES:
             value = getattr(self, switch)
             if not isinstance(value, bool):
-                raise InvalidRequestError(f"{self.field}.{switch}", value, "must be true or false")
+                raise InvalidRequestError(self.field, {switch: value}, "must be true or false")
         _CHECKS[given[0]](self)
 
     @property

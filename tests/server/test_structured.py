@@ -111,7 +111,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no kind": ({"structured_outputs": {}}, "structured_outputs"),
     "a switch of a wrong type": (
         {"structured_outputs": {"json": CITY, "disable_any_whitespace": "no"}},
-        "structured_outputs.disable_any_whitespace",
+        "structured_outputs",
     ),
     "an unknown kind": ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs"),
     "no object": ({"structured_outputs": "regex"}, "structured_outputs"),
