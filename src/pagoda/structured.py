@@ -15,6 +15,7 @@ MAX_SCHEMA_DEPTH = 64
 MAX_STRUCTURED_CHOICES = 1024
 
 KINDS = ("json", "json_object", "regex", "choice", "grammar")
+SWITCHES = ("disable_additional_properties", "disable_any_whitespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,14 @@ class StructuredOutputs:
     choice: Sequence[str] | None = None
     """One of these texts."""
     grammar: str | None = None
-    """A context-free grammar in Lark's notation; it begins at `start`."""
+    """A context-free grammar in Lark's notation, where it begins at `start`, or in GBNF, the EBNF
+    of llama.cpp, where it begins at `root`."""
+    disable_additional_properties: bool = True
+    """An object of a schema that names properties has no others, unless the schema says of others
+    that they may be there. Without it a small model may never end such an object."""
+    disable_any_whitespace: bool = False
+    """No white space between JSON's tokens. Otherwise it may be a space, or a line's end with an
+    indentation of at most 20."""
     field: str = field(default="structured_outputs", compare=False)
     """The name under which the caller gave the constraint, for errors."""
 
@@ -46,6 +54,10 @@ class StructuredOutputs:
         if len(given) != 1:
             names = ", ".join(KINDS)
             raise InvalidRequestError(self.field, given, f"must have exactly one of {names}")
+        for switch in SWITCHES:
+            value = getattr(self, switch)
+            if not isinstance(value, bool):
+                raise InvalidRequestError(self.field, {switch: value}, "must be true or false")
         _CHECKS[given[0]](self)
 
     @property

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.conftest import MakeLLM
@@ -44,7 +46,10 @@ LIST = {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}, "m
 
 
 def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = {}
+    return nested_in(depth, {})
+
+
+def nested_in(depth: int, schema: dict[str, Any]) -> dict[str, Any]:
     for _ in range(depth):
         schema = {"items": schema}
     return schema
@@ -73,6 +78,7 @@ BAD_WORDS: dict[str, dict[str, Any]] = {
     "choices as text": {"choice": "abc"},
     "too many choices": {"choice": ["a"] * (MAX_STRUCTURED_CHOICES + 1)},
     "a grammar of a wrong type": {"grammar": 5},
+    "a switch of a wrong type": {"json": {}, "disable_any_whitespace": 1},
 }
 
 BAD_GRAMMARS: dict[str, dict[str, Any]] = {
@@ -92,6 +98,25 @@ BAD_GRAMMARS: dict[str, dict[str, Any]] = {
     "hundreds of references": {
         "json": {"anyOf": [{"$ref": f"#/$defs/{index}"} for index in range(300)]}
     },
+    # These two would end the process: llguidance descends on the machine's stack.
+    "references as deep as a stack": {
+        "json": {
+            "$defs": {
+                str(index): {"items": nested_in(20, {"$ref": f"#/$defs/{index + 1}"})}
+                for index in range(250)
+            },
+            "$ref": "#/$defs/0",
+        }
+    },
+    "rules as deep as a stack": {
+        "grammar": "start: r0\n"
+        + "\n".join(f"r{n}: r{n + 1}" for n in range(4000))
+        + '\nr4000: "a"'
+    },
+    "GBNF rules as deep as a stack": {
+        "grammar": "root ::= r0\n" + "\n".join(f"r{n} ::= r{n + 1} root" for n in range(3000))
+    },
+    "GBNF without a root": {"grammar": 'start ::= "a"'},
     "an unclosed class": {"regex": "["},
     "look-ahead": {"regex": "(?=a)b"},
     "a back-reference": {"regex": r"(a)\1"},
@@ -196,6 +221,71 @@ def test_recursion_that_can_end_is_taken(schema: dict[str, Any], llm: LLM) -> No
     [choice] = asked(llm, StructuredOutputs(json=schema), max_tokens=3).outputs
     assert choice.text.lstrip()[:1] in ("{", "[")
     assert 0 < len(choice.token_ids) <= 3
+
+
+WALKED: dict[str, StructuredOutputs] = {
+    "properties that are named": StructuredOutputs(
+        json={"type": "object", "properties": {"x": {"type": "boolean"}, "y": {"enum": [1, 2]}}}
+    ),
+    "objects in objects": StructuredOutputs(
+        json={
+            "properties": {"p": {"$ref": "#/$defs/p"}, "q": {"anyOf": [{"$ref": "#/$defs/p"}]}},
+            "required": ["p", "q"],
+            "$defs": {"p": {"type": "object", "properties": {"x": {"const": None}}}},
+            "type": "object",
+        }
+    ),
+    "GBNF": StructuredOutputs(grammar='root ::= ("a" | "ab") [0-9]{2,9} end\nend ::= "." | "!"'),
+}
+
+
+@pytest.mark.parametrize("name", WALKED)
+@pytest.mark.parametrize("seed", range(2))
+def test_any_walk_through_the_grammar_ends(name: str, seed: int, llm: LLM) -> None:
+    """All tokens that are allowed are as likely."""
+    said, chosen = list[int](), random.Random(seed)
+    grammars = llm.engine.intake._grammars
+    matcher = grammars.compile(WALKED[name]).matcher()
+    for _ in range(200):
+        allowed = np.flatnonzero(matcher.follow(said)).tolist()
+        token_id = chosen.choice(allowed)
+        if token_id in matcher._eos_token_ids:
+            break
+        said.append(token_id)
+    else:
+        pytest.fail("it has not ended")
+    text = grammars._tokenizer.backend.decode(said)
+    assert "\n\n" not in text
+    if WALKED[name].json is not None:
+        keys: list[str] = []
+        json.loads(text, object_pairs_hook=lambda pairs: keys.append([k for k, _ in pairs]))
+        assert all(len({*each}) == len(each) and {*each} <= {*"xypq"} for each in keys)
+
+
+@pytest.mark.parametrize(
+    ("switches", "taken", "refused"),
+    [
+        ({}, ['{"x":1}', '{"x": 1}', '{\n  "x": 1\n}'], ['{"x":  1}', '{\n\n"x":1}', '{"y":1}']),
+        ({"disable_any_whitespace": True}, ['{"x":1}'], ['{"x": 1}', '{\n"x":1}']),
+        ({"disable_additional_properties": False}, ['{"x":1}', '{"y":1, "z":2}'], []),
+    ],
+)
+def test_switches_of_a_schema(
+    switches: dict[str, bool], taken: list[str], refused: list[str], llm: LLM
+) -> None:
+    wanted = StructuredOutputs(
+        json={"properties": {"x": {"const": 1}}, "type": "object"}, **switches
+    )
+    grammars = llm.engine.intake._grammars
+    backend = grammars._tokenizer.backend
+    for text in (*taken, *refused):
+        matcher = grammars.compile(wanted).matcher()
+        said: list[int] = []
+        for token_id in backend.encode(text, add_special_tokens=False).ids:
+            if not matcher.follow(said)[token_id]:
+                break
+            said.append(token_id)
+        assert (backend.decode(said) == text) == (text in taken)
 
 
 def test_every_choice_has_its_own_place_in_the_grammar(llm: LLM) -> None:

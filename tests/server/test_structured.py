@@ -30,6 +30,7 @@ CITY = {
     "required": ["name", "population", "tags"],
     "additionalProperties": False,
 }
+FREE = {"type": "object"}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "city", "schema": CITY, "strict": True}}
 ASK = {"messages": [{"role": "user", "content": "Tell me about Paris."}], "max_tokens": 200}
 
@@ -40,6 +41,45 @@ WANTED: dict[str, tuple[dict[str, Any], StructuredOutputs | None]] = {
         StructuredOutputs(json_object=True),
     ),
     "a schema": ({"response_format": SCHEMA}, StructuredOutputs(json=CITY)),
+    "a schema without strict": (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": FREE}}},
+        StructuredOutputs(json=FREE),
+    ),
+    "a strict schema": (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"schema": FREE, "strict": True},
+            }
+        },
+        StructuredOutputs(json={**FREE, "additionalProperties": False}),
+    ),
+    "an object with a schema": (
+        {"response_format": {"type": "json_object", "schema": CITY}},
+        StructuredOutputs(json=CITY),
+    ),
+    "a schema beside its type": (
+        {"response_format": {"type": "json_schema", "json_schema": None, "schema": CITY}},
+        StructuredOutputs(json=CITY),
+    ),
+    "an object, all else null": (
+        {"response_format": {"type": "json_object", "json_schema": None, "schema": None}},
+        StructuredOutputs(json_object=True),
+    ),
+    "vLLM's switches": (
+        {
+            "structured_outputs": {
+                "json": CITY,
+                "disable_any_whitespace": True,
+                "disable_additional_properties": False,
+                "disable_fallback": False,
+                "whitespace_pattern": None,
+            }
+        },
+        StructuredOutputs(
+            json=CITY, disable_any_whitespace=True, disable_additional_properties=False
+        ),
+    ),
     "vLLM's schema": ({"structured_outputs": {"json": CITY}}, StructuredOutputs(json=CITY)),
     "vLLM's other kinds": (
         {"structured_outputs": {"regex": "a", "json": None, "json_object": False}},
@@ -69,6 +109,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two kinds": ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs"),
     "no kind": ({"structured_outputs": {}}, "structured_outputs"),
+    "a switch of a wrong type": (
+        {"structured_outputs": {"json": CITY, "disable_any_whitespace": "no"}},
+        "structured_outputs",
+    ),
     "an unknown kind": ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs"),
     "no object": ({"structured_outputs": "regex"}, "structured_outputs"),
     "a regex of a wrong type": ({"guided_regex": 5}, "guided_regex"),
@@ -186,6 +230,19 @@ async def test_hot_answers_follow_their_schema(server: httpx.AsyncClient) -> Non
     ]
     found = await asyncio.gather(*(choices_of(server, body) for body in bodies))
     for [choice] in found:
+        assert_city(choice)
+
+
+@pytest.mark.model
+async def test_hot_answers_end_where_a_schema_leaves_objects_open(
+    server: httpx.AsyncClient,
+) -> None:
+    open_city = {name: value for name, value in CITY.items() if name != "additionalProperties"}
+    shape = {"type": "json_schema", "json_schema": {"name": "city", "schema": open_city}}
+    bodies = [
+        {**ASK, "temperature": 2.0, "seed": seed, "response_format": shape} for seed in range(4)
+    ]
+    for [choice] in await asyncio.gather(*(choices_of(server, body) for body in bodies)):
         assert_city(choice)
 
 

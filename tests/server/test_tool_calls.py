@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pagoda.models.tool_prompt import format_in, in_plain_messages
-from pagoda.server import tool_forms
+from pagoda.server import json_calls
+from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
 from pagoda.server.json_end import JSONEnd
-from pagoda.server.tool_calls import AnswerReader, FirstCall, Reading, ToolCall, gathered
+from pagoda.server.tool_calls import (
+    AnswerReader,
+    CallPiece,
+    FirstCall,
+    Reading,
+    ToolCall,
+    gathered,
+)
 from pagoda.server.tool_forms import begin_reading
 from pagoda.server.tools import MAX_TOOLS
 from server.fake_engine import FakeEngine
@@ -40,8 +48,10 @@ def named(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
+SHUT, OPEN = {"additionalProperties": False}, {"additionalProperties": True}
 TOOLS = [tool("weather"), tool("clock", {"type": "object", "properties": {}})]
-NAMES = frozenset({"weather", "clock"})
+LONG = "a." * 64
+NAMES = frozenset({"weather", "clock", "files.read-2", LONG})
 ROME, OSLO = '{"city": "Rome"}', '{"city": "Oslo </tool_call> \\" }"}'
 WEATHER_ROME, WEATHER_OSLO = ToolCall("weather", ROME), ToolCall("weather", OSLO)
 
@@ -71,7 +81,69 @@ READ: dict[str, tuple[str, str, str, tuple[ToolCall, ...]]] = {
     "half a call": ("hermes", hermes(ROME)[:30], hermes(ROME)[:30], ()),
     "no JSON": ("hermes", "<tool_call>x</tool_call>", "<tool_call>x</tool_call>", ()),
     "an unknown tool": ("hermes", hermes(ROME, "rm"), hermes(ROME, "rm"), ()),
-    "a number that is none": ("hermes", hermes('{"city": NaN}'), hermes('{"city": NaN}'), ()),
+    "an unknown tool with odd arguments": ("hermes", hermes("[1", "rm"), hermes("[1", "rm"), ()),
+    "arguments as they were written": (
+        "hermes",
+        hermes('{ "n":1.50,\n"x":NaN,"e":"\\u00e9" }'),
+        "",
+        (ToolCall("weather", '{ "n":1.50,\n"x":NaN,"e":"\\u00e9" }'),),
+    ),
+    "arguments that break off": (
+        "hermes",
+        hermes(ROME).removesuffix('me"}}\n</tool_call>'),
+        "",
+        (ToolCall("weather", '{"city": "Ro'),),
+    ),
+    "arguments that break": (
+        "hermes",
+        hermes('{"city": ]'),
+        "]}\n</tool_call>",
+        (ToolCall("weather", '{"city": '),),
+    ),
+    "arguments before the name": (
+        "hermes",
+        f'<tool_call>{{"arguments": {ROME}, "name": "weather"}}</tool_call>',
+        "",
+        (WEATHER_ROME,),
+    ),
+    "text of arguments before the name": (
+        "hermes",
+        f'<tool_call>{{"parameters": {json.dumps(ROME)}, "name": "weather"}}</tool_call>',
+        "",
+        (WEATHER_ROME,),
+    ),
+    "more beside the arguments": (
+        "hermes",
+        f'<tool_call>{{"id": 7, "name": "weather", "arguments": {ROME}, "x": [{{}}], "y": null}}',
+        "",
+        (WEATHER_ROME,),
+    ),
+    "cut behind the arguments": (
+        "hermes",
+        f'<tool_call>{{"name": "weather", "arguments": {ROME}, "x": "',
+        "",
+        (WEATHER_ROME,),
+    ),
+    "a call without arguments": (
+        "hermes",
+        '<tool_call>{"name": "clock"}</tool_call>',
+        "",
+        (ToolCall("clock", "{}"),),
+    ),
+    "arguments of null": ("hermes", hermes("null", "clock"), "", (ToolCall("clock", "{}"),)),
+    "arguments of a number": ("hermes", hermes("1"), hermes("1"), ()),
+    "arguments twice": (
+        "hermes",
+        f'<tool_call>{{"name": "weather", "arguments": {ROME}, "arguments": {{}}}}</tool_call>',
+        "",
+        (WEATHER_ROME,),
+    ),
+    "half a character": (
+        "hermes",
+        hermes(r'"\ud800"'),
+        hermes(r'"\ud800"'),
+        (),
+    ),
     "no JSON before a call": (
         "hermes",
         f"<tool_call>x</tool_call>{hermes(ROME)}",
@@ -100,6 +172,37 @@ READ: dict[str, tuple[str, str, str, tuple[ToolCall, ...]]] = {
         (WEATHER_ROME,),
     ),
     "Mistral's newer, bare": ("mistral", f"[TOOL_CALLS] weather {ROME}", "", (WEATHER_ROME,)),
+    "Mistral's list, cut": (
+        "mistral",
+        f'[TOOL_CALLS][{{"name": "weather", "arguments": {ROME}}}, {{"na',
+        "",
+        (WEATHER_ROME,),
+    ),
+    "Mistral's list with something else": (
+        "mistral",
+        f'[TOOL_CALLS][{{"name": "weather", "arguments": {ROME}}}, 5] there',
+        " 5] there",
+        (WEATHER_ROME,),
+    ),
+    "Mistral's empty list": ("mistral", "[TOOL_CALLS][]", "[TOOL_CALLS][]", ()),
+    "a name with a dot": (
+        "mistral",
+        "[TOOL_CALLS]files.read-2[ARGS]{}",
+        "",
+        (ToolCall("files.read-2", "{}"),),
+    ),
+    "a long name": (
+        "mistral",
+        f"[TOOL_CALLS]{LONG}[CALL_ID]a1b2c3d4e[ARGS]{{}}",
+        "",
+        (ToolCall(LONG, "{}"),),
+    ),
+    "a name with a dot, Llama's": (
+        "llama",
+        '{"name": "files.read-2", "parameters": {}}',
+        "",
+        (ToolCall("files.read-2", "{}"),),
+    ),
     "Mistral's newer, unknown": ("mistral", "[TOOL_CALLS]rm[ARGS]{}", "[TOOL_CALLS]rm[ARGS]{}", ()),
     "Mistral's newer, cut": ("mistral", "[TOOL_CALLS]weather[AR", "[TOOL_CALLS]weather[AR", ()),
     "Mistral's odd name": ("mistral", "[TOOL_CALLS]wea ther{}", "[TOOL_CALLS]wea ther{}", ()),
@@ -124,7 +227,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"tools": [{"type": "retrieval"}]}, "tools"),
     "no name": ({"tools": [{"type": "function", "function": {}}]}, "tools"),
     "an odd name": ({"tools": [tool("rm -rf")]}, "tools"),
-    "a long name": ({"tools": [tool("a" * 65)]}, "tools"),
+    "a long name": ({"tools": [tool("a" * 129)]}, "tools"),
     "twice the same": ({"tools": [tool("a"), tool("a")]}, "tools"),
     "too many": ({"tools": [tool(f"t{index}") for index in range(MAX_TOOLS + 1)]}, "tools"),
     "parameters as text": ({"tools": [tool("a", "x")]}, "tools"),  # type: ignore[arg-type]
@@ -193,6 +296,12 @@ def read(reader: AnswerReader, pieces: list[str]) -> Read:
     return content, tuple(gathered(piece for reading in readings for piece in reading.calls))
 
 
+def pieces_made(deltas: list[dict[str, Any]]) -> list[ToolCall]:
+    """The calls that a stream's `tool_calls` make."""
+    functions = [(each["index"], each["function"]) for each in deltas]
+    return gathered(CallPiece(n, each["arguments"], each.get("name")) for n, each in functions)
+
+
 def calls_of(reading: Reading) -> tuple[ToolCall, ...]:
     return tuple(gathered(reading.calls))
 
@@ -237,9 +346,58 @@ async def test_what_cannot_be_a_call_any_more_is_told_at_once(form: str, text: s
     assert reader(form).feed(text, finished=False).content == text.rstrip()
 
 
-async def test_a_call_is_told_before_the_text_behind_it() -> None:
-    reading = reader("hermes").feed(hermes(ROME)[:-3], finished=False)
-    assert calls_of(reading) == (WEATHER_ROME,)
+STREAMED = {
+    "Hermes'": ("hermes", '<tool_call>\n{"name": "weather", "arguments": ', "}\n</tool_call>"),
+    "Mistral's list": ("mistral", '[TOOL_CALLS] [{"name": "weather", "arguments": ', "}]"),
+    "Mistral's newer": ("mistral", "[TOOL_CALLS]weather[ARGS]", ""),
+    "Llama's": ("llama", '{"name": "weather", "parameters": ', "}"),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+async def test_arguments_are_told_as_they_come(name: str) -> None:
+    form, before, behind = STREAMED[name]
+    streamed = reader(form)
+    assert not any(streamed.feed(character, finished=False).calls for character in before)
+    [first] = streamed.feed(OSLO[:3], finished=False).calls
+    assert first == CallPiece(0, OSLO[:3], "weather")
+    for character in OSLO[3:]:
+        assert streamed.feed(character, finished=False).calls == (CallPiece(0, character),)
+    assert not any(streamed.feed(character, finished=False).calls for character in behind)
+
+
+async def test_a_name_that_comes_last_is_waited_for() -> None:
+    streamed = reader("llama")
+    assert not streamed.feed(f'{{"parameters": {ROME}, "name": "weath', finished=False).calls
+    assert streamed.feed('er"', finished=False).calls == (CallPiece(0, ROME, "weather"),)
+
+
+CUT_CALLS = (WEATHER_ROME, ToolCall("clock", '{"at": 1'))
+CALLS = f'[{{"name": "weather", "parameters": {ROME}}}, {{"name": "clock", "parameters": {{"at": 1'
+
+
+@pytest.mark.parametrize(
+    ("num_characters", "calls"),
+    [
+        (len(CALLS), CUT_CALLS),
+        (CALLS.index('{"at"'), (WEATHER_ROME, ToolCall("clock", ""))),
+        (CALLS.index('ck"'), (WEATHER_ROME,)),
+        (CALLS.index("ome"), (ToolCall("weather", '{"city": "R'),)),
+        (1, ()),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 99])
+async def test_forced_calls_that_are_cut_are_told_as_far_as_they_went(
+    num_characters: int, calls: tuple[ToolCall, ...], size: int
+) -> None:
+    said = CALLS[:num_characters]
+    pieces = [said[start : start + size] for start in range(0, len(said), size)]
+    assert read(ForcedCalls(NAMES), pieces) == ("", calls)
+
+
+async def test_a_named_call_is_told_even_if_it_is_cut_at_once() -> None:
+    assert read(ForcedArguments("weather"), []) == ("", (ToolCall("weather", ""),))
+    assert read(ForcedArguments("weather"), list(ROME)) == ("", (WEATHER_ROME,))
 
 
 async def test_one_call_is_enough_where_no_more_are_wanted() -> None:
@@ -270,29 +428,29 @@ class CountingEnd(JSONEnd):
     fragments=st.lists(st.sampled_from(FRAGMENTS), max_size=40),
     size=st.integers(1, 9),
 )
-def test_any_pieces_bring_the_same_and_are_looked_at_twice_at_most(
+def test_any_pieces_bring_the_same_and_are_looked_at_once(
     form: str, fragments: list[str], size: int
 ) -> None:
     text = "".join(fragments)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tool_forms, "JSONEnd", CountingEnd)
+        patch.setattr(json_calls, "JSONEnd", CountingEnd)
         for parts in (pieces, [text]):
             CountingEnd.num_looked_at = 0
             whole = reader(form).feed(text, finished=True)
             assert read(reader(form), parts) == (whole.content, calls_of(whole))
-            assert CountingEnd.num_looked_at <= 4 * len(text)  # twice, by two readers
+            assert CountingEnd.num_looked_at <= 2 * len(text)  # once, by two readers
 
 
 @pytest.mark.parametrize("unit", ['<tool_call>["', '<tool_call>[",', "<tool_call>[", '"\\"'])
 async def test_a_long_answer_is_not_read_again_for_each_piece(
     unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_forms, "JSONEnd", CountingEnd)
+    monkeypatch.setattr(json_calls, "JSONEnd", CountingEnd)
     CountingEnd.num_looked_at = 0
     text = '<tool_call>{"' + unit * 2000
     read(reader("hermes"), list(text))
-    assert CountingEnd.num_looked_at <= 2 * len(text)
+    assert CountingEnd.num_looked_at <= len(text)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -340,8 +498,8 @@ async def test_streaming_equals_whole(
     deltas = [event["choices"][0]["delta"] for event in events]
     made = [call for delta in deltas for call in delta.get("tool_calls", [])]
     assert chat_text(events) == (whole["message"]["content"] or "") == content
-    assert [call["index"] for call in made] == list(range(len(calls)))
-    assert [ToolCall(**call["function"]) for call in made] == list(calls)
+    assert pieces_made(made) == list(calls)
+    assert all(("id" in call) == ("name" in call["function"]) for call in made)
     assert events[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
     assert whole["finish_reason"] == ("tool_calls" if calls else "stop")
 
@@ -378,20 +536,70 @@ async def test_a_choice_of_none_hides_the_tools(
 async def test_a_forced_call(
     choice: Any, said: str, reason: str, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:
-    engine.says = [said[:9], said[9:]]
+    engine.says = [said[:-9], said[-9:]]
     body = {"messages": HELLO, "tools": TOOLS, "tool_choice": choice, "stream": stream}
     response = await client.post(URL, json=body)
     if stream:
         events = events_of(response.text)
         assert chat_text(events) == ""
-        [call] = events[-1]["choices"][0]["delta"]["tool_calls"]
+        deltas = [event["choices"][0]["delta"] for event in events]
+        calls = pieces_made([call for delta in deltas for call in delta.get("tool_calls", [])])
+        assert sum("tool_calls" in delta for delta in deltas) == 2
         assert events[-1]["choices"][0]["finish_reason"] == reason
     else:
         [whole] = response.json()["choices"]
-        [call] = whole["message"]["tool_calls"]
+        calls = [ToolCall(**call["function"]) for call in whole["message"]["tool_calls"]]
         assert whole["finish_reason"] == reason
-    assert call["function"] == {"name": "weather", "arguments": ROME}
+    assert calls == [WEATHER_ROME]
     assert engine.asked[0]["sampling"].structured_outputs.json is not None
+
+
+@pytest.mark.parametrize("choice", ["required", named("a")], ids=["required", "named"])
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        ({}, {"type": "object", "properties": {}, **SHUT}),
+        ({"parameters": {"properties": {"x": {}}}}, {"properties": {"x": {}}, **SHUT}),
+        ({"parameters": {"properties": {}, **OPEN}}, {"properties": {}, **OPEN}),
+        ({"parameters": {"type": "object"}}, {"type": "object"}),
+        ({"parameters": {"type": "object"}, "strict": True}, {"type": "object", **SHUT}),
+    ],
+)
+async def test_a_forced_call_has_the_arguments_that_its_tool_has(
+    function: dict[str, Any],
+    wanted: dict[str, Any],
+    choice: Any,
+    client: httpx.AsyncClient,
+    engine: FakeEngine,
+) -> None:
+    tools = [{"type": "function", "function": {"name": "a", **function}}]
+    body = {"messages": HELLO, "tools": tools, "tool_choice": choice}
+    assert (await client.post(URL, json=body)).status_code == 200
+    schema = json.loads(engine.asked[0]["sampling"].structured_outputs.json)
+    if choice == "required":
+        schema = schema["items"]["anyOf"][0]["properties"]["parameters"]
+    assert schema == {"type": "object", **wanted}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_forced_call_that_is_cut_is_told_as_far_as_it_went(
+    n: int, stream: bool, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = [CALLS[:-3], CALLS[-3:], " to come"]
+    fields = {"tool_choice": "required", "max_tokens": 2, "n": n, "stream": stream}
+    response = await client.post(URL, json={"messages": HELLO, "tools": TOOLS, **fields})
+    if stream:
+        choices = [event["choices"][0] for event in events_of(response.text)]
+    else:
+        choices = [{**each, "delta": each["message"]} for each in response.json()["choices"]]
+    for index in range(n):
+        mine = [each for each in choices if each["index"] == index]
+        made = [call for each in mine for call in each["delta"].get("tool_calls", [])]
+        numbered = [{"index": place, **call} for place, call in enumerate(made)]
+        assert pieces_made(numbered if not stream else made) == list(CUT_CALLS)
+        assert mine[-1]["finish_reason"] == "length"
+        assert not any(each["delta"].get("content") for each in mine)
 
 
 async def test_history_reaches_the_template(client: httpx.AsyncClient, engine: FakeEngine) -> None:

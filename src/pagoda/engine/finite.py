@@ -9,6 +9,9 @@ MAX_REFERENCES = 256
 """How many different references one schema may have."""
 MAX_VISITS = 200_000
 """How many schemas within a schema are looked at: they take a tenth of a second or two."""
+MAX_LEVELS = 1500
+"""Objects and lists within one another, over all that is referred to: llguidance descends into it
+on the machine's stack, from reference to reference."""
 
 
 def has_finite_answer(schema: dict[str, Any]) -> bool:
@@ -16,11 +19,14 @@ def has_finite_answer(schema: dict[str, Any]) -> bool:
 
     A schema that requires itself has none: {"properties": {"x": {"$ref": "#"}}, "required": ["x"]}.
     What else can make a schema impossible is not looked at, and a reference that leads nowhere is
-    left to the compiler. Raises ValueError for more than `MAX_REFERENCES` references, and for a
-    schema that takes more than `MAX_VISITS` looks to judge.
+    left to the compiler. Raises ValueError for more than `MAX_REFERENCES` references or more than
+    `MAX_LEVELS` levels, and for a schema that takes more than `MAX_VISITS` looks to judge.
     """
     visits = iter(range(MAX_VISITS))
     targets = {"#": schema} | {name: _target(schema, name) for name in _references(schema)}
+    looks = iter(range(MAX_VISITS))
+    if sum(_num_levels(target, looks) for target in targets.values()) > MAX_LEVELS:
+        raise ValueError(f"a schema may have at most {MAX_LEVELS} levels, with its references")
     finite: set[str] = set()
     num_before = -1
     # The least fixed point: what ends without any reference, then what ends because of that, …
@@ -64,10 +70,30 @@ def _target(schema: dict[str, Any], name: str) -> Any:
     return place
 
 
-def _ends(schema: Any, is_finite: Callable[[str], bool], visits: Iterator[int]) -> bool:
-    """Whether `schema` has a finite answer, given which references have; takes one of `visits`."""
+def _num_levels(schema: Any, visits: Iterator[int]) -> int:
+    """Objects and lists within one another; takes one of `visits` for each."""
+    level, num_levels = [schema], 0
+    while level:
+        containers = [each for each in level if isinstance(each, (dict, list))]
+        for _ in containers:
+            _take_visit(visits)
+        num_levels += bool(containers)
+        level = [
+            inner
+            for each in containers
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return num_levels
+
+
+def _take_visit(visits: Iterator[int]) -> None:
     if next(visits, None) is None:
         raise ValueError("a schema may not refer to itself in so many ways")
+
+
+def _ends(schema: Any, is_finite: Callable[[str], bool], visits: Iterator[int]) -> bool:
+    """Whether `schema` has a finite answer, given which references have; takes one of `visits`."""
+    _take_visit(visits)
     if not isinstance(schema, dict):
         return schema is not False
     reference = schema.get("$ref")

@@ -9,6 +9,7 @@ llguidance is imported, and the vocabulary prepared, when the first constraint c
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pagoda.engine.closed_schema import closed
 from pagoda.engine.finite import has_finite_answer
+from pagoda.engine.gbnf import is_gbnf, lark_of
 from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
 from pagoda.errors import EngineError
 from pagoda.structured import StructuredOutputs
@@ -37,8 +40,12 @@ _LIMITS = {
 """They bound a mask to some tens of milliseconds and a grammar to some tens of megabytes."""
 _NUM_REHEARSED = 4
 """Tokens that are tried at the door: most grammars that are too complex show it at once."""
-_JSON_STYLE: Any = {"whitespace_pattern": r"[ \n\t]{1,20}"}
-"""White space is bounded, so that no answer goes on in it for ever."""
+MAX_RULES = 1000
+"""Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
+_LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
+"""Texts, regular expressions and comments of a grammar in Lark's notation."""
+_WHITE_SPACE = r" |\n[ \t]{0,20}"
+"""Between JSON's tokens: a space, or a line's end and an indentation. No answer goes on in it."""
 
 
 class MatchError(EngineError):
@@ -181,14 +188,32 @@ def _source(wanted: StructuredOutputs) -> str:
     if wanted.regex is not None:
         return LLMatcher.grammar_from_regex(wanted.regex)
     if wanted.grammar is not None:
-        return LLMatcher.grammar_from_lark(wanted.grammar)
+        return LLMatcher.grammar_from_lark(_checked_lark(wanted.grammar))
     if wanted.choice is not None:
         texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
         return LLMatcher.grammar_from_lark(f"start: {texts}")
-    text = '{"type": "object"}' if wanted.json is None else str(wanted.json)
-    if not has_finite_answer(json.loads(text)):
+    schema = {"type": "object"} if wanted.json is None else json.loads(str(wanted.json))
+    if not has_finite_answer(schema):
         raise ValueError("a schema must have an answer that ends: it requires itself without end")
-    return LLMatcher.grammar_from_json_schema(text, overrides=_JSON_STYLE)
+    if wanted.disable_additional_properties:
+        schema = closed(schema)
+    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
+
+
+def _checked_lark(grammar: str) -> str:
+    """The grammar in Lark's notation. Raises ValueError where it is too deep for llguidance, which
+    descends from rule to rule on the machine's stack."""
+    text = lark_of(grammar) if is_gbnf(grammar) else grammar
+    outside = _LARK_TEXT.sub("", text)
+    if outside.count(":") + outside.count("(") > MAX_RULES:
+        raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
+    return text
+
+
+def _style(wanted: StructuredOutputs) -> Any:  # llguidance does not export the type
+    if wanted.disable_any_whitespace:
+        return {"whitespace_flexible": False, "whitespace_pattern": None}
+    return {"whitespace_pattern": _WHITE_SPACE}
 
 
 def _reason(matcher: llguidance.LLMatcher) -> str:

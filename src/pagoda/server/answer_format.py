@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many
-from pagoda.structured import KINDS, StructuredOutputs
+from pagoda.structured import KINDS, SWITCHES, StructuredOutputs
 
 
 class JSONSchemaFormat(BaseModel):
-    """A schema and its name, which changes nothing; it is followed whether `strict` or not."""
+    """A schema and its name, which changes nothing. It is followed whether `strict` or not."""
 
     model_config = ConfigDict(strict=True)
 
     name: str | None = None
-    schema_: dict[str, Any] = Field(alias="schema")
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
+    """Objects that name no properties have none."""
 
 
 class ResponseFormat(BaseModel):
-    """OpenAI's `response_format`."""
+    """OpenAI's `response_format`, and llama.cpp's, which has the schema beside the type."""
 
     model_config = ConfigDict(strict=True)
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchemaFormat | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint; None for plain text. Raises `InvalidRequestError`."""
         field = "response_format"
         if self.type == "text":
             return None
-        if self.type == "json_object":
+        given = self.json_schema or JSONSchemaFormat(schema=self.schema_)
+        if self.type == "json_object" and not given.schema_:
             return StructuredOutputs(json_object=True, field=field)
-        if self.json_schema is None:
-            raise InvalidRequestError(field, {"type": self.type}, "needs json_schema")
-        return StructuredOutputs(json=self.json_schema.schema_, field=field)
+        if given.schema_ is None:
+            raise InvalidRequestError(field, {"type": self.type}, "needs json_schema.schema")
+        wanted = StructuredOutputs(json=given.schema_, field=field)
+        return replace(wanted, json=closed(given.schema_, free_too=bool(given.strict)))
 
 
 class AnswerFormat(BaseModel):
@@ -69,16 +75,12 @@ class AnswerFormat(BaseModel):
         if self.structured_outputs is None:
             return None
         field = "structured_outputs"
-        neutral = (None, False)
-        given = {
-            name: value
-            for name, value in self.structured_outputs.items()
-            if not any(value is each for each in neutral)
-        }
-        unknown = sorted(given.keys() - set(KINDS))
+        given = {k: v for k, v in self.structured_outputs.items() if v is not None}
+        unknown = sorted(k for k in given.keys() - {*KINDS, *SWITCHES} if given[k] is not False)
         if unknown:
             raise InvalidRequestError(field, unknown, f"takes one of {', '.join(KINDS)}")
-        return StructuredOutputs(**given, field=field)
+        known = {k: v for k, v in given.items() if k in (*KINDS, *SWITCHES)}
+        return StructuredOutputs(**known, field=field)
 
     def _guided(self, kind: str) -> StructuredOutputs | None:
         field = f"guided_{kind}"

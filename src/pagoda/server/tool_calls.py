@@ -1,16 +1,15 @@
-"""Calls of tools, and the readers that find them in what the model says while it says it.
+"""Calls of tools, and what finds them in an answer while it comes.
 
-What looks like a call but is none, because it is no JSON or names no tool, stays text. The forms in
-which models call tools of their own accord are in `tool_forms`.
+The forms in which models call tools of their own accord are in `tool_forms`, calls that an answer
+must consist of in `forced_calls`.
 """
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +39,6 @@ class Reading:
     content: str
     """Text outside the calls."""
     calls: tuple[CallPiece, ...] = ()
-
-    @classmethod
-    def of(cls, content: str, calls: Sequence[ToolCall], first: int = 0) -> Reading:
-        """With whole calls, numbered from `first` on."""
-        numbered = enumerate(calls, first)
-        return cls(content, tuple(CallPiece(n, call.arguments, call.name) for n, call in numbered))
 
 
 def gathered(pieces: Iterable[CallPiece]) -> list[ToolCall]:
@@ -81,36 +74,6 @@ class ToolReader:
     """What an answer with calls that ended by itself is given as its reason."""
 
 
-class WholeCalls(AnswerReader):
-    """An answer that a schema makes a list of calls, as `tool_choice` "required" does."""
-
-    def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
-        self._pieces: list[str] = []
-
-    def feed(self, text: str, *, finished: bool) -> Reading:
-        self._pieces.append(text)
-        if not finished:
-            return Reading("")
-        whole = "".join(self._pieces)
-        calls = calls_in(whole, self._names)
-        return Reading(whole) if calls is None else Reading.of("", calls)
-
-
-class WholeArguments(AnswerReader):
-    """An answer that a schema makes the arguments of one tool, as a named `tool_choice` does."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._pieces: list[str] = []
-
-    def feed(self, text: str, *, finished: bool) -> Reading:
-        self._pieces.append(text)
-        if not finished:
-            return Reading("")
-        return Reading.of("", [ToolCall(self._name, "".join(self._pieces))])
-
-
 class FirstCall(AnswerReader):
     """Takes the first call alone, where a client wants no more than one."""
 
@@ -120,43 +83,3 @@ class FirstCall(AnswerReader):
     def feed(self, text: str, *, finished: bool) -> Reading:
         reading = self._reader.feed(text, finished=finished)
         return replace(reading, calls=tuple(piece for piece in reading.calls if piece.index == 0))
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
-
-
-def calls_in(
-    text: str, names: frozenset[str], name: str | None = None
-) -> tuple[ToolCall, ...] | None:
-    """The calls of the tools `names` that a JSON text is; None where it is none.
-
-    With a `name`, the text is the arguments of a call of that tool.
-    """
-    try:
-        value = _DECODER.decode(text)
-        if name is not None:
-            value = {"name": name, "arguments": value}
-        calls = [_call(each, names) for each in (value if isinstance(value, list) else [value])]
-    except (ValueError, RecursionError):  # no JSON, or deeper than can be read or written
-        return None
-    found = tuple(call for call in calls if call is not None)
-    return found if found and len(found) == len(calls) else None
-
-
-def _call(value: Any, names: frozenset[str]) -> ToolCall | None:
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None
-    if value["name"] not in names:
-        return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if not isinstance(arguments, str):  # some models write the text of the JSON
-        arguments = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    try:
-        arguments.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which no answer can carry
-        return None
-    return ToolCall(value["name"], arguments)

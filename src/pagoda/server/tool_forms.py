@@ -5,9 +5,8 @@
                    text [TOOL_CALLS]name[ARGS]{…}[TOOL_CALLS]…     tokenizers from version 11 on
     Llama 3        {"name": …, "parameters": {…}}; {…}     with <|python_tag|> before it, or without
 
-A reader goes from step to step, and back to the text where a value turns out to be no call. Each
-character is looked at twice at most: of two values that begin at different tags the one takes for
-a string what the other takes for something else, in which no tag can stand.
+A reader goes from step to step. What turns out to be no call is text as a whole, tags in it too: so
+each character is looked at once.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pagoda.models.tool_prompt import ToolFormat
-from pagoda.server.json_end import JSONEnd
-from pagoda.server.tool_calls import AnswerReader, Reading, ToolCall, calls_in
+from pagoda.server.json_calls import JSONCalls
+from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading
 
 _MOST_HELD = 256
 """Characters in front of a value, or behind it, that are waited for: more than any form has."""
@@ -30,9 +29,6 @@ _SPACES = rf"{_SPACE}{{0,64}}"
 class _SteppingReader(AnswerReader):
     """Keeps what the steps of all forms need.
 
-        _text    …│ head │ value so far │ not looked at      in the value
-                  └ _head_at            └ _at
-
     A step returns whether there is another one to take before more text comes.
     """
 
@@ -40,51 +36,42 @@ class _SteppingReader(AnswerReader):
         self._names = names
         self._step: Callable[[bool], bool]
         self._text, self._at = "", 0
-        self._earlier: list[str] = []
-        """What came of the head and the value in earlier pieces."""
-        self._head_at, self._head_length = 0, 0
-        self._end: JSONEnd | None = None
-        """Finds the end of the value that is being read; None outside of one."""
+        self._head = ""
+        """What stands in front of the value that is being read."""
+        self._value: JSONCalls
         self._content: list[str] = []
-        self._calls: list[ToolCall] = []
-        self._num_told = 0
-        """Calls that were found in earlier pieces."""
+        self._pieces: list[CallPiece] = []
+        self._num_calls = 0
+        """Calls before the value that is being read."""
 
     def feed(self, text: str, *, finished: bool) -> Reading:
         self._text, self._at = self._text[self._at :] + text, 0
         while self._step(finished):
             pass
-        if self._end is not None:
-            self._earlier.append(self._text[self._head_at :])
-            self._head_at = 0
-        reading = Reading.of("".join(self._content), self._calls, self._num_told)
-        self._num_told += len(self._calls)
-        self._content, self._calls = [], []
+        reading = Reading("".join(self._content), tuple(self._pieces))
+        self._content, self._pieces = [], []
         return reading
 
-    def _enter_value(self, position: int) -> bool:
+    def _enter_value(self, position: int, name: str | None = None) -> bool:
         """The value begins at `position`, and its head where the reader is."""
-        self._head_at, self._head_length = self._at, position - self._at
-        self._at, self._end = position, JSONEnd()
+        self._head, self._at = self._text[self._at : position], position
+        self._value = JSONCalls(self._names, name=name, num_before=self._num_calls)
         self._step = self._in_value
         return True
 
     def _in_value(self, finished: bool) -> bool:
-        assert self._end is not None
-        self._at = self._end.look(self._text, self._at)
-        if not self._end.is_found and not self._end.is_broken and not finished:
+        value = self._value
+        self._at = value.read(self._text, self._at)
+        self._pieces += value.take_pieces()
+        if not value.is_over and not finished:
             return False
-        calls = None
-        if self._end.is_found:
-            both = "".join(self._earlier) + self._text[self._head_at : self._at]
-            calls = self._calls_in(both[: self._head_length], both[self._head_length :])
-        if calls is not None:
-            self._calls += calls
+        head = "" if value.num_calls > self._num_calls else self._head
+        is_call = value.num_calls > self._num_calls and not value.is_refused
+        self._num_calls = value.num_calls
+        if is_call:
             self._step = self._behind_call
         else:
-            self._text, self._at = "".join(self._earlier) + self._text, self._head_at
-            self._refuse()
-        self._earlier, self._end = [], None
+            self._refuse(head + value.held)
         return True
 
     def _may_become(self, head: re.Pattern[str], finished: bool) -> bool:
@@ -92,39 +79,36 @@ class _SteppingReader(AnswerReader):
         is_short = len(self._text) - self._at <= _MOST_HELD
         return is_short and not finished and head.fullmatch(self._text, self._at) is not None
 
-    def _calls_in(self, head: str, value: str) -> tuple[ToolCall, ...] | None:
-        """None where the value is no call."""
-        return calls_in(value, self._names)
-
     @abstractmethod
     def _behind_call(self, finished: bool) -> bool:
         """The step behind a call."""
 
     @abstractmethod
-    def _refuse(self) -> None:
-        """What begins where the reader is, is no call."""
+    def _refuse(self, text: str) -> None:
+        """`text`, which stands in front of where the reader is, is no call."""
 
 
 class TaggedCalls(_SteppingReader):
     """Calls behind an opening tag, anywhere in the text."""
 
-    _HEAD = re.compile(rf"{_SPACES}(?=[\[{{])")
-    _HEAD_SO_FAR = re.compile(_SPACES)
+    _HEAD = rf"{_SPACES}(?=[\[{{])"
+    _HEAD_SO_FAR = _SPACES
 
     def __init__(self, names: frozenset[str], opening: str, closing: str = "") -> None:
         super().__init__(names)
         self._opening = opening
         self._closing = closing
+        self._head_of_call = re.compile(re.escape(opening) + self._HEAD)
+        self._head_so_far = re.compile(re.escape(opening) + self._HEAD_SO_FAR)
         self._behind = re.compile(f"{_SPACES}{re.escape(closing)}")
         self._behind_so_far = re.compile(f"{_SPACES}(?:{_beginning_of(closing)})")
         self._spaces: list[str] = []
         """White space that belongs to the text if more of it follows, or if there is no call."""
-        self._has_calls = False
         self._step = self._in_text
 
     def feed(self, text: str, *, finished: bool) -> Reading:
         reading = super().feed(text, finished=finished)
-        if finished and not self._has_calls:
+        if finished and not self._num_calls:
             return replace(reading, content=reading.content + "".join(self._spaces))
         return reading
 
@@ -135,23 +119,24 @@ class TaggedCalls(_SteppingReader):
             end -= _num_held(self._text[self._at :], self._opening)
         self._say(self._text[self._at : end])
         self._at = end
-        if start < 0:
-            return False
-        self._at += len(self._opening)
-        self._step = self._at_head
-        return True
+        self._step = self._in_text if start < 0 else self._at_head
+        return start >= 0
 
     def _at_head(self, finished: bool) -> bool:
-        match = self._HEAD.match(self._text, self._at)
+        match = self._head_of_call.match(self._text, self._at)
         if match is not None:
-            return self._enter_value(match.end())
-        if self._may_become(self._HEAD_SO_FAR, finished):
+            return self._enter_value(match.end(), self._name_in(match))
+        if self._may_become(self._head_so_far, finished):
             return False
-        self._refuse()
+        self._at += len(self._opening)
+        self._refuse(self._opening)
         return True
 
+    def _name_in(self, head: re.Match[str]) -> str | None:
+        """The tool's name, where it stands in front of the value."""
+        return None
+
     def _behind_call(self, finished: bool) -> bool:
-        self._has_calls = True
         if self._closing:
             match = self._behind.match(self._text, self._at)
             if match is not None:
@@ -161,8 +146,8 @@ class TaggedCalls(_SteppingReader):
         self._step = self._in_text
         return True
 
-    def _refuse(self) -> None:
-        self._say(self._opening)
+    def _refuse(self, text: str) -> None:
+        self._say(text)
         self._step = self._in_text
 
     def _say(self, text: str) -> None:
@@ -177,17 +162,18 @@ class MistralCalls(TaggedCalls):
     """Mistral's two forms: a list of calls, or a call's name in front of its arguments."""
 
     _NAMED = (
-        rf"{_SPACES}([\w-]{{1,64}}){_SPACE}?(?:\[CALL_ID\]\w{{1,32}})?(?:\[ARGS\])?{_SPACE}?(?=\{{)"
+        rf"{_SPACES}([\w.-]{{1,128}}){_SPACE}?"
+        rf"(?:\[CALL_ID\]\w{{1,32}})?(?:\[ARGS\])?{_SPACE}?(?=\{{)"
     )
-    _HEAD = re.compile(rf"{_NAMED}|{TaggedCalls._HEAD.pattern}")
-    _HEAD_SO_FAR = re.compile(rf"{_SPACES}[\w\[\] -]*")
+    _HEAD = rf"(?:{_NAMED}|{TaggedCalls._HEAD})"
+    _HEAD_SO_FAR = rf"{_SPACES}[\w.\[\] -]*"
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(names, "[TOOL_CALLS]")
 
-    def _calls_in(self, head: str, value: str) -> tuple[ToolCall, ...] | None:
-        match = self._HEAD.match(head + value[0])
-        return calls_in(value, self._names, None if match is None else match[1])
+    def _name_in(self, head: re.Match[str]) -> str | None:
+        name: str | None = head[1]
+        return name
 
 
 class BareCalls(_SteppingReader):
@@ -208,7 +194,7 @@ class BareCalls(_SteppingReader):
             return self._enter_value(match.end())
         if self._may_become(self._head_so_far, finished):
             return False
-        self._refuse()
+        self._refuse("")
         return True
 
     def _behind_call(self, finished: bool) -> bool:
@@ -219,10 +205,11 @@ class BareCalls(_SteppingReader):
             return False
         if self._text[self._at] == "{":
             return self._enter_value(self._at)
-        self._refuse()
+        self._refuse("")
         return True
 
-    def _refuse(self) -> None:
+    def _refuse(self, text: str) -> None:
+        self._content.append(text)
         self._step = self._in_text
 
     def _in_text(self, finished: bool) -> bool:

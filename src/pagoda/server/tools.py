@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
-from pagoda.server.tool_calls import (
-    FirstCall,
-    ToolReader,
-    WholeArguments,
-    WholeCalls,
-)
+from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
+from pagoda.server.tool_calls import FirstCall, ToolReader
 from pagoda.server.tool_forms import begin_reading
 from pagoda.structured import MAX_SCHEMA_DEPTH, StructuredOutputs, is_deeper_than
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 MAX_TOOLS = 128
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
@@ -38,8 +35,12 @@ class Function(BaseModel):
     strict: bool | None = None
 
     def schema_of_arguments(self) -> dict[str, Any]:
-        """It is an object, also where that was not said."""
+        """It is an object, also where that was not said, and without parameters an empty one."""
         return {"type": "object", **(self.parameters or {"properties": {}})}
+
+    def schema_of_call(self) -> dict[str, Any]:
+        """What the arguments of a forced call follow; under `strict` no object of it is free."""
+        return closed(self.schema_of_arguments(), free_too=bool(self.strict))
 
 
 class Tool(BaseModel):
@@ -121,7 +122,7 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             name = self.choice.function.name
             [tool] = [tool for tool in self.tools if tool.function.name == name]
-            return StructuredOutputs(json=tool.function.schema_of_arguments(), field="tools")
+            return StructuredOutputs(json=tool.function.schema_of_call(), field="tools")
         calls: dict[str, Any] = {
             "type": "array",
             "minItems": 1,
@@ -154,16 +155,16 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             # OpenAI's API ends a call that was named with "stop", and one of a free choice, or of
             # any tool that is required, with "tool_calls".
-            return ToolReader(partial(WholeArguments, self.choice.function.name), "stop")
+            return ToolReader(partial(ForcedArguments, self.choice.function.name), "stop")
         if self.choice == "required":
-            return ToolReader(partial(WholeCalls, self.names))
+            return ToolReader(partial(ForcedCalls, self.names))
         begin = partial(begin_reading, engine.tokenizer.tool_format, self.names)
         return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
 
 def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:
     """The schema of a call of the tool at `index`, its inner references moved along."""
-    arguments = tool.function.schema_of_arguments()
+    arguments = tool.function.schema_of_call()
     return {
         "type": "object",
         "properties": {
