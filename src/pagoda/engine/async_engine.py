@@ -46,6 +46,7 @@ class AsyncEngine:
         self.engine = engine
         """The engine's thread alone may call it once it has started, but for its `intake`."""
         self.model_name = engine.model_name
+        self.model_names = engine.model_names
         self.max_model_len = engine.max_model_len
         self.max_num_seqs = engine.scheduler.max_num_seqs
         """Sequences that run at once."""

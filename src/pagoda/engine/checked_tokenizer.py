@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagoda.errors import ContextLengthError, InvalidRequestError
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tokenizer import Tokenizer
+from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions
+from pagoda.truncation import truncated
 
 _MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
@@ -36,7 +39,10 @@ class CheckedTokenizer:
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
@@ -47,18 +53,24 @@ class CheckedTokenizer:
             self._check_text("messages", sum(len(c) for c in contents if isinstance(c, str)))
         if tools:
             self._check_text("tools", len(json.dumps(tools)))
-        token_ids = self.tokenizer.chat(messages, tools=tools)
+        token_ids = truncated(
+            self.tokenizer.chat(messages, tools, options), options.truncation, self.max_model_len
+        )
         self._check_length("messages", len(token_ids))
-        return token_ids
+        return list(token_ids)
 
-    def prompt(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+    def prompt(
+        self, prompt: str | Sequence[int], options: RequestOptions = DEFAULT_REQUEST_OPTIONS
+    ) -> tuple[int, ...]:
         """Token ids of a prompt that is text or token ids already: at least one, and not too many.
 
         Raises `InvalidRequestError` naming `prompt`.
         """
-        given: Sequence[int] = self.encode(prompt) if isinstance(prompt, str) else prompt
+        given: Sequence[int] = (
+            self.encode(prompt, options.add_special_tokens) if isinstance(prompt, str) else prompt
+        )
         try:
-            token_ids = tuple(given)
+            token_ids = tuple(truncated(given, options.truncation, self.max_model_len))
         except TypeError:
             limit = "must be text or a list of token ids"
             raise InvalidRequestError("prompt", prompt, limit) from None
@@ -82,12 +94,20 @@ class CheckedTokenizer:
             raise ContextLengthError(
                 field,
                 f"{num_tokens} tokens",
-                f"at most {self.max_model_len - 1}, one less than the model's maximum length "
-                f"of {self.max_model_len} tokens",
+                f"at most {self.max_model_len - 1}, since an answer has at least one",
+                max_model_len=self.max_model_len,
+                requested=f"{num_tokens + 1} tokens ({num_tokens} in the {field}, 1 in the "
+                f"completion)",
             )
 
     def _check_text(self, field: str, num_characters: int) -> None:
         """Refuse text that cannot fit before spending time on tokenising it."""
         most = _MOST_CHARACTERS_PER_TOKEN * self.max_model_len
         if num_characters > most:
-            raise ContextLengthError(field, f"{num_characters} characters", f"at most {most}")
+            raise ContextLengthError(
+                field,
+                f"{num_characters} characters",
+                f"at most {most}",
+                max_model_len=self.max_model_len,
+                requested=f"more ({num_characters} characters in the {field})",
+            )

@@ -50,8 +50,12 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         sampler: Sampler,
+        other_names: Sequence[str] = (),
     ) -> None:
+        """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
+        for it as well."""
         self.model_name = model_name
+        self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
         self.intake = intake

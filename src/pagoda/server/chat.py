@@ -32,6 +32,7 @@ from pagoda.server.responses import (
     json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.telling import Telling
 from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading, ToolCall, gathered
 
 if TYPE_CHECKING:
@@ -49,10 +50,13 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     )
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         use = body.tool_use()
-        prompts = [await engine.tokenizer.chat(body.template_messages(), use.described)]
-        begin = partial(ChatAnswer, include_usage=body.include_usage)
+        chat_options = body.chat_options(body.truncation)
+        messages = body.template_messages()
+        prompts = [await engine.tokenizer.chat(messages, use.described, chat_options)]
+        telling = body.telling(engine.tokenizer.template_names)
+        begin = partial(ChatAnswer, telling=telling, beginning=body.echoed())
         answer_id, tools = new_id("chatcmpl"), use.reader(engine)
         return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)
 
@@ -62,8 +66,10 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 class ChatAnswer(ChunkedAnswer):
     """Shapes what the engine makes into a `ChatCompletionResponse`, or into its chunks."""
 
-    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
-        super().__init__(generation, include_usage=include_usage)
+    def __init__(self, generation: Generation, telling: Telling, beginning: str = "") -> None:
+        """`beginning` is a text that the answer goes on with, and is told before it."""
+        super().__init__(generation, telling)
+        self._beginning = beginning
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
 
@@ -75,14 +81,15 @@ class ChatAnswer(ChunkedAnswer):
             choices=[self._choice(choice) for choice in output.outputs],
             usage=self._usage_of([output]),
             prompt_logprobs=prompt_logprobs(output.prompt_logprobs),
+            prompt_token_ids=self._prompt_ids(output),
+            warnings=self._warnings(output),
         )
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """For each choice: once the role, then what is new."""
         for choice in item.output.outputs:
             if choice.index not in self._cursors:
-                opening = ChatDelta(role="assistant", content="")
-                yield json_of(self._chunk([ChatChunkChoice(index=choice.index, delta=opening)]))
+                yield json_of(self._opening(choice, item.output))
             cursor = self._cursors[choice.index]
             if cursor.finished:
                 continue
@@ -93,6 +100,21 @@ class ChatAnswer(ChunkedAnswer):
                 yield json_of(self._chunk([self._news(cursor, choice, news)]))
             cursor.advance(choice)
             cursor.has_calls |= bool(news.calls)
+
+    def _opening(self, choice: CompletionOutput, output: RequestOutput) -> ChatCompletionChunk:
+        delta = ChatDelta(role="assistant", content=self._beginning)
+        return ChatCompletionChunk(
+            **self._stamp,
+            choices=[ChatChunkChoice(index=choice.index, delta=delta)],
+            prompt_token_ids=self._prompt_ids(output),
+            warnings=self._warnings(output),
+        )
+
+    def _prompt_ids(self, output: RequestOutput) -> list[int] | None:
+        return output.prompt_token_ids if self._telling.token_ids else None
+
+    def _token_ids(self, choice: CompletionOutput, start: int = 0) -> list[int] | None:
+        return choice.token_ids[start:] if self._telling.token_ids else None
 
     def _usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)
@@ -113,15 +135,17 @@ class ChatAnswer(ChunkedAnswer):
         reading = self._read(choice, choice.text)
         calls = gathered(reading.calls)
         made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
+        content = self._beginning + reading.content
         return ChatChoice(
             index=choice.index,
             message=ChatMessage(
-                content=(reading.content or None) if made else reading.content,
+                content=(content or None) if made else content,
                 tool_calls=made or None,
             ),
             logprobs=self._logprobs(choice),
             finish_reason=self._finish_reason(choice, bool(made)),
             stop_reason=choice.stop_reason,
+            token_ids=self._token_ids(choice),
         )
 
     def _news(
@@ -134,6 +158,7 @@ class ChatAnswer(ChunkedAnswer):
             logprobs=self._logprobs(choice, cursor.num_tokens),
             finish_reason=self._finish_reason(choice, bool(made) or cursor.has_calls),
             stop_reason=choice.stop_reason,
+            token_ids=self._token_ids(choice, cursor.num_tokens),
         )
 
     def _finish_reason(self, choice: CompletionOutput, has_calls: bool) -> str | None:
@@ -146,7 +171,8 @@ class ChatAnswer(ChunkedAnswer):
         if choice.logprobs is None:
             return None
         num_top = self._generation.sampling.logprobs or 0
-        return chat_logprobs(choice.token_ids[start:], choice.logprobs[start:], num_top)
+        token_ids, as_ids = choice.token_ids[start:], self._telling.tokens_as_ids
+        return chat_logprobs(token_ids, choice.logprobs[start:], num_top, as_ids=as_ids)
 
     def _chunk(
         self, choices: list[ChatChunkChoice], usage: Usage | None = None

@@ -15,7 +15,8 @@ from pagoda.server.answer import Answer
 from pagoda.server.generation import Generation, PromptOutput, usage_of
 from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, event
-from pagoda.server.text_chunk import TextChunk
+from pagoda.server.telling import Telling, cut_short
+from pagoda.server.text_chunk import TextChunk, with_usage
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
@@ -26,11 +27,13 @@ _DONE = event(b"[DONE]")
 class ChunkedAnswer(Answer):
     """An answer whose events are chunks of the same shape as the whole."""
 
-    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
-        """With `include_usage` a last chunk without choices tells the tokens in and out."""
+    def __init__(self, generation: Generation, telling: Telling) -> None:
         super().__init__(generation)
-        self._include_usage = include_usage
-        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
+        self._telling = telling
+        self._untold = list(telling.warnings)
+        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(
+            partial(ChoiceCursor, tells_tokens=telling.token_ids)
+        )
         self._stamp: dict[str, Any] = {
             "id": generation.request_id,
             "created": int(time.time()),
@@ -41,10 +44,14 @@ class ChunkedAnswer(Answer):
         """By the index of the choice."""
 
     def news(self, item: PromptOutput) -> bytes:
-        return b"".join([event(chunk) for chunk in self._chunks(item)])
+        chunks = self._chunks(item)
+        if self._telling.usage_in_chunks:
+            usage = json_of(self._usage_of([item.output]))
+            chunks = (with_usage(chunk, usage) for chunk in chunks)
+        return b"".join([event(chunk) for chunk in chunks])
 
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
-        if not self._include_usage:
+        if not self._telling.usage_at_end:
             return _DONE
         return event(json_of(self._usage_chunk(self._usage_of(outputs)))) + _DONE
 
@@ -68,6 +75,16 @@ class ChunkedAnswer(Answer):
         if index not in self._text_chunks:
             self._text_chunks[index] = TextChunk(partial(self._plain_chunk, index))
         return self._text_chunks[index].saying(text)
+
+    def _warnings(self, *outputs: RequestOutput) -> list[str] | None:
+        """Those that were not told yet, with those of outputs that are told now; None: there are
+        none."""
+        generation, told = self._generation, self._untold
+        self._untold = []
+        field, max_tokens = generation.options.max_tokens_field, generation.sampling.max_tokens
+        for output in outputs:
+            told += cut_short(output, field, max_tokens, generation.engine.max_model_len)
+        return list(dict.fromkeys(told)) or None
 
     def _usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
         """Tokens in and out of one output per prompt; none out where only prompts are told."""

@@ -44,7 +44,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     )
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue one or several prompts."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         prompts = body.prompts()
         echo = None
         if body.echo:
@@ -53,7 +53,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
                 for each in prompts
             ]
             echo = Echo(texts, body.wants_prompt_alone)
-        begin = partial(CompletionAnswer, include_usage=body.include_usage)
+        begin = partial(CompletionAnswer, telling=body.telling())
         answer_id = new_id("cmpl")
         return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
 
@@ -70,7 +70,7 @@ class CompletionAnswer(ChunkedAnswer):
             for index, output in enumerate(outputs)
             for choice in output.outputs
         ]
-        return self._response(choices, self._usage_of(outputs))
+        return self._response(choices, self._usage_of(outputs), self._warnings(*outputs))
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """One chunk for each choice that has something new."""
@@ -81,7 +81,9 @@ class CompletionAnswer(ChunkedAnswer):
                 if cursor.has_text_alone(choice):
                     yield self._text_chunk(index, cursor.new_text(choice))
                 else:
-                    yield json_of(self._response([self._choice(item, choice)]))
+                    warnings = None if cursor.is_open else self._warnings(item.output)
+                    made = self._choice(item, choice)
+                    yield json_of(self._response([made], warnings=warnings))
                 cursor.advance(choice)
 
     def _plain_chunk(self, index: int, text: str) -> CompletionResponse:
@@ -95,17 +97,18 @@ class CompletionAnswer(ChunkedAnswer):
         index = self._index(item, choice)
         cursor = self._cursors[index]
         echo, is_first = self._generation.echo, not cursor.is_open
+        tells_ids, as_ids = self._telling.token_ids, self._telling.tokens_as_ids
         text, logprobs, candidates = "", None, item.output.prompt_logprobs
         if echo is not None and is_first:
             text = echo.texts[item.prompt_index]
             if candidates is not None:
                 token_ids = item.output.prompt_token_ids
                 first_text = self._generation.engine.tokenizer.token_text(token_ids[0])
-                logprobs = echoed_logprobs(first_text, token_ids, candidates)
+                logprobs = echoed_logprobs(first_text, token_ids, candidates, as_ids=as_ids)
                 cursor.num_token_characters = len(text)
         if echo is None or not echo.alone:
             text += cursor.new_text(choice)
-            logprobs = joined(logprobs, _new_logprobs(cursor, choice))
+            logprobs = joined(logprobs, _new_logprobs(cursor, choice, as_ids=as_ids))
         return CompletionChoice(
             index=index,
             text=text,
@@ -113,18 +116,25 @@ class CompletionAnswer(ChunkedAnswer):
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
             prompt_logprobs=prompt_logprobs(candidates) if echo is None and is_first else None,
+            token_ids=choice.token_ids[cursor.num_tokens :] if tells_ids else None,
+            prompt_token_ids=item.output.prompt_token_ids if tells_ids and is_first else None,
         )
 
     def _index(self, item: PromptOutput, choice: CompletionOutput) -> int:
         return self._generation.choice_index(item.prompt_index, choice.index)
 
     def _response(
-        self, choices: list[CompletionChoice], usage: Usage | None = None
+        self,
+        choices: list[CompletionChoice],
+        usage: Usage | None = None,
+        warnings: list[str] | None = None,
     ) -> CompletionResponse:
-        return CompletionResponse(**self._stamp, choices=choices, usage=usage)
+        return CompletionResponse(**self._stamp, choices=choices, usage=usage, warnings=warnings)
 
 
-def _new_logprobs(cursor: ChoiceCursor, choice: CompletionOutput) -> CompletionLogprobs | None:
+def _new_logprobs(
+    cursor: ChoiceCursor, choice: CompletionOutput, *, as_ids: bool
+) -> CompletionLogprobs | None:
     if choice.logprobs is None:
         return None
     start = cursor.num_tokens

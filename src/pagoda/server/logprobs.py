@@ -25,18 +25,24 @@ def completion_logprobs(
     token_ids: Sequence[int],
     logprobs: Sequence[Mapping[int, Logprob]],
     first_offset: int,
+    *,
+    as_ids: bool = False,
 ) -> CompletionLogprobs:
-    """`token_ids` and their candidates as parallel lists; offsets are in characters."""
+    """`token_ids` and their candidates as parallel lists; offsets are in characters.
+
+    With `as_ids` tokens are told by their ids.
+    """
     shaped = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
     offset = first_offset
     for token_id, candidates in zip(token_ids, logprobs, strict=True):
         chosen = candidates[token_id]
-        text = _text(chosen)
-        shaped.tokens.append(text)
+        shaped.tokens.append(_told(token_id, chosen, as_ids))
         shaped.token_logprobs.append(_finite(chosen.logprob))
-        shaped.top_logprobs.append({_text(c): _finite(c.logprob) for c in candidates.values()})
+        shaped.top_logprobs.append(
+            {_told(each, c, as_ids): _finite(c.logprob) for each, c in candidates.items()}
+        )
         shaped.text_offset.append(offset)
-        offset += len(text)
+        offset += len(_text(chosen))
     return shaped
 
 
@@ -44,13 +50,16 @@ def echoed_logprobs(
     first_text: str,
     token_ids: Sequence[int],
     candidates: Sequence[Mapping[int, Logprob] | None],
+    *,
+    as_ids: bool = False,
 ) -> CompletionLogprobs:
     """The tokens of a prompt in the same shape; of the first only its text is known."""
     rest = completion_logprobs(
-        token_ids[1:], [each or {} for each in candidates[1:]], len(first_text)
+        token_ids[1:], [each or {} for each in candidates[1:]], len(first_text), as_ids=as_ids
     )
+    first = _name(token_ids[0]) if as_ids else first_text
     return CompletionLogprobs(
-        tokens=[first_text, *rest.tokens],
+        tokens=[first, *rest.tokens],
         token_logprobs=[None, *rest.token_logprobs],
         top_logprobs=[None, *rest.top_logprobs],
         text_offset=[0, *rest.text_offset],
@@ -72,14 +81,21 @@ def joined(
 
 
 def chat_logprobs(
-    token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
+    token_ids: Sequence[int],
+    logprobs: Sequence[Mapping[int, Logprob]],
+    num_top: int,
+    *,
+    as_ids: bool = False,
 ) -> ChatLogprobs:
-    """Each token with its `num_top` most likely candidates, the likeliest first."""
+    """Each token with its `num_top` most likely candidates, the likeliest first.
+
+    With `as_ids` tokens are told by their ids.
+    """
     content = []
     for token_id, candidates in zip(token_ids, logprobs, strict=True):
-        likeliest = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
-        top = [_top_logprob(candidate) for candidate in likeliest[:num_top]]
-        chosen = _top_logprob(candidates[token_id])
+        likeliest = sorted(candidates.items(), key=lambda each: -each[1].logprob)
+        top = [_top_logprob(*each, as_ids) for each in likeliest[:num_top]]
+        chosen = _top_logprob(token_id, candidates[token_id], as_ids)
         content.append(TokenLogprob(**chosen.model_dump(), top_logprobs=top))
     return ChatLogprobs(content=content)
 
@@ -108,11 +124,20 @@ def _prompt_candidates(
     }
 
 
-def _top_logprob(candidate: Logprob) -> TopLogprob:
-    text = _text(candidate)
+def _top_logprob(token_id: int, candidate: Logprob, as_ids: bool) -> TopLogprob:
     return TopLogprob(
-        token=text, logprob=_finite(candidate.logprob), bytes=list(text.encode("utf-8"))
+        token=_told(token_id, candidate, as_ids),
+        logprob=_finite(candidate.logprob),
+        bytes=list(_text(candidate).encode("utf-8")),
     )
+
+
+def _told(token_id: int, candidate: Logprob, as_ids: bool) -> str:
+    return _name(token_id) if as_ids else _text(candidate)
+
+
+def _name(token_id: int) -> str:
+    return f"token_id:{token_id}"
 
 
 def _text(candidate: Logprob) -> str:

@@ -58,6 +58,8 @@ class CompletionChoice(BaseModel):
     finish_reason: str | None = None
     stop_reason: int | str | None = _left_out()
     prompt_logprobs: PromptLogprobs | None = _left_out()
+    token_ids: list[int] | None = _left_out()
+    prompt_token_ids: list[int] | None = _left_out()
 
 
 class CompletionResponse(BaseModel):
@@ -69,6 +71,7 @@ class CompletionResponse(BaseModel):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | None = _left_out()
+    warnings: list[str] | None = _left_out()
 
 
 class TopLogprob(BaseModel):
@@ -129,6 +132,7 @@ class ChatChoice(BaseModel):
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = _left_out()
+    token_ids: list[int] | None = _left_out()
 
 
 class ChatCompletionResponse(BaseModel):
@@ -139,6 +143,8 @@ class ChatCompletionResponse(BaseModel):
     choices: list[ChatChoice]
     usage: Usage
     prompt_logprobs: PromptLogprobs | None = _left_out()
+    prompt_token_ids: list[int] | None = _left_out()
+    warnings: list[str] | None = _left_out()
 
 
 class ChatDelta(BaseModel):
@@ -155,6 +161,7 @@ class ChatChunkChoice(BaseModel):
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = _left_out()
+    token_ids: list[int] | None = _left_out()
 
 
 class ChatCompletionChunk(BaseModel):
@@ -164,6 +171,8 @@ class ChatCompletionChunk(BaseModel):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | None = _left_out()
+    prompt_token_ids: list[int] | None = _left_out()
+    warnings: list[str] | None = _left_out()
 
 
 class ModelCard(BaseModel):
@@ -171,6 +180,8 @@ class ModelCard(BaseModel):
     object: str = "model"
     created: int
     owned_by: str = "pagoda"
+    root: str
+    """The name of it that answers and metrics have."""
     max_model_len: int
 
 
@@ -184,6 +195,7 @@ class TokenizeResponse(BaseModel):
     max_model_len: int
     tokens: list[int]
     token_strs: list[str] | None = None
+    warnings: list[str] | None = _left_out()
 
 
 class DetokenizeResponse(BaseModel):

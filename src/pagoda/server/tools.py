@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 MAX_TOOLS = 128
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
