@@ -66,6 +66,10 @@ class FakeTokenizer:
     def token_text(self, token_id: int) -> str:
         return chr(token_id)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        place = token_id - FIRST_WORD_ID
+        return (WORDS[place] if 0 <= place < len(WORDS) else chr(token_id)).encode()
+
 
 class FakeEngine:
     """Choice c of a prompt says the words from c on; a prompt seen before counts as cached.

@@ -51,6 +51,10 @@ class AsyncTokenizer:
         """See `CheckedTokenizer.decode`."""
         return await asyncio.to_thread(self._checked.decode, token_ids, field)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of its UTF-8, whole characters or parts of one."""
+        return self._vocabulary.token_bytes(token_id)
+
     def token_text(self, token_id: int) -> str:
         """What one token of the vocabulary stands for, alone."""
         return self._vocabulary.token_text(token_id)

@@ -10,6 +10,7 @@ from pagoda.errors import InvalidRequestError
 from pagoda.truncation import Truncation
 
 MAX_TEMPLATE_KWARGS = 32
+MAX_NAME_CHARACTERS = 64
 MAX_KWARG_CHARACTERS = 1024
 _KWARGS = "chat_template_kwargs"
 
@@ -41,6 +42,9 @@ class ChatOptions:
             count = f"{len(self.template_kwargs)} entries"
             raise InvalidRequestError(_KWARGS, count, f"at most {MAX_TEMPLATE_KWARGS}")
         for name, value in self.template_kwargs.items():
+            if len(name) > MAX_NAME_CHARACTERS:
+                limit = f"names must have at most {MAX_NAME_CHARACTERS} characters"
+                raise InvalidRequestError(_KWARGS, f"one of {len(name)} characters", limit)
             if not isinstance(value, TemplateValue):
                 limit = "each must be a string, a number, true, false or null"
                 raise InvalidRequestError(_KWARGS, {name: value}, limit)

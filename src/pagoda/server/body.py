@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
-from pagoda.server.field_table import FIELDS, FieldRow, Treatment
+from pagoda.server.field_table import FIELDS, FieldRow, Ignored, Treatment
 
 
 def _no_lone_surrogate(text: str) -> str:
@@ -35,14 +35,15 @@ class Body(BaseModel):
     def refuse_uncovered(self) -> None:
         """Raises `InvalidRequestError` for a field that would change the answer."""
         for row, value in self._asked("refused"):
-            raise InvalidRequestError(row.name, value, f"is not covered: {row.note}")
+            raise InvalidRequestError(row.name, value, f"is not covered: {row.reason_beside}")
 
-    def ignored(self) -> list[FieldRow]:
+    def ignored(self) -> list[Ignored]:
         """The fields that ask for something and change nothing."""
-        return [row for row, _ in self._asked("ignored") if row.is_said]
+        asked = [row for row, _ in self._asked("ignored") if row.is_said]
+        return [Ignored(row.name, row.reason_beside) for row in asked]
 
     def _asked(self, treatment: Treatment) -> Iterator[tuple[FieldRow, object]]:
         for name, value in (self.model_extra or {}).items():
             row = FIELDS.get(name)
-            if row is not None and row.treatment == treatment and row.asks(value):
+            if row is not None and row.treatment_beside == treatment and row.asks(value):
                 yield row, value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,9 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         chat_options = body.chat_options(body.truncation)
         messages = body.template_messages()
         prompts = [await engine.tokenizer.chat(messages, use.described, chat_options)]
-        telling = body.telling(engine.tokenizer.template_names)
+        unread = body.unread(engine.tokenizer.template_names)
+        telling = body.telling()
+        telling = replace(telling, ignored=[*telling.ignored, *unread])
         begin = partial(ChatAnswer, telling=telling, beginning=body.echoed())
         answer_id, tools = new_id("chatcmpl"), use.reader(engine)
         return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)

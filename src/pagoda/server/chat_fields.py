@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pagoda.models.chat_options import ChatOptions
 from pagoda.server.body import Many, Text
+from pagoda.server.field_table import Ignored
 from pagoda.server.messages import Message
 from pagoda.server.tools import Tool
 from pagoda.truncation import Truncation
@@ -49,11 +50,15 @@ class ChatFields(BaseModel):
             truncation=truncation,
         )
 
-    def unread(self, template_names: frozenset[str]) -> list[str]:
-        """Warnings of what is meant for a template that does not read it."""
-        return [
-            f"{'' if name == 'reasoning_effort' else 'chat_template_kwargs.'}{name} is ignored: "
-            f"the model's chat template does not read it"
-            for name in self.template_kwargs()
+    def unread(self, template_names: frozenset[str]) -> list[Ignored]:
+        """What is meant for a template that reads `template_names` and not this."""
+        reason = "the model's chat template does not read it"
+        kwargs = self.chat_template_kwargs or {}
+        found = [
+            Ignored("chat_template_kwargs", reason, inner=name)
+            for name in kwargs
             if name not in template_names
         ]
+        if self.reasoning_effort is not None and "reasoning_effort" not in template_names:
+            found.append(Ignored("reasoning_effort", reason))
+        return found

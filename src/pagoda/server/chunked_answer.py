@@ -30,7 +30,8 @@ class ChunkedAnswer(Answer):
     def __init__(self, generation: Generation, telling: Telling) -> None:
         super().__init__(generation)
         self._telling = telling
-        self._untold = list(telling.warnings)
+        self._untold = [each.warning for each in telling.ignored]
+        generation.tally.ignored = tuple(dict.fromkeys(each.field for each in telling.ignored))
         self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(
             partial(ChoiceCursor, tells_tokens=telling.token_ids)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,11 @@ from pagoda.server.responses import (
     json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.text_offsets import TextOffsets
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
-    from pagoda.engine.outputs import CompletionOutput, RequestOutput
+    from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 
 
 def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
@@ -97,18 +98,16 @@ class CompletionAnswer(ChunkedAnswer):
         index = self._index(item, choice)
         cursor = self._cursors[index]
         echo, is_first = self._generation.echo, not cursor.is_open
-        tells_ids, as_ids = self._telling.token_ids, self._telling.tokens_as_ids
+        tells_ids = self._telling.token_ids
         text, logprobs, candidates = "", None, item.output.prompt_logprobs
         if echo is not None and is_first:
             text = echo.texts[item.prompt_index]
             if candidates is not None:
-                token_ids = item.output.prompt_token_ids
-                first_text = self._generation.engine.tokenizer.token_text(token_ids[0])
-                logprobs = echoed_logprobs(first_text, token_ids, candidates, as_ids=as_ids)
-                cursor.num_token_characters = len(text)
+                logprobs = self._echoed(text, item.output.prompt_token_ids, candidates)
+                cursor.offsets = TextOffsets(len(text))
         if echo is None or not echo.alone:
             text += cursor.new_text(choice)
-            logprobs = joined(logprobs, _new_logprobs(cursor, choice, as_ids=as_ids))
+            logprobs = joined(logprobs, self._new_logprobs(cursor, choice))
         return CompletionChoice(
             index=index,
             text=text,
@@ -118,6 +117,34 @@ class CompletionAnswer(ChunkedAnswer):
             prompt_logprobs=prompt_logprobs(candidates) if echo is None and is_first else None,
             token_ids=choice.token_ids[cursor.num_tokens :] if tells_ids else None,
             prompt_token_ids=item.output.prompt_token_ids if tells_ids and is_first else None,
+        )
+
+    def _echoed(
+        self,
+        text: str,
+        token_ids: Sequence[int],
+        candidates: Sequence[Mapping[int, Logprob] | None],
+    ) -> CompletionLogprobs:
+        """The tokens of a prompt whose text is echoed; none begins behind its end."""
+        tokenizer = self._generation.engine.tokenizer
+        first_text = tokenizer.token_text(token_ids[0])
+        places = TextOffsets().of(map(tokenizer.token_bytes, token_ids))
+        offsets = [min(place, len(text)) for place in places]
+        as_ids = self._telling.tokens_as_ids
+        return echoed_logprobs(first_text, token_ids, candidates, offsets, as_ids=as_ids)
+
+    def _new_logprobs(
+        self, cursor: ChoiceCursor, choice: CompletionOutput
+    ) -> CompletionLogprobs | None:
+        if choice.logprobs is None:
+            return None
+        token_ids = choice.token_ids[cursor.num_tokens :]
+        token_bytes = self._generation.engine.tokenizer.token_bytes
+        return completion_logprobs(
+            token_ids,
+            choice.logprobs[cursor.num_tokens :],
+            cursor.offsets.of(map(token_bytes, token_ids)),
+            as_ids=self._telling.tokens_as_ids,
         )
 
     def _index(self, item: PromptOutput, choice: CompletionOutput) -> int:
@@ -130,17 +157,3 @@ class CompletionAnswer(ChunkedAnswer):
         warnings: list[str] | None = None,
     ) -> CompletionResponse:
         return CompletionResponse(**self._stamp, choices=choices, usage=usage, warnings=warnings)
-
-
-def _new_logprobs(
-    cursor: ChoiceCursor, choice: CompletionOutput, *, as_ids: bool
-) -> CompletionLogprobs | None:
-    if choice.logprobs is None:
-        return None
-    start = cursor.num_tokens
-    shaped = completion_logprobs(
-        choice.token_ids[start:], choice.logprobs[start:], cursor.num_token_characters
-    )
-    if shaped.tokens:
-        cursor.num_token_characters = shaped.text_offset[-1] + len(shaped.tokens[-1])
-    return shaped

@@ -32,9 +32,38 @@ class FieldRow:
     is_said: bool = True
     """An answer tells that it was ignored."""
 
+    @property
+    def treatment_beside(self) -> Treatment:
+        """What becomes of it in a body that has no such field."""
+        if self.treatment in ("ignored", "refused"):
+            return self.treatment
+        return "refused" if self.name in ("tools", "tool_choice") else "ignored"
+
+    @property
+    def reason_beside(self) -> str:
+        """Why, in words."""
+        is_own = self.treatment in ("ignored", "refused")
+        return self.note if is_own else "it is no field of this request"
+
     def asks(self, value: object) -> bool:
         """This value asks for something."""
         return value is not None and value not in self.neutral
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A field that asks for something and changes nothing."""
+
+    field: str
+    reason: str
+    inner: str = ""
+    """Which part of it, where others are read."""
+
+    @property
+    def warning(self) -> str:
+        """For the client."""
+        name = f"{self.field}.{self.inner}" if self.inner else self.field
+        return f"{name} is ignored: {self.reason}"
 
 
 def _done(api: str, *names: str) -> list[FieldRow]:
@@ -66,9 +95,11 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
         _OPENAI,
         "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature",
         "top_p", "n", "stop", "stream", "stream_options", "seed", "logprobs", "top_logprobs",
-        "logit_bias", "presence_penalty", "frequency_penalty", "echo", "response_format", "tools",
-        "tool_choice", "parallel_tool_calls",
+        "logit_bias", "presence_penalty", "frequency_penalty", "echo", "response_format",
+        "parallel_tool_calls",
     ),
+    FieldRow("tools", _OPENAI, "done", neutral=([],)),
+    FieldRow("tool_choice", _OPENAI, "done", neutral=("none", "auto")),
     _mapped(
         _OPENAI, "reasoning_effort", "given to the chat template; said where that does not read it"
     ),
@@ -151,6 +182,3 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
 
 FIELDS: Mapping[str, FieldRow] = MappingProxyType({row.name: row for row in FIELD_ROWS})
 """By name."""
-
-NOT_COVERED = frozenset(row.name for row in FIELD_ROWS if row.treatment in ("ignored", "refused"))
-"""Fields of no body, which are looked at all the same."""

@@ -24,16 +24,17 @@ LOWEST_LOGPROB = -9999.0
 def completion_logprobs(
     token_ids: Sequence[int],
     logprobs: Sequence[Mapping[int, Logprob]],
-    first_offset: int,
+    offsets: Sequence[int],
     *,
     as_ids: bool = False,
 ) -> CompletionLogprobs:
-    """`token_ids` and their candidates as parallel lists; offsets are in characters.
+    """`token_ids`, their candidates and where they begin in the text, as parallel lists.
 
     With `as_ids` tokens are told by their ids.
     """
-    shaped = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-    offset = first_offset
+    shaped = CompletionLogprobs(
+        tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[*offsets]
+    )
     for token_id, candidates in zip(token_ids, logprobs, strict=True):
         chosen = candidates[token_id]
         shaped.tokens.append(_told(token_id, chosen, as_ids))
@@ -41,8 +42,6 @@ def completion_logprobs(
         shaped.top_logprobs.append(
             {_told(each, c, as_ids): _finite(c.logprob) for each, c in candidates.items()}
         )
-        shaped.text_offset.append(offset)
-        offset += len(_text(chosen))
     return shaped
 
 
@@ -50,19 +49,20 @@ def echoed_logprobs(
     first_text: str,
     token_ids: Sequence[int],
     candidates: Sequence[Mapping[int, Logprob] | None],
+    offsets: Sequence[int],
     *,
     as_ids: bool = False,
 ) -> CompletionLogprobs:
     """The tokens of a prompt in the same shape; of the first only its text is known."""
     rest = completion_logprobs(
-        token_ids[1:], [each or {} for each in candidates[1:]], len(first_text), as_ids=as_ids
+        token_ids[1:], [each or {} for each in candidates[1:]], offsets[1:], as_ids=as_ids
     )
     first = _name(token_ids[0]) if as_ids else first_text
     return CompletionLogprobs(
         tokens=[first, *rest.tokens],
         token_logprobs=[None, *rest.token_logprobs],
         top_logprobs=[None, *rest.top_logprobs],
-        text_offset=[0, *rest.text_offset],
+        text_offset=[offsets[0], *rest.text_offset],
     )
 
 

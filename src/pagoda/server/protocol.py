@@ -91,20 +91,16 @@ class GenerationRequest(ModelBody, AnswerFormat):
         field = self.max_tokens_field
         return Truncation(room=max(1, getattr(self, field) if field else 1))
 
-    def telling(self, template_names: frozenset[str] = frozenset()) -> Telling:
-        """What the answer tells; a chat template reads `template_names`."""
+    def telling(self) -> Telling:
+        """What the answer tells beside what was said."""
         stream = self.stream_options or StreamOptions()
         return Telling(
             usage_at_end=bool(stream.include_usage),
             usage_in_chunks=bool(stream.continuous_usage_stats),
             token_ids=bool(self.return_token_ids),
             tokens_as_ids=bool(self.return_tokens_as_token_ids),
-            warnings=self.warnings(template_names),
+            ignored=self.ignored(),
         )
-
-    def warnings(self, template_names: frozenset[str]) -> list[str]:
-        """What is asked for and ignored, in words."""
-        return [f"{row.name} is ignored: {row.note}" for row in self.ignored()]
 
     def check(self, served_models: Sequence[str]) -> None:
         super().check(served_models)
@@ -220,9 +216,6 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
             raise InvalidRequestError(
                 "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
             )
-
-    def warnings(self, template_names: frozenset[str]) -> list[str]:
-        return [*super().warnings(template_names), *self.unread(template_names)]
 
     def echoed(self) -> str:
         """What the answer begins with."""

@@ -18,6 +18,7 @@ from starlette.types import Send
 from pagoda.server.errors import detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
 from pagoda.server.responses import ErrorDetail
+from pagoda.server.text_offsets import TextOffsets
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
@@ -49,8 +50,8 @@ class ChoiceCursor:
         """Something of it has been sent."""
         self.num_characters = 0
         self.num_tokens = 0
-        self.num_token_characters = 0
-        """Characters of the tokens that were sent: the next token's text offset."""
+        self.offsets = TextOffsets()
+        """Where the next tokens begin in the text."""
         self.has_calls = False
         """Something of a tool's call was sent."""
         self.finished = False

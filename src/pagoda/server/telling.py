@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pagoda.server.field_table import Ignored
+
 if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
 
@@ -22,8 +24,8 @@ class Telling:
     """The tokens of prompt and answer, beside the text."""
     tokens_as_ids: bool = False
     """Tokens with log-probabilities are told as `token_id:17`."""
-    warnings: Sequence[str] = ()
-    """What was asked for and is ignored."""
+    ignored: Sequence[Ignored] = ()
+    """What was asked for in vain."""
 
 
 def cut_short(
