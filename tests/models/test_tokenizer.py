@@ -15,6 +15,7 @@ from gguf_files import MERGED, write_gguf
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.chat_options import ChatOptions
 from pagoda.models.locate import locate
+from pagoda.models.template_names import names_read_by
 from pagoda.models.tokenizer import Tokenizer
 
 CHAT = [
@@ -254,3 +255,17 @@ def test_what_transformers_says_of_the_config_is_not_said_of_the_tokenizer(tmp_p
         Tokenizer(locate(str(tmp_path)))
     assert caught.value.field == "config.json"
     assert "tokenizer" not in str(caught.value)
+
+
+def test_a_chat_may_end_within_its_last_message(tokenizer):
+    begun = [*CHAT, {"role": "assistant", "content": "It is"}]
+    options = ChatOptions(add_generation_prompt=False, continue_final_message=True)
+    text = tokenizer.decode(tokenizer.chat(begun, options=options), skip_special_tokens=False)
+    assert text.endswith("<|im_start|>assistant\nIt is")
+
+
+def test_a_template_is_given_what_it_reads():
+    text = "{% if enable_thinking %}{{ bos_token }}{{ style }}{% endif %}{{ messages }}"
+    assert names_read_by(text) == {"enable_thinking", "style"}
+    assert names_read_by("{% generation %}{{ style }}{% endgeneration %}") == {"style"}
+    assert names_read_by("{% for %}") == set()
