@@ -87,6 +87,15 @@ async def test_a_field_of_another_request_is_said(client: httpx.AsyncClient) -> 
     assert warnings == ["max_completion_tokens is ignored: it is no field of this request"]
 
 
+async def test_the_log_names_the_fields_that_were_ignored(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "pagoda.access"):
+        await answer(client, CHAT, typical_p=0.5, chat_template_kwargs={"secret": 1, "other": 2})
+    assert "ignored=typical_p,chat_template_kwargs" in caplog.text
+    assert "secret" not in caplog.text
+
+
 # ---- lengths ---------------------------------------------------------------------------------
 
 
