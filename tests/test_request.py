@@ -83,6 +83,9 @@ BAD_BY_HAND: dict[str, list[Any]] = {
         [2**31],
         [3] * (MAX_STOPS + 1),
     ],
+    "allowed_token_ids": [3, "3", [], [-1], [True], [None], [2**31], [3] * (2**14 + 1)],
+    "bad_words": [3, "a", b"a", [""], [None], [["a"]], ["a" * 257], ["a"] * 129],
+    "bad_words_ids": [3, "3", [3], [[]], [[-1]], [["3"]], [[1]] * 513],
     "ignore_eos": [1, 0, None, "true", []],
     "include_stop_str_in_output": [1, 0, None, "true"],
     "logprobs": [*NO_WHOLES, -1, MAX_LOGPROBS + 1],
@@ -107,6 +110,9 @@ GOOD_BY_HAND: dict[str, list[Any]] = {
     "min_tokens": [0, 16],
     "stop": [(), ("a",), ("日本", "\n")],
     "stop_token_ids": [(), (0, 2**31 - 1)],
+    "allowed_token_ids": [None, (0,), (2**31 - 1, 3)],
+    "bad_words": [(), ("a", " b c")],
+    "bad_words_ids": [(), ((0,), (1, 2**31 - 1))],
     "ignore_eos": [True, False],
     "include_stop_str_in_output": [True, False],
     "logprobs": [None, 0, MAX_LOGPROBS],
@@ -283,7 +289,13 @@ def test_the_models_end_of_sequence_can_be_ignored() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("priority", True), ("priority", 1.0), ("tenant", None), ("cache_salt", 7)],
+    [
+        ("priority", True),
+        ("priority", 1.0),
+        ("tenant", None),
+        ("cache_salt", 7),
+        ("add_special_tokens", 1),
+    ],
 )
 def test_an_option_of_a_request_of_the_wrong_type_is_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidRequestError) as refused:

@@ -6,11 +6,14 @@ A table stands between two comments that name it, and is replaced as a whole.
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from pathlib import Path
 
+from pagoda.server.field_table import FIELD_ROWS
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import PREFIX
 
+_TREATMENTS = ("done", "mapped", "ignored", "refused")
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -24,7 +27,20 @@ def metrics_table() -> str:
     return "\n".join(lines)
 
 
-TABLES = {("serving.md", "metrics"): metrics_table}
+def fields_table() -> str:
+    """What becomes of each field of a request, a row for those that have all else in common."""
+    lines = ["| field | whose | | |", "|---|---|---|---|"]
+    rows = sorted(FIELD_ROWS, key=lambda row: (_TREATMENTS.index(row.treatment), row.api))
+    for (treatment, api, note, is_said), group in groupby(
+        rows, key=lambda row: (row.treatment, row.api, row.note, row.is_said)
+    ):
+        names = ", ".join(f"`{row.name}`" for row in group)
+        said = ", said" if treatment == "ignored" and is_said else ""
+        lines.append(f"| {names} | {api} | {treatment}{said} | {note} |")
+    return "\n".join(lines)
+
+
+TABLES = {("serving.md", "metrics"): metrics_table, ("serving.md", "fields"): fields_table}
 """By document and name."""
 
 

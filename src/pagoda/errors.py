@@ -49,7 +49,20 @@ class InvalidRequestError(RefusedError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """The prompt, or the prompt and the answer together, have more tokens than the model takes."""
+    """The prompt, or the prompt and the answer together, have more tokens than the model takes.
+
+    It begins with the sentence by which clients know that they should shorten the conversation.
+    """
+
+    def __init__(
+        self, field: str, value: object, limit: str, *, max_model_len: int, requested: str
+    ) -> None:
+        """`requested` says in a few words how much was asked for, in tokens where that is known."""
+        super().__init__(field, value, limit)
+        self.args = (
+            f"This model's maximum context length is {max_model_len} tokens. However, you "
+            f"requested {requested}. {self}",
+        )
 
 
 class InvalidOptionError(RefusedError):

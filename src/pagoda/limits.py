@@ -64,6 +64,55 @@ class Switch:
             raise InvalidRequestError(name, value, "must be true or false")
 
 
+TOKEN_ID = Whole(0, 2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A tuple of `least` to `most` items."""
+
+    most: int
+    least: int = 0
+
+    def check(self, name: str, value: tuple[Any, ...]) -> None:
+        """Raises `InvalidRequestError` that names the field `name`."""
+        if not isinstance(value, tuple):
+            raise InvalidRequestError(name, value, "must be a list")
+        if not self.least <= len(value) <= self.most:
+            limit = f"{self.least} to {self.most}" if self.least else f"at most {self.most}"
+            raise InvalidRequestError(name, f"{len(value)} entries", limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A tuple of at most `most` texts, each of 1 to `most_characters` characters."""
+
+    most: int
+    most_characters: int
+
+    def check(self, name: str, value: tuple[Any, ...]) -> None:
+        """Raises `InvalidRequestError` that names the field `name`."""
+        Items(self.most).check(name, value)
+        for text in value:
+            if not isinstance(text, str) or not 0 < len(text) <= self.most_characters:
+                limit = f"each must be a string of 1 to {self.most_characters} characters"
+                raise InvalidRequestError(name, text, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """A tuple of `least` to `most` token ids."""
+
+    most: int
+    least: int = 0
+
+    def check(self, name: str, value: tuple[Any, ...]) -> None:
+        """Raises `InvalidRequestError` that names the field `name`."""
+        Items(self.most, self.least).check(name, value)
+        for token_id in value:
+            TOKEN_ID.check(name, token_id)
+
+
 Limit = Whole | Real | Switch
 
 

@@ -14,18 +14,32 @@ from types import MappingProxyType
 from typing import Any
 
 from pagoda.errors import InvalidRequestError
-from pagoda.limits import Real, Switch, Whole, limits_of
+from pagoda.limits import TOKEN_ID, Items, Real, Switch, Texts, TokenIds, Whole, limits_of
 from pagoda.structured import StructuredOutputs
+from pagoda.truncation import Truncation
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 MAX_STOPS = 64
 MAX_STOP_CHARACTERS = 1024
 MAX_LOGIT_BIASES = 1024
+MAX_ALLOWED_TOKEN_IDS = 16384
+MAX_BAD_WORDS = 128
+MAX_BAD_WORD_CHARACTERS = 256
 MAX_SEED = 2**63 - 1
 MAX_CACHE_SALT_CHARACTERS = 256
-_TOKEN_ID = Whole(0, 2**31 - 1)
 _BIAS = Real(-100.0, 100.0)
+_LIST_LIMITS: Mapping[str, Items | Texts | TokenIds] = MappingProxyType(
+    {
+        "stop": Texts(MAX_STOPS, MAX_STOP_CHARACTERS),
+        "stop_token_ids": TokenIds(MAX_STOPS),
+        "allowed_token_ids": TokenIds(MAX_ALLOWED_TOKEN_IDS, least=1),
+        "bad_words": Texts(MAX_BAD_WORDS, MAX_BAD_WORD_CHARACTERS),
+        "bad_words_ids": Items(4 * MAX_BAD_WORDS),
+    }
+)
+_BAD_WORD_IDS = TokenIds(4 * MAX_BAD_WORD_CHARACTERS, least=1)
+_SWITCH = Switch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,14 @@ class SamplingParams:
     )
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
     """Added to the logits of these token ids."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """No other token is drawn, the end neither unless it is among them; None: all may be. Where a
+    grammar leaves none of them, the grammar decides."""
+    bad_words: tuple[str, ...] = ()
+    """Texts that are not said, by the tokens that spell them as the tokenizer would, at a text's
+    start and behind a space; other tokens could still spell the same."""
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    """The same as token ids. The engine adds those of `bad_words`."""
     max_tokens: int | None = field(
         default=16,
         metadata={
@@ -121,15 +143,16 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
-        for name in ("stop", "stop_token_ids"):
-            value = () if getattr(self, name) is None else getattr(self, name)
-            if not isinstance(value, (list, tuple)):
-                raise InvalidRequestError(name, value, "must be a list")
-            object.__setattr__(self, name, tuple(value))
+        for name in _LIST_LIMITS:
+            value = getattr(self, name)
+            if value is None and name != "allowed_token_ids":
+                value = ()
+            if value is not None:
+                object.__setattr__(self, name, _listed(name, value))
         if self.logit_bias is None:
             object.__setattr__(self, "logit_bias", {})
         self._check_limits()
-        self._check_stops()
+        self._check_lists()
         self._check_logit_bias()
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
 
@@ -152,17 +175,12 @@ class SamplingParams:
         if self.prompt_alone and self.max_tokens != 1:
             raise InvalidRequestError("prompt_alone", True, "is allowed with max_tokens=1 only")
 
-    def _check_stops(self) -> None:
-        for name in ("stop", "stop_token_ids"):
-            if len(getattr(self, name)) > MAX_STOPS:
-                count = len(getattr(self, name))
-                raise InvalidRequestError(name, f"{count} entries", f"at most {MAX_STOPS}")
-        for text in self.stop:
-            if not isinstance(text, str) or not 0 < len(text) <= MAX_STOP_CHARACTERS:
-                limit = f"each must be a string of 1 to {MAX_STOP_CHARACTERS} characters"
-                raise InvalidRequestError("stop", text, limit)
-        for token_id in self.stop_token_ids:
-            _TOKEN_ID.check("stop_token_ids", token_id)
+    def _check_lists(self) -> None:
+        for name, limit in _LIST_LIMITS.items():
+            if getattr(self, name) is not None:
+                limit.check(name, getattr(self, name))
+        for ids in self.bad_words_ids:
+            _BAD_WORD_IDS.check("bad_words_ids", ids)
 
     def _check_logit_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):
@@ -173,7 +191,7 @@ class SamplingParams:
             count = f"{len(self.logit_bias)} entries"
             raise InvalidRequestError("logit_bias", count, f"at most {MAX_LOGIT_BIASES}")
         for token_id, bias in self.logit_bias.items():
-            _TOKEN_ID.check("logit_bias", token_id)
+            TOKEN_ID.check("logit_bias", token_id)
             _BIAS.check("logit_bias", bias)
 
 
@@ -195,12 +213,17 @@ class RequestOptions:
     cache_salt: str = ""
     """Only requests with the same tenant and salt share cached blocks."""
     max_tokens_field: str | None = None
-    """The caller's own name for `max_tokens`. With it, more tokens than the model's length leaves
-    are refused by that name; without it the answer ends at the model's length."""
+    """The caller's own name for `max_tokens`. With it, more tokens than the model's length are
+    refused by that name. Either way the answer ends at the model's length."""
+    add_special_tokens: bool = True
+    """The tokenizer adds its own around a prompt that is text."""
+    truncation: Truncation | None = None
+    """How a prompt that may be too long is cut; None: it is refused."""
 
     def __post_init__(self) -> None:
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise InvalidRequestError("priority", self.priority, "must be a whole number")
+        _SWITCH.check("add_special_tokens", self.add_special_tokens)
         for name in ("tenant", "cache_salt"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidRequestError(name, getattr(self, name), "must be a string")
@@ -240,6 +263,13 @@ class Request:
         ignores = self.sampling.ignore_eos and self.sampling.structured_outputs is None
         ending = own if ignores else own | self.eos_token_ids
         object.__setattr__(self, "stop_token_ids", ending)
+
+
+def _listed(name: str, value: object) -> tuple[Any, ...]:
+    """A list's items, lists among them made tuples as well."""
+    if not isinstance(value, (list, tuple)):
+        raise InvalidRequestError(name, value, "must be a list")
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
 
 
 def _sampling_params(values: dict[str, Any]) -> SamplingParams:

@@ -37,7 +37,7 @@ GIVEN = {
     "threads": 1,
     "enforce_eager": True,
     "cudagraph_capture_sizes": (1, 2, 4),
-    "served_model_name": "mine",
+    "served_model_name": ("mine", "yours"),
 }
 
 

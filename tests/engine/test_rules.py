@@ -28,7 +28,11 @@ from triton_device import DEVICE
 
 VOCAB_SIZE = 40
 NUM_ROWS = 6
-NO_NUMBERS: dict[str, list[Any]] = {"logit_bias": [{}, {0: 2.5, 3: -100.0, 8: 0.1}]}
+NO_NUMBERS: dict[str, list[Any]] = {
+    "logit_bias": [{}, {0: 2.5, 3: -100.0, 8: 0.1}],
+    "allowed_token_ids": [None, (7,), (9, 3, 3, 39)],
+    "bad_words_ids": [(), ((7,), (8,), (7,)), tuple((a, b) for a in range(40) for b in (2, 3))],
+}
 """Values of fields that have no limit to make them from."""
 
 

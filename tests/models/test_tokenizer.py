@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from checkpoints import CASES, SPECIAL_TOKENS, build_model, write_checkpoint, write_tokenizer
 from gguf_files import MERGED, write_gguf
 from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.models.chat_options import ChatOptions
 from pagoda.models.locate import locate
+from pagoda.models.template_names import names_read_by
 from pagoda.models.tokenizer import Tokenizer
 
 CHAT = [
@@ -74,7 +76,7 @@ def test_special_tokens_are_skipped_unless_wanted(tokenizer):
 def test_a_chat_becomes_the_prompt_of_the_template(tokenizer):
     start = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nNaïve? 🙂<|im_end|>\n"
     for add, end in ((True, "<|im_start|>assistant\n"), (False, "")):
-        token_ids = tokenizer.chat(CHAT, add_generation_prompt=add)
+        token_ids = tokenizer.chat(CHAT, options=ChatOptions(add_generation_prompt=add))
         assert tokenizer.decode(token_ids, skip_special_tokens=False) == start + end
         assert token_ids == tokenizer.encode(start + end)
 
@@ -262,3 +264,17 @@ def test_what_transformers_says_of_the_config_is_not_said_of_the_tokenizer(tmp_p
         Tokenizer(locate(str(tmp_path)))
     assert caught.value.field == "config.json"
     assert "tokenizer" not in str(caught.value)
+
+
+def test_a_chat_may_end_within_its_last_message(tokenizer):
+    begun = [*CHAT, {"role": "assistant", "content": "It is"}]
+    options = ChatOptions(add_generation_prompt=False, continue_final_message=True)
+    text = tokenizer.decode(tokenizer.chat(begun, options=options), skip_special_tokens=False)
+    assert text.endswith("<|im_start|>assistant\nIt is")
+
+
+def test_a_template_is_given_what_it_reads():
+    text = "{% if enable_thinking %}{{ bos_token }}{{ style }}{% endif %}{{ messages }}"
+    assert names_read_by(text) == {"enable_thinking", "style"}
+    assert names_read_by("{% generation %}{{ style }}{% endgeneration %}") == {"style"}
+    assert names_read_by("{% for %}") == set()

@@ -18,11 +18,13 @@ from pagoda.errors import (
     InvalidRequestError,
     RequestTimeoutError,
 )
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.scheduling import SchedulerStats
 
 MODEL = "fake-model"
+OTHER_NAME = "fake"
 MAX_MODEL_LEN = 64
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
 FIRST_WORD_ID = 1000
@@ -34,14 +36,21 @@ class FakeTokenizer:
     def __init__(self, check: Callable[[str, list[int]], None]) -> None:
         self.has_chat_template = True
         self.tool_format: ToolFormat = "hermes"
+        self.template_names = frozenset({"enable_thinking"})
+        self.options = DEFAULT_CHAT_OPTIONS
+        """Of the last conversation."""
         self.tools: list[dict[str, object]] = []
         """Tools of the last conversation."""
         self._check = check
 
     async def chat(
-        self, messages: Sequence[dict[str, str]], tools: Sequence[dict[str, object]] = ()
+        self,
+        messages: Sequence[dict[str, str]],
+        tools: Sequence[dict[str, object]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         self.tools = list(tools)
+        self.options = options
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
         token_ids = [ord(character) for character in text]
         self._check("messages", token_ids)
@@ -58,6 +67,10 @@ class FakeTokenizer:
     def token_text(self, token_id: int) -> str:
         return chr(token_id)
 
+    def token_bytes(self, token_id: int) -> bytes:
+        place = token_id - FIRST_WORD_ID
+        return (WORDS[place] if 0 <= place < len(WORDS) else chr(token_id)).encode()
+
 
 class FakeEngine:
     """Choice c of a prompt says the words from c on; a prompt seen before counts as cached.
@@ -69,6 +82,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.model_name = MODEL
+        self.model_names = (MODEL, OTHER_NAME)
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
         self.num_resets = 0
@@ -206,7 +220,13 @@ class FakeEngine:
             raise InvalidRequestError(field, "", "must hold at least one token")
         if len(token_ids) >= MAX_MODEL_LEN:
             limit = f"at most {MAX_MODEL_LEN - 1}"
-            raise ContextLengthError(field, f"{len(token_ids)} tokens", limit)
+            raise ContextLengthError(
+                field,
+                f"{len(token_ids)} tokens",
+                limit,
+                max_model_len=MAX_MODEL_LEN,
+                requested=f"{len(token_ids) + 1} tokens",
+            )
 
 
 def engine_failure() -> EngineError:

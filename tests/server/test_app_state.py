@@ -5,7 +5,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagoda.server.app import create_app
-from server.fake_engine import MAX_MODEL_LEN, MODEL, FakeEngine
+from server.fake_engine import MAX_MODEL_LEN, MODEL, OTHER_NAME, FakeEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -28,12 +28,14 @@ async def test_an_engine_that_has_stopped_is_not_healthy(
 async def test_models(client: httpx.AsyncClient) -> None:
     body = (await client.get("/v1/models")).json()
     assert body["object"] == "list"
-    [card] = body["data"]
+    card, other = body["data"]
+    assert other["id"] == OTHER_NAME
     assert card.pop("created") > 0
     assert card == {
         "id": MODEL,
         "object": "model",
         "owned_by": "pagoda",
+        "root": MODEL,
         "max_model_len": MAX_MODEL_LEN,
     }
 

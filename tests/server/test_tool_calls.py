@@ -265,19 +265,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         },
         "messages",
     ),
-    "a call with no JSON": (
-        {
-            "messages": [
-                {
-                    "role": "assistant",
-                    "tool_calls": [
-                        {"id": "1", "type": "function", "function": {"name": "a", "arguments": "{"}}
-                    ],
-                }
-            ]
-        },
-        "messages",
-    ),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.cache import EVICTION_POLICIES
-from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
+from pagoda.cli.flags import NAMES, REAL, SIZE, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.engine.options import EngineOptions
 
 ENGINE_FLAGS = FlagGroup(
@@ -72,6 +72,10 @@ ENGINE_FLAGS = FlagGroup(
             SWITCH,
             "In the messages of chats, read the text of a special token as that token.",
         ),
-        Flag("served_model_name", TEXT, "The model's name in the API."),
+        Flag(
+            "served_model_name",
+            NAMES,
+            "The model's name in the API; may be given again, for more names of it.",
+        ),
     ),
 )

@@ -60,6 +60,11 @@ def _read_wholes(field: str, texts: Sequence[str]) -> tuple[int, ...] | None:
     return tuple(_read_whole(field, number) for number in numbers) or None
 
 
+def _read_names(field: str, texts: Sequence[str]) -> tuple[str, ...] | None:
+    """Each of the texts; None where nothing was given."""
+    return tuple(texts) or None
+
+
 def _read_real(field: str, text: str) -> float:
     try:
         return float(text)
@@ -73,6 +78,7 @@ TEXT = Kind(_MAYBE_TEXT, "TEXT", _read_as_is)
 TEXTS = Kind(list[str], "TEXT", _read_as_is)
 WHOLE = Kind(_MAYBE_TEXT, "INT", _read_whole)
 TOKENS = Kind(_MAYBE_TEXT, "TOKENS", parse_count)
+NAMES = Kind(list[str] | None, "TEXT", _read_names)
 REAL = Kind(_MAYBE_TEXT, "FLOAT", _read_real)
 SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
 WHOLES = Kind(list[str] | None, "INT,INT…", _read_wholes)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,7 +60,9 @@ def generate(
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
         engine = load_engine(options, console)
-        writer = JSONWriter() if as_json else TextWriter(several=len(texts) > 1)
+        writer: TextWriter | JSONWriter = TextWriter(several=len(texts) > 1)
+        if as_json:
+            writer = JSONWriter(engine.tokenizer.token_bytes)
         figures = asyncio.run(answer_all(engine, texts, sampling, writer, chat=chat))
         console.print(str(figures), style="dim", highlight=False, soft_wrap=True)
 
@@ -89,6 +91,10 @@ class TextWriter:
 class JSONWriter:
     """One object a line, in the shape of the HTTP API's completions."""
 
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        """`token_bytes` gives the bytes that a token of the model stands for."""
+        self._token_bytes = token_bytes
+
     def grow(self, output: RequestOutput) -> None:
         """Nothing is written before the answer is whole."""
 
@@ -104,7 +110,7 @@ class JSONWriter:
                     "token_ids": list(choice.token_ids),
                     "finish_reason": choice.finish_reason,
                     "stop_reason": choice.stop_reason,
-                    **_logprobs(choice),
+                    **self._logprobs(choice),
                 }
                 for choice in output.outputs
             ],
@@ -115,6 +121,16 @@ class JSONWriter:
             },
         }
         _write(json.dumps(line, ensure_ascii=False), "\n")
+
+    def _logprobs(self, choice: CompletionOutput) -> dict[str, Any]:
+        if choice.logprobs is None:
+            return {}
+        from pagoda.server.logprobs import completion_logprobs
+        from pagoda.server.text_offsets import TextOffsets
+
+        offsets = TextOffsets().of(map(self._token_bytes, choice.token_ids))
+        shaped = completion_logprobs(choice.token_ids, choice.logprobs, offsets)
+        return {"logprobs": shaped.model_dump()}
 
 
 async def answer_all(
@@ -166,15 +182,6 @@ async def _answer(
         async for last in outputs:
             writer.grow(last)
     return last
-
-
-def _logprobs(choice: CompletionOutput) -> dict[str, Any]:
-    if choice.logprobs is None:
-        return {}
-    from pagoda.server.logprobs import completion_logprobs
-
-    shaped = completion_logprobs(choice.token_ids, choice.logprobs, 0)
-    return {"logprobs": shaped.model_dump()}
 
 
 def _write(*parts: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from pagoda.cli.flags import REAL, SWITCH, TEXTS, WHOLE, Flag, FlagGroup
+from pagoda.cli.flags import REAL, SWITCH, TEXTS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.request import SamplingParams
 
 _KINDS = {int: WHOLE, float: REAL, bool: SWITCH}
@@ -19,6 +19,8 @@ SAMPLING_FLAGS = FlagGroup(
             if "flag" in each.metadata
         ),
         Flag("stop", TEXTS, "End the answer before this text; may be given again."),
+        Flag("bad_words", TEXTS, "A text that is not said; may be given again."),
+        Flag("allowed_token_ids", WHOLES, "Draw no other tokens than these, like 1,2,3."),
     ),
-    defaults={"stop": []},
+    defaults={"stop": [], "bad_words": []},
 )

@@ -47,6 +47,7 @@ class AsyncEngine:
         self.engine = engine
         """Once it has started its thread alone may call it, but for `intake` and `watch`."""
         self.model_name = engine.model_name
+        self.model_names = engine.model_names
         self.max_model_len = engine.max_model_len
         self.max_num_seqs = engine.scheduler.max_num_seqs
         """Sequences that run at once."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.vocabulary import Vocabulary
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 
 
@@ -24,15 +25,23 @@ class AsyncTokenizer:
         return self._checked.tokenizer.has_chat_template
 
     @property
+    def template_names(self) -> frozenset[str]:
+        """What the chat template reads beside messages and tools."""
+        return self._checked.tokenizer.template_names
+
+    @property
     def tool_format(self) -> ToolFormat:
         """The form in which the model calls tools that it was told of."""
         return self._checked.tokenizer.tool_format
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """See `CheckedTokenizer.chat`."""
-        return await asyncio.to_thread(self._checked.chat, messages, tools)
+        return await asyncio.to_thread(self._checked.chat, messages, tools, options)
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """See `CheckedTokenizer.encode`."""
@@ -41,6 +50,10 @@ class AsyncTokenizer:
     async def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
         """See `CheckedTokenizer.decode`."""
         return await asyncio.to_thread(self._checked.decode, token_ids, field)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of its UTF-8, whole characters or parts of one."""
+        return self._vocabulary.token_bytes(token_id)
 
     def token_text(self, token_id: int) -> str:
         """What one token of the vocabulary stands for, alone."""

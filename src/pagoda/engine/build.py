@@ -32,6 +32,8 @@ class Model:
     max_model_len: int
     loaded: Loaded
     """Its weights, on their device."""
+    other_names: tuple[str, ...] = ()
+    """By which clients may ask for it as well."""
 
     @property
     def spec(self) -> DecoderSpec:
@@ -62,11 +64,13 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
+    name, *others = options.served_model_names or (files.name, *files.other_names)
     return Model(
-        name=options.served_model_name or files.name,
+        name=name,
         tokenizer=tokenizer,
         max_model_len=max_model_len,
         loaded=prepared.load(files, spec, on_load),
+        other_names=tuple(others),
     )
 
 
@@ -115,6 +119,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     )
     engine = Engine(
         model_name=model.name,
+        other_names=model.other_names,
         max_model_len=model.max_model_len,
         tokenizer=model.tokenizer,
         intake=intake,

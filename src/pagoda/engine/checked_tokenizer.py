@@ -7,7 +7,10 @@ from functools import partial
 from typing import Any
 
 from pagoda.errors import ContextLengthError, InvalidRequestError
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tokenizer import Tokenizer
+from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions
+from pagoda.truncation import Truncation, truncated
 
 _MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
@@ -37,30 +40,39 @@ class CheckedTokenizer:
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
-        return self.tokenizer.chat(
+        token_ids = self.tokenizer.chat(
             messages,
-            tools=tools,
+            tools,
+            options,
             check_text=partial(self._check_text, "messages"),
-            check_count=partial(self._check_length, "messages"),
+            check_count=partial(self._check_count, "messages", options.truncation),
         )
+        token_ids = [*truncated(token_ids, options.truncation, self.max_model_len)]
+        self._check_length("messages", len(token_ids))
+        return token_ids
 
-    def prompt(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+    def prompt(
+        self, prompt: str | Sequence[int], options: RequestOptions = DEFAULT_REQUEST_OPTIONS
+    ) -> tuple[int, ...]:
         """Token ids of a prompt that is text or token ids already: at least one, and not too many.
 
         Raises `InvalidRequestError` naming `prompt`.
         """
         if isinstance(prompt, str):
             self._check_text("prompt", prompt)
-            check = partial(self._check_length, "prompt")
-            prompt = self.tokenizer.encode(prompt, check_count=check)
+            check = partial(self._check_count, "prompt", options.truncation)
+            prompt = self.tokenizer.encode(prompt, options.add_special_tokens, check_count=check)
         try:
-            token_ids = tuple(prompt)
+            token_ids = tuple(truncated(prompt, options.truncation, self.max_model_len))
         except TypeError:
             limit = "must be text or a list of token ids"
             raise InvalidRequestError("prompt", prompt, limit) from None
@@ -79,17 +91,30 @@ class CheckedTokenizer:
             if not 0 <= token_id < self._vocab_size:
                 raise InvalidRequestError(field, token_id, limit)
 
+    def _check_count(self, field: str, truncation: Truncation | None, num_tokens: int) -> None:
+        """Refuse tokens that cannot fit before they are copied, unless the prompt will be cut."""
+        if truncation is None:
+            self._check_length(field, num_tokens)
+
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:
             raise ContextLengthError(
                 field,
                 f"{num_tokens} tokens",
-                f"at most {self.max_model_len - 1}, one less than the model's maximum length "
-                f"of {self.max_model_len} tokens",
+                f"at most {self.max_model_len - 1}, since an answer has at least one",
+                max_model_len=self.max_model_len,
+                requested=f"{num_tokens + 1} tokens ({num_tokens} in the {field}, 1 in the "
+                f"completion)",
             )
 
     def _check_text(self, field: str, text: str) -> None:
         """Refuse text that cannot fit before spending time on tokenising it."""
         most = _MOST_CHARACTERS_PER_TOKEN * self.max_model_len
         if len(text) > most:
-            raise ContextLengthError(field, f"{len(text)} characters", f"at most {most}")
+            raise ContextLengthError(
+                field,
+                f"{len(text)} characters",
+                f"at most {most}",
+                max_model_len=self.max_model_len,
+                requested=f"more ({len(text)} characters in the {field})",
+            )

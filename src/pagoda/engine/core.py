@@ -19,7 +19,7 @@ Where something fails, it fails for those whom it was done for, and for nobody e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pagoda.engine import failures
@@ -60,8 +60,12 @@ class Engine:
         scheduler: Scheduler,
         runner: Runner,
         sampler: Sampler,
+        other_names: Sequence[str] = (),
     ) -> None:
+        """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
+        for it as well."""
         self.model_name = model_name
+        self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
         self.tokenizer = tokenizer
         self.intake = intake

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.grammar import Grammar, Grammars
@@ -39,11 +40,11 @@ class Intake:
 
         Raises `InvalidRequestError` naming the field.
         """
-        token_ids = self.tokenizer.prompt(prompt)
+        token_ids = self.tokenizer.prompt(prompt, options)
         if options.max_tokens_field is not None:
             self._check_max_tokens(options.max_tokens_field, sampling.max_tokens, len(token_ids))
-        self.tokenizer.check_ids("stop_token_ids", sampling.stop_token_ids)
-        self.tokenizer.check_ids("logit_bias", tuple(sampling.logit_bias))
+        sampling = self._with_bad_words(sampling)
+        self._check_sampled_ids(sampling)
         return Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -65,10 +66,41 @@ class Intake:
         return self._grammars.compile(wanted, tenant=options.tenant, cache_salt=options.cache_salt)
 
     def _check_max_tokens(self, field: str, max_tokens: int | None, num_prompt_tokens: int) -> None:
-        most = self._max_model_len - num_prompt_tokens
-        if max_tokens is not None and max_tokens > most:
-            limit = (
-                f"at most {most}, what the prompt's {num_prompt_tokens} tokens leave of the "
-                f"model's maximum length of {self._max_model_len} tokens"
+        """More than the prompt leaves is taken, and ends earlier; more than can ever be is not."""
+        if max_tokens is not None and max_tokens > self._max_model_len:
+            total = num_prompt_tokens + max_tokens
+            raise ContextLengthError(
+                field,
+                max_tokens,
+                f"at most {self._max_model_len}",
+                max_model_len=self._max_model_len,
+                requested=f"{total} tokens ({num_prompt_tokens} in the messages, {max_tokens} in "
+                f"the completion)",
             )
-            raise ContextLengthError(field, max_tokens, limit)
+
+    def _check_sampled_ids(self, sampling: SamplingParams) -> None:
+        check = self.tokenizer.check_ids
+        check("stop_token_ids", sampling.stop_token_ids)
+        check("logit_bias", tuple(sampling.logit_bias))
+        check("allowed_token_ids", sampling.allowed_token_ids or ())
+        for token_ids in sampling.bad_words_ids:
+            check("bad_words_ids", token_ids)
+
+    def _with_bad_words(self, sampling: SamplingParams) -> SamplingParams:
+        if not sampling.bad_words:
+            return sampling
+        found = dict.fromkeys(sampling.bad_words_ids)
+        for word in sampling.bad_words:
+            found |= dict.fromkeys(self._spellings(word))
+        return replace(sampling, bad_words_ids=tuple(found))
+
+    def _spellings(self, word: str) -> Iterator[tuple[int, ...]]:
+        """The tokens of a word at a text's start, and those of it as a new word behind a space."""
+        encode = self.tokenizer.tokenizer.encode
+        alone = tuple(encode(word, add_special_tokens=False))
+        behind = tuple(encode(" " + word, add_special_tokens=False))
+        if alone:
+            yield alone
+        # Where the space is a token of its own, the ones behind it are those of the word alone.
+        if len(behind) == len(alone) and behind[:1] != alone[:1]:
+            yield behind

@@ -63,7 +63,15 @@ class EngineOptions:
     special_tokens_in_chats: bool = False
     """Text of special tokens in the messages of a chat becomes those tokens, as with transformers;
     otherwise it stays text, and nobody can write another one's turn."""
-    served_model_name: str | None = None
+    served_model_name: str | Sequence[str] | None = None
+    """Names by which clients may ask for the model; answers and metrics have the first. None: the
+    model's own."""
+
+    @property
+    def served_model_names(self) -> tuple[str, ...]:
+        """As a tuple, empty where they are the model's own."""
+        given = self.served_model_name or ()
+        return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
 
     @property
     def cache_size(self) -> CacheSize:
@@ -91,9 +99,10 @@ class EngineOptions:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOptionError(name, getattr(self, name), "must be true or false")
         _require_sizes("cudagraph_capture_sizes", self.cudagraph_capture_sizes)
-        for name in ("model", "revision", "served_model_name"):
+        for name in ("model", "revision"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidOptionError(name, getattr(self, name), "must be a string")
+        _require_names("served_model_name", self.served_model_name)
 
 
 def _require_whole(name: str, value: object, low: int) -> None:
@@ -108,6 +117,12 @@ def _require_sizes(name: str, value: object) -> None:
         raise InvalidOptionError(name, value, "must be a list of whole numbers")
     for size in value:
         _require_whole(name, size, 1)
+
+
+def _require_names(name: str, value: object) -> None:
+    names = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
+        raise InvalidOptionError(name, value, "must be a string, or a list of strings")
 
 
 def _require_share(name: str, value: object) -> None:

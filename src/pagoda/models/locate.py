@@ -40,6 +40,8 @@ class ModelFiles:
     """The directory, or the .gguf file."""
     name: str
     """What the model is called where nothing else is said."""
+    other_names: tuple[str, ...] = ()
+    """By which it is known as well."""
 
     @cached_property
     def gguf(self) -> GGUFFile:
@@ -106,7 +108,7 @@ def _default_model() -> ModelFiles:
     if not found:
         limit = "the default model is not installed; `pagoda install-model` installs it"
         raise ModelError("model", DEFAULT_MODEL, limit)
-    return ModelFiles("gguf", found[0], DEFAULT_MODEL_NAME)
+    return ModelFiles("gguf", found[0], DEFAULT_MODEL_NAME, (DEFAULT_MODEL,))
 
 
 def _download(hub_id: str, revision: str | None) -> Path:

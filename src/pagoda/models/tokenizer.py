@@ -16,10 +16,12 @@ import tokenizers
 from tokenizers.models import BPE
 
 from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions, TemplateValue
 from pagoda.models.config import CONFIG_FILE
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles
+from pagoda.models.template_names import names_read_by
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText
 
@@ -108,22 +110,29 @@ class Tokenizer:
         return format_in(self._template.get_chat_template(tools=[{}]))
 
     @cached_property
+    def template_names(self) -> frozenset[str]:
+        """What the chat template reads beside messages and tools, as `enable_thinking`."""
+        if not self.has_chat_template:
+            return frozenset()
+        get = self._template.get_chat_template
+        return names_read_by(get()) | names_read_by(get(tools=[{}]))
+
+    @cached_property
     def _template(self) -> Any:
         return self._loaded.template()
 
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
-        add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
         *,
         check_text: Check[str] = _anything,
         check_count: Check[int] = _anything,
     ) -> list[int]:
         """The prompt of a conversation by the model's chat template.
 
-        `tools` are described as the template does it, or else in the system message. With
-        `add_generation_prompt` it ends where the assistant's answer begins.
+        `tools` are described as the template does it, or else in the system message.
         `check_text` may refuse the text before it is tokenised, `check_count` the number of tokens
         before they are copied. Raises `InvalidRequestError` where the model has no template or the
         template refuses the messages.
@@ -144,8 +153,10 @@ class Tokenizer:
             prompt: str = self._template.apply_chat_template(
                 given,
                 tools=[dict(tool) for tool in tools] or None,
-                add_generation_prompt=add_generation_prompt,
+                add_generation_prompt=options.add_generation_prompt,
+                continue_final_message=options.continue_final_message,
                 tokenize=False,
+                **self._user_text.cut(self._read(options.template_kwargs)),
             )
         # the template is a program in the model's files: what it raises cannot be foreseen
         except Exception as error:
@@ -155,7 +166,23 @@ class Tokenizer:
             ) from error
         check_text(prompt)
         encode = partial(self._encodings, field="messages", add_special_tokens=False)
-        return self._user_text.encode(prompt, encode, check_count)
+        token_ids = self._user_text.encode(prompt, encode, check_count)
+        if not options.add_special_tokens:
+            return token_ids
+        before, behind = self._around
+        return [*before, *token_ids, *behind]
+
+    def _read(self, kwargs: Mapping[str, TemplateValue]) -> dict[str, TemplateValue]:
+        """Those that the template reads."""
+        return {name: value for name, value in kwargs.items() if name in self.template_names}
+
+    @cached_property
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The special tokens that the tokenizer adds before and behind a text."""
+        alone = self.encode("a", add_special_tokens=False)
+        whole = self.encode("a")
+        start = next(i for i in range(len(whole)) if whole[i : i + len(alone)] == alone)
+        return whole[:start], whole[start + len(alone) :]
 
     def _encodings(
         self, texts: Sequence[str], field: str, *, add_special_tokens: bool

@@ -98,6 +98,8 @@ def _fields(
         fields["prompt_tokens"] = tally.num_prompt_tokens
         fields["cached_tokens"] = tally.num_cached_tokens
         fields["output_tokens"] = tally.num_output_tokens
+    if tally.ignored:
+        fields["ignored"] = ",".join(tally.ignored)
     if tally.error is not None:
         fields["error"] = tally.error
     if tally.error_param is not None:

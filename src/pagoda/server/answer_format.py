@@ -31,7 +31,8 @@ class ResponseFormat(BaseModel):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchemaFormat | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    """The schema of a `json_object`, as llama.cpp has it, or of a `json_schema`."""
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint; None for plain text. Raises `InvalidRequestError`."""
@@ -47,6 +48,17 @@ class ResponseFormat(BaseModel):
         return replace(wanted, json=closed(given.schema_, free_too=bool(given.strict)))
 
 
+_NAMES = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "grammar": "grammar",
+    "json_schema": "json",
+}
+"""Fields of a body that hold nothing but a constraint, and its kind."""
+
+
 class AnswerFormat(BaseModel):
     """The fields of a body that constrain the answer. At most one of them may be used."""
 
@@ -58,11 +70,15 @@ class AnswerFormat(BaseModel):
     guided_regex: str | None = None
     guided_choice: Many[str] | None = None
     guided_grammar: str | None = None
+    grammar: str | None = None
+    """llama.cpp's name for a grammar."""
+    json_schema: dict[str, Any] | None = None
+    """llama.cpp's name for a schema."""
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""
         found = [self._of_response_format(), self._of_structured_outputs()]
-        found += [self._guided(kind) for kind in ("json", "regex", "choice", "grammar")]
+        found += [self._under(name, kind) for name, kind in _NAMES.items()]
         given = [each for each in found if each is not None]
         if len(given) > 1:
             raise given[1].refuse(f"cannot be combined with {given[0].field}")
@@ -82,7 +98,9 @@ class AnswerFormat(BaseModel):
         known = {k: v for k, v in given.items() if k in (*KINDS, *SWITCHES)}
         return StructuredOutputs(**known, field=field)
 
-    def _guided(self, kind: str) -> StructuredOutputs | None:
-        field = f"guided_{kind}"
-        value = getattr(self, field)
-        return None if value is None else StructuredOutputs(**{kind: value}, field=field)
+    def _under(self, name: str, kind: str) -> StructuredOutputs | None:
+        value = getattr(self, name)
+        # llama.cpp's clients send an empty grammar where there is none
+        if value is None or (name, value) == ("grammar", ""):
+            return None
+        return StructuredOutputs(**{kind: value}, field=name)

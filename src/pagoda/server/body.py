@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Self, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WrapValidator, model_validator
 
 from pagoda.errors import InvalidRequestError
+from pagoda.server.field_table import FIELDS, FieldRow, Ignored, Treatment
 
 
 def _no_lone_surrogate(text: str) -> str:
@@ -38,41 +39,6 @@ ManyNamed = Annotated[dict[str, Item], WrapValidator(_entry_by_entry)]
 
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
 
-# Fields that change the answer and are not covered: refused unless they hold one of these values,
-# which ask for nothing. Every other unknown field is ignored, as OpenAI's clients expect.
-_REFUSED_FIELDS: dict[str, tuple[object, ...]] = {
-    "add_generation_prompt": (True,),
-    "allowed_token_ids": ([],),
-    "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
-    "detokenize": (True,),
-    "documents": ([],),
-    "echo": (False,),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "guided_whitespace_pattern": (),
-    "length_penalty": (1.0,),
-    "logits_processors": ([],),
-    "logprob_token_ids": ([],),
-    "modalities": (["text"],),
-    "prompt_embeds": (),
-    "return_token_ids": (False,),
-    "return_tokens_as_token_ids": (False,),
-    "spaces_between_special_tokens": (True,),
-    "structural_tag": (),
-    "suffix": ("",),
-    "tool_calls": ([],),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
-    "web_search_options": (),
-}
-
 
 class Body(BaseModel):
     """Strict types; of unknown fields the ones that matter are kept, so that they can be refused.
@@ -81,16 +47,28 @@ class Body(BaseModel):
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
+    looked_at: ClassVar[frozenset[str]] = frozenset(FIELDS)
+    """Unknown fields of which something becomes."""
 
     @model_validator(mode="after")
     def _keep_what_matters(self) -> Self:
         unknown = self.model_extra or {}
-        for name in unknown.keys() - _REFUSED_FIELDS.keys():
+        for name in unknown.keys() - self.looked_at:
             del unknown[name]
         return self
 
     def refuse_uncovered(self) -> None:
         """Raises `InvalidRequestError` for a field that would change the answer."""
+        for row, value in self._asked("refused"):
+            raise InvalidRequestError(row.name, value, f"is not covered: {row.reason_beside}")
+
+    def ignored(self) -> list[Ignored]:
+        """The fields that ask for something and change nothing."""
+        asked = [row for row, _ in self._asked("ignored") if row.is_said]
+        return [Ignored(row.name, row.reason_beside) for row in asked]
+
+    def _asked(self, treatment: Treatment) -> Iterator[tuple[FieldRow, object]]:
         for name, value in (self.model_extra or {}).items():
-            if name in _REFUSED_FIELDS and value is not None and value not in _REFUSED_FIELDS[name]:
-                raise InvalidRequestError(name, value, "is not covered")
+            row = FIELDS.get(name)
+            if row is not None and row.treatment_beside == treatment and row.asks(value):
+                yield row, value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from pagoda.server.responses import (
     json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.telling import Telling
 from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading, ToolCall, gathered
 
 if TYPE_CHECKING:
@@ -48,10 +50,15 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     )
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         use = body.tool_use()
-        prompts = [await engine.tokenizer.chat(body.template_messages(), use.described)]
-        begin = partial(ChatAnswer, include_usage=body.include_usage)
+        chat_options = body.chat_options(body.prompt_truncation)
+        messages = body.template_messages()
+        prompts = [await engine.tokenizer.chat(messages, use.described, chat_options)]
+        unread = body.unread(engine.tokenizer.template_names)
+        telling = body.telling()
+        telling = replace(telling, ignored=[*telling.ignored, *unread])
+        begin = partial(ChatAnswer, telling=telling, beginning=body.echoed())
         answer_id, tools = new_id("chatcmpl"), use.reader(engine)
         return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)
 
@@ -61,8 +68,10 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 class ChatAnswer(ChunkedAnswer):
     """Shapes what the engine makes into a `ChatCompletionResponse`, or into its chunks."""
 
-    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
-        super().__init__(generation, include_usage=include_usage)
+    def __init__(self, generation: Generation, telling: Telling, beginning: str = "") -> None:
+        """`beginning` is a text that the answer goes on with, and is told before it."""
+        super().__init__(generation, telling)
+        self._beginning = beginning
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
 
@@ -74,15 +83,20 @@ class ChatAnswer(ChunkedAnswer):
         fields = {"choices": choices, "usage": json_of(usage)}
         if output.prompt_logprobs is not None:
             fields["prompt_logprobs"] = self._prompt_logprobs(PromptOutput(0, output))
-        answer = ChatCompletionResponse(**self._stamp, choices=[], usage=usage)
+        answer = ChatCompletionResponse(
+            **self._stamp,
+            choices=[],
+            usage=usage,
+            prompt_token_ids=self._prompt_ids(output),
+            warnings=self._warnings(output),
+        )
         return object_json(answer, **fields)
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """For each choice: once the role, then what is new."""
         for choice in item.output.outputs:
             if choice.index not in self._cursors:
-                opening = ChatDelta(role="assistant", content="")
-                yield json_of(self._chunk([ChatChunkChoice(index=choice.index, delta=opening)]))
+                yield json_of(self._opening(choice, item.output))
             cursor = self._cursors[choice.index]
             if cursor.finished:
                 continue
@@ -94,6 +108,21 @@ class ChatAnswer(ChunkedAnswer):
                 yield object_json(self._chunk([]), choices=choices)
             cursor.advance(choice)
             cursor.has_calls |= bool(news.calls)
+
+    def _opening(self, choice: CompletionOutput, output: RequestOutput) -> ChatCompletionChunk:
+        delta = ChatDelta(role="assistant", content=self._beginning)
+        return ChatCompletionChunk(
+            **self._stamp,
+            choices=[ChatChunkChoice(index=choice.index, delta=delta)],
+            prompt_token_ids=self._prompt_ids(output),
+            warnings=self._warnings(output),
+        )
+
+    def _prompt_ids(self, output: RequestOutput) -> list[int] | None:
+        return output.prompt_token_ids if self._telling.token_ids else None
+
+    def _token_ids(self, choice: CompletionOutput, start: int = 0) -> list[int] | None:
+        return choice.token_ids[start:] if self._telling.token_ids else None
 
     def _usage_chunk(self, usage: Usage) -> ChatCompletionChunk:
         return self._chunk([], usage)
@@ -114,14 +143,16 @@ class ChatAnswer(ChunkedAnswer):
         reading = self._read(choice, choice.text)
         calls = gathered(reading.calls)
         made = [ToolCallMessage(id=new_call_id(), function=_function(call)) for call in calls]
+        content = self._beginning + reading.content
         said = ChatChoice(
             index=choice.index,
             message=ChatMessage(
-                content=(reading.content or None) if made else reading.content,
+                content=(content or None) if made else content,
                 tool_calls=made or None,
             ),
             finish_reason=self._finish_reason(choice, bool(made)),
             stop_reason=choice.stop_reason,
+            token_ids=self._token_ids(choice),
         )
         return object_json(said, **self._logprobs(choice))
 
@@ -132,6 +163,7 @@ class ChatAnswer(ChunkedAnswer):
             delta=ChatDelta(content=news.content or None, tool_calls=made or None),
             finish_reason=self._finish_reason(choice, bool(made) or cursor.has_calls),
             stop_reason=choice.stop_reason,
+            token_ids=self._token_ids(choice, cursor.num_tokens),
         )
         return object_json(said, **self._logprobs(choice, cursor.num_tokens))
 
@@ -146,7 +178,8 @@ class ChatAnswer(ChunkedAnswer):
         if choice.logprobs is None:
             return {}
         num_top = self._generation.sampling.logprobs or 0
-        told = chat_logprobs(choice.token_ids[start:], choice.logprobs[start:], num_top)
+        token_ids, as_ids = choice.token_ids[start:], self._telling.tokens_as_ids
+        told = chat_logprobs(token_ids, choice.logprobs[start:], num_top, as_ids=as_ids)
         return {"logprobs": told}
 
     def _chunk(

@@ -16,7 +16,8 @@ from pagoda.server.generation import Generation, PromptOutput, usage_of
 from pagoda.server.logprobs import prompt_logprobs
 from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, event
-from pagoda.server.text_chunk import TextChunk
+from pagoda.server.telling import Telling, cut_short
+from pagoda.server.text_chunk import TextChunk, with_usage
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
@@ -29,11 +30,14 @@ _MANY_LOGPROBS = 1000
 class ChunkedAnswer(Answer):
     """An answer whose events are chunks of the same shape as the whole."""
 
-    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
-        """With `include_usage` a last chunk without choices tells the tokens in and out."""
+    def __init__(self, generation: Generation, telling: Telling) -> None:
         super().__init__(generation)
-        self._include_usage = include_usage
-        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(ChoiceCursor)
+        self._telling = telling
+        self._untold = [each.warning for each in telling.ignored]
+        generation.tally.ignored = tuple(dict.fromkeys(each.field for each in telling.ignored))
+        self._cursors: defaultdict[int, ChoiceCursor] = defaultdict(
+            partial(ChoiceCursor, tells_tokens=telling.token_ids)
+        )
         self._stamp: dict[str, Any] = {
             "id": generation.request_id,
             "created": int(time.time()),
@@ -60,10 +64,14 @@ class ChunkedAnswer(Answer):
         return num_new > _MANY_LOGPROBS
 
     def news(self, item: PromptOutput) -> bytes:
-        return b"".join([event(chunk) for chunk in self._chunks(item)])
+        chunks = self._chunks(item)
+        if self._telling.usage_in_chunks:
+            usage = json_of(self._usage_of([item.output]))
+            chunks = (with_usage(chunk, usage) for chunk in chunks)
+        return b"".join([event(chunk) for chunk in chunks])
 
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
-        if not self._include_usage:
+        if not self._telling.usage_at_end:
             return _DONE
         return event(json_of(self._usage_chunk(self._usage_of(outputs)))) + _DONE
 
@@ -94,6 +102,16 @@ class ChunkedAnswer(Answer):
             written = prompt_logprobs(item.output.prompt_logprobs or ())
             self._prompts_told[item.prompt_index] = written
         return self._prompts_told[item.prompt_index]
+
+    def _warnings(self, *outputs: RequestOutput) -> list[str] | None:
+        """Those that were not told yet, with those of outputs that are told now; None: there are
+        none."""
+        generation, told = self._generation, self._untold
+        self._untold = []
+        field, max_tokens = generation.options.max_tokens_field, generation.sampling.max_tokens
+        for output in outputs:
+            told += cut_short(output, field, max_tokens, generation.engine.max_model_len)
+        return list(dict.fromkeys(told)) or None
 
     def _usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
         """Tokens in and out of one output per prompt; none out where only prompts are told."""

@@ -27,6 +27,8 @@ from pagoda.server.responses import (
     json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
+from pagoda.server.telling import Telling
+from pagoda.server.text_offsets import TextOffsets
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -43,7 +45,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     )
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue one or several prompts."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         prompts = body.prompts()
         echo = None
         if body.echo:
@@ -52,7 +54,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
                 for each in prompts
             ]
             echo = Echo(texts, body.wants_prompt_alone)
-        begin = partial(CompletionAnswer, include_usage=body.include_usage)
+        begin = partial(CompletionAnswer, telling=body.telling())
         answer_id = new_id("cmpl")
         return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
 
@@ -62,8 +64,8 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 class CompletionAnswer(ChunkedAnswer):
     """Shapes what the engine makes into `CompletionResponse`s, whole or in chunks."""
 
-    def __init__(self, generation: Generation, *, include_usage: bool) -> None:
-        super().__init__(generation, include_usage=include_usage)
+    def __init__(self, generation: Generation, telling: Telling) -> None:
+        super().__init__(generation, telling)
         self._echoes: dict[int, WrittenLogprobs] = {}
         """The log-probabilities of echoed prompts, by the prompt's index."""
 
@@ -74,7 +76,8 @@ class CompletionAnswer(ChunkedAnswer):
             for choice in output.outputs
         )
         usage = json_of(self._usage_of(outputs))
-        return object_json(self._response([]), choices=list_json(choices), usage=usage)
+        response = self._response([], warnings=self._warnings(*outputs))
+        return object_json(response, choices=list_json(choices), usage=usage)
 
     def _chunks(self, item: PromptOutput) -> Iterator[bytes]:
         """One chunk for each choice that has something new."""
@@ -85,8 +88,9 @@ class CompletionAnswer(ChunkedAnswer):
                 if cursor.has_text_alone(choice):
                     yield self._text_chunk(index, cursor.new_text(choice))
                 else:
+                    warnings = None if cursor.is_open else self._warnings(item.output)
                     choices = list_json([self._choice(item, choice)])
-                    yield object_json(self._response([]), choices=choices)
+                    yield object_json(self._response([], warnings=warnings), choices=choices)
                 cursor.advance(choice)
 
     def _plain_chunk(self, index: int, text: str) -> CompletionResponse:
@@ -100,20 +104,21 @@ class CompletionAnswer(ChunkedAnswer):
         index = self._index(item, choice)
         cursor = self._cursors[index]
         echo, is_first = self._generation.echo, not cursor.is_open
+        tells_ids = self._telling.token_ids
         fields: dict[str, bytes] = {}
         told: list[WrittenLogprobs] = []
         text = ""
         if is_first and echo is not None:
             text = echo.texts[item.prompt_index]
             if item.output.prompt_logprobs is not None:
-                told.append(self._echo(item))
-                cursor.num_token_characters = len(text)
+                told.append(self._echo(item, text))
+                cursor.offsets = TextOffsets(len(text))
         elif is_first and item.output.prompt_logprobs is not None:
             fields["prompt_logprobs"] = self._prompt_logprobs(item)
         if echo is None or not echo.alone:
             text += cursor.new_text(choice)
             if choice.logprobs is not None:
-                told.append(_new_logprobs(cursor, choice))
+                told.append(self._new_logprobs(cursor, choice))
         if told:
             fields["logprobs"] = reduce(WrittenLogprobs.then, told).json()
         said = CompletionChoice(
@@ -121,32 +126,44 @@ class CompletionAnswer(ChunkedAnswer):
             text=text,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
+            token_ids=choice.token_ids[cursor.num_tokens :] if tells_ids else None,
+            prompt_token_ids=item.output.prompt_token_ids if tells_ids and is_first else None,
         )
         return object_json(said, **fields)
 
-    def _echo(self, item: PromptOutput) -> WrittenLogprobs:
-        """Of an echoed prompt, written once for all of its choices."""
+    def _echo(self, item: PromptOutput, text: str) -> WrittenLogprobs:
+        """Of an echoed prompt, written once for all of its choices; no token begins behind it."""
         if item.prompt_index not in self._echoes:
-            token_ids = item.output.prompt_token_ids
-            first_text = self._generation.engine.tokenizer.token_text(token_ids[0])
-            candidates = item.output.prompt_logprobs or ()
-            self._echoes[item.prompt_index] = echoed_logprobs(first_text, token_ids, candidates)
+            tokenizer, token_ids = self._generation.engine.tokenizer, item.output.prompt_token_ids
+            places = TextOffsets().of(map(tokenizer.token_bytes, token_ids))
+            self._echoes[item.prompt_index] = echoed_logprobs(
+                tokenizer.token_text(token_ids[0]),
+                token_ids,
+                item.output.prompt_logprobs or (),
+                [min(place, len(text)) for place in places],
+                as_ids=self._telling.tokens_as_ids,
+            )
         return self._echoes[item.prompt_index]
+
+    def _new_logprobs(self, cursor: ChoiceCursor, choice: CompletionOutput) -> WrittenLogprobs:
+        start, logprobs = cursor.num_tokens, choice.logprobs or []
+        token_ids = choice.token_ids[start:]
+        token_bytes = self._generation.engine.tokenizer.token_bytes
+        shaped = completion_logprobs(
+            token_ids,
+            logprobs[start:],
+            cursor.offsets.of(map(token_bytes, token_ids)),
+            as_ids=self._telling.tokens_as_ids,
+        )
+        return WrittenLogprobs.of(shaped)
 
     def _index(self, item: PromptOutput, choice: CompletionOutput) -> int:
         return self._generation.choice_index(item.prompt_index, choice.index)
 
     def _response(
-        self, choices: list[CompletionChoice], usage: Usage | None = None
+        self,
+        choices: list[CompletionChoice],
+        usage: Usage | None = None,
+        warnings: list[str] | None = None,
     ) -> CompletionResponse:
-        return CompletionResponse(**self._stamp, choices=choices, usage=usage)
-
-
-def _new_logprobs(cursor: ChoiceCursor, choice: CompletionOutput) -> WrittenLogprobs:
-    start, logprobs = cursor.num_tokens, choice.logprobs or []
-    shaped = completion_logprobs(
-        choice.token_ids[start:], logprobs[start:], cursor.num_token_characters
-    )
-    if shaped.tokens:
-        cursor.num_token_characters = shaped.text_offset[-1] + len(shaped.tokens[-1])
-    return WrittenLogprobs.of(shaped)
+        return CompletionResponse(**self._stamp, choices=choices, usage=usage, warnings=warnings)

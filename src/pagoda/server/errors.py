@@ -56,8 +56,9 @@ _TYPES = {
 class UnknownModelError(InvalidRequestError):
     """The request names a model that is not served here (HTTP 404)."""
 
-    def __init__(self, given: str, served: str) -> None:
-        super().__init__("model", given, f"this server has {served!r}")
+    def __init__(self, given: str, served: Sequence[str]) -> None:
+        names = " and ".join(map(repr, served))
+        super().__init__("model", given, f"this server has {names}")
 
 
 class UnknownResponseError(InvalidRequestError):

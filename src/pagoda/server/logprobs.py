@@ -40,19 +40,24 @@ class WrittenLogprobs(NamedTuple):
 def completion_logprobs(
     token_ids: Sequence[int],
     logprobs: Sequence[Mapping[int, Logprob]],
-    first_offset: int,
+    offsets: Sequence[int],
+    *,
+    as_ids: bool = False,
 ) -> CompletionLogprobs:
-    """`token_ids` and their candidates as parallel lists; offsets are in characters."""
-    shaped = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-    offset = first_offset
+    """`token_ids`, their candidates and where they begin in the text, as parallel lists.
+
+    With `as_ids` tokens are told by their ids.
+    """
+    shaped = CompletionLogprobs(
+        tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[*offsets]
+    )
     for token_id, candidates in zip(token_ids, logprobs, strict=True):
         chosen = candidates[token_id]
-        text = _text(chosen)
-        shaped.tokens.append(text)
+        shaped.tokens.append(_told(token_id, chosen, as_ids))
         shaped.token_logprobs.append(_finite(chosen.logprob))
-        shaped.top_logprobs.append({_text(c): _finite(c.logprob) for c in candidates.values()})
-        shaped.text_offset.append(offset)
-        offset += len(text)
+        shaped.top_logprobs.append(
+            {_told(each, c, as_ids): _finite(c.logprob) for each, c in candidates.items()}
+        )
     return shaped
 
 
@@ -60,30 +65,46 @@ def echoed_logprobs(
     first_text: str,
     token_ids: Sequence[int],
     candidates: Sequence[Mapping[int, Logprob] | None],
+    offsets: Sequence[int],
+    *,
+    as_ids: bool = False,
 ) -> WrittenLogprobs:
     """The tokens of a prompt in the same shape; of the first only its text is known."""
+    name = _name(token_ids[0]) if as_ids else first_text
     first = CompletionLogprobs(
-        tokens=[first_text], token_logprobs=[None], top_logprobs=[None], text_offset=[0]
+        tokens=[name], token_logprobs=[None], top_logprobs=[None], text_offset=[offsets[0]]
     )
     rest = completion_logprobs(
-        token_ids[1:], [each or {} for each in candidates[1:]], len(first_text)
+        token_ids[1:], [each or {} for each in candidates[1:]], offsets[1:], as_ids=as_ids
     )
     return WrittenLogprobs.of(first).then(WrittenLogprobs.of(rest))
 
 
 def chat_logprobs(
-    token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
+    token_ids: Sequence[int],
+    logprobs: Sequence[Mapping[int, Logprob]],
+    num_top: int,
+    *,
+    as_ids: bool = False,
 ) -> bytes:
-    """`ChatLogprobs`: each token with its `num_top` most likely candidates, the likeliest first."""
-    return b'{"content":[%s]}' % items_json(chat_entries(token_ids, logprobs, num_top))
+    """`ChatLogprobs`: each token with its `num_top` most likely candidates, the likeliest first.
+
+    With `as_ids` tokens are told by their ids.
+    """
+    entries = chat_entries(token_ids, logprobs, num_top, as_ids=as_ids)
+    return b'{"content":[%s]}' % items_json(entries)
 
 
 def chat_entries(
-    token_ids: Sequence[int], logprobs: Sequence[Mapping[int, Logprob]], num_top: int
+    token_ids: Sequence[int],
+    logprobs: Sequence[Mapping[int, Logprob]],
+    num_top: int,
+    *,
+    as_ids: bool = False,
 ) -> list[dict[str, Any]]:
     """The fields of a `TokenLogprob` for each token."""
     return [
-        _chat_entry(candidates[token_id], candidates, num_top)
+        _chat_entry(token_id, candidates, num_top, as_ids)
         for token_id, candidates in zip(token_ids, logprobs, strict=True)
     ]
 
@@ -93,18 +114,19 @@ def prompt_logprobs(logprobs: Sequence[Mapping[int, Logprob] | None]) -> bytes:
     return b"[%s]" % items_json([_prompt_entry(candidates) for candidates in logprobs])
 
 
-def _chat_entry(chosen: Logprob, candidates: Mapping[int, Logprob], num_top: int) -> dict[str, Any]:
-    likeliest = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
-    top = [_top_logprob(candidate) for candidate in likeliest[:num_top]]
-    return {**_top_logprob(chosen), "top_logprobs": top}
+def _chat_entry(
+    token_id: int, candidates: Mapping[int, Logprob], num_top: int, as_ids: bool
+) -> dict[str, Any]:
+    likeliest = sorted(candidates.items(), key=lambda each: -each[1].logprob)
+    top = [_top_logprob(*each, as_ids) for each in likeliest[:num_top]]
+    return {**_top_logprob(token_id, candidates[token_id], as_ids), "top_logprobs": top}
 
 
-def _top_logprob(candidate: Logprob) -> dict[str, Any]:
-    text = _text(candidate)
+def _top_logprob(token_id: int, candidate: Logprob, as_ids: bool) -> dict[str, Any]:
     return {
-        "token": text,
+        "token": _told(token_id, candidate, as_ids),
         "logprob": _finite(candidate.logprob),
-        "bytes": list(text.encode("utf-8")),
+        "bytes": list(_text(candidate).encode("utf-8")),
     }
 
 
@@ -119,6 +141,14 @@ def _prompt_entry(candidates: Mapping[int, Logprob] | None) -> dict[int, Any] | 
         }
         for token_id, candidate in candidates.items()
     }
+
+
+def _told(token_id: int, candidate: Logprob, as_ids: bool) -> str:
+    return _name(token_id) if as_ids else _text(candidate)
+
+
+def _name(token_id: int) -> str:
+    return f"token_id:{token_id}"
 
 
 def _text(candidate: Logprob) -> str:

@@ -38,14 +38,13 @@ class CalledFunction(BaseModel):
     arguments: Text = ""
 
     def for_template(self) -> dict[str, Any]:
-        """Chat templates write the arguments themselves."""
-        limit = "a call's arguments must be the text of a JSON object"
+        """Chat templates write the arguments themselves; what is no JSON object stays text."""
         try:
             arguments = json.loads(self.arguments or "{}")
         except (ValueError, RecursionError):
-            raise InvalidRequestError("messages", self.arguments, limit) from None
+            arguments = None
         if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
-            raise InvalidRequestError("messages", self.arguments, limit)
+            return {"name": self.name, "arguments": self.arguments}
         return {"name": self.name, "arguments": arguments}
 
 
@@ -62,10 +61,14 @@ class MadeCall(BaseModel):
         return {"id": self.id, "type": self.type, "function": self.function.for_template()}
 
 
+_TEMPLATE_ROLES = {"developer": "system", "function": "tool", "ipython": "tool"}
+"""Names that some clients have for roles which templates know by another."""
+
+
 class Message(Body):
     """One message of a chat."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function", "ipython"]
     content: Text | Many[TextPart] | None = None
     tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
@@ -74,9 +77,9 @@ class Message(Body):
     def for_template(self) -> dict[str, Any]:
         """As chat templates expect it: plain text, OpenAI's names of old.
 
-        Raises `InvalidRequestError` for calls that no assistant made or that cannot be read.
+        Raises `InvalidRequestError` for calls that no assistant made.
         """
-        role = "system" if self.role == "developer" else self.role
+        role = _TEMPLATE_ROLES.get(self.role, self.role)
         content = self.content or ""
         if isinstance(content, list):
             content = "".join(part.text for part in content)

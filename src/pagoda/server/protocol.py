@@ -7,108 +7,106 @@ null takes the default of `SamplingParams`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.answer_format import AnswerFormat
-from pagoda.server.body import Body, Many, ManyNamed, Text
-from pagoda.server.errors import UnknownModelError
+from pagoda.server.body import Many, ManyNamed, Text
+from pagoda.server.chat_fields import ChatFields
 from pagoda.server.messages import Message
+from pagoda.server.model_body import ModelBody
+from pagoda.server.numbers import LaxInt
 from pagoda.server.sampling_fields import SAMPLING_FIELDS, with_sampling_fields
-from pagoda.server.tools import Tool, ToolChoice, ToolUse
+from pagoda.server.telling import Telling
+from pagoda.server.tools import ToolChoice, ToolUse
+from pagoda.truncation import Truncation
 
 MAX_PROMPTS = 128
 MAX_CHOICES = 1024
 """In one request, of all prompts together."""
 _PRIORITY_LIMIT = 2**63 - 1
+_LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words")
 
 
 class StreamOptions(BaseModel):
-    """`include_usage` adds a last chunk that carries the usage."""
+    """`include_usage` adds a last chunk that carries the usage so far, `continuous_usage_stats`
+    puts it into every chunk."""
 
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
-    """vLLM's: usage in every chunk. Not covered."""
-
-
-class _ModelBody(Body):
-    """A body that may name the model."""
-
-    model: Text | None = None
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _read(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        """Empties the object that was sent, which the web framework holds to the request's end."""
-        body = check(given)
-        if isinstance(given, dict):
-            given.clear()
-        return body
-
-    def check(self, served_model: str) -> None:
-        """Raises `InvalidRequestError` for what types alone cannot tell.
-
-        That is an `UnknownModelError` where another model than the served one is asked for.
-        """
-        self.refuse_uncovered()
-        if self.model not in (None, served_model):
-            raise UnknownModelError(str(self.model), served_model)
 
 
 @with_sampling_fields
-class GenerationRequest(_ModelBody, AnswerFormat):
+class GenerationRequest(ModelBody, AnswerFormat):
     """The fields that completions and chat completions share.
 
     Those of `SamplingParams` that are numbers or switches come with the decorator; declared here
     are the ones that the server reads itself or that have a form of their own.
     """
 
-    n: int | None = None
+    n: LaxInt | None = None
     logit_bias: ManyNamed[float] | None = None
-    max_tokens: int | None = None
     stop: Text | Many[Text] | None = None
     stop_token_ids: Many[int] | None = None
+    allowed_token_ids: Many[int] | None = None
+    bad_words: Many[Text] | None = None
+    max_tokens: LaxInt | None = None
+    n_predict: LaxInt | None = None
+    """llama.cpp's name for `max_tokens`; -1 is as many as fit."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: Annotated[int, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
+    priority: Annotated[LaxInt, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
     cache_salt: Text | None = None
-    user: Text | None = None
     add_special_tokens: bool | None = None
-    """vLLM's: whether the tokenizer adds its own. The default of each route alone is covered."""
-    adds_special_tokens: ClassVar[bool]
-
-    @property
-    def include_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.include_usage)
+    """vLLM's: whether the tokenizer adds its own."""
+    truncate_prompt_tokens: LaxInt | None = None
+    """vLLM's: only so many tokens at the prompt's end; -1 is as many as leave room."""
+    return_token_ids: bool | None = None
+    """vLLM's: token ids beside the text."""
+    return_tokens_as_token_ids: bool | None = None
+    """vLLM's: tokens with log-probabilities are told as `token_id:17`."""
+    max_tokens_fields: ClassVar[tuple[str, ...]] = ("max_tokens", "n_predict")
+    """Fields that say how long an answer may be; the first that is given counts."""
 
     @property
     def max_tokens_field(self) -> str | None:
         """The field that says how long an answer may be; without one it is as long as it fits."""
-        return None if self.max_tokens is None else "max_tokens"
+        given = (name for name in self.max_tokens_fields if getattr(self, name) is not None)
+        return next(given, None)
 
-    def check(self, served_model: str) -> None:
-        super().check(served_model)
+    @property
+    def prompt_truncation(self) -> Truncation | None:
+        """How a prompt that may be too long is cut. Raises `InvalidRequestError`."""
+        most = self.truncate_prompt_tokens
+        if most is None:
+            return None
+        if most != -1:
+            return Truncation(most)
+        field = self.max_tokens_field
+        return Truncation(room=max(1, getattr(self, field) if field else 1))
+
+    def telling(self) -> Telling:
+        """What the answer tells beside what was said."""
+        stream = self.stream_options or StreamOptions()
+        return Telling(
+            usage_at_end=bool(stream.include_usage),
+            usage_in_chunks=bool(stream.continuous_usage_stats),
+            token_ids=bool(self.return_token_ids),
+            tokens_as_ids=bool(self.return_tokens_as_token_ids),
+            ignored=self.ignored(),
+        )
+
+    def check(self, served_models: Sequence[str]) -> None:
+        super().check(served_models)
         if self.stream_options is not None and not self.stream:
             given = self.stream_options.model_dump()
             raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
-        if self.stream_options is not None and self.stream_options.continuous_usage_stats:
-            given = {"continuous_usage_stats": True}
-            raise InvalidRequestError("stream_options", given, "is not covered")
-        if self.add_special_tokens not in (None, self.adds_special_tokens):
-            raise InvalidRequestError(
-                "add_special_tokens", self.add_special_tokens, "is not covered"
-            )
 
     def request_options(self, *, tenant: str) -> RequestOptions:
         """What this body says beside its prompts and its sampling, for a tenant's request."""
@@ -117,15 +115,32 @@ class GenerationRequest(_ModelBody, AnswerFormat):
             tenant=tenant,
             cache_salt=self.cache_salt or "",
             max_tokens_field=self.max_tokens_field,
+            add_special_tokens=self.add_special_tokens is not False,
+            truncation=self.prompt_truncation,
         )
 
     def sampling_with(self, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.
 
-        Raises `InvalidRequestError` for a value out of range.
+        Raises `InvalidRequestError` for a value out of range, by the name that it was given under.
         """
-        fields = {name: getattr(self, name) for name in SAMPLING_FIELDS}
-        fields |= {"stop": self.stop, "stop_token_ids": self.stop_token_ids}
+        field = self.max_tokens_field
+        if field is not None:
+            chosen = {"max_tokens": self._max_tokens(field), **chosen}
+        try:
+            return self._sampling_with(chosen)
+        except InvalidRequestError as error:
+            if error.field != "max_tokens" or field is None:
+                raise
+            raise InvalidRequestError(field, error.value, error.limit) from None
+
+    def _max_tokens(self, field: str) -> int | None:
+        """The value of one of `max_tokens_fields`; None is as many as fit."""
+        value: int = getattr(self, field)
+        return None if field == "n_predict" and value == -1 else value
+
+    def _sampling_with(self, chosen: dict[str, Any]) -> SamplingParams:
+        fields = {name: getattr(self, name) for name in (*SAMPLING_FIELDS, *_LISTS)}
         if self.logit_bias is not None:
             fields["logit_bias"] = {_token_id(key): bias for key, bias in self.logit_bias.items()}
         fields["structured_outputs"] = self.structured()
@@ -136,14 +151,13 @@ class GenerationRequest(_ModelBody, AnswerFormat):
 class CompletionRequest(GenerationRequest):
     """The body of `/v1/completions`."""
 
-    adds_special_tokens = True
     prompt: Text | Many[Text] | Many[int] | Many[Many[int]]
-    logprobs: int | None = None
+    logprobs: LaxInt | None = None
     echo: bool | None = None
     """The answer begins with the prompt, and so do its log-probabilities."""
 
-    def check(self, served_model: str) -> None:
-        super().check(served_model)
+    def check(self, served_models: Sequence[str]) -> None:
+        super().check(served_models)
         count = len(self.prompts())
         if count > MAX_PROMPTS:
             raise InvalidRequestError("prompt", f"{count} prompts", f"at most {MAX_PROMPTS}")
@@ -179,50 +193,21 @@ class CompletionRequest(GenerationRequest):
         return self.sampling_with(**chosen)
 
 
-class TokenizeRequest(_ModelBody):
-    """The body of `/tokenize`: a prompt, or the messages of a chat."""
-
-    prompt: Text | None = None
-    messages: Many[Message] | None = None
-    tools: Many[Tool] | None = None
-    add_special_tokens: bool = True
-    return_token_strs: bool = False
-
-    def check(self, served_model: str) -> None:
-        super().check(served_model)
-        if (self.prompt is None) == (self.messages is None):
-            raise InvalidRequestError("prompt", self.prompt, "or messages: exactly one of the two")
-        for message in self.messages or []:
-            message.refuse_uncovered()
-
-    def template_messages(self) -> list[dict[str, Any]]:
-        return [message.for_template() for message in self.messages or []]
-
-    def described_tools(self) -> list[dict[str, Any]]:
-        """Raises `InvalidRequestError` for tools that will not do."""
-        return ToolUse.of(self.tools, None, None).described
-
-
-class DetokenizeRequest(_ModelBody):
-    """The body of `/detokenize`."""
-
-    tokens: Many[int]
-
-
-class ChatCompletionRequest(GenerationRequest):
+class ChatCompletionRequest(GenerationRequest, ChatFields):
     """The body of `/v1/chat/completions`."""
 
-    adds_special_tokens = False  # the chat template writes them
+    max_tokens_fields = ("max_completion_tokens", "max_tokens", "n_predict")
     messages: Many[Message]
-    max_completion_tokens: int | None = None
+    max_completion_tokens: LaxInt | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
-    tools: Many[Tool] | None = None
+    top_logprobs: LaxInt | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    echo: bool | None = None
+    """vLLM's: an answer that goes on with the assistant's last message begins with that."""
 
-    def check(self, served_model: str) -> None:
-        super().check(served_model)
+    def check(self, served_models: Sequence[str]) -> None:
+        super().check(served_models)
         if not self.messages:
             raise InvalidRequestError("messages", [], "must hold at least one message")
         for message in self.messages:
@@ -232,36 +217,30 @@ class ChatCompletionRequest(GenerationRequest):
                 "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
             )
 
-    def template_messages(self) -> list[dict[str, Any]]:
-        return [message.for_template() for message in self.messages]
+    def echoed(self) -> str:
+        """What the answer begins with."""
+        last = self.template_messages()[-1]
+        return str(last["content"]) if self.echo and last["role"] == "assistant" else ""
 
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return ToolUse.of(self.tools, self.tool_choice, self.parallel_tool_calls)
-
-    @property
-    def max_tokens_field(self) -> str | None:
-        """OpenAI's newer name goes before its older one."""
-        if self.max_completion_tokens is not None:
-            return "max_completion_tokens"
-        return super().max_tokens_field
 
     def sampling(self) -> SamplingParams:
         """Without a limit the answer may grow up to the model's length.
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        field = self.max_tokens_field
-        limit = None if field is None else getattr(self, field)
-        logprobs = (self.top_logprobs or 0) if self.logprobs else None
         chosen = self.tool_use().sampling_for(self.structured())
+        if self.max_tokens_field is None:
+            chosen["max_tokens"] = None
+        chosen["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None
         try:
-            return self.sampling_with(max_tokens=limit, logprobs=logprobs, **chosen)
+            return self.sampling_with(**chosen)
         except InvalidRequestError as error:
-            sent = {"max_tokens": field, "logprobs": "top_logprobs"}.get(error.field)
-            if sent is None:
+            if error.field != "logprobs":
                 raise
-            raise InvalidRequestError(sent, error.value, error.limit) from None
+            raise InvalidRequestError("top_logprobs", error.value, error.limit) from None
 
 
 def _token_id(key: str) -> int:

@@ -1,6 +1,6 @@
 """What the server sends: OpenAI's response bodies, with vLLM's extra fields.
 
-OpenAI writes most absent values as null and leaves a few out, which are marked `_left_out`.
+OpenAI writes most absent values as null and leaves a few out, which are marked `left_out`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 
-def _left_out() -> Any:
+def left_out() -> Any:
     """The default of a field that is not sent when it is None."""
     return Field(default=None, exclude_if=lambda value: value is None)
 
@@ -56,8 +56,10 @@ class CompletionChoice(BaseModel):
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
-    stop_reason: int | str | None = _left_out()
-    prompt_logprobs: PromptLogprobs | None = _left_out()
+    stop_reason: int | str | None = left_out()
+    prompt_logprobs: PromptLogprobs | None = left_out()
+    token_ids: list[int] | None = left_out()
+    prompt_token_ids: list[int] | None = left_out()
 
 
 class CompletionResponse(BaseModel):
@@ -68,7 +70,8 @@ class CompletionResponse(BaseModel):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | None = _left_out()
+    usage: Usage | None = left_out()
+    warnings: list[str] | None = left_out()
 
 
 class TopLogprob(BaseModel):
@@ -104,7 +107,7 @@ class ToolCallMessage(BaseModel):
 class FunctionDelta(BaseModel):
     """What a chunk adds to a call: its name, at its beginning, and more of its arguments."""
 
-    name: str | None = _left_out()
+    name: str | None = left_out()
     arguments: str
 
 
@@ -112,15 +115,15 @@ class ToolCallDelta(BaseModel):
     """A call in a chunk, where calls are numbered; who is called is told at its beginning."""
 
     index: int
-    id: str | None = _left_out()
-    type: str | None = _left_out()
+    id: str | None = left_out()
+    type: str | None = left_out()
     function: FunctionDelta
 
 
 class ChatMessage(BaseModel):
     role: str = "assistant"
     content: str | None
-    tool_calls: list[ToolCallMessage] | None = _left_out()
+    tool_calls: list[ToolCallMessage] | None = left_out()
 
 
 class ChatChoice(BaseModel):
@@ -128,7 +131,8 @@ class ChatChoice(BaseModel):
     message: ChatMessage
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
-    stop_reason: int | str | None = _left_out()
+    stop_reason: int | str | None = left_out()
+    token_ids: list[int] | None = left_out()
 
 
 class ChatCompletionResponse(BaseModel):
@@ -138,15 +142,17 @@ class ChatCompletionResponse(BaseModel):
     model: str
     choices: list[ChatChoice]
     usage: Usage
-    prompt_logprobs: PromptLogprobs | None = _left_out()
+    prompt_logprobs: PromptLogprobs | None = left_out()
+    prompt_token_ids: list[int] | None = left_out()
+    warnings: list[str] | None = left_out()
 
 
 class ChatDelta(BaseModel):
     """What a chunk adds to the message."""
 
-    role: str | None = _left_out()
-    content: str | None = _left_out()
-    tool_calls: list[ToolCallDelta] | None = _left_out()
+    role: str | None = left_out()
+    content: str | None = left_out()
+    tool_calls: list[ToolCallDelta] | None = left_out()
 
 
 class ChatChunkChoice(BaseModel):
@@ -154,7 +160,8 @@ class ChatChunkChoice(BaseModel):
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
-    stop_reason: int | str | None = _left_out()
+    stop_reason: int | str | None = left_out()
+    token_ids: list[int] | None = left_out()
 
 
 class ChatCompletionChunk(BaseModel):
@@ -163,7 +170,9 @@ class ChatCompletionChunk(BaseModel):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: Usage | None = _left_out()
+    usage: Usage | None = left_out()
+    prompt_token_ids: list[int] | None = left_out()
+    warnings: list[str] | None = left_out()
 
 
 class ModelCard(BaseModel):
@@ -171,6 +180,8 @@ class ModelCard(BaseModel):
     object: str = "model"
     created: int
     owned_by: str = "pagoda"
+    root: str
+    """The name of it that answers and metrics have."""
     max_model_len: int
 
 
@@ -184,6 +195,7 @@ class TokenizeResponse(BaseModel):
     max_model_len: int
     tokens: list[int]
     token_strs: list[str] | None = None
+    warnings: list[str] | None = left_out()
 
 
 class DetokenizeResponse(BaseModel):

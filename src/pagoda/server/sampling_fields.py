@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, create_model
 
 from pagoda.request import SAMPLING_LIMITS
+from pagoda.server.numbers import LAX
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -23,7 +24,7 @@ def with_sampling_fields(body: type[B]) -> type[B]:
     Absent or null, a field is None.
     """
     added: dict[str, Any] = {
-        name: (SAMPLING_LIMITS[name].kind | None, None)
+        name: (LAX[SAMPLING_LIMITS[name].kind] | None, None)
         for name in SAMPLING_FIELDS
         if name not in body.model_fields
     }

@@ -35,9 +35,13 @@ def state_routes(
 ) -> APIRouter:
     """Routes for whoever watches the server."""
     router = APIRouter()
-    card = ModelCard(
-        id=engine.model_name, created=int(time.time()), max_model_len=engine.max_model_len
-    )
+    created = int(time.time())
+    cards = {
+        name: ModelCard(
+            id=name, root=engine.model_name, created=created, max_model_len=engine.max_model_len
+        )
+        for name in engine.model_names
+    }
     registry = registry_of(engine, admission, traffic)
 
     @router.get("/health", responses={503: {"model": ErrorResponse}})
@@ -65,15 +69,15 @@ def state_routes(
 
     @router.get("/v1/models")
     async def list_models() -> ModelList:
-        """The one model that is served."""
-        return ModelList(data=[card])
+        """The one model that is served, once by each of its names."""
+        return ModelList(data=list(cards.values()))
 
     @router.get("/v1/models/{model:path}", responses=REFUSALS)
     async def tell_model(model: str) -> ModelCard:
         """The model that is served, if that is the one."""
-        if model != engine.model_name:
-            raise UnknownModelError(model, engine.model_name)
-        return card
+        if model not in cards:
+            raise UnknownModelError(model, engine.model_names)
+        return cards[model]
 
     @router.get("/metrics")
     async def metrics() -> Response:

@@ -19,6 +19,7 @@ from starlette.types import Send
 from pagoda.server.errors import detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
 from pagoda.server.responses import ErrorDetail
+from pagoda.server.text_offsets import TextOffsets
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
@@ -47,13 +48,15 @@ class EventWriter(Protocol):
 class ChoiceCursor:
     """How much of one choice has been sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_tokens: bool = False) -> None:
+        """With `tells_tokens` the ids of tokens are sent beside the text."""
+        self._tells_tokens = tells_tokens
         self.is_open = False
         """Something of it has been sent."""
         self.num_characters = 0
         self.num_tokens = 0
-        self.num_token_characters = 0
-        """Characters of the tokens that were sent: the next token's text offset."""
+        self.offsets = TextOffsets()
+        """Where the next tokens begin in the text."""
         self.has_calls = False
         """Something of a tool's call was sent."""
         self.finished = False
@@ -62,19 +65,22 @@ class ChoiceCursor:
         return choice.text[self.num_characters :]
 
     def has_news(self, choice: CompletionOutput) -> bool:
-        """There is text, a log-probability or the end that has not been sent."""
+        """There is text, a token that is told or the end that has not been sent."""
         return not self.finished and (
             bool(self.new_text(choice)) or self.has_news_beside_text(choice)
         )
 
     def has_text_alone(self, choice: CompletionOutput) -> bool:
-        """What is new is text: it is neither the first news nor the last, and has no candidates."""
-        return self.is_open and choice.finish_reason is None and choice.logprobs is None
+        """What is new is text: it is neither the first news nor the last, and tells no tokens."""
+        return self.is_open and choice.finish_reason is None and not self._is_told(choice)
 
     def has_news_beside_text(self, choice: CompletionOutput) -> bool:
-        """There is a log-probability or the end of a choice that has not ended before."""
-        grown = choice.logprobs is not None and len(choice.token_ids) > self.num_tokens
+        """There is a token that is told, or the end of a choice that has not ended before."""
+        grown = self._is_told(choice) and len(choice.token_ids) > self.num_tokens
         return grown or choice.finish_reason is not None
+
+    def _is_told(self, choice: CompletionOutput) -> bool:
+        return self._tells_tokens or choice.logprobs is not None
 
     def advance(self, choice: CompletionOutput) -> None:
         """All of `choice` has been sent."""

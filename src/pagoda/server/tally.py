@@ -25,6 +25,8 @@ class Tally:
     """The code of the error that it is answered with, or its type where that has no code."""
     error_param: str | None = None
     """The field at fault, if the error names one; never its value."""
+    ignored: tuple[str, ...] = ()
+    """Names of fields that asked for something in vain."""
     _outputs: dict[int, RequestOutput] = field(default_factory=dict)
 
     def note(self, prompt_index: int, output: RequestOutput) -> None:

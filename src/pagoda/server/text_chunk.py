@@ -13,6 +13,11 @@ _TEXT = "\ue000text\ue000"
 """Stands where the text will be; in private use, so no tokenizer's text and no name is like it."""
 
 
+def with_usage(chunk: bytes, usage: bytes) -> bytes:
+    """A chunk's JSON with a usage, which is JSON too."""
+    return chunk[:-1] + b',"usage":' + usage + b"}"
+
+
 class TextChunk:
     """The JSON around the text: made once, as nothing else differs from chunk to chunk."""
 

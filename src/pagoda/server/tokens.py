@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Response
 
 from pagoda.server.errors import REFUSALS, JSONBody
-from pagoda.server.protocol import DetokenizeRequest, TokenizeRequest
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
+from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -21,17 +21,21 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
     @router.post("/tokenize", response_model=TokenizeResponse, responses=REFUSALS)
     async def tokenize(body: TokenizeRequest) -> Response:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         if body.messages is not None:
-            tokens = await engine.tokenizer.chat(body.template_messages(), body.described_tools())
+            tokens = await engine.tokenizer.chat(
+                body.template_messages(), body.described_tools(), body.chat_options()
+            )
         else:
-            tokens = await engine.tokenizer.encode(body.prompt or "", body.add_special_tokens)
-        return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs)
+            adds = body.add_special_tokens is not False
+            tokens = await engine.tokenizer.encode(body.prompt or "", adds)
+        warnings = [each.warning for each in body.unread(engine.tokenizer.template_names)]
+        return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs, warnings)
 
     @router.post("/detokenize", response_model=DetokenizeResponse, responses=REFUSALS)
     async def detokenize(body: DetokenizeRequest) -> Response:
         """The text of token ids."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         return JSONBody(
             json_of(DetokenizeResponse(prompt=await engine.tokenizer.decode(body.tokens)))
         )
@@ -39,12 +43,15 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
     return router
 
 
-def _told(engine: AsyncEngine, tokens: list[int], with_texts: bool) -> Response:
+def _told(
+    engine: AsyncEngine, tokens: list[int], with_texts: bool, warnings: list[str]
+) -> Response:
     """Written in a thread of its own: there may be hundreds of thousands of tokens."""
     told = TokenizeResponse(
         count=len(tokens),
         max_model_len=engine.max_model_len,
         tokens=tokens,
         token_strs=[engine.tokenizer.token_text(each) for each in tokens] if with_texts else None,
+        warnings=warnings or None,
     )
     return JSONBody(told.model_dump_json())

@@ -118,8 +118,17 @@ def _ban(values: Tensor, places: Tensor, numbers: Tensor) -> None:
     flat[places] = torch.where(is_empty[row], taken, -torch.inf)
 
 
+def _keep(values: Tensor, places: Tensor, numbers: Tensor) -> None:
+    dropped = torch.full_like(values, -torch.inf)
+    flat = dropped.view(-1)
+    flat[places] = values.view(-1)[places]
+    has_any = dropped.isfinite().any(1, keepdim=True)
+    values.copy_(torch.where(has_any, dropped, values))
+
+
 _APPLY: dict[Edit, Callable[[Tensor, Tensor, Tensor], None]] = {
     Edit.ADD: _add,
     Edit.SCALE: _scale,
     Edit.BAN: _ban,
+    Edit.KEEP: _keep,
 }

@@ -39,8 +39,16 @@ def _ban(values: NDArray[np.float32], entries: Entries) -> None:
         values[entries.token_ids] = -np.inf
 
 
+def _keep(values: NDArray[np.float32], entries: Entries) -> None:
+    kept = values[entries.token_ids]
+    if np.isfinite(kept).any():
+        values[:] = -np.inf
+        values[entries.token_ids] = kept
+
+
 _APPLY: dict[Edit, Callable[[NDArray[np.float32], Entries], None]] = {
     Edit.ADD: _add,
     Edit.SCALE: _scale,
     Edit.BAN: _ban,
+    Edit.KEEP: _keep,
 }

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pagoda.engine.grammar import Matcher
 from pagoda.engine.sampling.rule import Entries, Rule
 from pagoda.engine.sampling.rules.table import RULES
@@ -74,6 +77,11 @@ class SamplingRow:
                 entries = rule.entries(self).within(vocab_size)
                 if len(entries.token_ids):
                     yield rule, entries
+
+    @cached_property
+    def allowed(self) -> NDArray[np.int64]:
+        """The tokens of `allowed_token_ids`, each once."""
+        return np.unique(np.asarray(self.params.allowed_token_ids or (), np.int64))
 
     @cached_property
     def said(self) -> TokenCounts:

@@ -34,6 +34,9 @@ class Edit(Enum):
     """logit / number where the logit is above 0, else logit · number"""
     BAN = "ban"
     """Minus infinity, unless that would leave the row nothing finite. The number is not read."""
+    KEEP = "keep"
+    """All others are minus infinity, unless that would leave the row nothing finite. The number is
+    not read."""
 
 
 class Entries(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, Text
+from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
 from pagoda.server.responses_api.input_items import InputItem, MessageItem
 from pagoda.server.responses_api.offered_tools import OfferedChoice, OfferedTool, tool_use
@@ -38,9 +39,12 @@ _REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "max_completion_tokens": ((), "is called max_output_tokens here"),
     "messages": ((), "is called input here"),
     "moderation": ((), "is not covered"),
+    "n_predict": ((), "is called max_output_tokens here"),
     "n": ((1,), "is not covered: a response is one answer"),
     "prompt": ((), "is not covered: there are no stored prompts"),
     "prompt_logprobs": ((), "is not covered: a response has no place for them"),
+    "return_token_ids": ((False,), "is not covered: a response has no place for them"),
+    "return_tokens_as_token_ids": ((False,), "is not covered"),
     "response_format": ((), "is called text.format here"),
     "truncation": (("disabled",), "is not covered: the client shortens its conversation"),
 }
@@ -78,12 +82,13 @@ class Reasoning(BaseModel):
 class ResponsesRequest(GenerationRequest):
     """The body of `/v1/responses`."""
 
-    adds_special_tokens = False  # the chat template writes them
+    looked_at = GenerationRequest.looked_at | _REFUSED.keys()
+    max_tokens_fields = ("max_output_tokens",)
     input: Text | Many[InputItem] | None = None
     instructions: Text | None = None
     previous_response_id: Text | None = None
-    max_output_tokens: int | None = None
-    top_logprobs: int | None = None
+    max_output_tokens: LaxInt | None = None
+    top_logprobs: LaxInt | None = None
     include: Many[Text] | None = None
     tools: Many[OfferedTool] | None = None
     tool_choice: OfferedChoice | None = None
@@ -93,10 +98,10 @@ class ResponsesRequest(GenerationRequest):
     store: bool | None = None
     metadata: Annotated[dict[Text, Text], Field(max_length=16)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    user: Text | None = None
 
-    def check(self, served_model: str) -> None:
-        """Raises `InvalidRequestError` for what types alone cannot tell."""
-        super().check(served_model)
+    def check(self, served_models: Sequence[str]) -> None:
+        super().check(served_models)
         for name, (neutral, limit) in _REFUSED.items():
             value = getattr(self, name, None)
             if value is not None and value not in neutral:
@@ -116,10 +121,6 @@ class ResponsesRequest(GenerationRequest):
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
 
-    @property
-    def max_tokens_field(self) -> str | None:
-        return None if self.max_output_tokens is None else "max_output_tokens"
-
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""
         wanted, other = self.text and self.text.structured(), super().structured()
@@ -132,12 +133,11 @@ class ResponsesRequest(GenerationRequest):
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        logprobs = (self.top_logprobs or 0) if self._wants_logprobs else None
-        return self.sampling_with(
-            max_tokens=self.max_output_tokens,
-            logprobs=logprobs,
-            **self.tool_use().sampling_for(self.structured()),
-        )
+        chosen = self.tool_use().sampling_for(self.structured())
+        if self.max_output_tokens is None:
+            chosen["max_tokens"] = None
+        chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None
+        return self.sampling_with(**chosen)
 
     @property
     def _wants_logprobs(self) -> bool:
@@ -156,6 +156,7 @@ class ResponsesRequest(GenerationRequest):
             "tools": [tool.model_dump() for tool in self.tools or ()],
             "top_logprobs": self.top_logprobs or 0,
             "user": self.user,
+            "warnings": [each.warning for each in self.ignored()] or None,
         }
 
 

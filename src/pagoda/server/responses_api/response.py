@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pagoda.server.responses import Usage
+from pagoda.server.responses import Usage, left_out
 from pagoda.server.responses_api.output_items import OutputItem
 
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -93,6 +93,8 @@ class ResponseObject(BaseModel):
     truncation: str = "disabled"
     usage: ResponseUsage | None = None
     user: str | None
+    warnings: list[str] | None = left_out()
+    """What was asked for in vain."""
 
 
 class DeletedResponse(BaseModel):

@@ -45,7 +45,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
         """Go on with a conversation."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
             items = shelf.conversation(body.previous_response_id, body.items())
@@ -61,7 +61,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     @router.post("/input_tokens", responses=REFUSALS)
     async def count_input_tokens(request: Request, body: ResponsesRequest) -> InputTokens:
         """How many tokens the prompt of such a response would have."""
-        body.check(engine.model_name)
+        body.check(engine.model_names)
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
             items = shelf.conversation(body.previous_response_id, body.items())

@@ -28,11 +28,11 @@ class TextFormat(BaseModel):
     def for_chat(self) -> ResponseFormat:
         """Raises `InvalidRequestError` where the schema is missing."""
         if self.type != "json_schema":
-            return ResponseFormat(type=self.type)
+            return ResponseFormat(type=self.type, schema=None)
         if self.schema_ is None:
             raise InvalidRequestError("text", {"type": self.type}, "needs a schema")
         schema = JSONSchemaFormat(name=self.name, schema=self.schema_, strict=self.strict)
-        return ResponseFormat(type=self.type, json_schema=schema)
+        return ResponseFormat(type=self.type, json_schema=schema, schema=None)
 
 
 class TextConfig(BaseModel):

@@ -1,0 +1,64 @@
+"""The fields of a body that a conversation has, to be answered or only to be tokenised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from pagoda.models.chat_options import ChatOptions
+from pagoda.server.body import Many, Text
+from pagoda.server.field_table import Ignored
+from pagoda.server.messages import Message
+from pagoda.server.tools import Tool
+from pagoda.truncation import Truncation
+
+
+class ChatFields(BaseModel):
+    """A conversation, its tools, and how they become a prompt."""
+
+    model_config = ConfigDict(strict=True)
+
+    messages: Many[Message] | None = None
+    tools: Many[Tool] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    chat_template_kwargs: dict[Text, Text | int | float | bool | None] | None = None
+    reasoning_effort: Text | None = None
+    """OpenAI's; some chat templates read it."""
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        return [message.for_template() for message in self.messages or []]
+
+    def template_kwargs(self) -> dict[str, str | int | float | bool | None]:
+        """What is meant for the template, under the names that it may read."""
+        kwargs = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            kwargs.setdefault("reasoning_effort", self.reasoning_effort)
+        return kwargs
+
+    def chat_options(self, truncation: Truncation | None = None) -> ChatOptions:
+        """Raises `InvalidRequestError` for options that contradict each other."""
+        goes_on = bool(self.continue_final_message)
+        begins = not goes_on if self.add_generation_prompt is None else self.add_generation_prompt
+        return ChatOptions(
+            add_generation_prompt=begins,
+            continue_final_message=goes_on,
+            add_special_tokens=bool(self.add_special_tokens),
+            template_kwargs=self.template_kwargs(),
+            truncation=truncation,
+        )
+
+    def unread(self, template_names: frozenset[str]) -> list[Ignored]:
+        """What is meant for a template that reads `template_names` and not this."""
+        reason = "the model's chat template does not read it"
+        kwargs = self.chat_template_kwargs or {}
+        found = [
+            Ignored("chat_template_kwargs", reason, inner=name)
+            for name in kwargs
+            if name not in template_names
+        ]
+        if self.reasoning_effort is not None and "reasoning_effort" not in template_names:
+            found.append(Ignored("reasoning_effort", reason))
+        return found
