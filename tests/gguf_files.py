@@ -104,7 +104,7 @@ def write_gguf(
     config = model.config
     architecture = ARCHITECTURES[config.model_type]
     writer = gguf.GGUFWriter(path, architecture)
-    keys = {**_model_keys(config), **tokenizer_keys(), **(metadata or {})}
+    keys = {**model_keys(config), **tokenizer_keys(), **(metadata or {})}
     for key, value in keys.items():
         if key not in without and value is not None:
             _add(writer, key if key.startswith(_GLOBAL) else f"{architecture}.{key}", value)
@@ -140,7 +140,8 @@ def tokenizer_keys() -> dict[str, Any]:
 _GLOBAL = ("general.", "tokenizer.", "split.")
 
 
-def _model_keys(config: Any) -> dict[str, Any]:
+def model_keys(config: Any) -> dict[str, Any]:
+    """The metadata of the model, under the architecture's name."""
     return {
         "embedding_length": config.hidden_size,
         "feed_forward_length": config.intermediate_size,

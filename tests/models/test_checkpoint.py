@@ -16,11 +16,13 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models import checkpoint
 from pagoda.models.checkpoint import SafetensorsCheckpoint
-from pagoda.models.directory_config import read_config_beside_weights
+from pagoda.models.config import ModelConfig
+from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.load import load_spec, load_weights
-from pagoda.models.locate import locate
+from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
-from pagoda.models.stored_tensors import INDEX_FILE
+from pagoda.models.stored_tensors import stored_tensors
+from pagoda.models.tensor_files import INDEX_FILE
 
 
 def refused(match: str):
@@ -32,6 +34,10 @@ def write_raw(path: Path, header: Any, size_bytes: int) -> Path:
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(size_bytes))
     return path.parent
+
+
+def completed(config: ModelConfig, directory: Path) -> ModelConfig:
+    return completed_by_weights(config, ModelFiles("directory", directory, "tiny"))
 
 
 def entry(dtype: str, shape: list[int], start: int, end: int) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def test_every_dtype_is_read_in_chunks_of_any_size(dtype, chunk_bytes, tmp_path,
         "vector": torch.randn(13, generator=generator).to(dtype),
     }
     save_file(tensors, tmp_path / "model.safetensors")
-    source = SafetensorsCheckpoint(tmp_path)
+    source = SafetensorsCheckpoint(stored_tensors(tmp_path))
     assert dict(source.shapes) == {"matrix": (37, 11), "vector": (13,)}
     for name, tensor in tensors.items():
         target = torch.empty(tensor.shape, dtype=torch.float32)
@@ -61,41 +67,43 @@ def test_every_dtype_is_read_in_chunks_of_any_size(dtype, chunk_bytes, tmp_path,
 
 def test_the_only_file_may_have_any_name(tmp_path):
     save_file({"a": torch.ones(2)}, tmp_path / "weights.safetensors")
-    assert dict(SafetensorsCheckpoint(tmp_path).shapes) == {"a": (2,)}
+    assert dict(SafetensorsCheckpoint(stored_tensors(tmp_path)).shapes) == {"a": (2,)}
 
 
 def test_the_dtype_of_a_tensor_is_that_of_the_file(tmp_path):
     name = HUGGING_FACE_NAMES.embedding
     save_file({name: torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "model.safetensors")
-    config = tmp_path / "config.json"
-    config.write_text("{}")
-    assert read_config_beside_weights(tmp_path).values == {"dtype": "bfloat16"}
-    config.write_text('{"torch_dtype": "float16"}')
-    assert read_config_beside_weights(tmp_path).values == {"torch_dtype": "float16"}
+    given = ModelConfig({"torch_dtype": "float16"})
+    assert completed_by_weights(
+        ModelConfig({}), ModelFiles("directory", tmp_path, "tiny")
+    ).values == {"dtype": "bfloat16"}
+    assert completed_by_weights(given, ModelFiles("directory", tmp_path, "tiny")) == given
     save_file({"b": torch.ones(2)}, tmp_path / "model.safetensors")
-    config.write_text("{}")
-    assert read_config_beside_weights(tmp_path).values == {}
+    assert (
+        completed_by_weights(ModelConfig({}), ModelFiles("directory", tmp_path, "tiny")).values
+        == {}
+    )
 
 
 def test_a_dtype_that_is_not_covered_is_named(tmp_path):
     save_file({"a": torch.ones(4, dtype=torch.int8)}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModelError, match="a='I8': covered are F64, F32, F16, BF16"):
-        SafetensorsCheckpoint(tmp_path).read("a", torch.empty(4))
+        SafetensorsCheckpoint(stored_tensors(tmp_path)).read("a", torch.empty(4))
 
 
 def test_a_directory_without_tensors_or_with_several_files_is_refused(tmp_path):
     with refused("holds 0 .safetensors files"):
-        SafetensorsCheckpoint(tmp_path)
+        SafetensorsCheckpoint(stored_tensors(tmp_path))
     for name in ("a", "b"):
         save_file({name: torch.ones(1)}, tmp_path / f"{name}.safetensors")
     with refused("holds 2 .safetensors files; model.safetensors or model.safetensors.index.json"):
-        SafetensorsCheckpoint(tmp_path)
+        SafetensorsCheckpoint(stored_tensors(tmp_path))
 
 
 def test_beside_model_safetensors_others_are_not_read(tmp_path):
     for name in ("consolidated", "model"):
         save_file({name: torch.ones(1)}, tmp_path / f"{name}.safetensors")
-    assert dict(SafetensorsCheckpoint(tmp_path).shapes) == {"model": (1,)}
+    assert dict(SafetensorsCheckpoint(stored_tensors(tmp_path)).shapes) == {"model": (1,)}
 
 
 def test_a_file_that_the_index_names_must_be_there(tmp_path):
@@ -103,14 +111,49 @@ def test_a_file_that_the_index_names_must_be_there(tmp_path):
     shard = sorted(tmp_path.glob("*.safetensors"))[1]
     shard.unlink()
     with refused(f"lacks {shard.name}, which its index names"):
-        SafetensorsCheckpoint(tmp_path)
+        SafetensorsCheckpoint(stored_tensors(tmp_path))
 
 
 @pytest.mark.parametrize("weight_map", [None, [], {"a": 1}])
 def test_an_index_without_a_map_is_refused(weight_map, tmp_path):
     (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": weight_map}))
     with refused(f"{INDEX_FILE} weight_map="):
-        SafetensorsCheckpoint(tmp_path)
+        stored_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "a/b.safetensors", "x"])
+def test_an_index_names_files_of_its_own_directory(name, tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    save_file({"a": torch.ones(1)}, tmp_path / "outside.safetensors")
+    (inside / INDEX_FILE).write_text(json.dumps({"weight_map": {"a": name}}))
+    with refused(f"weight_map={name!r}: must be a .safetensors file in the same directory"):
+        stored_tensors(inside)
+
+
+def test_a_file_may_be_a_link_as_in_the_cache_of_the_hub(tmp_path):
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    save_file({"a": torch.ones(1)}, tmp_path / "blob")
+    (snapshot / "a.safetensors").symlink_to("../blob")
+    (snapshot / INDEX_FILE).write_text(json.dumps({"weight_map": {"a": "a.safetensors"}}))
+    assert list(stored_tensors(snapshot)) == ["a"]
+
+
+def test_a_tensor_is_in_one_file_alone(tmp_path):
+    for name in ("a", "b"):
+        save_file({"t": torch.ones(1)}, tmp_path / f"{name}.safetensors")
+    names = {"t": "a.safetensors", "u": "b.safetensors"}
+    (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": names}))
+    with refused("b.safetensors t='t': another file holds it too"):
+        stored_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth"])
+def test_a_directory_of_pickles_says_how_to_convert_them(name, tmp_path):
+    (tmp_path / name).touch()
+    with refused(f"{name} is PyTorch's own form, which can run code when it is read. Convert it"):
+        stored_tensors(tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.0001, 0.02, 0.5, 0.999])
@@ -133,36 +176,41 @@ def test_tensors_may_begin_at_any_byte(padding, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + values.numpy().tobytes())
     target = torch.empty(3, 2)
-    SafetensorsCheckpoint(tmp_path).read("a", target)
+    SafetensorsCheckpoint(stored_tensors(tmp_path)).read("a", target)
     assert torch.equal(target.flatten(), values)
 
 
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with refused("the file is empty"):
-        SafetensorsCheckpoint(tmp_path)
+        SafetensorsCheckpoint(stored_tensors(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("header", "match"),
     [
-        ([1], "its header is damaged: not an object"),
+        ([1], "model.safetensors header=[1]: must be an object"),
         ({"a": {"dtype": "F32"}}, "is no valid header entry"),
         ({"a": 1}, "is no valid header entry"),
         ({"a": entry("F32", [2, 2], 0, 15)}, "its bytes do not match dtype and shape"),
-        ({"a": entry("F32", [-2, 2], 0, 16)}, "its bytes do not match dtype and shape"),
-        ({"a": entry("F32", [2, 2], -4, 12)}, "its bytes do not match dtype and shape"),
+        ({"a": entry("F32", [-2, -2], 0, 16)}, "is no valid header entry"),
+        ({"a": entry("F32", [2, 2], -4, 12)}, "is no valid header entry"),
         ({"a": entry("F32", ["2", 2], 0, 16)}, "is no valid header entry"),
-        ({"a": entry("F32", [2, 2], 16, 32)}, "is truncated: its header promises"),
+        ({"a": entry("F32", [2.0, 2.0], 0, 16)}, "is no valid header entry"),
+        ({"a": entry("F33", [2, 2], 0, 16)}, "a dtype='F33': covered are"),
+        ({"a\n": entry("F32", [2, 2], 0, 16)}, "must consist of characters that can be printed"),
+        ({"a": entry("F32", [2, 2], 16, 32)}, "a='byte 16': must begin where the tensor before it"),
+        ({"a": entry("F32", [2, 3], 0, 24)}, "is truncated: its header promises"),
+        ({"a": entry("F32", [2], 0, 8)}, "goes on behind its last tensor"),
     ],
 )
 def test_a_damaged_header_is_refused(header, match, tmp_path):
     with refused(match):
-        SafetensorsCheckpoint(write_raw(tmp_path / "model.safetensors", header, 16))
+        SafetensorsCheckpoint(stored_tensors(write_raw(tmp_path / "model.safetensors", header, 16)))
 
 
 def test_a_header_that_is_not_json_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", 4) + b"{{{{" + bytes(16))
-    with refused("its header is damaged: not valid JSON"):
-        SafetensorsCheckpoint(tmp_path)
+    with refused("model.safetensors header='28 bytes': is not valid JSON"):
+        SafetensorsCheckpoint(stored_tensors(tmp_path))

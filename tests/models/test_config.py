@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pagoda.errors import ModelError
-from pagoda.models.config import ModelConfig, read_directory_config, read_json
+from pagoda.models.config import ModelConfig, read_directory_config
+from pagoda.models.json_file import read_json
 
 
 def refused(match: str):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from checkpoints import CASES, build_model
 from gguf_files import GGML, quantisable, write_gguf
+from hostile_files import array, entry, header, string, tensor
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models import gguf_checkpoint
 from pagoda.models.gguf import GGUFFile
@@ -46,13 +47,13 @@ def test_metadata_and_tensors_are_read_as_the_official_reader_does(path):
         if not name.startswith("GGUF.")
     }
     assert dict(own.metadata) == fields
-    assert set(own.tensors) == {tensor.name for tensor in official.tensors}
-    for tensor in official.tensors:
-        found = own.tensors[tensor.name]
-        assert found.shape == tuple(tensor.shape.tolist())[::-1]
-        assert found.type == tensor.tensor_type
-        assert found.offset == tensor.data_offset
-        assert found.size_bytes == tensor.n_bytes
+    assert set(own.tensors) == {stored.name for stored in official.tensors}
+    for stored in official.tensors:
+        found = own.tensors[stored.name]
+        assert found.shape == tuple(stored.shape.tolist())[::-1]
+        assert found.type == stored.tensor_type
+        assert found.offset == stored.data_offset
+        assert found.size_bytes == stored.n_bytes
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -153,50 +154,40 @@ def test_a_file_is_mapped_once_for_config_tokenizer_and_weights(tmp_path, monkey
     assert mapped == [path]
 
 
-def header(num_tensors: int = 0, num_entries: int = 0, version: int = 3) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", version, num_tensors, num_entries)
-
-
-def string(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-def tensor(dims: list[int], kind: int, offset: int = 0) -> bytes:
-    return string("t") + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
-
-
 @pytest.mark.parametrize(
     ("data", "match"),
     [
         (b"", "the file is empty"),
-        (b"GG", "is truncated: its metadata goes on past byte 4"),
+        (b"GG", "is truncated: its metadata goes on past byte 2"),
         (b"PK\x03\x04" + bytes(40), "does not start with GGUF"),
         (header(version=1), "tiny.gguf version=1: covered are (2, 3)"),
-        (header(num_entries=1 << 60), "is truncated"),
-        (header(num_tensors=1 << 60), "is truncated"),
+        (header(num_entries=1 << 60), "number of metadata entries=1152921504606846976: at most"),
+        (header(num_tensors=1 << 60), "number of tensors=1152921504606846976: at most 4,096"),
         (header(num_entries=1) + struct.pack("<Q", 1 << 62), "is truncated"),
-        (header(num_entries=1) + string("k") + struct.pack("<I", 99), "unknown type 99"),
-        (
-            header(num_entries=1) + string("k") + struct.pack("<IIQ", 9, 4, 1 << 61),
-            "is truncated or damaged",
-        ),
-        (header(num_entries=1) + string("k") + struct.pack("<IIQ", 9, 8, 1 << 61), "is truncated"),
-        (
-            header(num_entries=1)
-            + string("k")
-            + struct.pack("<I", 9)
-            + struct.pack("<IQ", 9, 1) * 9999,
-            "is truncated or damaged",
-        ),
-        (
-            header(num_entries=1) + struct.pack("<Q", 1) + b"\xff" + struct.pack("<IB", 0, 0),
-            "is truncated or damaged",
-        ),
-        (header(num_tensors=1) + tensor([32, 2], 0), "is truncated: tensor t ends at byte"),
-        (header(num_tensors=1) + tensor([1 << 40, 1 << 40], 0), "is truncated: tensor t ends"),
+        (header(num_entries=1) + entry("k", 99, b""), "k is of the unknown type 99"),
+        (header(num_entries=1) + array("k", 4, 1 << 61, b""), "at most 1,048,576 numbers"),
+        (header(num_entries=1) + array("k", 8, 1 << 61, b""), "at most 800,000 strings"),
+        (header(num_entries=1) + array("k", 9, 1, b"") * 9999, "arrays hold no arrays"),
+        (header(num_entries=1) + entry(b"\xff", 0, b"\0"), "must be text in UTF-8"),
+        (header(num_entries=1) + entry("k\n", 0, b"\0"), "characters that can be printed"),
+        (header(num_entries=2) + entry("k", 0, b"\0") * 2, "metadata key='k': is there twice"),
+        (header(num_tensors=1) + tensor([32, 2]), "is truncated: tensor t ends at byte"),
+        (header(num_tensors=1) + tensor([1 << 40, 1 << 40]), "is truncated: tensor t ends"),
         (header(num_tensors=1) + tensor([33, 2], 8) + bytes(999), "not whole blocks of Q8_0"),
-        (header(num_tensors=1) + tensor([], 0) + bytes(999), "not whole blocks of F32"),
+        (header(num_tensors=1) + tensor([]) + bytes(999), "t='0 dimensions': must have 1 to 4"),
+        (header(num_tensors=1) + tensor([8] * 5) + bytes(999), "t='5 dimensions'"),
+        (header(num_tensors=1) + tensor([8, 0]) + bytes(999), "must hold numbers in every"),
         (header(num_tensors=1) + tensor([32, 2], 999) + bytes(999), "t type=999"),
+        (header(num_tensors=1) + tensor([8], offset=4) + bytes(999), "must be a multiple of"),
+        (header(num_tensors=2) + tensor([8]) * 2 + bytes(999), "tensor='t': is there twice"),
+        (
+            header(num_tensors=2) + tensor([16]) + tensor([8], offset=32, name="u") + bytes(999),
+            "overlaps with t, which ends at byte",
+        ),
+        (
+            header(1, 1) + entry("general.alignment", 4, struct.pack("<I", 48)) + tensor([8]),
+            "general.alignment=48: must be a power of two",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused(data, match, tmp_path):
@@ -204,6 +195,17 @@ def test_a_damaged_file_is_refused(data, match, tmp_path):
     damaged.write_bytes(data)
     with refused(match):
         GGUFFile(damaged)
+
+
+def test_values_are_decoded_when_they_are_looked_up(tmp_path):
+    found = tmp_path / "tiny.gguf"
+    text = entry("broken", 8, string(b"\xff")) + entry("sound", 8, string("text"))
+    found.write_bytes(header(num_entries=2) + text)
+    metadata = GGUFFile(found).metadata
+    assert list(metadata) == ["broken", "sound"]
+    assert metadata["sound"] == "text"
+    with refused("broken=b'\\xff': must be text in UTF-8"):
+        metadata["broken"]
 
 
 @given(st.floats(0, 1, exclude_max=True))

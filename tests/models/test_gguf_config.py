@@ -174,7 +174,7 @@ def test_factors_together_with_a_scaling_are_refused(tmp_path):
 
 
 def test_a_file_without_the_embedding_is_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"token_embd\.weight=None: the file lacks this tensor"):
+    with pytest.raises(ModelError, match=r"token_embd\.weight=None: the file lacks this matrix"):
         spec_of(tmp_path, without=("token_embd.weight",))
 
 

@@ -75,8 +75,26 @@ def test_each_splitting_cuts_as_its_models_were_trained(pre, expected):
     assert pieces(byte_level(pre), SAMPLE) == expected
 
 
-def test_a_file_that_names_no_splitting_cuts_as_gpt2():
-    assert pieces(byte_level(None), SAMPLE) == pieces(byte_level("gpt-2"), SAMPLE)
+SPLIT_BY_DEFAULT = {
+    "It's 12345, (ok) a+b<=c?": ("It ' s Ġ 123 45 , Ġ ( ok ) Ġa + b <= c ?"),
+    "x  y\n\n  z 7": "x Ġ Ġy ĊĊĠ Ġz Ġ 7",
+    "don't_stop": "don ' t _ stop",
+}
+"""Text → words, as llama.cpp's four patterns cut it one after the other: signs first, so that the
+apostrophe of an ending stands alone; numbers without the space before them, by three digits."""
+
+
+@pytest.mark.parametrize("text", SPLIT_BY_DEFAULT)
+def test_a_file_that_names_no_splitting_is_cut_as_llama_cpp_does(text, caplog):
+    words = []
+    for keys in ({"pre": "default"}, {"pre": None}):
+        metadata = dict(tokenizer_keys())
+        metadata |= {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+        backend = gguf_tokenizer(metadata).backend
+        words.append([word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)])
+    assert words[0] == words[1] == SPLIT_BY_DEFAULT[text].split()
+    [warning] = caplog.messages
+    assert "tokenizer.ggml.pre" in warning
 
 
 def test_merges_are_applied_and_control_tokens_stand_alone():
@@ -222,7 +240,7 @@ def test_sentencepiece_may_leave_the_first_space_out(sentencepiece):
         ),
         ({"eos_token_id": 288}, ModelError, "tokenizer.ggml.eos_token_id=288: must be below 288"),
         ({"bos_token_id": "0"}, ModelError, "tokenizer.ggml.bos_token_id='0'"),
-        ({"model": "llama"}, ModelError, "tokenizer.ggml.scores=None: must be 288 numbers"),
+        ({"model": "llama"}, ModelError, "tokenizer.ggml.scores=[]: must be 288 numbers"),
         ({"token_type": 3}, ModelError, "tokenizer.ggml.token_type=3"),
     ],
 )

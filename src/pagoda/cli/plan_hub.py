@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 from pagoda.errors import ModelError
-from pagoda.models.config import CONFIG_FILE, read_json
+from pagoda.models.config import CONFIG_FILE
+from pagoda.models.json_file import CONFIG_LIMITS, parse_json, read_json
 
 _TIMEOUT_S = 10
-_MOST_BYTES = 4 * 2**20
-"""The largest configs, with a list for each layer and label, are a tenth of it."""
 _MOST_REDIRECTS = 5
 
 
@@ -32,12 +30,10 @@ def hub_config(hub_id: str, advice: str) -> tuple[dict[str, Any], str]:
         raise ModelError("model", hub_id, f"{advice}, and HF_HUB_OFFLINE forbids to ask the hub")
     url = hf_hub_url(hub_id, CONFIG_FILE)
     values = _fetch(hub_id, url, build_hf_headers(), advice)
-    if type(values) is not dict:
-        raise ModelError(CONFIG_FILE, values, "must be an object with named fields")
     return values, url
 
 
-def _fetch(hub_id: str, url: str, headers: dict[str, str], advice: str) -> Any:
+def _fetch(hub_id: str, url: str, headers: dict[str, str], advice: str) -> dict[str, Any]:
     """Once: somebody waits, and a name that is misspelt does not get better by asking again."""
     import httpx  # leaves the token behind where it is sent on to another host
 
@@ -53,12 +49,11 @@ def _fetch(hub_id: str, url: str, headers: dict[str, str], advice: str) -> Any:
             answer.raise_for_status()
             for part in answer.iter_bytes():
                 content += part
-                if len(content) > _MOST_BYTES:
-                    raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
+                if len(content) > CONFIG_LIMITS.most_bytes:
+                    raise ValueError(f"it is larger than {CONFIG_LIMITS.most_bytes} bytes")
                 if time.monotonic() > deadline:
                     raise ValueError(f"it took longer than {_TIMEOUT_S} s")
-        return json.loads(content)
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, RecursionError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ModelError(
             "model",
@@ -66,3 +61,4 @@ def _fetch(hub_id: str, url: str, headers: dict[str, str], advice: str) -> Any:
             f"{advice}, and its config could not be fetched from the hub (HF_TOKEN for a gated "
             f"model): {reason}",
         ) from error
+    return parse_json(content, CONFIG_FILE, url, CONFIG_LIMITS)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from pagoda.cli.plan_hub import hub_config
 from pagoda.errors import ModelError
-from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config, read_json
-from pagoda.models.directory_config import read_config_beside_weights
+from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config
+from pagoda.models.directory_config import completed_by_weights
+from pagoda.models.json_file import read_json
+from pagoda.models.locate import ModelFiles, locate
+from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS
 from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_INDEX = "model.safetensors.index.json"
 
 
 def find_facts(model: str) -> ModelFacts:
@@ -34,8 +37,6 @@ def find_facts(model: str) -> ModelFacts:
     if found is not None:
         return ModelFacts.of_row(*found)
     if model == "smollm2":
-        from pagoda.models.locate import locate
-
         return _of_gguf(locate(None).path)
     if _HUB_ID.fullmatch(model) and path.suffix not in (".json", ".gguf"):
         return _of_hub(model)
@@ -45,13 +46,10 @@ def find_facts(model: str) -> ModelFacts:
 
 
 def _of_directory(path: Path) -> ModelFacts:
-    try:
-        config = read_config_beside_weights(path)
-    except ModelError:  # there may be no weights yet to tell the dtype
-        config = read_directory_config(path)
-    return ModelFacts(
-        path.resolve().name, str(path / CONFIG_FILE), config, files_bytes=_files_bytes(path)
-    )
+    name, config = path.resolve().name, read_directory_config(path)
+    with suppress(ModelError):  # there may be no weights yet to tell more
+        config = completed_by_weights(config, ModelFiles("directory", path, name))
+    return ModelFacts(name, str(path / CONFIG_FILE), config, files_bytes=_files_bytes(path))
 
 
 def _of_config(path: Path) -> ModelFacts:
@@ -60,9 +58,10 @@ def _of_config(path: Path) -> ModelFacts:
 
 def _files_bytes(path: Path) -> int | None:
     """Bytes of the tensors, by the index or by the files themselves."""
-    index = path / _INDEX
-    if index.is_file():
-        metadata = ModelConfig(read_json(index)).section("metadata")
+    index = path / INDEX_FILE
+    # a longer one, of very many experts, tells little more than the sizes of the files
+    if index.is_file() and index.stat().st_size <= INDEX_LIMITS.most_bytes:
+        metadata = ModelConfig(read_json(index, INDEX_LIMITS)).section("metadata")
         if metadata is not None and metadata.optional_number("total_size") is not None:
             total = int(metadata.number("total_size"))
             return ModelConfig({"total_size": total}, metadata.prefix).integer("total_size")
@@ -79,9 +78,9 @@ def _of_gguf(path: Path) -> ModelFacts:
     tensors = file.tensors.values()
     numbers = sum(math.prod(tensor.shape) for tensor in tensors)
     stored = sum(math.prod(tensor.shape[:-1]) * tensor.row_bytes for tensor in tensors)
-    commonest, _ = Counter(
+    [(commonest, _)] = Counter(
         tensor.type.name for tensor in tensors if len(tensor.shape) > 1
-    ).most_common(1)[0]
+    ).most_common(1)
     return ModelFacts(
         path.stem, str(path), reading.config, numbers, stored, commonest, reading.refused_by_pagoda
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 
 import torch
@@ -17,20 +16,17 @@ import torch
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.mapped import release_pages
 from pagoda.models.rows import copy_rows
-from pagoda.models.stored_tensors import DTYPES, stored_tensors
+from pagoda.models.stored_tensors import DTYPES, StoredTensor
 
 _CHUNK_BYTES = 1 << 25
 """What is copied before its pages are given back."""
 
 
 class SafetensorsCheckpoint:
-    """All tensors of a model directory.
+    """The tensors of a model directory, by what their files' headers say."""
 
-    Raises `ModelError` naming the file or tensor where one is missing, truncated or damaged.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._tensors = stored_tensors(directory)
+    def __init__(self, tensors: Mapping[str, StoredTensor]) -> None:
+        self._tensors = tensors
         self.shapes: Mapping[str, tuple[int, ...]] = MappingProxyType(
             {name: tensor.shape for name, tensor in self._tensors.items()}
         )

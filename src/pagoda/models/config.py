@@ -8,7 +8,6 @@ is refused by the name of the field.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pagoda.errors import ModelError
+from pagoda.models.json_file import read_json
 
 CONFIG_FILE = "config.json"
 _LARGEST = 2**50
@@ -127,19 +127,6 @@ class ModelConfig:
     def missing(self, name: str) -> ModelError:
         """The refusal of a config that lacks a field."""
         return self.error(name, None, "the model's config lacks this field, which is needed")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; a `ModelError` where it cannot be read or is none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(path.name, str(path), f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(path.name, str(path), f"is not valid JSON: {error}") from error
-    if type(value) is not dict:
-        raise ModelError(path.name, value, "must be an object with named fields")
-    return value
 
 
 def read_directory_config(directory: Path) -> ModelConfig:

@@ -9,6 +9,8 @@ from typing import Any
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
+from pagoda.models.names import GGUF_NAMES
+from pagoda.models.near import near_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ GGUF_ARCHITECTURES = {
 """Covered values of `general.architecture`; Mistral is stored as llama."""
 
 ROPE_FACTORS = "rope_freqs.weight"
+_MOST_ROPE_FACTORS = 2**13
+"""Pairs of numbers in the largest head."""
 
 _NEEDED = {
     "hidden_size": "embedding_length",
@@ -76,10 +80,10 @@ _SCALING = {
 def gguf_architecture(file: GGUFFile) -> GGUFArchitecture:
     """The row of the file's architecture; `UnsupportedModelError` where there is none."""
     name = file.metadata.get("general.architecture")
-    if name not in GGUF_ARCHITECTURES:
-        raise UnsupportedModelError(
-            "general.architecture", name, f"covered are {', '.join(GGUF_ARCHITECTURES)}"
-        )
+    if type(name) is not str or name not in GGUF_ARCHITECTURES:
+        near = near_names(name, GGUF_ARCHITECTURES)
+        limit = f"covered are {', '.join(GGUF_ARCHITECTURES)} (Mistral is stored as llama){near}"
+        raise UnsupportedModelError("general.architecture", name, limit)
     return GGUF_ARCHITECTURES[name]
 
 
@@ -101,8 +105,8 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     values |= {
         "architectures": [architecture],
         "dtype": _dtype(file),
-        "vocab_size": _num_tokens(file),
-        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "vocab_size": num_tokens(file),
+        "tie_word_embeddings": GGUF_NAMES.lm_head not in file.tensors,
         "attention_bias": "blk.0.attn_output.bias" in file.tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
         "rope_theta": own.get("rope.freq_base", _DEFAULT_THETA),
@@ -145,7 +149,7 @@ def _refuse_uncovered(own: _Metadata, file: GGUFFile) -> None:
         if value != neutral:
             raise UnsupportedModelError(own.prefix + key, value, "this feature is not covered")
     num_files = file.metadata.get("split.count", 1)
-    if num_files > 1:
+    if num_files not in (0, 1):
         raise UnsupportedModelError(
             "split.count", num_files, "merge the parts into one file first (gguf-split --merge)"
         )
@@ -165,10 +169,12 @@ def _with_head_dim(config: ModelConfig, own: _Metadata) -> ModelConfig:
     return ModelConfig({**config.values, "head_dim": head_dim})
 
 
-def _num_tokens(file: GGUFFile) -> int:
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ModelError("token_embd.weight", None, "the file lacks this tensor")
+def num_tokens(file: GGUFFile) -> int:
+    """Rows of the embedding; `ModelError` where the file has none."""
+    embedding = file.tensors.get(GGUF_NAMES.embedding)
+    if embedding is None or len(embedding.shape) != 2:
+        shape = embedding.shape if embedding is not None else None
+        raise ModelError(GGUF_NAMES.embedding, shape, "the file lacks this matrix")
     return embedding.shape[0]
 
 
@@ -194,5 +200,9 @@ def _rope_parameters(own: _Metadata, file: GGUFFile) -> dict[str, Any]:
 
 
 def _rope_factors(file: GGUFFile) -> list[float]:
+    shape = file.tensors[ROPE_FACTORS].shape
+    if len(shape) > 1 or shape[0] > _MOST_ROPE_FACTORS:
+        limit = f"must be a vector of at most {_MOST_ROPE_FACTORS}"
+        raise ModelError(ROPE_FACTORS, shape, limit)
     values: list[float] = file.read_rows(ROPE_FACTORS, 0, 1)[0].tolist()
     return values

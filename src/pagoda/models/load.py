@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 
 from pagoda.models.checkpoint import SafetensorsCheckpoint
-from pagoda.models.config import ModelConfig
+from pagoda.models.config import ModelConfig, read_directory_config
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.directory_config import read_config_beside_weights
+from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
 from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
-from pagoda.models.registry import decoder_spec
+from pagoda.models.registry import decoder_spec, find_family
 from pagoda.models.weights import DecoderWeights, OnProgress, TensorSource, load_decoder
 
 
@@ -28,10 +28,17 @@ class Format:
     names: WeightNames
 
 
+def _directory_config(files: ModelFiles) -> ModelConfig:
+    """Asks for weights only where the architecture is covered."""
+    config = read_directory_config(files.path)
+    find_family(config)
+    return completed_by_weights(config, files)
+
+
 FORMATS = {
     "directory": Format(
-        config=lambda files: read_config_beside_weights(files.path),
-        source=lambda files: SafetensorsCheckpoint(files.path),
+        config=_directory_config,
+        source=lambda files: SafetensorsCheckpoint(files.tensors),
         names=HUGGING_FACE_NAMES,
     ),
     "gguf": Format(

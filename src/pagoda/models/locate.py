@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from pagoda.errors import ModelError
 
 if TYPE_CHECKING:
     from pagoda.models.gguf import GGUFFile
+    from pagoda.models.stored_tensors import StoredTensor
 
 DEFAULT_MODEL = "smollm2"
 DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
@@ -45,6 +47,13 @@ class ModelFiles:
         from pagoda.models.gguf import GGUFFile
 
         return GGUFFile(self.path)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """The safetensors' headers, read once for config and weights; of kind `directory` only."""
+        from pagoda.models.stored_tensors import stored_tensors
+
+        return stored_tensors(self.path)
 
 
 def locate(model: str | None = None) -> ModelFiles:

@@ -13,6 +13,7 @@ from pagoda.models.families.mistral import mistral
 from pagoda.models.families.qwen2 import qwen2
 from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.smollm3 import smollm3
+from pagoda.models.near import near_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +42,29 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
     `UnsupportedModelError` for an architecture or feature that is not covered, `ModelError` for a
     field that is missing or wrong.
     """
-    names = config.values.get("architectures")
-    if type(names) is not list or len(names) != 1:
-        raise config.error("architectures", names, "must name one architecture")
-    architecture = names[0]
-    if type(architecture) is not str or architecture not in ARCHITECTURES:
-        raise UnsupportedModelError(
-            "architectures", architecture, f"covered are {', '.join(ARCHITECTURES)}"
-        )
+    family = find_family(config)
     if config.values.get("quantization_config") is not None:
         method = (config.section("quantization_config") or config).values.get("quant_method")
         raise UnsupportedModelError(
             "quantization_config", method, "quantised weights are covered in GGUF files only"
         )
-    return ARCHITECTURES[architecture].read(config, max_model_len)
+    return family.read(config, max_model_len)
+
+
+def find_family(config: ModelConfig) -> Family:
+    """The family of the architecture that a config names.
+
+    Raises `UnsupportedModelError` where it is not covered, `ModelError` where there is not one.
+    """
+    names = config.values.get("architectures")
+    if type(names) is not list or len(names) != 1:
+        raise config.error("architectures", names, "must name one architecture")
+    architecture = names[0]
+    if type(architecture) is not str or architecture not in ARCHITECTURES:
+        near = near_names(architecture, ARCHITECTURES)
+        limit = f"covered are {', '.join(ARCHITECTURES)}, as safetensors and as GGUF files{near}"
+        raise UnsupportedModelError("architectures", architecture, limit)
+    return ARCHITECTURES[architecture]
 
 
 def family_of(model_type: str) -> Family | None:

@@ -2,29 +2,40 @@
 
 A safetensors file is the length of its header (u64, little-endian), the header (JSON: name →
 dtype, shape, first byte and end) and the bytes. Source: github.com/huggingface/safetensors,
-"Format". Nothing here needs PyTorch: the planner reads headers too.
+"Format". A file may come from anybody, so its header is bounded and has to agree with the file to
+the byte: tensors follow each other without a gap, and the last one ends where the file does.
+Nothing here needs PyTorch: the planner reads headers too.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagoda.errors import ModelError
-from pagoda.models.config import read_json
+from pagoda.errors import ModelError, UnsupportedModelError
+from pagoda.models.json_file import JSONLimits, parse_json
 from pagoda.models.mapped import map_file
-
-INDEX_FILE = "model.safetensors.index.json"
-SINGLE_FILE = "model.safetensors"
+from pagoda.models.tensor_files import tensor_files
+from pagoda.models.tensor_names import MOST_TENSORS, require_name
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The dtypes that are covered, and what PyTorch calls them."""
-_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_ITEM_BITS = (
+    dict.fromkeys(("F64", "I64", "U64", "C64"), 64)
+    | dict.fromkeys(("F32", "I32", "U32"), 32)
+    | dict.fromkeys(("F16", "BF16", "I16", "U16"), 16)
+    | dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8)
+    | dict.fromkeys(("F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
+    | {"F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
+)
+"""Every dtype of the format; a tensor that the model does not use may have any."""
+_HEADER_LIMITS = JSONLimits(names_twice=False)
+_MOST_DIMS = 8
 _LENGTH = struct.Struct("<Q")
 
 
@@ -44,39 +55,18 @@ class StoredTensor:
 def stored_tensors(directory: Path) -> dict[str, StoredTensor]:
     """All tensors of a model directory: of one file, or of shards with an index.
 
-    Raises `ModelError` naming the file or tensor where one is missing, truncated or damaged.
+    Raises `ModelError` naming the file or tensor where one is missing, truncated, damaged or there
+    twice.
     """
     tensors: dict[str, StoredTensor] = {}
-    for path in _tensor_files(directory):
-        tensors |= _read_header(path)
+    for path in tensor_files(directory):
+        found = _read_header(path)
+        for name in found.keys() & tensors.keys():
+            raise ModelError(f"{path.name} {name}", name, "another file holds it too")
+        tensors |= found
+        if len(tensors) > MOST_TENSORS:
+            raise ModelError(path.name, len(tensors), f"at most {MOST_TENSORS:,} tensors in all")
     return tensors
-
-
-def _tensor_files(directory: Path) -> list[Path]:
-    """The safetensors files of a directory: those of the index, or model.safetensors, or the only.
-
-    Beside model.safetensors others may lie that hold the same weights in another form.
-    """
-    index = directory / INDEX_FILE
-    if not index.is_file():
-        if (directory / SINGLE_FILE).is_file():
-            return [directory / SINGLE_FILE]
-        found = sorted(directory.glob("*.safetensors"))
-        if len(found) != 1:
-            raise ModelError(
-                "model",
-                str(directory),
-                f"holds {len(found)} .safetensors files; {SINGLE_FILE} or {INDEX_FILE} is needed",
-            )
-        return found
-    weight_map = read_json(index).get("weight_map")
-    if type(weight_map) is not dict or not all(type(name) is str for name in weight_map.values()):
-        raise ModelError(f"{INDEX_FILE} weight_map", weight_map, "must map tensors to files")
-    paths = [directory / name for name in sorted(set(weight_map.values()))]
-    for path in paths:
-        if not path.is_file():
-            raise ModelError("model", str(directory), f"lacks {path.name}, which its index names")
-    return paths
 
 
 def _read_header(path: Path) -> dict[str, StoredTensor]:
@@ -87,31 +77,59 @@ def _read_header(path: Path) -> dict[str, StoredTensor]:
     body = _LENGTH.size + length
     if not length or body > len(data):
         raise ModelError(path.name, size, "is truncated: its header does not fit into it")
-    try:
-        header = json.loads(str(data[_LENGTH.size : body], "utf-8"))
-    except ValueError as error:
-        raise ModelError(path.name, size, "its header is damaged: not valid JSON") from error
-    if type(header) is not dict:
-        raise ModelError(path.name, size, "its header is damaged: not an object")
+    if length > _HEADER_LIMITS.most_bytes:
+        limit = f"must be at most {_HEADER_LIMITS.most_bytes:,} bytes"
+        raise ModelError(f"{path.name} header", f"{length:,} bytes", limit)
+    header = parse_json(data[_LENGTH.size : body], f"{path.name} header", size, _HEADER_LIMITS)
     header.pop("__metadata__", None)
-    tensors = {name: _stored(path, data, body, name, entry) for name, entry in header.items()}
-    end = max((tensor.start + tensor.size_bytes for tensor in tensors.values()), default=body)
-    if end > len(data):
-        raise ModelError(path.name, size, f"is truncated: its header promises {end:,} bytes")
+    tensors: dict[str, StoredTensor] = {}
+    for name, entry in header.items():
+        require_name(f"{path.name} tensor", name)
+        tensors[name] = _stored(path, data, body, name, entry)
+    _require_whole(path, size, tensors, body, len(data))
     return tensors
 
 
 def _stored(path: Path, data: mmap.mmap, body: int, name: str, entry: Any) -> StoredTensor:
     """One entry of the header."""
-    try:
-        dtype, shape = entry["dtype"], tuple(entry["shape"])
-        first, end = entry["data_offsets"]
-        num_values = math.prod(shape)
-        sound = min((0, first, *shape)) == 0 and end >= first
-        if dtype in _ITEM_BYTES:
-            sound = sound and end - first == num_values * _ITEM_BYTES[dtype]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{path.name} {name}", entry, "is no valid header entry") from error
-    if not sound:
-        raise ModelError(f"{path.name} {name}", entry, "its bytes do not match dtype and shape")
+    field = f"{path.name} {name}"
+    if type(entry) is not dict:
+        raise ModelError(field, entry, "is no valid header entry: must be an object")
+    dtype = entry.get("dtype")
+    shape, offsets = _sizes(entry.get("shape")), _sizes(entry.get("data_offsets"))
+    if shape is None or offsets is None or len(offsets) != 2:
+        limit = "shape and data_offsets must be whole numbers"
+        raise ModelError(field, entry, f"is no valid header entry: {limit}")
+    if type(dtype) is not str or dtype not in _ITEM_BITS:
+        raise UnsupportedModelError(f"{field} dtype", dtype, f"covered are {', '.join(DTYPES)}")
+    first, end = offsets
+    if 8 * (end - first) != math.prod(shape) * _ITEM_BITS[dtype]:
+        raise ModelError(field, entry, "its bytes do not match dtype and shape")
     return StoredTensor(data, dtype, shape, body + first, end - first)
+
+
+def _sizes(values: Any) -> tuple[int, ...] | None:
+    """A list of a few whole numbers from 0; None for anything else."""
+    if type(values) is not list or len(values) > _MOST_DIMS:
+        return None
+    if not all(type(value) is int and value >= 0 for value in values):
+        return None
+    return tuple(values)
+
+
+def _require_whole(
+    path: Path, size: str, tensors: Mapping[str, StoredTensor], body: int, file_end: int
+) -> None:
+    """The tensors fill the file behind its header, one after the other."""
+    end = body
+    for name, tensor in sorted(
+        tensors.items(), key=lambda item: (item[1].start, item[1].size_bytes)
+    ):
+        if tensor.start != end:
+            limit = f"must begin where the tensor before it ends, at byte {end - body:,}"
+            raise ModelError(f"{path.name} {name}", f"byte {tensor.start - body:,}", limit)
+        end += tensor.size_bytes
+    if end > file_end:
+        raise ModelError(path.name, size, f"is truncated: its header promises {end:,} bytes")
+    if end < file_end:
+        raise ModelError(path.name, size, f"goes on behind its last tensor, at byte {end:,}")

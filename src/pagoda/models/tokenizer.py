@@ -16,8 +16,9 @@ import tokenizers
 from tokenizers.models import BPE
 
 from pagoda.errors import InvalidRequestError, ModelError
-from pagoda.models.config import CONFIG_FILE, read_json
+from pagoda.models.config import CONFIG_FILE
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
+from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText

@@ -14,7 +14,7 @@ from typing import Any
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
-from pagoda.models.gguf_config import read_gguf_config
+from pagoda.models.gguf_config import num_tokens, read_gguf_config
 from pagoda.models.registry import ARCHITECTURES
 
 _MODEL_TYPES = MappingProxyType(
@@ -76,11 +76,8 @@ def read_gguf(file: GGUFFile) -> GGUFReading:
     try:
         config = read_gguf_config(file)
     except UnsupportedModelError as refused:
-        embedding = file.tensors.get("token_embd.weight")
-        if embedding is None:
-            raise ModelError("token_embd.weight", None, "the file lacks this tensor") from None
         is_tied = "output.weight" not in file.tensors
-        values = config_of_gguf(file.metadata, embedding.shape[0], is_tied)
+        values = config_of_gguf(file.metadata, num_tokens(file), is_tied)
         return GGUFReading(ModelConfig(values), refused)
     [architecture] = config.values["architectures"]
     model_type = ARCHITECTURES[architecture].model_type
