@@ -18,6 +18,7 @@ from server.fake_engine import FakeEngine
 
 GIVEN = {
     "model": "some/model",
+    "revision": "v1.0",
     "device": "cpu",
     "dtype": "float32",
     "max_model_len": 128,

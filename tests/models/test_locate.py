@@ -94,9 +94,9 @@ def test_a_hub_id_is_fetched_without_the_weights_of_other_formats(tmp_path, monk
     fetched: list[str] = []
 
     def snapshot_download(
-        repo_id: str, *, allow_patterns: list[str], ignore_patterns: list[str]
+        repo_id: str, *, revision: str, allow_patterns: list[str], ignore_patterns: list[str]
     ) -> str:
-        assert repo_id == "owner/Name-1.5"
+        assert (repo_id, revision) == ("owner/Name-1.5", "v1.0")
         fetched.extend(
             huggingface_hub.utils.filter_repo_objects(
                 stored, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
@@ -105,8 +105,21 @@ def test_a_hub_id_is_fetched_without_the_weights_of_other_formats(tmp_path, monk
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert locate("owner/Name-1.5") == ModelFiles("directory", Path(tmp_path), "owner/Name-1.5")
+    files = locate("owner/Name-1.5", "v1.0")
+    assert files == ModelFiles("directory", Path(tmp_path), "owner/Name-1.5")
     assert fetched == ["config.json", "model.safetensors"]
+
+
+def test_only_a_hub_id_has_revisions(tmp_path):
+    with refused("revision='main': only a hub id has revisions"):
+        locate(str(tmp_path), "main")
+
+
+@pytest.mark.parametrize("revision", ["", "-x", "a b", "x" * 300, "../..", "a\n"])
+def test_a_revision_is_checked_before_the_hub_is_asked(revision, monkeypatch):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
+    with refused("must be a commit, a branch or a tag of a hub id"):
+        locate("owner/name", revision)
 
 
 @pytest.mark.parametrize(

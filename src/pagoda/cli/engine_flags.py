@@ -15,6 +15,7 @@ ENGINE_FLAGS = FlagGroup(
             TEXT,
             "A directory, a .gguf file or a hub id; without it smollm2, which is built in.",
         ),
+        Flag("revision", TEXT, "Of a hub id: a commit, a branch or a tag."),
         Flag("device", TEXT, "cpu, cuda (a GPU of NVIDIA's or AMD's), or auto: a GPU if there is."),
         Flag("dtype", TEXT, "Weights and cache as auto, bfloat16, float16 (GPUs) or float32."),
         Flag("max_model_len", TOKENS, "Longest prompt and answer together, as 8192, 32k or 8K."),

@@ -58,7 +58,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     weights are loaded wherever that can be told.
     """
     prepared = find_backend(options).prepare(options)
-    files = locate(options.model)
+    files = locate(options.model, options.revision)
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)

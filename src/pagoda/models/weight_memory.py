@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from pagoda.errors import CapacityError
+
 _LINE_BYTES = 64
 
 
@@ -27,11 +29,16 @@ class HostMemory:
     """One allocation for all weights, in main memory.
 
     NumPy takes huge pages for an array this large where the system has them, and weights are read
-    from end to end in every step: fewer addresses have to be looked up.
+    from end to end in every step: fewer addresses have to be looked up. Raises `CapacityError`
+    where the system has no such memory.
     """
 
     def __init__(self, size_bytes: int, num_tensors: int) -> None:
-        memory = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
+        try:
+            memory = np.empty(size_bytes + (num_tensors + 1) * _LINE_BYTES, np.uint8)
+        except MemoryError as error:
+            limit = "more than the system gives this process (`ulimit -v` tells its bound)"
+            raise CapacityError("weights", f"{size_bytes:,} bytes", limit) from error
         self._left = torch.from_numpy(memory)
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -9,6 +9,7 @@ The formulas and the printed lines are vLLM's, so that figures can be held side 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -101,5 +102,8 @@ def share_of_free(free_bytes: int, share: float | None, longest_request_bytes: i
 
 
 def format_gib(size_bytes: int) -> str:
-    """GiB with at most two decimals."""
-    return f"{round(size_bytes / GIB, 2)}"
+    """GiB with at most two decimals; where these would be zeros, with two digits that are not."""
+    gib = size_bytes / GIB
+    if not 0 < gib < 0.01:
+        return f"{round(gib, 2)}"
+    return f"{gib:.{1 - math.floor(math.log10(gib))}f}"

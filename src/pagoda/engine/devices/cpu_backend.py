@@ -20,11 +20,12 @@ from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.cpu_sampler import warm_up as warm_up_sampler
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
-from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
 from pagoda.sizing.step_limits import StepLimits
@@ -65,6 +66,7 @@ class PreparedCPU:
     def load(self, files: ModelFiles, spec: DecoderSpec, on_load: OnProgress | None) -> CPUModel:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
+        require_even_rows(spec, dtype)
         return self.backend.hold(spec, load_weights(files, spec, dtype, on_load), dtype)
 
 
@@ -100,7 +102,7 @@ class CPUModel:
             options.max_num_batched_tokens, options.max_num_seqs
         )
         num_threads = options.threads or min(num_usable_cores(), _most_threads())
-        return SizedCPU(self, capacity, limits, num_threads)
+        return SizedCPU(self, capacity, asked, limits, num_threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class SizedCPU:
 
     model: CPUModel
     capacity: Capacity[CacheSpec]
+    asked: CacheSize
     limits: StepLimits
     num_threads: int
 
@@ -116,7 +119,11 @@ class SizedCPU:
         """Sets PyTorch's number of threads."""
         torch.set_num_threads(self.num_threads)
         model, capacity = self.model, self.capacity
-        storage = CPUStorage(capacity.spec, capacity.num_blocks)
+        try:
+            storage = CPUStorage(capacity.spec, capacity.num_blocks)
+        except (OSError, MemoryError) as error:
+            reason = "more than the system gives this process (`ulimit -v` tells its bound)"
+            raise self.asked.refused(capacity.size_bytes, reason) from error
         executor = CPUExecutor(
             model.spec, model.weights, storage, capacity.max_model_len, self.num_threads
         )

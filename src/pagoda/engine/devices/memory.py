@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from pathlib import Path
 
 import psutil
@@ -21,13 +23,21 @@ def require_memory(size_bytes: int, asked: CacheSize) -> None:
 
 
 def free_memory_bytes() -> int:
-    """What the machine has free, or the container where that is less."""
+    """What the machine has free, or where that is less the container or this process."""
     free = int(psutil.virtual_memory().available)
     limit, used = _read("memory.max"), _read("memory.current")
     if limit is not None and used is not None:
         # Files that were read, weights say, stay in memory until somebody needs the room.
         free = min(free, max(limit - used + _reclaimable(), 0))
-    return free
+    return min(free, _addressable_bytes())
+
+
+def _addressable_bytes() -> int:
+    """What `ulimit -v` leaves this process."""
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(0, most - int(psutil.Process().memory_info().vms))
 
 
 def granted_cores() -> float | None:
