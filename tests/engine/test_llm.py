@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from checkpoints import reference_model
 from pagoda.engine import core
 from pagoda.engine.devices import cpu_backend
+from pagoda.engine.devices.memory import free_memory_bytes
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
@@ -468,6 +471,25 @@ def test_more_memory_than_the_machine_has_is_refused(make_llm, size: int) -> Non
     with pytest.raises(CapacityError) as caught:
         make_llm(kv_cache_memory_bytes=size, num_gpu_blocks_override=None)
     assert caught.value.field == "kv_cache_memory_bytes"
+
+
+def test_a_cache_that_the_system_does_not_give_is_refused(make_llm, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(cpu_backend, "CPUStorage", refuse)
+    with pytest.raises(CapacityError, match="more than the system gives this process") as caught:
+        make_llm(kv_cache_memory_bytes=2**20, num_gpu_blocks_override=None)
+    assert caught.value.field == "kv_cache_memory_bytes"
+
+
+def test_a_bound_on_the_process_bounds_what_is_free(monkeypatch) -> None:
+    assert free_memory_bytes() > 2**20
+    used = psutil.Process().memory_info().vms
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used + 2**40, used + 2**40))
+    assert 2**20 < free_memory_bytes() < 2**40
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used // 2, used // 2))
+    assert free_memory_bytes() == 0
 
 
 def test_the_default_cache_is_a_share_of_what_is_free(

@@ -12,7 +12,7 @@ from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.executor import CPUExecutor
-from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.storage.cpu_storage import CPUStorage
@@ -136,9 +136,10 @@ def test_what_cannot_run_is_refused_by_name():
         PanelWeights.take_over(random_weights(spec, torch.float16))
     assert refusal.value.field == "dtype"
     odd = decoder_spec([FULL], hidden_size=49)
-    with pytest.raises(UnsupportedModelError) as refusal:
-        PanelWeights.take_over(random_weights(odd, torch.bfloat16))
-    assert (refusal.value.field, refusal.value.value) == ("width", 49)
+    require_even_rows(odd, "float32")
+    with pytest.raises(UnsupportedModelError, match="--dtype float32 runs it") as refusal:
+        require_even_rows(odd, "bfloat16")
+    assert (refusal.value.field, refusal.value.value) == ("hidden_size", 49)
 
 
 def test_sequences_behind_one_prefix_are_as_each_alone():

@@ -14,6 +14,7 @@ from checkpoints import CASES, SPECIAL_TOKENS, build_model, write_checkpoint, wr
 from gguf_files import MERGED, write_gguf
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.chat_options import ChatOptions
+from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
 from pagoda.models.template_names import names_read_by
 from pagoda.models.tokenizer import Tokenizer
@@ -256,14 +257,23 @@ def test_the_directory_is_tokenised_as_transformers_does(places):
     assert own.decode(own.chat(CHAT), skip_special_tokens=False) == rendered
 
 
-def test_what_transformers_says_of_the_config_is_not_said_of_the_tokenizer(tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rms_norm_eps": 1},
+        {"dtype": "torch.bfloat16"},
+        {"torch_dtype": "torch.bfloat16", "dtype": None},
+        {"head_dim": None},
+        {"id2label": {"a": "b"}},
+    ],
+)
+def test_fields_of_the_model_are_no_matter_of_the_tokenizer(changes, tmp_path):
     write_checkpoint(tmp_path, CASES["llama-gqa"])
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "rms_norm_eps": 1}))
-    with pytest.raises(ModelError, match=r"rms_norm_eps.*expected float, got int") as caught:
-        Tokenizer(locate(str(tmp_path)))
-    assert caught.value.field == "config.json"
-    assert "tokenizer" not in str(caught.value)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    files = locate(str(tmp_path))
+    assert load_spec(files).dtype == ("bfloat16" if "dtype" in changes else "float32")
+    assert Tokenizer(files).encode("he") == [104, 101]
 
 
 def test_a_chat_may_end_within_its_last_message(tokenizer):

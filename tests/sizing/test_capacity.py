@@ -4,7 +4,7 @@ import pytest
 
 from pagoda.cache import CacheSpec
 from pagoda.errors import CapacityError
-from pagoda.sizing import plan_capacity
+from pagoda.sizing import format_gib, plan_capacity
 
 GIB = 2**30
 
@@ -61,3 +61,19 @@ def test_one_request_must_fit(override: int | None) -> None:
         "the estimated maximum model length is 8064",
     ):
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "shown"),
+    [(0, "0.0"), (1, "0.00000000093"), (3 * 23_040, "0.000064"), (GIB // 150, "0.0067"),
+     (GIB // 50, "0.02"), (GIB // 3, "0.33"), (40 * GIB, "40.0")],
+)  # fmt: skip
+def test_a_tiny_size_is_not_nothing(size_bytes: int, shown: str) -> None:
+    assert format_gib(size_bytes) == shown
+
+
+def test_a_tiny_pool_is_told_in_figures_that_differ() -> None:
+    with pytest.raises(CapacityError, match=r"\(0\.0014 GiB KV cache is needed.*\(0\.0010 GiB\)"):
+        plan_capacity(
+            spec(block_size=16), available_bytes=0, max_model_len=64, num_blocks_override=3
+        )

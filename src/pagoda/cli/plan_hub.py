@@ -53,6 +53,7 @@ def _fetch(hub_id: str, url: str, headers: dict[str, str], advice: str) -> dict[
                     raise ValueError(f"it is larger than {CONFIG_LIMITS.most_bytes} bytes")
                 if time.monotonic() > deadline:
                     raise ValueError(f"it took longer than {_TIMEOUT_S} s")
+        return parse_json(content, CONFIG_FILE, url, CONFIG_LIMITS)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ModelError(
@@ -61,4 +62,3 @@ def _fetch(hub_id: str, url: str, headers: dict[str, str], advice: str) -> dict[
             f"{advice}, and its config could not be fetched from the hub (HF_TOKEN for a gated "
             f"model): {reason}",
         ) from error
-    return parse_json(content, CONFIG_FILE, url, CONFIG_LIMITS)

@@ -17,10 +17,11 @@ from tokenizers.models import BPE
 
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions, TemplateValue
-from pagoda.models.config import CONFIG_FILE
+from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles
+from pagoda.models.registry import find_family
 from pagoda.models.template_names import names_read_by
 from pagoda.models.tool_prompt import ToolFormat, format_in, in_plain_messages
 from pagoda.models.user_text import UserText
@@ -220,6 +221,7 @@ def _read_directory(files: ModelFiles) -> _Loaded:
 
     path = files.path
     local: Any = {"local_files_only": True, "trust_remote_code": False}
+    local["config"] = _config_for_transformers(read_directory_config(path))
     try:
         template: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
         if getattr(template, "backend_tokenizer", None) is None:
@@ -227,21 +229,26 @@ def _read_directory(files: ModelFiles) -> _Loaded:
             template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
-        raise _unreadable(path, error) from error
+        limit = f"its tokenizer cannot be read: {_first_line(error)}"
+        raise ModelError("model", str(path), limit) from error
     eos = _generation_eos(path)
     if template.eos_token_id is not None:
         eos = [*eos, template.eos_token_id]
     return _Loaded(template.backend_tokenizer, frozenset(eos), lambda: template)
 
 
-def _unreadable(path: Path, error: Exception) -> ModelError:
-    """transformers reads the config before the tokenizer: what it says of that is said of that."""
-    from huggingface_hub.errors import StrictDataclassError
+def _config_for_transformers(config: ModelConfig) -> Any:
+    """What the choice of a tokenizer's class depends on.
 
-    if isinstance(error, StrictDataclassError):
-        reason = " ".join(str(error).split())
-        return ModelError(CONFIG_FILE, str(path), f"transformers refuses it: {reason}")
-    return ModelError("model", str(path), f"its tokenizer cannot be read: {_first_line(error)}")
+    The whole config.json is not shown to transformers: it would refuse the tokenizer for fields of
+    the model that are read here, such as a dtype called torch.bfloat16.
+    """
+    import transformers
+
+    shown: Any = transformers.AutoConfig.for_model(find_family(config).model_type)
+    if config.values.get("tokenizer_class") is not None:
+        shown.tokenizer_class = config.string("tokenizer_class")
+    return shown
 
 
 _READERS = {"directory": _read_directory, "gguf": _read_gguf}
