@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from checkpoints import CASES, SPECIAL_TOKENS, build_model, write_checkpoint, write_tokenizer
 from gguf_files import MERGED, write_gguf
 from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.models.chat_options import ChatOptions
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
 
@@ -65,7 +66,7 @@ def test_special_tokens_are_skipped_unless_wanted(tokenizer):
 def test_a_chat_becomes_the_prompt_of_the_template(tokenizer):
     start = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nNaïve? 🙂<|im_end|>\n"
     for add, end in ((True, "<|im_start|>assistant\n"), (False, "")):
-        token_ids = tokenizer.chat(CHAT, add_generation_prompt=add)
+        token_ids = tokenizer.chat(CHAT, options=ChatOptions(add_generation_prompt=add))
         assert tokenizer.decode(token_ids, skip_special_tokens=False) == start + end
         assert token_ids == tokenizer.encode(start + end)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pagoda.cache import CacheManager
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
@@ -17,6 +18,7 @@ from pagoda.errors import (
     InvalidRequestError,
     RequestTimeoutError,
 )
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.scheduling import SchedulerStats
@@ -35,12 +37,19 @@ class FakeTokenizer:
         self.tool_format: ToolFormat = "hermes"
         self.tools: list[dict[str, object]] = []
         """Tools of the last conversation."""
+        self.messages: list[dict[str, Any]] = []
+        """Its messages."""
+        self.options = DEFAULT_CHAT_OPTIONS
+        """How it was told."""
         self._check = check
 
     async def chat(
-        self, messages: Sequence[dict[str, str]], tools: Sequence[dict[str, object]] = ()
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, object]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
-        self.tools = list(tools)
+        self.tools, self.messages, self.options = list(tools), list(messages), options
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
         token_ids = [ord(character) for character in text]
         self._check("messages", token_ids)

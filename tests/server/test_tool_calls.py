@@ -124,7 +124,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"tools": [{"type": "retrieval"}]}, "tools"),
     "no name": ({"tools": [{"type": "function", "function": {}}]}, "tools"),
     "an odd name": ({"tools": [tool("rm -rf")]}, "tools"),
-    "a long name": ({"tools": [tool("a" * 65)]}, "tools"),
+    "a long name": ({"tools": [tool("a" * 129)]}, "tools"),
     "twice the same": ({"tools": [tool("a"), tool("a")]}, "tools"),
     "too many": ({"tools": [tool(f"t{index}") for index in range(MAX_TOOLS + 1)]}, "tools"),
     "parameters as text": ({"tools": [tool("a", "x")]}, "tools"),  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Any
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.vocabulary import Vocabulary
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 
 
@@ -29,10 +30,13 @@ class AsyncTokenizer:
         return self._checked.tokenizer.tool_format
 
     async def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """See `CheckedTokenizer.chat`."""
-        return await asyncio.to_thread(self._checked.chat, messages, tools)
+        return await asyncio.to_thread(self._checked.chat, messages, tools, options)
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """See `CheckedTokenizer.encode`."""

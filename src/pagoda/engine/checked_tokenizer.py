@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pagoda.errors import ContextLengthError, InvalidRequestError
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tokenizer import Tokenizer
 
 _MOST_CHARACTERS_PER_TOKEN = 100
@@ -36,7 +37,10 @@ class CheckedTokenizer:
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """Token ids of a conversation, up to where the model is to answer, perhaps by a tool.
 
@@ -47,7 +51,7 @@ class CheckedTokenizer:
             self._check_text("messages", sum(len(c) for c in contents if isinstance(c, str)))
         if tools:
             self._check_text("tools", len(json.dumps(tools)))
-        token_ids = self.tokenizer.chat(messages, tools=tools)
+        token_ids = self.tokenizer.chat(messages, tools, options)
         self._check_length("messages", len(token_ids))
         return token_ids
 

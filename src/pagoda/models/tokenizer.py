@@ -16,6 +16,7 @@ import tokenizers
 from tokenizers.models import BPE
 
 from pagoda.errors import InvalidRequestError, ModelError
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.config import CONFIG_FILE, read_json
 from pagoda.models.gguf_tokenizer import gguf_tokenizer
 from pagoda.models.locate import ModelFiles
@@ -94,13 +95,12 @@ class Tokenizer:
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
-        add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] = (),
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """The prompt of a conversation by the model's chat template.
 
-        `tools` are described as the template does it, or else in the system message. With
-        `add_generation_prompt` it ends where the assistant's answer begins. Raises
+        `tools` are described as the template does it, or else in the system message. Raises
         `InvalidRequestError` where the model has no template or the template refuses the messages.
         """
         if not self.has_chat_template:
@@ -119,7 +119,8 @@ class Tokenizer:
             prompt = self._template.apply_chat_template(
                 given,
                 tools=[dict(tool) for tool in tools] or None,
-                add_generation_prompt=add_generation_prompt,
+                add_generation_prompt=options.add_generation_prompt,
+                continue_final_message=options.continue_final_message,
                 tokenize=False,
             )
         # the template is a program in the model's files: what it raises cannot be foreseen

@@ -17,6 +17,7 @@ from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
+from pagoda.server.messages_api.routes import messages_routes
 from pagoda.server.options import ServerOptions
 from pagoda.server.page import page_routes
 from pagoda.server.plan_page import plan_page_routes
@@ -62,6 +63,7 @@ def create_app(
     install_handlers(app)
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
+    app.include_router(messages_routes(engine, options))
     app.include_router(token_routes(engine))
     app.include_router(state_routes(engine, admission, traffic))
     app.include_router(page_routes())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -32,7 +31,14 @@ from pagoda.server.responses import (
     json_of,
 )
 from pagoda.server.streaming import ChoiceCursor
-from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading, ToolCall, gathered
+from pagoda.server.tool_calls import (
+    AnswerReader,
+    CallPiece,
+    Reading,
+    ToolCall,
+    gathered,
+    new_call_id,
+)
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -112,7 +118,7 @@ class ChatAnswer(ChunkedAnswer):
     def _choice(self, choice: CompletionOutput) -> ChatChoice:
         reading = self._read(choice, choice.text)
         calls = gathered(reading.calls)
-        made = [ToolCallMessage(id=_new_id(), function=_function(call)) for call in calls]
+        made = [ToolCallMessage(id=new_call_id(), function=_function(call)) for call in calls]
         return ChatChoice(
             index=choice.index,
             message=ChatMessage(
@@ -162,9 +168,4 @@ def _delta(piece: CallPiece) -> ToolCallDelta:
     function = FunctionDelta(name=piece.name, arguments=piece.arguments)
     if piece.name is None:
         return ToolCallDelta(index=piece.index, function=function)
-    return ToolCallDelta(index=piece.index, id=_new_id(), type="function", function=function)
-
-
-def _new_id() -> str:
-    """A call's id: nine letters and digits, the only form that Mistral's templates take."""
-    return uuid.uuid4().hex[:9]
+    return ToolCallDelta(index=piece.index, id=new_call_id(), type="function", function=function)

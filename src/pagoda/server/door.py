@@ -19,7 +19,16 @@ from pagoda.server.admission import Admission, Places
 from pagoda.server.errors import RejectedError, rejection
 from pagoda.server.keys import KeyRing
 
-GATED = frozenset({"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"})
+GATED = frozenset(
+    {
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/tokenize",
+        "/detokenize",
+    }
+)
 """Routes that make work."""
 _FREE = frozenset({"/health"})
 """Routes that need no key."""
@@ -37,7 +46,7 @@ def places_of(scope: Scope) -> Places:
 
 
 class KeyCheck:
-    """Lets requests in whose key is known, as `Authorization: Bearer KEY`.
+    """Lets requests in whose key is known, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 
     A browser that asks for a user and a password may send the key as the password.
     """
@@ -143,7 +152,8 @@ class EntryGate:
 def _presented_key(scope: Scope) -> str | None:
     value = _header(scope, b"authorization")
     if value is None:
-        return None
+        own = _header(scope, b"x-api-key")
+        return None if own is None else own.decode("latin-1").strip()
     scheme, _, rest = value.decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()

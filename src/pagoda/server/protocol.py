@@ -36,7 +36,7 @@ class StreamOptions(BaseModel):
     """vLLM's: usage in every chunk. Not covered."""
 
 
-class _ModelBody(Body):
+class ModelBody(Body):
     """A body that may name the model."""
 
     model: Text | None = None
@@ -52,7 +52,7 @@ class _ModelBody(Body):
 
 
 @with_sampling_fields
-class GenerationRequest(_ModelBody, AnswerFormat):
+class GenerationRequest(ModelBody, AnswerFormat):
     """The fields that completions and chat completions share.
 
     Those of `SamplingParams` that are numbers or switches come with the decorator; declared here
@@ -164,7 +164,7 @@ class CompletionRequest(GenerationRequest):
         return self.sampling_with(**chosen)
 
 
-class TokenizeRequest(_ModelBody):
+class TokenizeRequest(ModelBody):
     """The body of `/tokenize`: a prompt, or the messages of a chat."""
 
     prompt: Text | None = None
@@ -188,7 +188,7 @@ class TokenizeRequest(_ModelBody):
         return ToolUse.of(self.tools, None, None).described
 
 
-class DetokenizeRequest(_ModelBody):
+class DetokenizeRequest(ModelBody):
     """The body of `/detokenize`."""
 
     tokens: Many[int]
@@ -239,7 +239,7 @@ class ChatCompletionRequest(GenerationRequest):
         field = self.max_tokens_field
         limit = None if field is None else getattr(self, field)
         logprobs = (self.top_logprobs or 0) if self.logprobs else None
-        chosen = self._chosen_for_tools()
+        chosen = self.tool_use().sampling_fields(self.structured())
         try:
             return self.sampling_with(max_tokens=limit, logprobs=logprobs, **chosen)
         except InvalidRequestError as error:
@@ -247,16 +247,6 @@ class ChatCompletionRequest(GenerationRequest):
             if sent is None:
                 raise
             raise InvalidRequestError(sent, error.value, error.limit) from None
-
-    def _chosen_for_tools(self) -> dict[str, Any]:
-        use, wanted = self.tool_use(), self.structured()
-        call = use.constraint()
-        if call is not None and wanted is not None:
-            raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
-        if call is not None:
-            return {"structured_outputs": call}
-        # Some models write the tags around a call as special tokens.
-        return {"skip_special_tokens": False} if use.is_free else {}
 
 
 def _token_id(key: str) -> int:

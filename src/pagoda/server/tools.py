@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 MAX_TOOLS = 128
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
@@ -132,6 +132,19 @@ class ToolUse:
         return StructuredOutputs(
             json=calls if self.parallel else {**calls, "maxItems": 1}, field="tools"
         )
+
+    def sampling_fields(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
+        """What the tools, and the form that the answer is `wanted` in, ask of `SamplingParams`.
+
+        Raises `InvalidRequestError` where they contradict each other.
+        """
+        call = self.constraint()
+        if call is not None and wanted is not None:
+            raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
+        # Some models write the tags around a call as special tokens.
+        shown = {"skip_special_tokens": False} if self.is_free else {}
+        form = call or wanted
+        return shown if form is None else {**shown, "structured_outputs": form}
 
     def reader(self, engine: AsyncEngine) -> ToolReader | None:
         """What finds the calls in the answers; None where there are none."""
