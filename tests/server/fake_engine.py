@@ -153,6 +153,8 @@ class FakeEngine:
         num_cached = len(token_ids) - 1 if self._seen[key] else 0
         self._seen[key] += 1
         limit = sampling.max_tokens or len(self.says or WORDS)
+        if self.says:
+            limit = min(limit, len(self.says))
         self.started.append(request_id)
         finished = False
         try:

@@ -22,6 +22,7 @@ from pagoda.server.messages_api.blocks import (
     ContentBlock,
     InputMessage,
     TextBlock,
+    ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     text_of,
@@ -117,7 +118,9 @@ def _role_of(message: InputMessage) -> str:
 
 
 def _says(block: ContentBlock) -> bool:
-    return bool(block.text) if isinstance(block, TextBlock) else isinstance(block, ToolUseBlock)
+    return (
+        bool(block.text) if isinstance(block, TextBlock) else not isinstance(block, ThinkingBlock)
+    )
 
 
 def _system_text(system: str | list[TextBlock] | None) -> str:
