@@ -82,6 +82,20 @@ def test_a_chat_becomes_the_prompt_of_the_template(tokenizer):
         assert token_ids == tokenizer.encode(start + end)
 
 
+def test_a_prompt_may_end_within_the_last_message(tokenizer):
+    begun = ChatOptions(add_generation_prompt=False, continue_final_message=True)
+    asked = [{"role": "user", "content": "Name one."}]
+    opened = tokenizer.chat(asked)
+    for said in ("The best is (", "Naïve 🙂", "a\nb"):
+        token_ids = tokenizer.chat([*asked, {"role": "assistant", "content": said}], (), begun)
+        assert token_ids == opened + tokenizer.encode(said, add_special_tokens=False)
+
+
+def test_options_of_a_chat_that_contradict_each_other_are_refused():
+    with pytest.raises(InvalidRequestError, match="add_generation_prompt"):
+        ChatOptions(continue_final_message=True)
+
+
 @pytest.mark.parametrize(
     ("messages", "match"),
     [

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pagoda.cache import CacheManager
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
@@ -37,20 +38,21 @@ class FakeTokenizer:
         self.has_chat_template = True
         self.tool_format: ToolFormat = "hermes"
         self.template_names = frozenset({"enable_thinking"})
-        self.options = DEFAULT_CHAT_OPTIONS
-        """Of the last conversation."""
         self.tools: list[dict[str, object]] = []
         """Tools of the last conversation."""
+        self.messages: list[dict[str, Any]] = []
+        """Its messages."""
+        self.options = DEFAULT_CHAT_OPTIONS
+        """How it was told."""
         self._check = check
 
     async def chat(
         self,
-        messages: Sequence[dict[str, str]],
+        messages: Sequence[dict[str, Any]],
         tools: Sequence[dict[str, object]] = (),
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
-        self.tools = list(tools)
-        self.options = options
+        self.tools, self.messages, self.options = list(tools), list(messages), options
         text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
         token_ids = [ord(character) for character in text]
         self._check("messages", token_ids)
@@ -170,6 +172,8 @@ class FakeEngine:
         num_cached = len(token_ids) - 1 if self._seen[key] else 0
         self._seen[key] += 1
         limit = sampling.max_tokens or len(self.says or WORDS)
+        if self.says:
+            limit = min(limit, len(self.says))
         self.started.append(request_id)
         finished = False
         try:

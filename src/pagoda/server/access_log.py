@@ -23,6 +23,8 @@ from pagoda.server.traffic import Traffic
 logger = logging.getLogger("pagoda.access")
 
 REQUEST_ID = "x-request-id"
+_TOLD_AS = (REQUEST_ID, "request-id")
+"""Anthropic's clients know the second one."""
 _MOST_ID_CHARACTERS = 128
 _MOST_PATH_CHARACTERS = 256
 _WATCHED = frozenset({"/health", "/metrics"})
@@ -31,7 +33,7 @@ _CLIENT_CLOSED_REQUEST = 499
 
 
 class AccessLog:
-    """Logs and counts requests, and puts `x-request-id` on every response.
+    """Logs and counts requests, and puts an id on every response.
 
     The client's own id is kept where it is sane; what crashes inside is answered with 500 here,
     so that it has an id too, and then goes on to the web framework's log.
@@ -48,13 +50,15 @@ class AccessLog:
         started = time.monotonic()
         request_id = _request_id(scope)
         tally = tally_of(scope)
+        tally.request_id = request_id
         status: int | None = None
 
         async def send_named(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                headers = MutableHeaders(scope=message)
+                headers.update(dict.fromkeys(_TOLD_AS, request_id))
             await send(message)
 
         try:

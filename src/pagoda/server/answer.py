@@ -72,11 +72,6 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex}"
 
 
-def new_call_id() -> str:
-    """A call's id: nine letters and digits, the only form that Mistral's templates take."""
-    return uuid.uuid4().hex[:9]
-
-
 async def respond(
     begin: Callable[[Generation], Answer],
     answer_id: str,

@@ -17,6 +17,7 @@ from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.generation import ClientGoneError
 from pagoda.server.keys import KeyRing
+from pagoda.server.messages_api.routes import messages_routes
 from pagoda.server.options import ServerOptions
 from pagoda.server.page import page_routes
 from pagoda.server.pending_bodies import PendingBodies
@@ -70,6 +71,7 @@ def create_app(
     app.include_router(completion_routes(engine, options))
     app.include_router(chat_routes(engine, options))
     app.include_router(responses_routes(engine, options))
+    app.include_router(messages_routes(engine, options))
     app.include_router(token_routes(engine))
     app.include_router(state_routes(engine, admission, traffic, options))
     app.include_router(page_routes())

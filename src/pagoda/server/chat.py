@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from pagoda.server.answer import new_call_id, new_id, respond
+from pagoda.server.answer import new_id, respond
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
@@ -33,7 +33,14 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
-from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading, ToolCall, gathered
+from pagoda.server.tool_calls import (
+    AnswerReader,
+    CallPiece,
+    Reading,
+    ToolCall,
+    gathered,
+    new_call_id,
+)
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine

@@ -27,6 +27,8 @@ GATED = frozenset(
         "/v1/chat/completions",
         "/v1/responses",
         "/v1/responses/input_tokens",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/tokenize",
         "/detokenize",
     }
@@ -48,7 +50,7 @@ def places_of(scope: Scope) -> Places:
 
 
 class KeyCheck:
-    """Lets requests in whose key is known, as `Authorization: Bearer KEY`.
+    """Lets requests in whose key is known, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 
     A browser that asks for a user and a password may send the key as the password.
     """
@@ -159,7 +161,8 @@ class EntryGate:
 def _presented_key(scope: Scope) -> str | None:
     value = _header(scope, b"authorization")
     if value is None:
-        return None
+        own = _header(scope, b"x-api-key")
+        return None if own is None else own.decode("latin-1").strip()
     scheme, _, rest = value.decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()

@@ -1,4 +1,4 @@
-"""Errors as HTTP tells them: OpenAI's shape, the right status, and nothing of the internals.
+"""Errors as HTTP tells them: the shape of the route's API, the right status, and no internals.
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError, UnknownResponseError                        404
@@ -29,7 +29,8 @@ from pagoda.errors import (
     ShutDownError,
     shorten,
 )
-from pagoda.server.responses import ErrorDetail, ErrorResponse
+from pagoda.server.error_shapes import error_shape
+from pagoda.server.responses import ErrorDetail, ErrorResponse, json_of
 from pagoda.server.tally import tally_of
 
 if TYPE_CHECKING:
@@ -120,16 +121,19 @@ class JSONBody(Response):
 
 
 class ErrorBody(JSONBody):
-    """An error in OpenAI's shape, which the request's tally takes note of."""
+    """An error, which the request's tally takes note of; written for the route that was asked."""
 
     def __init__(self, status: int, detail: ErrorDetail) -> None:
-        super().__init__(ErrorResponse(error=detail).model_dump_json(), status_code=status)
+        super().__init__(status_code=status)
         self._detail = detail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tally = tally_of(scope)
         tally.error = self._detail.code or self._detail.type
         tally.error_param = self._detail.param
+        shape = error_shape(scope["path"])
+        self.body = json_of(shape(self.status_code, self._detail, tally.request_id))
+        self.headers["Content-Length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 
 
@@ -196,7 +200,7 @@ def detail_of(error: Exception) -> ErrorDetail:
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Answer every error that leaves a route of `app` in OpenAI's shape."""
+    """Answer every error that leaves a route of `app`."""
 
     @app.exception_handler(RefusedError)
     async def on_refused(request: Request, error: RefusedError) -> Response:

@@ -231,7 +231,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        chosen = self.tool_use().sampling_for(self.structured())
+        chosen = self.tool_use().sampling_fields(self.structured())
         if self.max_tokens_field is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None

@@ -21,6 +21,8 @@ class Tally:
     """The one token that is computed after each prompt is not told."""
     answer_id: str | None = None
     """The id of the answer, once one was begun."""
+    request_id: str = ""
+    """Names the request in the log, and to its client."""
     error: str | None = None
     """The code of the error that it is answered with, or its type where that has no code."""
     error_param: str | None = None

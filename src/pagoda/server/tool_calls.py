@@ -6,6 +6,7 @@ must consist of in `forced_calls`.
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -51,6 +52,11 @@ def gathered(pieces: Iterable[CallPiece]) -> list[ToolCall]:
             call = calls[piece.index]
             calls[piece.index] = replace(call, arguments=call.arguments + piece.arguments)
     return list(calls.values())
+
+
+def new_call_id() -> str:
+    """A call's id: nine letters and digits, the only form that Mistral's templates take."""
+    return uuid.uuid4().hex[:9]
 
 
 class AnswerReader(ABC):

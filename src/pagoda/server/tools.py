@@ -134,19 +134,18 @@ class ToolUse:
             json=calls if self.parallel else {**calls, "maxItems": 1}, field="tools"
         )
 
-    def sampling_for(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
-        """The fields of `SamplingParams` by which calls can be made and read, where the rest of the
-        body wants the answer to look like `wanted`.
+    def sampling_fields(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
+        """What the tools, and the form that the answer is `wanted` in, ask of `SamplingParams`.
 
-        Raises `InvalidRequestError` for both a call that is forced and a form.
+        Raises `InvalidRequestError` where they contradict each other.
         """
         call = self.constraint()
         if call is not None and wanted is not None:
             raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
-        if call is not None:
-            return {"structured_outputs": call}
         # Some models write the tags around a call as special tokens.
-        return {"skip_special_tokens": False} if self.is_free else {}
+        shown = {"skip_special_tokens": False} if self.is_free else {}
+        form = call or wanted
+        return shown if form is None else {**shown, "structured_outputs": form}
 
     def reader(self, engine: AsyncEngine) -> ToolReader | None:
         """What finds the calls in the answers; None where there are none."""

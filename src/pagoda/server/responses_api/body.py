@@ -133,7 +133,7 @@ class ResponsesRequest(GenerationRequest):
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        chosen = self.tool_use().sampling_for(self.structured())
+        chosen = self.tool_use().sampling_fields(self.structured())
         if self.max_output_tokens is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pagoda.server.answer import new_call_id
 from pagoda.server.responses import TokenLogprob
 from pagoda.server.responses_api.events import Event
 from pagoda.server.responses_api.open_items import OpenCall, OpenItem, OpenMessage
 from pagoda.server.responses_api.output_items import ItemStatus, OutputItem
-from pagoda.server.tool_calls import CallPiece, Reading
+from pagoda.server.tool_calls import CallPiece, Reading, new_call_id
 
 
 class Output:

@@ -1,0 +1,112 @@
+"""The bodies of `/v1/messages` and `/v1/messages/count_tokens`.
+
+Fields that change nothing here are taken and ignored: `metadata`, `service_tier`, `thinking`,
+`context_management` and whatever else is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pagoda.errors import InvalidRequestError
+from pagoda.request import RequestOptions, SamplingParams
+from pagoda.server.body import Many, Text
+from pagoda.server.messages_api.blocks import InputMessage, PlainBlock
+from pagoda.server.messages_api.conversation import Conversation
+from pagoda.server.messages_api.tools import OfferedTool, ToolChoice, tool_use
+from pagoda.server.model_body import ModelBody
+from pagoda.server.tools import ToolUse
+from pagoda.structured import StructuredOutputs
+
+
+class OutputFormat(BaseModel):
+    """The schema that an answer follows."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(BaseModel):
+    """How an answer must look. `effort` is ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: OutputFormat | None = None
+
+
+class ConversationBody(ModelBody):
+    """What both bodies have: all that a prompt is made of."""
+
+    messages: Many[InputMessage]
+    system: Text | Many[PlainBlock] | None = None
+    tools: Many[OfferedTool] | None = None
+    tool_choice: ToolChoice | None = None
+    output_config: OutputConfig | None = None
+    mcp_servers: list[Any] | None = None
+    container: Any = None
+
+    def check(self, served_models: Sequence[str]) -> None:
+        super().check(served_models)
+        for name in ("mcp_servers", "container"):
+            if getattr(self, name):
+                raise InvalidRequestError(name, getattr(self, name), "is not covered")
+
+    def conversation(self) -> Conversation:
+        """Raises `InvalidRequestError` for messages that cannot follow one another."""
+        return Conversation.of(self.system, self.messages)
+
+    def tool_use(self) -> ToolUse:
+        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
+        return tool_use(self.tools, self.tool_choice)
+
+
+class CountTokensBody(ConversationBody):
+    """The body of `/v1/messages/count_tokens`."""
+
+
+class MessagesBody(ConversationBody):
+    """The body of `/v1/messages`."""
+
+    max_tokens: int
+    """0 computes the prompt alone, so that the cache has it."""
+    stop_sequences: Many[Text] | None = None
+    stream: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+
+    @property
+    def wants_prompt_alone(self) -> bool:
+        return self.max_tokens == 0
+
+    def sampling(self) -> SamplingParams:
+        """Raises `InvalidRequestError` for a value out of range."""
+        names = ("temperature", "top_p", "top_k")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        fields["stop"] = self.stop_sequences
+        given = {name: value for name, value in fields.items() if value is not None}
+        chosen: dict[str, Any] = self.tool_use().sampling_fields(self._structured())
+        chosen["max_tokens"] = self.max_tokens
+        if self.wants_prompt_alone:
+            chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
+        try:
+            return SamplingParams(**given, **chosen)
+        except InvalidRequestError as error:
+            if error.field != "stop":
+                raise
+            raise InvalidRequestError("stop_sequences", error.value, error.limit) from None
+
+    def request_options(self, *, tenant: str) -> RequestOptions:
+        """An answer that `max_tokens` would let grow further ends where the model's length does:
+        agents ask for tens of thousands of tokens, whatever the model."""
+        return RequestOptions(tenant=tenant)
+
+    def _structured(self) -> StructuredOutputs | None:
+        if self.output_config is None or self.output_config.format is None:
+            return None
+        return StructuredOutputs(json=self.output_config.format.schema_, field="output_config")

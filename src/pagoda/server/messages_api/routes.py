@@ -1,0 +1,53 @@
+"""`/v1/messages` and its `count_tokens`: a conversation in, a message or its length out."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+
+from pagoda.server.answer import respond
+from pagoda.server.generation import Echo
+from pagoda.server.messages_api.answer import MessageAnswer
+from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, MessagesBody
+from pagoda.server.messages_api.errors import MESSAGES_REFUSALS
+from pagoda.server.messages_api.message import Message, TokensCount
+from pagoda.server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+
+
+def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/messages", response_model=Message, responses=MESSAGES_REFUSALS)
+    async def create_message(request: Request, body: MessagesBody) -> Response:
+        """Answer a conversation, as Anthropic's API does."""
+        body.check(engine.model_names)
+        return await respond(
+            MessageAnswer,
+            f"msg_{uuid.uuid4().hex}",
+            engine,
+            options,
+            request,
+            body,
+            [await _prompt(engine, body)],
+            echo=Echo(texts=(), alone=True) if body.wants_prompt_alone else None,
+            tools=body.tool_use().reader(engine),
+        )
+
+    @router.post("/v1/messages/count_tokens", responses=MESSAGES_REFUSALS)
+    async def count_tokens(body: CountTokensBody) -> TokensCount:
+        """The tokens of the prompt that a conversation becomes."""
+        body.check(engine.model_names)
+        return TokensCount(input_tokens=len(await _prompt(engine, body)))
+
+    return router
+
+
+async def _prompt(engine: AsyncEngine, body: ConversationBody) -> list[int]:
+    """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
+    conversation, tools = body.conversation(), body.tool_use().described
+    return await engine.tokenizer.chat(conversation.messages, tools, conversation.options)

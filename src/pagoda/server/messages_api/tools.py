@@ -1,0 +1,70 @@
+"""Tools as Anthropic's API has them, in the one form that the server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import PydanticCustomError
+
+from pagoda.errors import InvalidRequestError
+from pagoda.server import tools
+from pagoda.server.body import Text
+
+
+def _custom(kind: object) -> object:
+    if isinstance(kind, str) and kind != "custom":
+        limit = "only tools of type 'custom' are covered: none that runs at the server"
+        raise PydanticCustomError("tool_not_covered", limit)
+    return kind
+
+
+class OfferedTool(BaseModel):
+    """One entry of `tools`: a function of the client's."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Annotated[Literal["custom"] | None, BeforeValidator(_custom)] = None
+    name: tools.ToolName
+    description: Text | None = None
+    input_schema: dict[str, Any]
+
+    def as_function(self) -> tools.Tool:
+        function = tools.Function(
+            name=self.name, description=self.description, parameters=self.input_schema
+        )
+        return tools.Tool(type="function", function=function)
+
+
+_CHOICES: dict[str, Literal["auto", "required", "none"]] = {
+    "auto": "auto",
+    "any": "required",
+    "none": "none",
+}
+
+
+class ToolChoice(BaseModel):
+    """Which tools may or must be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: Text | None = None
+    disable_parallel_tool_use: bool | None = None
+
+    def as_choice(self) -> tools.ToolChoice:
+        """Raises `InvalidRequestError` where a tool is meant and none named."""
+        if self.type != "tool":
+            return _CHOICES[self.type]
+        if self.name is None:
+            raise InvalidRequestError("tool_choice", {"type": "tool"}, "needs the tool's name")
+        function = tools.FunctionName(name=self.name)
+        return tools.NamedTool(type="function", function=function)
+
+
+def tool_use(offered: Sequence[OfferedTool] | None, choice: ToolChoice | None) -> tools.ToolUse:
+    """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
+    choice = choice or ToolChoice(type="auto")
+    functions = [tool.as_function() for tool in offered or ()]
+    return tools.ToolUse.of(functions, choice.as_choice(), not choice.disable_parallel_tool_use)
