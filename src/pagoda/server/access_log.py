@@ -25,7 +25,7 @@ logger = logging.getLogger("pagoda.access")
 REQUEST_ID = "x-request-id"
 _MOST_ID_CHARACTERS = 128
 _MOST_PATH_CHARACTERS = 256
-_WATCHED = frozenset({"/health", "/metrics"})
+_WATCHED = frozenset({"/health", "/metrics", "/ping"})
 """Routes that are asked every few seconds: logged at debug level."""
 _CLIENT_CLOSED_REQUEST = 499
 

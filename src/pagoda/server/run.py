@@ -15,6 +15,7 @@ from starlette.datastructures import State
 from pagoda.errors import EngineError
 from pagoda.server.admission import Admission
 from pagoda.server.connection import patient_for
+from pagoda.server.connection_limit import ConnectionLimit, most_connections
 from pagoda.server.options import ServerOptions
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
 
 
 def config_of(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
-    """How Uvicorn is to serve `app`."""
+    """How Uvicorn is to serve `app`. Raises `InvalidOptionError` for too many connections."""
+    most = most_connections(options.max_num_connections)
     return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         lifespan="on",
-        http=patient_for(options.client_timeout),
+        http=patient_for(options.client_timeout, ConnectionLimit(most)),
         ws="none",
         h11_max_incomplete_event_size=options.max_header_bytes,
         timeout_keep_alive=_KEEP_ALIVE_S,

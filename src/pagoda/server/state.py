@@ -37,6 +37,8 @@ def state_routes(engine: AsyncEngine, admission: Admission, traffic: Traffic) ->
     )
     registry = registry_of(engine, admission, traffic)
 
+    @router.post("/ping", include_in_schema=False)
+    @router.get("/ping", include_in_schema=False)
     @router.get("/health", responses={503: {"model": ErrorResponse}})
     async def health() -> Response:
         """200 while requests are taken; 503 once the engine or the server is ending."""
