@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pagoda.cli.vllm_flags import vllm_flags_table
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import PREFIX
 
@@ -24,7 +25,10 @@ def metrics_table() -> str:
     return "\n".join(lines)
 
 
-TABLES = {("serving.md", "metrics"): metrics_table}
+TABLES = {
+    ("serving.md", "metrics"): metrics_table,
+    ("serving.md", "vLLM's flags"): vllm_flags_table,
+}
 """By document and name."""
 
 

@@ -86,7 +86,7 @@ class FakeEngine:
         self._seen: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._generated = 0
 
-    def warm_up_draws(self) -> None:
+    def warm_up(self) -> None:
         self.is_warm = True
 
     def start(self) -> None:

@@ -139,9 +139,8 @@ def serve(
         from pagoda.server.app import create_app
         from pagoda.server.run import run
 
-        # Clients should not wait for one another's first draw or first chat.
-        logger.info("preparing the sampler; for a CPU some 10 s the first time, to compile it")
-        engine.warm_up_draws()
+        # Clients should not wait for one another's first draw, constraint or chat.
+        engine.warm_up()
         if not engine.tokenizer.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
         if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:

@@ -11,6 +11,7 @@ from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.slow_notice import told_if_slow
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
@@ -52,8 +53,7 @@ class AsyncEngine:
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
         self.tokenizer = AsyncTokenizer(engine.intake.tokenizer, engine.vocabulary)
-        self.warm_up_draws = warm_up_draws
-        """Prepares what the first token that is drawn would wait for. Before `start`."""
+        self._warm_up_draws = warm_up_draws
         self._thread = EngineThread(engine, chores=chores or iter(()), gives_turns=takes_all_cores)
 
     @classmethod
@@ -74,6 +74,12 @@ class AsyncEngine:
     def is_alive(self) -> bool:
         """The engine's thread runs: requests will be answered."""
         return self._thread.is_alive
+
+    def warm_up(self) -> None:
+        """Prepare what the first draw and the first constraint would wait for. Before `start`."""
+        with told_if_slow("compiling the sampler, once on a machine: some 10 s"):
+            self._warm_up_draws()
+        self.engine.intake.prepare_grammars()
 
     def start(self) -> None:
         """Start the engine's thread."""

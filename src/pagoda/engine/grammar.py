@@ -3,7 +3,8 @@
     StructuredOutputs ── Grammars.compile ──> Grammar ── one for each choice ──> Matcher
     the caller's words     in the intake      shared        follows the tokens, masks the logits
 
-llguidance is imported, and the vocabulary prepared, when the first constraint comes.
+llguidance is imported, and the vocabulary prepared, by `prepare` or when the first constraint
+comes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
-from pagoda.errors import EngineError
+from pagoda.errors import EngineError, InvalidRequestError
 from pagoda.structured import StructuredOutputs
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ _NUM_REHEARSED = 4
 """Tokens that are tried at the door: most grammars that are too complex show it at once."""
 _JSON_STYLE: Any = {"whitespace_pattern": r"[ \n\t]{1,20}"}
 """White space is bounded, so that no answer goes on in it for ever."""
+
+
+_ANY_OBJECT = StructuredOutputs(json_object=True)
 
 
 class MatchError(EngineError):
@@ -69,6 +74,14 @@ class Grammars:
             grammar = self._compile(wanted)
             self._kept.put(key, grammar)
         return grammar
+
+    def prepare(self) -> None:
+        """Do what the first constraint would wait for, and all threads with it: some 0.3 s.
+
+        Where the model's tokenizer allows no constraints, whoever sends one is told so later.
+        """
+        with suppress(InvalidRequestError):
+            self.compile(_ANY_OBJECT)
 
     def _compile(self, wanted: StructuredOutputs) -> Grammar:
         if not self._tokenizer.eos_token_ids:
