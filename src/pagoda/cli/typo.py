@@ -8,7 +8,6 @@ import typer
 
 from pagoda.cli.vllm_flags import INSTEAD, SHORT_FORMS
 
-
 _RUN_ENGINES = frozenset({"serve", "chat", "generate", "bench"})
 """Commands whose flags are those of vLLM's engine."""
 
