@@ -15,7 +15,7 @@ from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.flags import NAMES, REAL, SIZE, SWITCH, TEXT, WHOLE, Flag, FlagGroup, with_flags
-from pagoda.cli.loading import load_engine
+from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
@@ -119,10 +119,7 @@ def serve(
     if require_api_key and keys.is_open:
         limit = f"is required: set {_KEY_VARIABLE} or name a file of keys; to let everybody in "
         raise InvalidOptionError("api_key", None, f"{limit}say --no-require-api-key")
-    if named is not None:
-        if options.model is not None:
-            raise InvalidOptionError("model", options.model, f"{named} is named as well")
-        options = replace(options, model=named)
+    options = with_model(options, named)
     server_options = replace(
         server_options,
         allowed_hosts=(*server_options.allowed_hosts, address.host),
