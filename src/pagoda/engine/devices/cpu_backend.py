@@ -121,7 +121,7 @@ class SizedCPU:
         executor = CPUExecutor(
             model.spec, model.weights, storage, capacity.max_model_len, self.num_threads
         )
-        with told_if_slow("compiling the kernels for this model, once on a machine: some 20 s"):
+        with told_if_slow("preparing the kernels; the first time on a machine some 20 s"):
             executor.warm_up()
             warm_up_sampler()
         return Running(
