@@ -9,6 +9,7 @@ import re
 from itertools import groupby
 from pathlib import Path
 
+from pagoda.cli.vllm_flags import vllm_flags_table
 from pagoda.server.field_table import FIELD_ROWS
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import PREFIX
@@ -40,7 +41,11 @@ def fields_table() -> str:
     return "\n".join(lines)
 
 
-TABLES = {("serving.md", "metrics"): metrics_table, ("serving.md", "fields"): fields_table}
+TABLES = {
+    ("serving.md", "metrics"): metrics_table,
+    ("serving.md", "fields"): fields_table,
+    ("serving.md", "vLLM's flags"): vllm_flags_table,
+}
 """By document and name."""
 
 

@@ -8,7 +8,10 @@ import pytest
 
 from pagoda.cli.main import run
 from pagoda.engine.outputs import RequestOutput
+from pagoda.server.keys import KeyRing
+from pagoda.server.listener import bind, url_of
 from server.fake_engine import FakeEngine
+from server.live import live_server
 
 ALL = "zero one two three four five six seven"
 
@@ -24,7 +27,8 @@ def test_a_turn_streams_and_shows_what_came_from_the_cache(
     assert run(["chat"]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{ALL}\n" * 2
-    first, second = captured.err.splitlines()
+    first, cut, second, _ = captured.err.splitlines()
+    assert cut == "cut: the model's window is full (/reset starts anew)"
     assert first.startswith("prompt 8 tokens, 0 from the cache · 8 new tokens, ")
     assert second.startswith("prompt 8 tokens, 7 from the cache · 8 new tokens, ")
     assert second.endswith(" tokens/s")
@@ -99,3 +103,91 @@ def test_control_c_stops_the_answer_not_the_program(
     assert capsys.readouterr().out == "zero one two\nzero one two three four\n"
     assert prompts_of(engine) == ["<user>a", "<user>a<assistant>zero one two<user>b"]
     assert len(engine.aborted) == 1
+
+
+def test_a_model_is_named_as_for_serve(
+    engine: FakeEngine, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("")
+    assert run(["chat", "some/model"]) == 0
+    assert engine.options.model == "some/model"
+    assert run(["chat", "some/model", "--model", "other"]) == 2
+    assert "model='other': some/model is named as well" in capsys.readouterr().err
+
+
+def test_an_answer_that_was_cut_says_by_what(
+    engine: FakeEngine, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("hi\n")
+    assert run(["chat", "--max-tokens", "2"]) == 0
+    assert capsys.readouterr().err.endswith("cut: --max-tokens allows no more\n")
+    engine.says = ("done",)
+    typed("hi\n")
+    assert run(["chat"]) == 0
+    assert "cut" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def url(engine: FakeEngine) -> Iterator[str]:
+    """A server that wants a key."""
+    with live_server(engine, keys=KeyRing({"the-only-key": "all"})) as url:
+        yield url
+
+
+def test_a_running_server_answers_as_well(
+    url: str,
+    engine: FakeEngine,
+    typed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PAGODA_API_KEY", "the-only-key")
+    typed(f"a\nb\n/reset\n{'x' * 100}\na\n")
+    flags = ["--system", "s", "--max-tokens", "2", "--temperature", "0", "--top-k", "3"]
+    assert run(["chat", "--url", f"{url}/v1/", *flags]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "zero one\n" * 3
+    remarks = [line for line in captured.err.splitlines() if not line.startswith("INFO ")]
+    first, cut, _, _, refused, again, _ = remarks
+    assert first.startswith("prompt 16 tokens, 0 from the cache · 2 new tokens, ")
+    assert cut == "cut: --max-tokens allows no more"
+    assert "at most" in refused
+    assert refused.endswith("(/reset starts anew)")
+    assert again.startswith("prompt 16 tokens, 15 from the cache")
+    sampling = engine.asked[0]["sampling"]
+    assert (sampling.max_tokens, sampling.temperature, sampling.top_k) == (2, 0.0, 3)
+    assert not hasattr(engine, "options"), "no model is loaded beside the server's"
+
+
+@pytest.mark.parametrize(
+    ("key", "flags", "code", "told"),
+    [
+        ("the-only-key", ["--model", "another"], 0, "model='another'"),
+        ("a-wrong-key", [], 1, "a valid API key is needed"),
+        ("the-only-key", ["--block-size", "4"], 2, "the server has its own options"),
+    ],
+)
+def test_what_the_server_does_not_have_is_told(
+    key: str,
+    flags: list[str],
+    code: int,
+    told: str,
+    url: str,
+    typed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    typed("hi\n")
+    assert run(["chat", "--url", url, "--api-key", key, *flags]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert told in captured.err
+
+
+def test_a_server_that_is_not_there_is_told(
+    typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("hi\n")
+    with bind("127.0.0.1", 0) as listener:  # it never listens
+        assert run(["chat", "--url", url_of(listener)]) == 1
+    assert "does not answer" in capsys.readouterr().err
+    assert run(["chat", "--url", "ftp://x"]) == 2

@@ -22,7 +22,22 @@ def test_one_answer_is_all_that_stdout_gets(
 
 def test_several_answers_in_order(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["generate", "a", "bc", "a", "--max-tokens", "2", "--n", "2"]) == 0
-    assert capsys.readouterr().out == "\n".join(["zero one\n", "one two\n"] * 3)
+    answers = [
+        f"==> {number}.{choice}: {prompt} <==\n{text}\n"
+        for number, prompt in enumerate(("a", "bc", "a"), 1)
+        for choice, text in enumerate(("zero one", "one two"), 1)
+    ]
+    assert capsys.readouterr().out == "\n".join(answers)
+
+
+def test_each_of_several_answers_stands_under_its_prompt(
+    engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.says = ("a\n\n", "b")
+    assert run(["generate", "one\n  line", "x" * 30 + " y" * 16]) == 0
+    first, second = capsys.readouterr().out.split("==> 2: ")
+    assert first.endswith("==> 1: one line <==\na\n\nb\n\n")
+    assert second == "x" * 30 + " y" * 14 + " … <==\na\n\nb\n"
 
 
 def test_json_is_one_object_a_line(engine: FakeEngine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,9 +127,10 @@ def test_a_bad_line_is_refused(
     line: str, tmp_path: Path, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "prompts.jsonl"
-    path.write_text(f'"fine"\n{line}\n')
+    path.write_text(f'"fine"\n\n{line}\n')
     assert run(["generate", "--file", str(path)]) == 2
-    assert f"file={line!r}: each line must be" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"file={line!r}: line 3 of {path}: must be a JSON string" in told
     assert engine.asked == []
 
 
@@ -128,6 +144,6 @@ def test_a_refused_prompt_ends_the_others(
 ) -> None:
     assert run(["generate", "fine", "", "fine too", "--max-tokens", "1"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "zero\n"
+    assert captured.out == "==> 1: fine <==\nzero\n"
     assert captured.err == "pagoda: error: prompt='': must hold at least one token\n"
     assert not engine.is_running

@@ -95,6 +95,22 @@ def test_help_names_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     assert all(f"  {command}  " in text for command in ("serve", "chat", "generate", "bench"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["serve", "-tp", "2"], "--tensor-parallel-size (one process on"),
+        (["bench", "--quantization=awq"], "--quantization (a .gguf file is recognised"),
+        (["plan", "--tp", "2"], "--tp (did you mean -tp?)"),
+        (["plan", "--ssl-keyfile", "x"], "--ssl-keyfile\n"),
+    ],
+)
+def test_a_flag_of_vllms_is_told_what_there_is_instead(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"pagoda: error: No such option: {told}")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"pagoda {pagoda.__version__}\n"

@@ -3,13 +3,13 @@ from __future__ import annotations
 import dataclasses
 import socket
 
-import httpx
 import pytest
 from fastapi import FastAPI
 
 from pagoda.cli.main import run
 from pagoda.server.listener import bind, start_listening
 from pagoda.server.options import ServerOptions
+from server.conftest import client_of
 from server.fake_engine import MODEL, FakeEngine
 
 
@@ -33,8 +33,7 @@ def test_the_application_serves_the_engine(
 
     def run_once(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
         async def ask() -> None:
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            async with client_of(app) as client:
                 served.append((await client.get("/v1/models")).json()["data"][0]["id"])
                 info = (await client.get("/server_info")).json()
                 told.update(info["engine_options"])
@@ -51,10 +50,8 @@ def test_the_application_serves_the_engine(
     assert served == [MODEL, "127.0.0.1"]
     captured = capsys.readouterr()
     assert captured.out == ""
-    before, _, after = captured.err.partition("preparing the sampler")
-    assert before != captured.err, "nothing is told before what takes long"
     assert engine.is_warm
-    assert f"serving {MODEL} on http://127.0.0.1:" in after
+    assert f"serving {MODEL} on http://127.0.0.1:" in captured.err
     assert told == dataclasses.asdict(engine.options)
     assert (told["max_num_seqs"], told["enable_prefix_caching"]) == (3, False)
 
@@ -91,3 +88,56 @@ def test_an_open_server_for_other_machines_is_told(
     assert "no API key is set" in capsys.readouterr().err
     assert run(["serve", "--port", "0", "--host", "0.0.0.0", "--api-key", "a-long-key"]) == 0
     assert "no API key is set" not in capsys.readouterr().err
+
+
+def test_a_key_may_be_required(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pagoda.server.run.run", lambda *_: None)
+    required = ["serve", "--port", "0", "--require-api-key"]
+    assert run(required) == 2
+    assert "api_key=None: is required: set PAGODA_API_KEY" in capsys.readouterr().err
+    assert not hasattr(engine, "options")
+    assert run([*required, "--no-require-api-key"]) == 0  # as flags after an image's own
+    monkeypatch.setenv("PAGODA_API_KEY", "a-long-key")
+    assert run(required) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ('["*"]', ("*",)),
+        ('["https://a.example", "https://b.example"]', ("https://a.example", "https://b.example")),
+        ("https://a.example, https://b.example", ("https://a.example", "https://b.example")),
+        ("[]", ()),
+    ],
+)
+def test_origins_are_written_as_for_vllm(
+    given: str, read: tuple[str, ...], engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[ServerOptions] = []
+    monkeypatch.setattr("pagoda.server.run.run", lambda _, __, options: served.append(options))
+    assert run(["serve", "--port", "0", "--host", "localhost", "--allowed-origins", given]) == 0
+    [options] = served
+    assert options.allowed_origins == read
+    assert options.allowed_methods == options.allowed_headers == ("*",)
+    assert options.allowed_hosts == ("localhost",)
+    assert options.max_num_connections
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--allowed-origins", '["a"'),
+        ("--allowed-hosts", "[1]"),
+        ("--allowed-headers", '[""]'),
+        ("--max-num-connections", str(2**40)),
+        ("--max-num-connections", "0"),
+    ],
+)
+def test_bad_values_of_the_door_are_refused_before_the_model_loads(
+    flag: str, value: str, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", "--port", "0", flag, value]) == 2
+    assert flag.removeprefix("--").replace("-", "_") + "=" in capsys.readouterr().err
+    assert not hasattr(engine, "options")

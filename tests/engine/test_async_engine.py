@@ -371,3 +371,15 @@ async def test_a_request_whose_time_is_over_does_not_reach_the_engine(engine: As
     with pytest.raises(RequestTimeoutError):
         await anext(outputs)
     assert engine.engine.stats().prompt_tokens == 0
+
+
+async def test_the_first_constraint_waits_for_no_vocabulary(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[str] = []
+    engine = AsyncEngine(make_llm().engine, warm_up_draws=lambda: warmed.append("draws"))
+    engine.warm_up()
+    assert warmed == ["draws"]
+    monkeypatch.delattr("llguidance.LLTokenizer")  # it is not made again
+    sampling = SamplingParams(structured_outputs=StructuredOutputs(choice=["yes", "no"]))
+    assert engine.engine.intake.request("1", "x", sampling).grammar is not None

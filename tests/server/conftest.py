@@ -31,7 +31,7 @@ def engine() -> FakeEngine:
 def client_of(app: FastAPI, **options: Any) -> httpx.AsyncClient:
     """A client of an application in the same process."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://server", **options)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", **options)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ class FakeEngine:
     def where(self) -> str:
         return "in a kernel"
 
-    def warm_up_draws(self) -> None:
+    def warm_up(self) -> None:
         self.is_warm = True
 
     def start(self) -> None:

@@ -5,6 +5,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pagoda.server.app import create_app
+from server.conftest import client_of
 from server.fake_engine import MAX_MODEL_LEN, MODEL, OTHER_NAME, FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +121,7 @@ async def test_a_histogram_tells_what_was_observed(
 async def test_two_applications_share_no_metrics() -> None:
     for _ in range(2):
         transport = httpx.ASGITransport(create_app(FakeEngine()))
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             text = (await client.get("/metrics")).text
             assert text.count("pagoda:num_preemptions_total{") == 1
 
@@ -135,3 +136,26 @@ async def test_the_engine_lives_as_long_as_the_application(engine: FakeEngine) -
 async def test_the_schema_tells_both_apis(client: httpx.AsyncClient) -> None:
     paths = (await client.get("/openapi.json")).json()["paths"]
     assert {"/v1/completions", "/v1/chat/completions", "/v1/models"} <= set(paths)
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping"])
+async def test_probes_may_use_either_name_and_method(path: str, engine: FakeEngine) -> None:
+    async with client_of(create_app(engine)) as client:
+        for method in ("GET", "HEAD") + (("POST",) if path == "/ping" else ()):
+            response = await client.request(method, path)
+            assert (response.status_code, response.content) == (200, b"")
+        engine.is_alive = False
+        for method in ("GET", "HEAD"):
+            assert (await client.request(method, path)).status_code == 503
+
+
+async def test_head_is_get_without_the_body(client: httpx.AsyncClient) -> None:
+    for route in ("/v1/models", "/metrics", "/", "/version"):
+        whole, head = await client.get(route), await client.head(route)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+        assert head.headers["content-length"]
+    assert (await client.head("/v1/completions")).status_code == 405
+    assert (await client.head("/nothing")).status_code == 404
+    metrics = (await client.get("/metrics")).text
+    assert 'method="HEAD",model_name="fake-model",route="/v1/models",status="200"' in metrics

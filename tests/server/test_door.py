@@ -274,10 +274,10 @@ async def test_a_body_may_be_so_large(engine: FakeEngine) -> None:
 @pytest.mark.parametrize("url", [COMPLETIONS, "/health?a=b"])
 async def test_a_head_may_be_so_large(url: str, engine: FakeEngine) -> None:
     written = (
-        f"GET {url} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\nX-Long: {'y' * 500}\r\n\r\n"
+        f"GET {url} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nX-Long: {'y' * 500}\r\n\r\n"
     ).encode()
-    headers = {"Host": "x", "Accept": "*/*", "X-Long": "y" * 500}
-    bare = httpx.Request("GET", f"http://x{url}", headers=headers)
+    headers = {"Host": "localhost", "Accept": "*/*", "X-Long": "y" * 500}
+    bare = httpx.Request("GET", f"http://localhost{url}", headers=headers)
     for max_bytes, is_refused in ((len(written), False), (len(written) - 1, True)):
         app = AccessLog(HeaderLimit(create_app(engine), max_bytes), Traffic())
         async with client_of(app) as client:  # type: ignore[arg-type]

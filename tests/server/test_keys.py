@@ -10,7 +10,8 @@ import pytest
 
 from pagoda.errors import InvalidOptionError
 from pagoda.server.app import create_app
-from pagoda.server.keys import KeyRing
+from pagoda.server.keys import Holder, KeyRing
+from pagoda.server.options import ServerOptions
 from server.conftest import client_of
 from server.fake_engine import FakeEngine
 
@@ -22,23 +23,30 @@ TENANTS = {ALICE: "alice", BOB: "bob", "bobs-key-2": "bob"}
 def test_without_keys_everybody_is_one_tenant() -> None:
     keys = KeyRing()
     assert keys.is_open
-    assert keys.tenant_of(None) == keys.tenant_of("anything") == ""
+    assert keys.holder_of(None) == keys.holder_of("anything") == Holder("", is_operator=True)
 
 
 def test_a_key_stands_for_its_tenant() -> None:
     keys = KeyRing(TENANTS)
-    assert {key: keys.tenant_of(key) for key in TENANTS} == TENANTS
+    for key, tenant in TENANTS.items():
+        assert keys.holder_of(key) == Holder(tenant, is_operator=False)
     for wrong in (None, "", "alices-key-", "alices-key-12", "ALICES-KEY-1", "é" * 12, "\udcff"):
-        assert keys.tenant_of(wrong) is None
+        assert keys.holder_of(wrong) is None
 
 
 def test_keys_come_from_options_and_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("# ours\nalices-key-1 alice\n\nbobs-key-1\tbob  # his\n")
     keys = KeyRing.of(["another-key"], file)
-    assert keys.tenant_of(ALICE) == "alice"
-    assert keys.tenant_of(BOB) == "bob"
-    assert keys.tenant_of("another-key") == "default"
+    assert keys.holder_of(ALICE) == Holder("alice", is_operator=False)
+    assert keys.holder_of(BOB) == Holder("bob", is_operator=False)
+    assert keys.holder_of("another-key") == Holder("default", is_operator=True)
+
+
+def test_who_has_the_server_alone_runs_it(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("alices-key-1 alice\nalices-key-2 alice\n")
+    assert KeyRing.of((), file).holder_of(ALICE) == Holder("alice", is_operator=True)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +81,59 @@ ROUTES = ("/v1/models", "/metrics", "/load", "/version", "/openapi.json", "/noth
 
 @pytest.mark.parametrize("route", ROUTES)
 async def test_every_route_but_health_needs_a_key(route: str, engine: FakeEngine) -> None:
-    async with client_of(create_app(engine, keys=KeyRing(TENANTS))) as client:
+    async with client_of(create_app(engine, keys=KeyRing({ALICE: "alice"}))) as client:
         refused = await client.get(route)
         assert refused.status_code == 401
         assert refused.json()["error"]["code"] == "invalid_api_key"
         assert refused.headers["www-authenticate"].startswith("Bearer")
         allowed = await client.get(route, headers={"Authorization": f"Bearer {ALICE}"})
         assert allowed.status_code in (200, 404)
-        assert (await client.get("/health")).status_code == 200
+        for free in ("/health", "/ping"):
+            assert (await client.get(free)).status_code == 200
+
+
+OPERATOR = "operators-key"
+SHARED = KeyRing({**TENANTS, OPERATOR: "default"}, operators=[OPERATOR])
+
+
+@pytest.mark.parametrize(
+    ("method", "route"),
+    [
+        ("GET", "/metrics"),
+        ("HEAD", "/metrics"),
+        ("GET", "/server_info"),
+        ("POST", "/reset_prefix_cache"),
+    ],
+)
+async def test_what_concerns_all_tenants_takes_an_operators_key(
+    method: str, route: str, engine: FakeEngine
+) -> None:
+    async with client_of(create_app(engine, ServerOptions(dev_mode=True), SHARED)) as client:
+        refused = await client.request(method, route, headers={"Authorization": f"Bearer {BOB}"})
+        assert refused.status_code == 403
+        if method != "HEAD":
+            assert refused.json()["error"]["code"] == "operators_only"
+        assert engine.num_resets == 0
+        headers = {"Authorization": f"Bearer {OPERATOR}"}
+        assert (await client.request(method, route, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("key", "priority", "status"),
+    [(ALICE, -1, 400), (ALICE, 0, 200), (ALICE, 1, 200), (OPERATOR, -1, 200)],
+)
+async def test_only_an_operator_goes_before_others(
+    key: str, priority: int, status: int, engine: FakeEngine
+) -> None:
+    async with client_of(create_app(engine, keys=SHARED)) as client:
+        body = {"prompt": "x", "priority": priority}
+        headers = {"Authorization": f"Bearer {key}"}
+        response = await client.post("/v1/completions", json=body, headers=headers)
+    assert response.status_code == status
+    assert [asked["options"].priority for asked in engine.asked] == [priority] * (status == 200)
+    if status == 400:
+        assert response.json()["error"]["param"] == "priority"
+        assert "priority=-1: 0 or more with this key" in response.json()["error"]["message"]
 
 
 def basic(password: str) -> str:

@@ -36,7 +36,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> AsyncEngine:
     place = write_checkpoint(tmp_path_factory.mktemp("tiny"), CASES["llama-gqa"])
     options = EngineOptions(str(place), max_model_len=48, kv_cache_memory_bytes=2**24)
     engine = AsyncEngine.load(options)
-    engine.warm_up_draws()  # as `pagoda serve` does: compiled in a request they take 10 s of it
+    engine.warm_up()  # as `pagoda serve` does: compiled in a request they take 10 s of it
     return engine
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
 
+from pagoda.errors import InvalidOptionError
+from pagoda.server.connection_limit import most_connections
+from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from server.fake_engine import FakeEngine
 from server.live import live_server
@@ -19,13 +24,13 @@ from server.live import live_server
 TIMEOUT_S = 0.3
 BODY = json.dumps({"prompt": "x", "max_tokens": 2}).encode()
 HEAD = (
-    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: %d\r\n" % len(BODY)
 )
 
 LARGE = b'{"tokens": [1]}'
 LARGE_HEAD = (
-    b"POST /detokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"POST /detokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Content-Length: %d\r\n" % len(LARGE)
 )
 """For an answer of a `ChattyEngine`."""
@@ -87,8 +92,8 @@ def test_headers_that_come_at_once_are_bounded(num_bytes: int, url: str) -> None
 
 
 def test_requests_sent_at_once_are_answered_in_order(url: str) -> None:
-    health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    last = b"GET /no HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /no HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with connected(url) as connection:
         connection.sendall(HEAD + b"\r\n" + BODY + health + last)
         received = answer(connection)
@@ -153,6 +158,49 @@ def test_what_is_not_http(sent: bytes, url: str) -> None:
         received = answer(connection)
     assert received == b"" or received.startswith(b"HTTP/1.1 4")
     assert b"Traceback" not in received
+
+
+def test_a_body_that_never_ends_is_not_read_after_a_refusal(engine: FakeEngine) -> None:
+    options = ServerOptions(client_timeout=TIMEOUT_S)
+    endless = HEAD.replace(b"Content-Length: %d" % len(BODY), b"Transfer-Encoding: chunked")
+    with (
+        live_server(engine, options, KeyRing({"the-only-key": "all"})) as url,
+        connected(url) as connection,
+    ):
+        connection.sendall(endless + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        chunk = b"10000\r\n" + b"{" * 0x10000 + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            while True:  # until the server leaves
+                connection.sendall(chunk)
+
+
+def test_there_are_so_many_connections_and_who_rests_gives_way(engine: FakeEngine) -> None:
+    engine.hold = asyncio.Event()
+    ask = HEAD + b"\r\n" + BODY
+    with live_server(engine, ServerOptions(max_num_connections=2)) as url, ExitStack() as stack:
+        resting, busy, third = (stack.enter_context(connected(url)) for _ in range(3))
+        assert answer(third) == b""  # both others may be about to ask
+        resting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert resting.recv(65536).startswith(b"HTTP/1.1 200")
+        busy.sendall(ask)
+        newcomer = stack.enter_context(connected(url))
+        assert answer(resting) == b""
+        newcomer.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert newcomer.recv(65536).startswith(b"HTTP/1.1 200")
+        newcomer.sendall(ask)
+        deadline = time.monotonic() + 10
+        while len(engine.started) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert answer(stack.enter_context(connected(url))) == b""
+
+
+def test_connections_are_fewer_than_open_files() -> None:
+    num_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert 0 < most_connections(None) < num_files
+    assert most_connections(7) == 7
+    with pytest.raises(InvalidOptionError, match=r"max_num_connections=.*ulimit -n"):
+        most_connections(num_files)
 
 
 def test_a_body_larger_than_allowed_is_not_waited_for(url: str) -> None:

@@ -10,27 +10,27 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from pagoda.cli.chat_partner import EnginePartner, Message, Partner, Said
+from pagoda.cli.chat_server import ServerError, ServerPartner
 from pagoda.cli.engine_flags import ENGINE_FLAGS
-from pagoda.cli.figures import Figures
 from pagoda.cli.flags import with_flags
-from pagoda.cli.loading import load_engine
+from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.prompts import undecodable
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidRequestError
+from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.request import SamplingParams
 
-if TYPE_CHECKING:
-    from pagoda.engine.async_engine import AsyncEngine
-    from pagoda.engine.outputs import RequestOutput
-
 _PROMPT = "> "
+_CUT_AT_MOST = "cut: --max-tokens allows no more"
+_CUT_BY_WINDOW = "cut: the model's window is full (/reset starts anew)"
 _HELP = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
 
 
@@ -41,12 +41,26 @@ def chat(
     system: Annotated[
         str | None, typer.Option("--system", help="What the model is told before you speak.")
     ] = None,
+    named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="As --model.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Talk to a running server, like http://127.0.0.1:8000."),
+    ] = None,
+    api_key: Annotated[
+        str | None, typer.Option(help="The server's key.", envvar="PAGODA_API_KEY")
+    ] = None,
 ) -> None:
     """Chat with a model; after each answer, see what came from the cache."""
+    options = with_model(options, named)
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
-        engine = load_engine(options, console)
-        converse(engine, Conversation(system), sampling, console)
+        if url is not None:
+            if options != EngineOptions(model=options.model):
+                raise InvalidOptionError("url", url, "the server has its own options of the engine")
+            partner: Partner = ServerPartner(url, model=options.model, api_key=api_key)
+        else:
+            partner = EnginePartner(load_engine(options, console))
+        converse(partner, Conversation(system), sampling, console)
 
 
 class Conversation:
@@ -71,42 +85,45 @@ class Answer:
     """One answer while it is made: it outlives an interruption."""
 
     def __init__(self) -> None:
-        self.output: RequestOutput | None = None
+        self._said = Said("", None, None)
         self._started = time.perf_counter()
-        self._shown = 0
 
     @property
     def text(self) -> str:
-        return self.output.outputs[0].text if self.output else ""
+        return self._said.text
 
-    @property
-    def figures(self) -> Figures:
-        outputs = [self.output] if self.output else []
-        return Figures.of(outputs, time.perf_counter() - self._started)
+    def remarks(self, sampling: SamplingParams) -> list[str]:
+        """What there is to say about it: its figures, and what cut it."""
+        remarks = []
+        if (figures := self._said.figures) is not None:
+            duration_s = time.perf_counter() - self._started
+            remarks.append(str(replace(figures, duration_s=duration_s)))
+            if self._said.finish_reason == "length":
+                at_most = figures.num_new_tokens == sampling.max_tokens
+                remarks.append(_CUT_AT_MOST if at_most else _CUT_BY_WINDOW)
+        return remarks
 
     async def make(
-        self, engine: AsyncEngine, messages: list[dict[str, str]], sampling: SamplingParams
+        self, partner: Partner, messages: list[Message], sampling: SamplingParams
     ) -> None:
-        """Ask the engine and write what it says to stdout as it comes."""
-        prompt = await engine.tokenizer.chat(messages)
-        stream = engine.generate(prompt, sampling, request_id=f"chat-{id(self):x}")
-        async with aclosing(stream) as outputs:
-            async for output in outputs:
-                self.output = output
-                sys.stdout.write(self.text[self._shown :])
+        """Ask, and write what is said to stdout as it comes."""
+        async with aclosing(partner.answer(messages, sampling)) as growing:
+            async for said in growing:
+                sys.stdout.write(said.text[len(self.text) :])
                 sys.stdout.flush()
-                self._shown = len(self.text)
+                self._said = said
 
 
 def converse(
-    engine: AsyncEngine, conversation: Conversation, sampling: SamplingParams, console: Console
+    partner: Partner, conversation: Conversation, sampling: SamplingParams, console: Console
 ) -> None:
     """Answer line after line until there are no more."""
     if sys.stdin.isatty():
         _enable_line_editing()
-        _remark(console, f"{engine.model_name}. {_HELP}")
     with asyncio.Runner() as runner:
-        engine.start()
+        runner.run(partner.open())
+        if sys.stdin.isatty():
+            _remark(console, f"{partner.name}. {_HELP}")
         try:
             while (line := _next_line()) is not None:
                 if line == "/reset":
@@ -114,9 +131,9 @@ def converse(
                 elif line.startswith("/"):
                     _remark(console, _HELP)
                 elif line:
-                    _take_turn(runner, engine, conversation, line, sampling, console)
+                    _take_turn(runner, partner, conversation, line, sampling, console)
         finally:
-            runner.run(engine.shutdown())
+            runner.run(partner.close())
 
 
 def _next_line() -> str | None:
@@ -140,7 +157,7 @@ def _next_line() -> str | None:
 
 def _take_turn(
     runner: asyncio.Runner,
-    engine: AsyncEngine,
+    partner: Partner,
     conversation: Conversation,
     line: str,
     sampling: SamplingParams,
@@ -149,17 +166,18 @@ def _take_turn(
     conversation.say("user", line)
     answer = Answer()
     try:
-        runner.run(answer.make(engine, conversation.messages, sampling))
+        runner.run(answer.make(partner, conversation.messages, sampling))
     except KeyboardInterrupt:
         pass  # What was said until then stays.
-    except InvalidRequestError as error:
+    except (InvalidRequestError, ServerError) as error:
         conversation.unsay()
         _remark(console, f"{error} (/reset starts anew)")
         return
     conversation.say("assistant", answer.text)
     sys.stdout.write("\n")
     sys.stdout.flush()
-    _remark(console, str(answer.figures))
+    for remark in answer.remarks(sampling):
+        _remark(console, remark)
 
 
 def _remark(console: Console, text: str) -> None:

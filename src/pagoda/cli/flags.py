@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -40,6 +41,8 @@ class Kind:
 
     def default(self, value: Any) -> Any:
         """The field's default as typer is to show it."""
+        if isinstance(value, tuple):
+            return json.dumps(value)
         return str(value) if self.annotation == _MAYBE_TEXT and value is not None else value
 
 
@@ -65,6 +68,19 @@ def _read_names(field: str, texts: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(texts) or None
 
 
+def _read_json_names(field: str, text: str) -> tuple[str, ...]:
+    """A JSON list of texts, as vLLM takes it, or names with commas between them."""
+    if not text.lstrip().startswith("["):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = [None]
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidOptionError(field, text, 'must be a JSON list of texts, like ["*"]')
+    return tuple(names)
+
+
 def _read_real(field: str, text: str) -> float:
     try:
         return float(text)
@@ -81,6 +97,7 @@ TOKENS = Kind(_MAYBE_TEXT, "TOKENS", parse_count)
 NAMES = Kind(list[str] | None, "TEXT", _read_names)
 REAL = Kind(_MAYBE_TEXT, "FLOAT", _read_real)
 SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
+JSON_NAMES = Kind(_MAYBE_TEXT, "JSON", _read_json_names)
 WHOLES = Kind(list[str] | None, "INT,INT…", _read_wholes)
 SWITCH = Kind(bool, None, _read_as_is)
 

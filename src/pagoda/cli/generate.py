@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
 
+_HEADING_CHARACTERS = 60
+"""Of a prompt above its answer."""
+
 _FLAGS = SAMPLING_FLAGS.plus(
     Flag("n", WHOLE, "Answers per prompt."),
     Flag("logprobs", WHOLE, "With --json: tell of each token, and of so many others."),
@@ -53,7 +56,10 @@ def generate(
         bool, typer.Option("--chat", help="Put each prompt through the model's chat template.")
     ] = False,
 ) -> None:
-    """Answer prompts. Answers go to stdout in the prompts' order, everything else to stderr."""
+    """Answer prompts. Answers go to stdout in the prompts' order, everything else to stderr.
+
+    Several have a line with the prompt before each; programs had better read --json.
+    """
     if sampling.logprobs is not None and not as_json:
         raise InvalidOptionError("logprobs", sampling.logprobs, "is told with --json only")
     texts = PromptSource(prompts or [], file, sys.stdin).read()
@@ -68,7 +74,11 @@ def generate(
 
 
 class TextWriter:
-    """Answers as plain text: one alone as it grows, several when finished, a blank line between."""
+    """Answers as plain text: one alone as it grows, several when finished.
+
+    Before each of several stands a line that tells its number and its prompt: answers may hold
+    blank lines, and anything else.
+    """
 
     def __init__(self, *, several: bool) -> None:
         self._several = several
@@ -84,8 +94,10 @@ class TextWriter:
         if not self._several and len(output.outputs) == 1:
             _write("\n")
             return
-        for number, choice in enumerate(output.outputs):
-            _write("\n" if index or number else "", choice.text, "\n")
+        for number, choice in enumerate(output.outputs, 1):
+            which = f"{index + 1}" if len(output.outputs) == 1 else f"{index + 1}.{number}"
+            gap = "\n" if index or number > 1 else ""
+            _write(f"{gap}==> {which}: {_in_one_line(prompt)} <==\n", choice.text, "\n")
 
 
 class JSONWriter:
@@ -182,6 +194,11 @@ async def _answer(
         async for last in outputs:
             writer.grow(last)
     return last
+
+
+def _in_one_line(prompt: str) -> str:
+    line = " ".join(prompt.split())
+    return line if len(line) <= _HEADING_CHARACTERS else f"{line[: _HEADING_CHARACTERS - 1]}…"
 
 
 def _write(*parts: str) -> None:

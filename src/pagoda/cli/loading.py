@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from pagoda.cli.terminal import load_progress
 from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
     from pagoda.engine.build import Model
+
+
+def with_model(options: EngineOptions, named: str | None) -> EngineOptions:
+    """The options with the model that was named without a flag, if any was.
+
+    Raises `InvalidOptionError` where `--model` names one too.
+    """
+    if named is None:
+        return options
+    if options.model is not None:
+        raise InvalidOptionError("model", options.model, f"{named} is named as well")
+    return replace(options, model=named)
 
 
 def load_engine(options: EngineOptions, console: Console) -> AsyncEngine:

@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return _INTERRUPTED
     except typer.TyperException as error:
-        return _complain(told(error), error.exit_code)
+        return _complain(told(error, arguments), error.exit_code)
     except RefusedError as error:
         return _complain(str(error), 2)
     except PagodaError as error:

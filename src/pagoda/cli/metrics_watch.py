@@ -28,7 +28,12 @@ class Clock:
 
 
 def metrics_url(url: str) -> str:
-    """Where the metrics of the server at `url` are.
+    """Where the metrics of the server at `url` are, which is read as by `server_url`."""
+    return f"{server_url(url)}/metrics"
+
+
+def server_url(url: str) -> str:
+    """Where a server is, without a slash at the end.
 
     `url` may leave out `http://` and may end in `/metrics` or `/v1`. Raises `InvalidOptionError`
     for what is no address.
@@ -44,7 +49,7 @@ def metrics_url(url: str) -> str:
     if parsed.userinfo:
         raise InvalidOptionError("url", f"{parsed.host}…", "carries a password: use --api-key")
     path = parsed.path.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
-    return str(parsed.copy_with(path=f"{path}/metrics", fragment=None))
+    return str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
 
 
 def client_for(api_key: str | None) -> httpx.Client:

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from pagoda.errors import InvalidOptionError
 
-_JSONL_LIMIT = 'each line must be a JSON string or an object with "prompt"'
+_JSONL_LIMIT = 'must be a JSON string or an object with "prompt"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PromptSource:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "must be UTF-8 text"
             raise InvalidOptionError("file", str(self.file), reason) from None
-        return _json_lines(text) if self.file.suffix == ".jsonl" else _plain(text)
+        return _json_lines(text, self.file) if self.file.suffix == ".jsonl" else _plain(text)
 
     def _piped(self) -> str:
         try:
@@ -62,15 +62,17 @@ def _plain(text: str) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 
-def _json_lines(text: str) -> list[str]:
+def _json_lines(text: str, file: Path) -> list[str]:
     prompts = []
-    for line in _plain(text):
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
         try:
             value = json.loads(line)
         except ValueError:
-            raise InvalidOptionError("file", line, _JSONL_LIMIT) from None
+            value = None
         prompt = value.get("prompt") if isinstance(value, dict) else value
         if not isinstance(prompt, str):
-            raise InvalidOptionError("file", line, _JSONL_LIMIT)
+            raise InvalidOptionError("file", line, f"line {number} of {file}: {_JSONL_LIMIT}")
         prompts.append(prompt)
     return prompts

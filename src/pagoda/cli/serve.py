@@ -14,11 +14,22 @@ import typer
 from rich.console import Console
 
 from pagoda.cli.engine_flags import ENGINE_FLAGS
-from pagoda.cli.flags import REAL, SIZE, SWITCH, TEXT, WHOLE, Flag, FlagGroup, with_flags
-from pagoda.cli.loading import load_engine
+from pagoda.cli.flags import (
+    JSON_NAMES,
+    REAL,
+    SIZE,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Flag,
+    FlagGroup,
+    with_flags,
+)
+from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
+from pagoda.server.connection_limit import most_connections
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, start_listening, url_of
 from pagoda.server.options import LOG_FORMATS, ServerOptions
@@ -54,6 +65,11 @@ SERVER_FLAGS = FlagGroup(
             WHOLE,
             "Sequences of one tenant at a time; one more is told 429.",
         ),
+        Flag(
+            "max_num_connections",
+            WHOLE,
+            "Connections at a time; without it 4096, or what the limit on open files leaves.",
+        ),
         Flag("max_body_bytes", SIZE, "Largest body of a request."),
         Flag("max_header_bytes", SIZE, "Largest line and headers of a request."),
         Flag("response_store_bytes", SIZE, "Responses kept for each tenant; 0: none."),
@@ -62,6 +78,21 @@ SERVER_FLAGS = FlagGroup(
         Flag("shutdown_timeout", REAL, "Seconds to finish what runs once told to stop."),
         Flag("step_timeout", REAL, "Seconds after which a step of the engine hangs."),
         Flag("exit_on_hang", SWITCH, "End the process when a step hangs, to be started again."),
+        Flag(
+            "allowed_hosts",
+            JSON_NAMES,
+            "Names that a server without keys answers to, beside addresses and this machine's "
+            'names, like ["models.example"]; ["*"]: to all.',
+        ),
+        Flag(
+            "allowed_origins",
+            JSON_NAMES,
+            "Origins whose pages may use the server (CORS), like "
+            '["https://chat.example"]; ["*"]: all.',
+        ),
+        Flag("allowed_methods", JSON_NAMES, "Methods that these pages may use."),
+        Flag("allowed_headers", JSON_NAMES, "Headers that these pages may send."),
+        Flag("allow_credentials", SWITCH, "Let browsers send their passwords along."),
         Flag("dev_mode", SWITCH, "Add /reset_prefix_cache and /server_info."),
         Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
         Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),
@@ -88,14 +119,25 @@ def serve(
     api_key_file: Annotated[
         Path | None, typer.Option(help="Lines of a key and the name of its tenant.")
     ] = None,
+    require_api_key: Annotated[
+        bool,
+        typer.Option(
+            "--require-api-key/--no-require-api-key", help="Do not start where there is no key."
+        ),
+    ] = False,
 ) -> None:
     """Serve a model over OpenAI's HTTP API."""
     variable = os.environ.get(_KEY_VARIABLE)
     keys = KeyRing.of([*(api_key or []), *([] if variable is None else [variable])], api_key_file)
-    if named is not None:
-        if options.model is not None:
-            raise InvalidOptionError("model", options.model, f"{named} is named as well")
-        options = replace(options, model=named)
+    if require_api_key and keys.is_open:
+        limit = f"is required: set {_KEY_VARIABLE} or name a file of keys; to let everybody in "
+        raise InvalidOptionError("api_key", None, f"{limit}say --no-require-api-key")
+    options = with_model(options, named)
+    server_options = replace(
+        server_options,
+        allowed_hosts=(*server_options.allowed_hosts, address.host),
+        max_num_connections=most_connections(server_options.max_num_connections),
+    )
     console = Console(stderr=True)
     # The port comes first: nobody should wait for a model only to hear that it is taken.
     with (
@@ -107,9 +149,8 @@ def serve(
         from pagoda.server.app import create_app
         from pagoda.server.run import run
 
-        # Clients should not wait for one another's first draw or first chat.
-        logger.info("preparing the sampler; for a CPU some 10 s the first time, to compile it")
-        engine.warm_up_draws()
+        # Clients should not wait for one another's first draw, constraint or chat.
+        engine.warm_up()
         if not engine.tokenizer.has_chat_template:
             logger.warning("the model has no chat template: chats will be refused")
         if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:

@@ -11,6 +11,7 @@ from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread, Order
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.slow_notice import told_if_slow
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
@@ -54,8 +55,7 @@ class AsyncEngine:
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
         self.tokenizer = AsyncTokenizer(engine.intake.tokenizer, engine.vocabulary)
-        self.warm_up_draws = warm_up_draws
-        """Prepares what the first token that is drawn would wait for. Before `start`."""
+        self._warm_up_draws = warm_up_draws
         self._thread = EngineThread(engine, chores=chores or iter(()), gives_turns=takes_all_cores)
 
     @classmethod
@@ -89,6 +89,12 @@ class AsyncEngine:
     def where(self) -> str:
         """The lines of code that the engine's thread is at, the outermost first."""
         return self._thread.where()
+
+    def warm_up(self) -> None:
+        """Prepare what the first draw and the first constraint would wait for. Before `start`."""
+        with told_if_slow("preparing the sampler; the first time on a machine some 10 s"):
+            self._warm_up_draws()
+            self.engine.intake.prepare_grammars()
 
     def start(self) -> None:
         """Start the engine's thread."""

@@ -55,6 +55,10 @@ class Intake:
             grammar=self._grammar(sampling, options),
         )
 
+    def prepare_grammars(self) -> None:
+        """Do what the first constrained answer would wait for."""
+        self._grammars.prepare()
+
     def draw_seed(self, sampling: SamplingParams) -> int:
         """The caller's seed, or the engine's next one: calls in the same order give the same."""
         return self._seeds.getrandbits(63) if sampling.seed is None else sampling.seed

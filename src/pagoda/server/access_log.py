@@ -27,7 +27,7 @@ _TOLD_AS = (REQUEST_ID, "request-id")
 """Anthropic's clients know the second one."""
 _MOST_ID_CHARACTERS = 128
 _MOST_PATH_CHARACTERS = 256
-_WATCHED = frozenset({"/health", "/metrics"})
+_WATCHED = frozenset({"/health", "/metrics", "/ping"})
 """Routes that are asked every few seconds: logged at debug level."""
 _CLIENT_CLOSED_REQUEST = 499
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from fastapi import Request, Response
 
 from pagoda.request import RequestOptions, SamplingParams
-from pagoda.server.door import places_of, tenant_of
+from pagoda.server.door import holder_of, places_of
 from pagoda.server.errors import JSONBody
 from pagoda.server.generation import Echo, Generation, PromptOutput, unless_disconnected
+from pagoda.server.keys import Holder
 from pagoda.server.logprob_bound import bounded
 from pagoda.server.options import ServerOptions
 from pagoda.server.responses import ErrorDetail
@@ -35,7 +36,7 @@ class GenerationBody(Protocol):
         """Raises `InvalidRequestError` for a value out of range."""
         ...
 
-    def request_options(self, *, tenant: str) -> RequestOptions:
+    def request_options(self, holder: Holder) -> RequestOptions:
         """What it says beside its prompts and its sampling."""
         ...
 
@@ -100,7 +101,7 @@ async def respond(
         request_id=answer_id,
         prompts=prompts,
         sampling=sampling,
-        options=body.request_options(tenant=tenant_of(request.scope)),
+        options=body.request_options(holder_of(request.scope)),
         timeout_s=options.request_timeout or None,
         arrived_at=places.entered_at,
         echo=echo,

@@ -8,17 +8,23 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
+from starlette.middleware.cors import CORSMiddleware
 
 from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
+from pagoda.server.cors import cors_arguments
 from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.generation import ClientGoneError
+from pagoda.server.head import HeadAsGet
+from pagoda.server.host_check import HostCheck
+from pagoda.server.inflation import Inflation
 from pagoda.server.keys import KeyRing
 from pagoda.server.messages_api.routes import messages_routes
 from pagoda.server.options import ServerOptions
+from pagoda.server.origin_check import OriginCheck
 from pagoda.server.page import page_routes
 from pagoda.server.pending_bodies import PendingBodies
 from pagoda.server.plan_page import plan_page_routes
@@ -85,12 +91,19 @@ def create_app(
         num_rejected=admission.num_rejected,
     )
     app.add_middleware(EntryGate, admission=admission, bodies=bodies)
+    app.add_middleware(Inflation, max_bytes=options.max_body_bytes)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
     )
     app.add_middleware(KeyCheck, keys=keys)
+    app.add_middleware(OriginCheck, allowed=options.allowed_origins)
+    if keys.is_open:
+        app.add_middleware(HostCheck, allowed=options.allowed_hosts)
     app.add_middleware(HeaderLimit, max_bytes=options.max_header_bytes)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(AccessLog, traffic=traffic)
+    if options.allowed_origins:
+        app.add_middleware(CORSMiddleware, **cors_arguments(options))
 
     @app.exception_handler(ClientGoneError)
     async def on_client_gone(request: Request, error: ClientGoneError) -> Response:

@@ -7,6 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pagoda.server.connection_limit import ConnectionLimit
+
 LEAST_BYTES_PER_S = 8192
 """Of an answer that waits for its reader: much less than the slowest line."""
 
@@ -16,10 +18,12 @@ class PatientProtocol(H11Protocol):
 
     That is while it owes the headers of a request, or reads less than `LEAST_BYTES_PER_S` of an
     answer that waits for it. Between requests a connection may rest for as long as Uvicorn keeps it
-    alive.
+    alive, or until there are too many: then one that rests gives way to the new one, and where none
+    does the new one is closed.
     """
 
     timeout_s: float
+    limit: ConnectionLimit
     _owing: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _num_unread = 0
@@ -27,6 +31,8 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._expect_headers()
+        if len(self.connections) > self.limit.most:
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_expecting_headers()
@@ -51,6 +57,18 @@ class PatientProtocol(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_expecting_reader()
+
+    @property
+    def _rests(self) -> bool:
+        return self._owing is None and self.cycle is not None and self.cycle.response_complete
+
+    def _make_room(self) -> None:
+        others = (each for each in self.connections if isinstance(each, PatientProtocol))
+        leaving = next((each for each in others if each._rests), self)
+        if leaving is self:
+            self.limit.tell()
+        self.connections.discard(leaving)
+        leaving.transport.abort()
 
     def _expect_headers(self) -> None:
         self._owing = self.loop.call_later(self.timeout_s, self.transport.abort)
@@ -78,6 +96,6 @@ class PatientProtocol(H11Protocol):
             self._unread = None
 
 
-def patient_for(timeout_s: float) -> type[asyncio.Protocol]:
-    """`PatientProtocol` with its patience, for Uvicorn, which makes one for each connection."""
-    return type("PatientProtocol", (PatientProtocol,), {"timeout_s": timeout_s})
+def patient_for(timeout_s: float, limit: ConnectionLimit) -> type[asyncio.Protocol]:
+    """`PatientProtocol` with its bounds, for Uvicorn, which makes one for each connection."""
+    return type("PatientProtocol", (PatientProtocol,), {"timeout_s": timeout_s, "limit": limit})

@@ -1,9 +1,14 @@
 """What every request passes before a route sees it, from the outside in.
 
+CORS          tells browsers which pages of other origins may read what is answered (`cors.py`)
 AccessLog     names the request, and tells of it when it has ended (`access_log.py`)
+HeadAsGet     answers HEAD as GET, without a body (`head.py`)
 HeaderLimit   431 for a line and headers that are too large
-KeyCheck      401 without a key that opens; finds out whose request it is
+HostCheck     403 for a name that is not the server's, where no key is needed (`host_check.py`)
+OriginCheck   403 for what a page of another origin makes a browser send (`origin_check.py`)
+KeyCheck      401 without a key that opens, 403 where it must be an operator's
 BodyLimit     413 for a body that is too large, 408 for one that does not come
+Inflation     reads compressed bodies; 415 for other encodings (`inflation.py`)
 EntryGate     for routes that make work: waits for the body, then 503 or 429 where the server has
               enough to do
 """
@@ -18,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.admission import Admission, Places
 from pagoda.server.errors import RejectedError, rejection
-from pagoda.server.keys import KeyRing
+from pagoda.server.keys import Holder, KeyRing
 from pagoda.server.pending_bodies import PendingBodies
 
 GATED = frozenset(
@@ -34,13 +39,21 @@ GATED = frozenset(
     }
 )
 """Routes that make work."""
-_FREE = frozenset({"/health"})
+FREE = frozenset({"/health", "/ping"})
 """Routes that need no key."""
+_OPERATORS = frozenset({"/metrics", "/reset_prefix_cache", "/server_info"})
+"""Routes that tell what all tenants do, or touch what all of them have."""
+
+
+def holder_of(scope: Scope) -> Holder:
+    """Whose request this is, once it has passed `KeyCheck`."""
+    holder: Holder = scope["state"]["holder"]
+    return holder
 
 
 def tenant_of(scope: Scope) -> str:
-    """Whose request this is, once it has passed `KeyCheck`."""
-    return str(scope.get("state", {}).get("tenant", ""))
+    """Whose cache the request sees; "" for one that did not pass `KeyCheck`."""
+    return holder_of(scope).tenant if "holder" in scope.get("state", {}) else ""
 
 
 def places_of(scope: Scope) -> Places:
@@ -60,14 +73,22 @@ class KeyCheck:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in _FREE:
-            tenant = self._keys.tenant_of(_presented_key(scope))
-            if tenant is None:
-                wanted = RejectedError(401, "invalid_api_key", "a valid API key is needed")
-                await rejection(wanted)(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] not in FREE:
+            try:
+                scope.setdefault("state", {})["holder"] = self._holder(scope)
+            except RejectedError as error:
+                await rejection(error)(scope, receive, send)
                 return
-            scope.setdefault("state", {})["tenant"] = tenant
         await self._app(scope, receive, send)
+
+    def _holder(self, scope: Scope) -> Holder:
+        holder = self._keys.holder_of(_presented_key(scope))
+        if holder is None:
+            raise RejectedError(401, "invalid_api_key", "a valid API key is needed")
+        if scope["path"] in _OPERATORS and not holder.is_operator:
+            limit = "this route is about all tenants: it takes a key of --api-key"
+            raise RejectedError(403, "operators_only", limit)
+        return holder
 
 
 class HeaderLimit:

@@ -2,7 +2,7 @@
 
 RefusedError, a body that cannot be read or has wrong types    400
 UnknownModelError, UnknownResponseError                        404
-RejectedError: no key, no place, too large                     its own: 401, 408, 413, 429, 431, 503
+RejectedError: no key, no place, too large, …                  its own, 401 to 503
 RequestTimeoutError                                            504
 ShutDownError                                                  503
 an engine that has stopped or hangs, at /health                503
@@ -47,8 +47,10 @@ _CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
 """A header each: Chromium reads no more than the first of those that share one."""
 _TYPES = {
     401: "authentication_error",
+    403: "permission_error",
     408: _REFUSED,
     413: _REFUSED,
+    415: _REFUSED,
     429: "rate_limit_error",
     431: _REFUSED,
 }
@@ -96,7 +98,7 @@ class ShuttingDownError(RejectedError):
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse}
-    for status in (400, 401, 404, 408, 413, 429, 431, 500, 503, 504)
+    for status in (400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
 }
 """What a route that takes a body may answer instead, for the schema."""
 

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pagoda.errors import InvalidOptionError
 
 _LEAST_CHARACTERS = 8
 _OWN_TENANT = "default"
-"""The tenant of keys that name none."""
+"""The tenant of operators' keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whoever presents a key."""
+
+    tenant: str
+    """Whose cache the requests see."""
+    is_operator: bool
+    """May see what all tenants do together, and go before them."""
+
+
+_ANYBODY = Holder("", is_operator=True)
+"""Where no key is needed, nobody has more rights than others."""
 
 
 class KeyRing:
@@ -21,42 +36,44 @@ class KeyRing:
     whichever of them it is like.
     """
 
-    def __init__(self, tenants: Mapping[str, str] | None = None) -> None:
-        """`tenants`: the tenant of each key; several keys may stand for one."""
-        self._tenants = [(_digest(key), tenant) for key, tenant in (tenants or {}).items()]
+    def __init__(
+        self, tenants: Mapping[str, str] | None = None, operators: Collection[str] = ()
+    ) -> None:
+        """`tenants`: the tenant of each key; several keys may stand for one.
+
+        `operators`: the keys of those who run the server. Where there is one tenant, all are.
+        """
+        tenants = tenants or {}
+        self.num_tenants = len(set(tenants.values()))
+        """Those that share the server; none where it is open."""
+        self._holders = [
+            (_digest(key), Holder(tenant, self.num_tenants == 1 or key in operators))
+            for key, tenant in tenants.items()
+        ]
 
     @classmethod
     def of(cls, keys: Iterable[str] = (), file: Path | None = None) -> KeyRing:
-        """Keys that share one tenant, and those of a file: a key and its tenant on each line.
+        """Keys of operators, who are one tenant, and those of a file: a key and a tenant a line.
 
         Raises `InvalidOptionError` for a key that is short or not plain text, and for a file that
         cannot be read. Keys themselves are never shown.
         """
-        tenants = {}
-        for key in keys:
-            tenants[_checked(key, "api_key", "a key")] = _OWN_TENANT
-        if file is not None:
-            tenants.update(_read(file))
-        return cls(tenants)
+        own = {_checked(key, "api_key", "a key"): _OWN_TENANT for key in keys}
+        return cls({**own, **({} if file is None else _read(file))}, operators=own)
 
     @property
     def is_open(self) -> bool:
         """No key is needed."""
-        return not self._tenants
+        return not self._holders
 
-    @property
-    def num_tenants(self) -> int:
-        """Those that share the server; none where it is open."""
-        return len({tenant for _, tenant in self._tenants})
-
-    def tenant_of(self, key: str | None) -> str | None:
-        """The tenant that a key stands for; None for a key that opens nothing."""
+    def holder_of(self, key: str | None) -> Holder | None:
+        """Whom a key stands for; None for a key that opens nothing."""
         if self.is_open:
-            return ""
+            return _ANYBODY
         presented, found = _digest(key or ""), None
-        for digest, tenant in self._tenants:
+        for digest, holder in self._holders:
             if hmac.compare_digest(presented, digest):
-                found = tenant
+                found = holder
         return found
 
 

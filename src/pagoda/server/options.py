@@ -10,11 +10,13 @@ from pagoda.errors import InvalidOptionError
 _WHOLE = (
     "max_num_queued_reqs",
     "max_num_reqs_per_key",
+    "max_num_connections",
     "max_body_bytes",
     "max_header_bytes",
     "response_store_bytes",
 )
 _FROM_ZERO = ("max_num_queued_reqs", "response_store_bytes")
+_NAMES = ("allowed_hosts", "allowed_origins", "allowed_methods", "allowed_headers")
 LOG_FORMATS = ("text", "json")
 _SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout", "step_timeout")
 
@@ -28,6 +30,9 @@ class ServerOptions:
     max_num_reqs_per_key: int | None = None
     """Sequences of one tenant at a time; one more is told 429. None: all places, but where there
     are several tenants, no more than it leaves free."""
+    max_num_connections: int | None = None
+    """Connections at a time; one more closes one that rests, or is closed itself. None: 4,096, or
+    fewer where the process may not open as many files."""
     max_body_bytes: int = 8 * 2**20
     """The largest body of a request."""
     max_header_bytes: int = 64 * 2**10
@@ -45,6 +50,16 @@ class ServerOptions:
     than ten times the mean pace brings through in that time."""
     exit_on_hang: bool = False
     """Ends the process when a step hangs, for a supervisor to start it again."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that a server without keys answers to, beside this machine's; "*": to all."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins whose pages may ask and read answers, like "https://chat.example"; "*": all."""
+    allowed_methods: tuple[str, ...] = ("*",)
+    """Methods that these pages may use."""
+    allowed_headers: tuple[str, ...] = ("*",)
+    """Headers that these pages may send."""
+    allow_credentials: bool = False
+    """Lets browsers send the passwords that they know along with what these pages ask."""
     dev_mode: bool = False
     """Adds routes for developers: /reset_prefix_cache and /server_info."""
     log_format: str = "text"
@@ -58,10 +73,17 @@ class ServerOptions:
             least = 0 if name in _FROM_ZERO else 1
             if value is not None and (not _is_whole(value) or value < least):
                 raise InvalidOptionError(name, value, f"must be a whole number from {least} on")
+        for name in _NAMES:
+            names = getattr(self, name)
+            if not all(isinstance(each, str) and each for each in names):
+                raise InvalidOptionError(name, names, "must be a list of texts")
         for name in _SECONDS:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
                 raise InvalidOptionError(name, value, "must be a number of seconds")
+        if self.allow_credentials and "*" in self.allowed_origins:
+            limit = "name the origins: with * any page could use a browser's password"
+            raise InvalidOptionError("allow_credentials", True, limit)
         for name in ("client_timeout", "step_timeout"):
             if getattr(self, name) == 0:
                 raise InvalidOptionError(name, 0, "must be more than 0 seconds")

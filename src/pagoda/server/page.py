@@ -63,11 +63,11 @@ def page_routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
     files = {path.name: PageFile(path) for path in _FOLDER.iterdir() if path.suffix in _MEDIA_TYPES}
 
-    @router.api_route("/", methods=["GET", "HEAD"])
+    @router.get("/")
     async def page(request: Request) -> Response:
         return files[_INDEX].answer(request)
 
-    @router.api_route("/page/{name}", methods=["GET", "HEAD"])
+    @router.get("/page/{name}")
     async def page_file(request: Request, name: str) -> Response:
         if name not in files:
             raise HTTPException(404)

@@ -35,7 +35,7 @@ def plan_page_routes() -> APIRouter:
     """The route for people; the API's schema does without it."""
     router = APIRouter(include_in_schema=False)
 
-    @router.api_route("/plan", methods=["GET", "HEAD"])
+    @router.get("/plan")
     async def page(request: Request) -> Response:
         content, headers = await to_thread.run_sync(_page)
         held = request.headers.get("If-None-Match", "")

@@ -17,6 +17,7 @@ from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Many, ManyNamed, Text
 from pagoda.server.chat_fields import ChatFields
+from pagoda.server.keys import Holder
 from pagoda.server.messages import Message
 from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxInt
@@ -108,11 +109,18 @@ class GenerationRequest(ModelBody, AnswerFormat):
             given = self.stream_options.model_dump()
             raise InvalidRequestError("stream_options", given, "is allowed with stream=true only")
 
-    def request_options(self, *, tenant: str) -> RequestOptions:
-        """What this body says beside its prompts and its sampling, for a tenant's request."""
+    def request_options(self, holder: Holder) -> RequestOptions:
+        """What this body says beside its prompts and its sampling, as a request of `holder`.
+
+        Raises `InvalidRequestError` for a tenant that wants to go before others.
+        """
+        priority = self.priority or 0
+        if priority < 0 and not holder.is_operator:
+            limit = "0 or more with this key: only an operator goes before others"
+            raise InvalidRequestError("priority", priority, limit)
         return RequestOptions(
-            priority=self.priority or 0,
-            tenant=tenant,
+            priority=priority,
+            tenant=holder.tenant,
             cache_salt=self.cache_salt or "",
             max_tokens_field=self.max_tokens_field,
             add_special_tokens=self.add_special_tokens is not False,

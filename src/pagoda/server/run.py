@@ -15,7 +15,9 @@ from starlette.datastructures import State
 from pagoda.errors import EngineError
 from pagoda.server.admission import Admission
 from pagoda.server.connection import patient_for
+from pagoda.server.connection_limit import ConnectionLimit, most_connections
 from pagoda.server.options import ServerOptions
+from pagoda.server.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -45,13 +47,14 @@ def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
 
 
 def config_of(app: FastAPI, options: ServerOptions) -> uvicorn.Config:
-    """How Uvicorn is to serve `app`."""
+    """How Uvicorn is to serve `app`. Raises `InvalidOptionError` for too many connections."""
+    most = most_connections(options.max_num_connections)
     return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         lifespan="on",
-        http=patient_for(options.client_timeout),
+        http=patient_for(options.client_timeout, ConnectionLimit(most)),
         ws="none",
         h11_max_incomplete_event_size=options.max_header_bytes,
         timeout_keep_alive=_KEEP_ALIVE_S,
@@ -68,6 +71,7 @@ class _Server(uvicorn.Server):
         self._admission: Admission = state.admission
         self._engine: AsyncEngine = state.engine
         self.has_lost_engine = False
+        self._manager = ServiceManager()
         self._timeout_s = timeout_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._num_signals = 0
@@ -85,6 +89,8 @@ class _Server(uvicorn.Server):
             self._admission.close()
             self.has_lost_engine = True
             return True
+        self._manager.ready()
+        self._manager.sign_of_life()
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -106,6 +112,7 @@ class _Server(uvicorn.Server):
 
     async def _end(self) -> None:
         """Wait for running requests, end those that are left, and exit."""
+        self._manager.stopping()
         num = self._admission.num_admitted
         if num:
             logger.info("shutting down: %d requests may finish within %g s", num, self._timeout_s)

@@ -44,6 +44,8 @@ def state_routes(
     }
     registry = registry_of(engine, admission, traffic)
 
+    @router.post("/ping", include_in_schema=False)
+    @router.get("/ping", include_in_schema=False)
     @router.get("/health", responses={503: {"model": ErrorResponse}})
     async def health() -> Response:
         """200 while requests are answered; 503 while a step of the engine hangs, and once the

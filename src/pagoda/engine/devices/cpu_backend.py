@@ -18,6 +18,7 @@ from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.engine.sampling.cpu_sampler import warm_up as warm_up_sampler
+from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
@@ -127,8 +128,9 @@ class SizedCPU:
         executor = CPUExecutor(
             model.spec, model.weights, storage, capacity.max_model_len, self.num_threads
         )
-        executor.warm_up()
-        warm_up_sampler()
+        with told_if_slow("preparing the kernels; the first time on a machine some 20 s"):
+            executor.warm_up()
+            warm_up_sampler()
         return Running(
             runner=Runner(executor),
             sampler=CPUSampler(),

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.body import Many, Text
+from pagoda.server.keys import Holder
 from pagoda.server.messages_api.blocks import InputMessage, PlainBlock
 from pagoda.server.messages_api.conversation import Conversation
 from pagoda.server.messages_api.tools import OfferedTool, ToolChoice, tool_use
@@ -101,10 +102,10 @@ class MessagesBody(ConversationBody):
                 raise
             raise InvalidRequestError("stop_sequences", error.value, error.limit) from None
 
-    def request_options(self, *, tenant: str) -> RequestOptions:
+    def request_options(self, holder: Holder) -> RequestOptions:
         """An answer that `max_tokens` would let grow further ends where the model's length does:
         agents ask for tens of thousands of tokens, whatever the model."""
-        return RequestOptions(tenant=tenant)
+        return RequestOptions(tenant=holder.tenant)
 
     def _structured(self) -> StructuredOutputs | None:
         if self.output_config is None or self.output_config.format is None:

@@ -1,0 +1,82 @@
+"""Whom `pagoda chat` talks to: an engine in this process, or a server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+from pagoda.cli.figures import Figures
+from pagoda.request import SamplingParams
+
+if TYPE_CHECKING:
+    from pagoda.engine.async_engine import AsyncEngine
+
+Message = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer so far."""
+
+    text: str
+    finish_reason: str | None
+    figures: Figures | None
+    """Without the time it took; None as long as a server has not told them."""
+
+
+class Partner(Protocol):
+    """Answers conversations."""
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        ...
+
+    async def open(self) -> None:
+        """To be called before the first answer. Raises `PagodaError` where there will be none."""
+        ...
+
+    def answer(
+        self, messages: Sequence[Message], sampling: SamplingParams
+    ) -> AsyncGenerator[Said, None]:
+        """The answer as it grows; closing it ends it.
+
+        Raises `PagodaError`; the conversation may go on without the last message.
+        """
+        ...
+
+    async def close(self) -> None:
+        """To be called after the last answer."""
+        ...
+
+
+class EnginePartner:
+    """An engine in this process."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._ids = count()
+
+    @property
+    def name(self) -> str:
+        return self._engine.model_name
+
+    async def open(self) -> None:
+        self._engine.start()
+
+    async def answer(
+        self, messages: Sequence[Message], sampling: SamplingParams
+    ) -> AsyncGenerator[Said, None]:
+        """Raises `InvalidRequestError` for a conversation that is too long, among others."""
+        prompt = await self._engine.tokenizer.chat(list(messages))
+        stream = self._engine.generate(prompt, sampling, request_id=f"chat-{next(self._ids)}")
+        async with aclosing(stream) as outputs:
+            async for output in outputs:
+                choice = output.outputs[0]
+                yield Said(choice.text, choice.finish_reason, Figures.of([output], 0.0))
+
+    async def close(self) -> None:
+        await self._engine.shutdown()

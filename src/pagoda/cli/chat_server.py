@@ -1,0 +1,146 @@
+"""A server as a partner of `pagoda chat`: Pagoda's, vLLM's, or another that speaks OpenAI's API."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from pagoda.cli.chat_partner import Message, Said
+from pagoda.cli.figures import Figures
+from pagoda.cli.metrics_watch import server_url
+from pagoda.errors import PagodaError
+from pagoda.request import SamplingParams
+
+_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+_EVENT = "data: "
+_END = "[DONE]"
+_DEFAULTS = SamplingParams(max_tokens=None)
+
+
+class ServerError(PagodaError):
+    """The server cannot be reached, or refused what it was asked."""
+
+
+class ServerPartner:
+    """A model of the server at `url`, the first that it names if it is not given."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str | None = None,
+        api_key: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Raises `InvalidOptionError` for what is no address."""
+        self._url = server_url(url)
+        self._model = model
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._transport = transport
+
+    @property
+    def name(self) -> str:
+        return self._model or self._url
+
+    async def open(self) -> None:
+        """Finds out the model's name. Raises `ServerError`."""
+        async with self._client() as client:
+            models = await client.get("models")
+        if models.is_error:
+            raise ServerError(_reason(models.content, models.status_code))
+        if self._model is None:
+            self._model = _first_model(models)
+
+    async def close(self) -> None:
+        """Nothing is held open between answers."""
+
+    async def answer(
+        self, messages: Sequence[Message], sampling: SamplingParams
+    ) -> AsyncGenerator[Said, None]:
+        """Raises `ServerError`."""
+        body = _body(self.name, messages, sampling)
+        async with (
+            self._client() as client,
+            client.stream("POST", "chat/completions", json=body) as response,
+        ):
+            if response.is_error:
+                raise ServerError(_reason(await response.aread(), response.status_code))
+            async for said in _said(response):
+                yield said
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client for one request. Raises `ServerError` where the server is not to be reached."""
+        try:
+            async with httpx.AsyncClient(
+                base_url=f"{self._url}/v1/",
+                headers=self._headers,
+                timeout=_TIMEOUT,
+                transport=self._transport,
+            ) as client:
+                yield client
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise ServerError(f"{self._url} does not answer: {reason}") from None
+
+
+def _first_model(models: httpx.Response) -> str:
+    try:
+        return str(models.json()["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        raise ServerError("the server names no model: name one beside --url") from None
+
+
+def _body(model: str, messages: Sequence[Message], sampling: SamplingParams) -> dict[str, Any]:
+    """What is sent; parameters that have their default stay unsaid, as other servers lack some."""
+    given = {field.name: getattr(sampling, field.name) for field in dataclasses.fields(sampling)}
+    asked = {name: value for name, value in given.items() if value != getattr(_DEFAULTS, name)}
+    return {
+        **asked,
+        "model": model,
+        "messages": list(messages),
+        "temperature": sampling.temperature,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def _said(response: httpx.Response) -> AsyncGenerator[Said, None]:
+    said = Said("", None, None)
+    async for line in response.aiter_lines():
+        payload = line.removeprefix(_EVENT)
+        if payload in (line, _END):
+            continue
+        event = json.loads(payload)
+        if "error" in event:
+            raise ServerError(_reason(payload.encode(), response.status_code))
+        for choice in event.get("choices", ()):
+            text = said.text + (choice["delta"].get("content") or "")
+            reason = choice.get("finish_reason") or said.finish_reason
+            said = Said(text, reason, said.figures)
+        if event.get("usage"):
+            said = dataclasses.replace(said, figures=_figures(event["usage"]))
+        yield said
+
+
+def _figures(usage: dict[str, Any]) -> Figures:
+    details = usage.get("prompt_tokens_details") or {}
+    return Figures(
+        num_prompt_tokens=usage["prompt_tokens"],
+        num_cached_tokens=details.get("cached_tokens") or 0,
+        num_new_tokens=usage["completion_tokens"],
+        duration_s=0.0,
+    )
+
+
+def _reason(content: bytes, status: int) -> str:
+    """The message of an error in OpenAI's shape."""
+    try:
+        return str(json.loads(content)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"the server answered with status {status}"
