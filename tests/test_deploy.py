@@ -19,6 +19,7 @@ from pagoda.cache import EVICTION_POLICIES
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
+from pagoda.engine.finite import MAX_LEVELS
 from pagoda.server import protocol
 from pagoda.server.admission import REJECTIONS, Admission
 from pagoda.server.metric_rows import METRIC_ROWS
@@ -99,7 +100,7 @@ def test_vllms_flags_that_are_not_here_are_refused(capsys: pytest.CaptureFixture
         ("`logprobs`, `top_logprobs`, `prompt_logprobs`", [request.MAX_LOGPROBS]),
         (
             "structured outputs",
-            [MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES],
+            [MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_LEVELS, MAX_STRUCTURED_CHOICES],
         ),
         ("`tools`", [MAX_TOOLS]),
     ],

@@ -55,7 +55,9 @@ def test_a_turn_that_is_refused_is_taken_back(
     assert prompts_of(engine) == ["<user>hi"]
     captured = capsys.readouterr()
     assert captured.out == "zero\n"
-    assert captured.err.startswith("messages='106 tokens': at most 63 (/reset starts anew)\n")
+    told, _, _ = captured.err.partition("\n")
+    assert told.startswith("This model's maximum context length is 64 tokens.")
+    assert told.endswith("messages='106 tokens': at most 63 (/reset starts anew)")
 
 
 def test_an_unknown_command_shows_help(

@@ -30,7 +30,10 @@ REFUSED = {
     "negative": (["generate", "x", "--temperature", "-1"], "temperature=-1.0: must be at least 0"),
     "NaN sampling": (["generate", "x", "--top-p", "nan"], "top_p=nan: must be"),
     "an empty prompt": (["generate", ""], "prompt='': must hold"),
-    "too long a prompt": (["generate", "x" * 100], "prompt='100 tokens': at most 63"),
+    "too long a prompt": (
+        ["generate", "x" * 100],
+        "This model's maximum context length is 64 tokens. However, you requested 101 tokens",
+    ),
     "no prompt": (["generate"], "prompts=[]: give at least one"),
     "no file": (["generate", "--file", "no/such/file"], "file='no/such/file': No such file"),
     "a folder": (["generate", "--file", "."], "file='.': Is a directory"),

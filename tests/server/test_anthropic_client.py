@@ -8,7 +8,7 @@ import anthropic
 import pytest
 
 from pagoda.server.keys import KeyRing
-from server.fake_engine import MODEL, FakeEngine, engine_failure
+from server.fake_engine import MODEL, OTHER_NAME, FakeEngine, engine_failure
 from server.live import live_server
 
 KEY = "a-key-for-tests"
@@ -100,7 +100,7 @@ def test_a_tool_is_called_and_its_result_sent(
 
 
 def test_models(client: anthropic.Anthropic) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
+    assert [model.id for model in client.models.list()] == [MODEL, OTHER_NAME]
 
 
 def test_the_beta_routes_are_the_same(client: anthropic.Anthropic) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.errors import ContextLengthError, InvalidRequestError
+from pagoda.models.chat_options import ChatOptions
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server import chunked_answer, completions
 from pagoda.server.json_parts import items_json, list_json, object_json
@@ -48,7 +49,9 @@ async def test_those_of_a_prompt_are_written_once_for_all_choices(
 ) -> None:
     calls = []
     write = getattr(*writer)
-    monkeypatch.setattr(*writer, lambda *given: calls.append(given) or write(*given))
+    monkeypatch.setattr(
+        *writer, lambda *given, **named: calls.append(given) or write(*given, **named)
+    )
     body = {"prompt": ["ab", "cd"], "n": 5, "max_tokens": 2, "stream": stream, **extra}
     answer = await client.post(COMPLETIONS, json=body)
     assert len(calls) == 2
@@ -191,8 +194,9 @@ class Renderer:
     def chat(
         self,
         messages: Sequence[object],
-        *,
         tools: Sequence[object],
+        options: ChatOptions,
+        *,
         check_text: Callable[[str], None],
         check_count: Callable[[int], None],
     ) -> list[int]:

@@ -19,7 +19,7 @@ from pagoda.server.messages_api.blocks import InputMessage
 from pagoda.server.messages_api.conversation import Conversation
 from pagoda.server.messages_api.message import content_of
 from pagoda.server.options import ServerOptions
-from pagoda.server.tool_calls import CallPiece, Reading, ToolCall
+from pagoda.server.tool_calls import CallPiece, Reading
 from server.conftest import client_of
 from server.fake_engine import FIRST_WORD_ID, MODEL, FakeEngine, engine_failure
 from server.saying_engine import SayingEngine
@@ -286,14 +286,14 @@ async def test_a_call_that_was_cut_ends_with_max_tokens(
     [block] = cut["content"]
     assert (cut["stop_reason"], block["input"]) == ("max_tokens", {"city": "Rome"})
     sampling: Any = engine.asked[0]["sampling"]
-    assert json.loads(sampling.structured_outputs.json) == CITY
+    assert json.loads(sampling.structured_outputs.json) == {**CITY, "additionalProperties": False}
     streamed = await events(client, **asked)
-    assert in_short(streamed) == ["0 tool_use", '0 + {"city": "Rome", "day": "Mon', "0 end"]
+    assert in_short(streamed) == ["0 tool_use", '0 + {"city": "Rome", ', '0 + "day": "Mon', "0 end"]
 
 
 def test_arguments_that_are_no_object_are_an_empty_input() -> None:
     for arguments in ("warm", "[1]", '"x"', "", "{nonsense"):
-        [block] = content_of(Reading.of("", [ToolCall("weather", arguments)]))
+        [block] = content_of(Reading("", (CallPiece(0, arguments, "weather"),)))
         assert block.input == {}  # type: ignore[union-attr]
     for arguments in ("warm", "[1]", '"x"', ""):
         assert b"input_json_delta" not in BlockEvents().news(

@@ -78,6 +78,10 @@ BAD_CHATS = {
     ),
     "half a tool": ({"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
     "a format": ({"messages": HELLO, "response_format": {"type": "xml"}}, "response_format"),
+    "half a format": (
+        {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {}}},
+        "response_format",
+    ),
     "top without logprobs": ({"messages": HELLO, "top_logprobs": 2}, "top_logprobs"),
     "too long": ({"messages": [{"role": "user", "content": "x" * 100}]}, "messages"),
 }
@@ -175,10 +179,6 @@ INNER_FIELDS = {
     "half a call": (
         {"messages": [{"role": "assistant", "tool_calls": [CALL]}]},
         "messages[0].tool_calls[0].function.name: Field required",
-    ),
-    "half a format": (
-        {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {}}},
-        "response_format.json_schema.schema: Field required",
     ),
     "named like a type": ({"messages": [{"role": "user", "content": {"str": 1}}]}, "messages[0]."),
 }

@@ -32,7 +32,7 @@ async def test_health_tells_of_a_step_that_hangs_and_of_its_end() -> None:
     engine = Stuck()
     app = create_app(engine, ServerOptions(step_timeout=20))
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         engine.now = 20
         assert (await client.get("/health")).status_code == 200
         engine.now = 21

@@ -16,8 +16,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pagoda.cli.chat_partner import EnginePartner, Message, Partner, Said
-from pagoda.cli.chat_server import ServerError, ServerPartner
+from pagoda.cli.chat_partner import EnginePartner, Message, Partner, Said, ServerError
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.flags import with_flags
 from pagoda.cli.loading import load_engine, with_model
@@ -57,6 +56,8 @@ def chat(
         if url is not None:
             if options != EngineOptions(model=options.model):
                 raise InvalidOptionError("url", url, "the server has its own options of the engine")
+            from pagoda.cli.chat_server import ServerPartner
+
             partner: Partner = ServerPartner(url, model=options.model, api_key=api_key)
         else:
             partner = EnginePartner(load_engine(options, console))

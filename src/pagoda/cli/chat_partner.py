@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from pagoda.cli.figures import Figures
+from pagoda.errors import PagodaError
 from pagoda.request import SamplingParams
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class Said:
     finish_reason: str | None
     figures: Figures | None
     """Without the time it took; None as long as a server has not told them."""
+
+
+class ServerError(PagodaError):
+    """The server cannot be reached, or refused what it was asked."""
 
 
 class Partner(Protocol):

@@ -10,20 +10,15 @@ from typing import Any
 
 import httpx
 
-from pagoda.cli.chat_partner import Message, Said
+from pagoda.cli.chat_partner import Message, Said, ServerError
 from pagoda.cli.figures import Figures
 from pagoda.cli.metrics_watch import server_url
-from pagoda.errors import PagodaError
 from pagoda.request import SamplingParams
 
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _EVENT = "data: "
 _END = "[DONE]"
 _DEFAULTS = SamplingParams(max_tokens=None)
-
-
-class ServerError(PagodaError):
-    """The server cannot be reached, or refused what it was asked."""
 
 
 class ServerPartner:

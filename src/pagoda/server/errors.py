@@ -46,6 +46,7 @@ _PART_BYTES = 256 * 1024
 _CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
 """A header each: Chromium reads no more than the first of those that share one."""
 _TYPES = {
+    400: _REFUSED,
     401: "authentication_error",
     403: "permission_error",
     408: _REFUSED,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.errors import RejectedError, rejection
@@ -64,7 +63,7 @@ class _InflatedBody:
     async def receive(self) -> Message:
         """The next part of the body, and after the last one whatever else is received.
 
-        Raises `RejectedError` where there is too much, and `HTTPException` for what cannot be read.
+        Raises `RejectedError` where there is too much, and for what cannot be read.
         """
         if self._is_complete:
             return await self._receive()
@@ -76,7 +75,7 @@ class _InflatedBody:
             self._has_more = message.get("more_body", False)
         self._is_complete = not part
         if self._is_complete and not self._inflater.eof:
-            raise HTTPException(400, "the compressed body ends too early")
+            raise _unreadable("the compressed body ends too early")
         return {"type": "http.request", "body": part, "more_body": not self._is_complete}
 
     def _next_part(self) -> bytes:
@@ -88,7 +87,7 @@ class _InflatedBody:
             try:
                 part = self._inflater.decompress(self._compressed, _PART_BYTES)
             except zlib.error:
-                raise HTTPException(400, "the body is neither gzip nor deflate") from None
+                raise _unreadable("the body is neither gzip nor deflate") from None
             self._compressed = self._inflater.unconsumed_tail or self._inflater.unused_data
             if not self._compressed:
                 break
@@ -97,3 +96,7 @@ class _InflatedBody:
             limit = f"the body must have at most {self._max_bytes:,} bytes once it is inflated"
             raise RejectedError(413, "request_too_large", limit)
         return part
+
+
+def _unreadable(reason: str) -> RejectedError:
+    return RejectedError(400, "invalid_compressed_body", reason)
