@@ -30,6 +30,7 @@ SERVED = (
     "server/test_structured.py",
     "server/test_tool_calls.py",
     "server/test_real_clients.py",
+    "server/test_agent_clients.py",
     "server/test_under_load.py",
 )
 """Files that use the default model: one process runs them, those of the server share it at last."""

@@ -11,8 +11,12 @@ import pytest
 from pagoda.engine import streams
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.grammar import Matcher, MatchError
-from pagoda.engine.outputs import RequestOutput
-from pagoda.errors import EngineError, InvalidRequestError, RequestTimeoutError
+from pagoda.errors import (
+    ContextLengthError,
+    EngineError,
+    InvalidRequestError,
+    RequestTimeoutError,
+)
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.structured import StructuredOutputs
 
@@ -280,19 +284,19 @@ async def test_a_grammar_that_breaks_is_its_requests_own_fault(
     assert len(await beside) == 30
 
 
-async def test_an_answer_that_must_fit_is_refused_where_it_cannot(engine: AsyncEngine) -> None:
+async def test_an_answer_ends_with_the_window_and_none_is_longer(engine: AsyncEngine) -> None:
     prompt, most = [5] * 10, engine.max_model_len - 10
-    fits = SamplingParams(temperature=0, max_tokens=most, ignore_eos=True)
-    long = SamplingParams(temperature=0, max_tokens=most + 1, ignore_eos=True)
+    fits = SamplingParams(temperature=0, max_tokens=engine.max_model_len, ignore_eos=True)
+    long = SamplingParams(temperature=0, max_tokens=engine.max_model_len + 1, ignore_eos=True)
 
     async def ask(params: SamplingParams, field: str | None) -> int:
         options = RequestOptions(max_tokens_field=field)
         outputs = engine.generate(prompt, params, request_id="a", options=options)
         return [len(output.outputs[0].token_ids) async for output in outputs][-1]
 
-    with pytest.raises(InvalidRequestError, match=f"at most {most}, ") as refused:
+    with pytest.raises(ContextLengthError, match=f"at most {engine.max_model_len}") as refused:
         await ask(long, "max_completion_tokens")
-    assert (refused.value.field, refused.value.value) == ("max_completion_tokens", most + 1)
+    assert (refused.value.field, refused.value.value) == ("max_completion_tokens", long.max_tokens)
     assert await ask(fits, "max_tokens") == await ask(long, None) == most
 
 
@@ -338,16 +342,15 @@ async def test_callers_have_their_turn_before_the_next_step_where_cores_are_shar
 ) -> None:
     monkeypatch.setattr(streams, "_TURN_S", 20)
     inner = make_llm().engine
-    num_told, num_made, missed, step = 0, 0, [], inner.step
+    num_told, num_made, missed, advance = 0, 0, [], inner.advance
 
-    def counted() -> list[RequestOutput]:
+    def counted() -> None:
         nonlocal num_made
         missed.append(num_made - num_told)
-        outputs = step()
-        num_made += len(outputs)
-        return outputs
+        advance()
+        num_made += len(inner.news.outputs)
 
-    monkeypatch.setattr(inner, "step", counted)
+    monkeypatch.setattr(inner, "advance", counted)
     engine = AsyncEngine(inner, takes_all_cores=takes_turns)
     engine.start()
 

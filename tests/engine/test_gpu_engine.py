@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 
 import pytest
@@ -89,7 +90,7 @@ def test_greedy_answers_are_those_of_a_cpu(
     assert heads[0].startswith("Model loading took ")
     assert heads[1:3] == ["Available KV cache memory", "GPU KV cache size"]
     assert heads[3].startswith("Graph capturing finished in ")
-    assert heads[3].endswith("took 0.01 GiB")
+    assert re.search(r"took 0\.0\d+ GiB$", heads[3]), "the fake graphs take some MiB"
 
 
 def test_without_graphs_the_answers_are_the_same(
@@ -158,7 +159,9 @@ def test_the_cache_of_another_engine_is_no_weight_of_the_second(
     with caplog.at_level(logging.INFO, logger="pagoda"):
         second = loaded.size(options, MAX_MODEL_LEN).capacity.available_bytes
     assert second == first - 3 * GIB, "both together are more than the share"
-    assert "weights 0.0 GiB, other tensors 4.0 GiB, peak of the largest step 0.19" in caplog.text
+    assert re.search(
+        r"weights 0\.00\d+ GiB, other tensors 4\.0 GiB, peak of the largest step 0\.19", caplog.text
+    )
 
 
 def test_a_cache_that_is_sized_needs_no_trial(directory: str, card: Card) -> None:

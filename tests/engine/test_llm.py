@@ -18,7 +18,6 @@ from pagoda.engine.devices import cpu_backend
 from pagoda.engine.devices.memory import free_memory_bytes
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
-from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import (
     CapacityError,
     EngineError,
@@ -556,17 +555,17 @@ def test_prompts_may_be_named_as_vllm_names_them(llm: LLM) -> None:
 def test_the_cache_is_not_forgotten_in_the_middle_of_a_step(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, within = llm.engine.step, []
+    advance, within = llm.engine.advance, []
     other = threading.Thread(target=llm.reset_prefix_cache)
 
-    def long_step() -> list[RequestOutput]:
+    def long_step() -> None:
         if not within:
             other.start()
             other.join(0.2)
             within.append(other.is_alive())
-        return step()
+        advance()
 
-    monkeypatch.setattr(llm.engine, "step", long_step)
+    monkeypatch.setattr(llm.engine, "advance", long_step)
     llm.generate(PROMPTS[0], GREEDY, use_tqdm=False)
     other.join()
     assert within == [True]

@@ -1,0 +1,134 @@
+"""Libraries that people build agents with, and the `llm` command, as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import openai
+import pytest
+from agents import (
+    Agent,
+    ModelSettings,
+    Runner,
+    function_tool,
+    set_default_openai_client,
+    set_tracing_disabled,
+)
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import Model, connect
+from pagoda.engine.options import EngineOptions
+from server.live import live_server
+
+pytestmark = pytest.mark.model
+MODEL = "SmolLM2-135M-Instruct"
+KEY = "no key is needed"
+QUESTION = "What is the capital of France?"
+
+
+class Weather(BaseModel):
+    """What is asked of a model that must answer by a schema."""
+
+    city: Literal["Paris", "Rome"]
+    is_warm: bool
+
+
+@pytest.fixture(scope="module")
+def url(default_model: Model) -> Iterator[str]:
+    engine = AsyncEngine(connect(default_model, EngineOptions(kv_cache_memory_bytes=2**28)))
+    with live_server(engine) as url:
+        yield f"{url}/v1"
+
+
+@pytest.fixture
+def agents_client(url: str) -> None:
+    """What OpenAI's agents ask where no model class is named."""
+    set_tracing_disabled(True)
+    set_default_openai_client(openai.AsyncOpenAI(base_url=url, api_key=KEY), use_for_tracing=False)
+
+
+def test_openais_agents_answer(agents_client: None) -> None:
+    settings = ModelSettings(temperature=0, max_tokens=32)
+    agent = Agent(name="guide", instructions="Be brief.", model=MODEL, model_settings=settings)
+    assert "Paris" in Runner.run_sync(agent, QUESTION).final_output
+
+
+@pytest.mark.anyio
+async def test_openais_agents_stream(agents_client: None) -> None:
+    settings = ModelSettings(temperature=0, max_tokens=16)
+    agent = Agent(name="guide", model=MODEL, model_settings=settings)
+    run = Runner.run_streamed(agent, QUESTION)
+    kinds = [
+        event.data.type async for event in run.stream_events() if event.type == "raw_response_event"
+    ]
+    assert kinds[0] == "response.created"
+    assert "response.output_text.delta" in kinds
+    assert kinds[-1] in ("response.completed", "response.incomplete")
+
+
+def test_openais_agents_call_a_tool(agents_client: None) -> None:
+    asked = []
+
+    @function_tool
+    def weather(city: Literal["Paris", "Rome"]) -> str:
+        """The weather in a city."""
+        asked.append(city)
+        return "sunny"
+
+    agent = Agent(
+        name="guide",
+        model=MODEL,
+        tools=[weather],
+        tool_use_behavior="stop_on_first_tool",
+        model_settings=ModelSettings(temperature=0, tool_choice="required", max_tokens=64),
+    )
+    assert Runner.run_sync(agent, "What is the weather in Paris?").final_output == "sunny"
+    assert asked[0] in ("Paris", "Rome")
+
+
+@pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
+def test_pydantic_ai(kind: type[OpenAIChatModel | OpenAIResponsesModel], url: str) -> None:
+    model = kind(MODEL, provider=OpenAIProvider(base_url=url, api_key=KEY))
+    settings = {"temperature": 0.0, "max_tokens": 64}
+    plain = PydanticAgent(model, model_settings=settings)  # type: ignore[arg-type]
+    assert "Paris" in plain.run_sync(QUESTION).output
+    typed = PydanticAgent(model, output_type=Weather, model_settings=settings)  # type: ignore[arg-type]
+    assert isinstance(typed.run_sync("Is it warm in Rome?").output, Weather)
+
+
+def test_langchains_responses(url: str) -> None:
+    model = ChatOpenAI(
+        base_url=url, api_key=KEY, model=MODEL, temperature=0, max_tokens=32, use_responses_api=True
+    )  # type: ignore[arg-type,call-arg]
+    assert "Paris" in model.invoke(QUESTION).text
+    assert "Paris" in "".join(chunk.text for chunk in model.stream(QUESTION))
+    found = model.with_structured_output(Weather, method="json_schema").invoke(
+        "Is it warm in Rome?"
+    )
+    assert isinstance(found, Weather)
+
+
+def test_llm_follows_a_schema(url: str, tmp_path: Path) -> None:
+    known = {"model_id": "pagoda", "model_name": MODEL, "api_base": url, "supports_schema": True}
+    (tmp_path / "extra-openai-models.yaml").write_text(json.dumps([known]))
+    schema = json.dumps(Weather.model_json_schema())
+    options = ["-o", "temperature", "0", "-o", "max_tokens", "64", "--key", KEY]
+    home = {"LLM_USER_PATH": str(tmp_path), "LLM_LOAD_PLUGINS": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "llm", "-m", "pagoda", "--schema", schema, *options, QUESTION],
+        env={**os.environ, **home},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    Weather.model_validate_json(done.stdout)
