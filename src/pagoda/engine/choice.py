@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagoda.engine.detokenizer import Detokenizer
+from pagoda.engine.grammar import Matcher
 from pagoda.engine.outputs import CompletionOutput, Logprob
 from pagoda.engine.sampling.row import SamplingRow
 from pagoda.engine.stop_strings import StopString
@@ -34,6 +35,12 @@ class Choice:
         """Log-probabilities at the place of `token_id`, which the sequence has just been given."""
         self._logprobs.append(with_text(logprobs, self._vocabulary))
         self._cumulative_logprob += logprobs[token_id].logprob
+
+    def read_grammar(self) -> Matcher | None:
+        """Read the newest tokens; returns the matcher if its mask is due. Raises `MatchError`."""
+        matcher = self.sampling_row.matcher
+        is_due = matcher is not None and matcher.read(self.sequence.output_token_ids)
+        return matcher if is_due else None
 
     def follow_grammar(self) -> None:
         """Work out which tokens may come next. Raises `MatchError` where that takes too much."""

@@ -29,6 +29,7 @@ from pagoda.engine.drawing import begin_draws
 from pagoda.engine.grammar_following import follow_grammars
 from pagoda.engine.intake import Intake
 from pagoda.engine.launched_step import LaunchedStep
+from pagoda.engine.mask_workers import MaskWorkers
 from pagoda.engine.news import News
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.roster import Roster
@@ -78,6 +79,7 @@ class Engine:
         self._runner = runner
         self._sampler = sampler
         self._roster = Roster()
+        self._mask_workers = MaskWorkers()
         self._ahead: RunAhead[LaunchedStep] = RunAhead(1 if runner.runs_ahead else 0)
         self._due: dict[str, Assembler] = {}
         """The requests whose output is to be told, by their ids."""
@@ -154,8 +156,10 @@ class Engine:
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
-        refused = follow_grammars(self._one_by_one(self._roster.constrained.values()))
-        self._fail(refused)
+        constrained = self._roster.constrained
+        self._fail(
+            follow_grammars(lambda: self._one_by_one(constrained.values()), self._mask_workers)
+        )
 
     def _one_by_one(self, choices: Iterable[Choice]) -> Iterator[Choice]:
         """The choices, each in hand until the next is asked for."""

@@ -100,10 +100,11 @@ class Grammars:
             source = _source(wanted)
         except (ValueError, RecursionError) as error:
             raise wanted.refuse(_first_line(str(error))) from None
-        matcher = llguidance.LLMatcher(self._prepared(wanted), source, log_level=0, limits=limits)
+        vocabulary = self._prepared(wanted)
+        matcher = llguidance.LLMatcher(vocabulary, source, log_level=0, limits=limits)
         if matcher.is_error():
             raise wanted.refuse(_reason(matcher))
-        grammar = Grammar(matcher, self._tokenizer.eos_token_ids)
+        grammar = Grammar(matcher, self._tokenizer.eos_token_ids, vocabulary.vocab_size)
         try:
             grammar.matcher().rehearse()
         except MatchError as error:
@@ -132,23 +133,46 @@ class Grammars:
 class Grammar:
     """A compiled constraint, which any number of sequences may follow."""
 
-    def __init__(self, start: llguidance.LLMatcher, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self, start: llguidance.LLMatcher, eos_token_ids: frozenset[int], num_tokens: int
+    ) -> None:
         self._start = start
         self._eos_token_ids = eos_token_ids
+        self._num_tokens = num_tokens
 
     def matcher(self) -> Matcher:
         """A follower of one sequence, at its beginning."""
-        return Matcher(self._start.deep_copy(), self._eos_token_ids)
+        return Matcher(self._start.deep_copy(), self._eos_token_ids, self._num_tokens)
 
 
 class Matcher:
     """Follows one sequence's tokens through a grammar, and tells which ones may come next."""
 
-    def __init__(self, state: llguidance.LLMatcher, eos_token_ids: frozenset[int]) -> None:
-        self._state = state
+    def __init__(
+        self, state: llguidance.LLMatcher, eos_token_ids: frozenset[int], num_tokens: int
+    ) -> None:
+        self.state = state
+        """llguidance's own."""
+        self.num_tokens = num_tokens
+        """Of the vocabulary that it knows."""
         self._eos_token_ids = eos_token_ids
         self._num_read = 0
         self._allowed: NDArray[np.bool_] | None = None
+
+    def read(self, output_token_ids: Sequence[int]) -> bool:
+        """Read the tokens that are new; returns whether a mask is due. Raises `MatchError`."""
+        if self._num_read < len(output_token_ids):
+            self._allowed = None
+            for token_id in output_token_ids[self._num_read :]:
+                self._read(token_id)
+            self._num_read = len(output_token_ids)
+        return self._allowed is None
+
+    def take(self, mask: NDArray[np.int32]) -> None:
+        """Keep the mask that is due, a bit for each token; none if `state` has failed."""
+        if not self.state.is_error():
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+            self._allowed = bits.astype(np.bool_)
 
     def follow(self, output_token_ids: Sequence[int]) -> NDArray[np.bool_]:
         """Read the tokens that are new; returns which ones may come next, by token id.
@@ -156,15 +180,11 @@ class Matcher:
         Once the grammar is complete these are the end-of-sequence tokens alone. Raises
         `MatchError`.
         """
-        if self._allowed is None or self._num_read < len(output_token_ids):
-            self._allowed = None
-            for token_id in output_token_ids[self._num_read :]:
-                self._read(token_id)
-            self._num_read = len(output_token_ids)
-            mask = self._state.compute_bitmask()
+        if self.read(output_token_ids):
             self._check()
-            bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
-            self._allowed = bits.astype(np.bool_)
+            self.take(np.frombuffer(self.state.compute_bitmask(), np.int32))
+            self._check()
+        assert self._allowed is not None
         return self._allowed
 
     def mask(self, values: NDArray[np.float32], output_token_ids: Sequence[int]) -> None:
@@ -186,12 +206,12 @@ class Matcher:
         # An end that did not end the sequence, as a stop token of an empty set would be, is no
         # part of the answer.
         if token_id not in self._eos_token_ids:
-            self._state.consume_token(token_id)
+            self.state.consume_token(token_id)
             self._check()
 
     def _check(self) -> None:
-        if self._state.is_error():
-            raise MatchError(_reason(self._state))
+        if self.state.is_error():
+            raise MatchError(_reason(self.state))
 
 
 def _source(wanted: StructuredOutputs) -> str:

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from pagoda.engine.choice import Choice
 from pagoda.engine.grammar import MatchError
+from pagoda.engine.mask_workers import MaskWorkers
 from pagoda.errors import PagodaError
 
 logger = logging.getLogger("pagoda")
 
+Refused = dict[str, PagodaError]
 
-def follow_grammars(choices: Iterable[Choice]) -> dict[str, PagodaError]:
+
+def follow_grammars(choices: Callable[[], Iterable[Choice]], workers: MaskWorkers) -> Refused:
     """Read the newest tokens of `choices` and work out the masks that the sampler takes.
 
     Returns why requests must end whose grammar cannot be followed any further, by their ids.
     """
-    refused: dict[str, PagodaError] = {}
-    for choice in choices:
-        request = choice.sequence.request
-        if choice.sequence.ending is None and request.request_id not in refused:
-            try:
-                choice.follow_grammar()
-            except MatchError as error:
-                wanted = request.sampling.structured_outputs
-                assert wanted is not None, "a grammar that nobody asked for"
-                logger.warning("request %s is ended: %s", request.request_id, error)
-                limit = f"cannot be followed any further: {error}"
-                refused[request.request_id] = wanted.refuse(limit)
+    refused: Refused = {}
+    due = []
+    for choice in _going_on(choices(), refused):
+        with _noted(choice, refused):
+            matcher = choice.read_grammar()
+            if matcher is not None:
+                due.append(matcher)
+    workers.work_out(due)
+    for choice in _going_on(choices(), refused):
+        with _noted(choice, refused):
+            choice.follow_grammar()
     return refused
+
+
+def _going_on(choices: Iterable[Choice], refused: Refused) -> Iterator[Choice]:
+    for choice in choices:
+        if choice.sequence.ending is None and choice.sequence.request.request_id not in refused:
+            yield choice
+
+
+@contextmanager
+def _noted(choice: Choice, refused: Refused) -> Iterator[None]:
+    """A grammar that cannot be followed any further ends its request."""
+    request = choice.sequence.request
+    try:
+        yield
+    except MatchError as error:
+        wanted = request.sampling.structured_outputs
+        assert wanted is not None, "a grammar that nobody asked for"
+        logger.warning("request %s is ended: %s", request.request_id, error)
+        limit = f"cannot be followed any further: {error}"
+        refused[request.request_id] = wanted.refuse(limit)
