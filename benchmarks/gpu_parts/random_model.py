@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from gpu_parts.shapes import Shape
 from pagoda.engine.build import Model
 from pagoda.engine.devices.backend import Backend
 from pagoda.engine.devices.gpu_backend import GPUBackend
+from pagoda.models.config import CONFIG_FILE
 from pagoda.models.decoder import DecoderLayer
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
@@ -137,4 +139,6 @@ def stand_in_tokenizer(vocab_size: int) -> Tokenizer:
     wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
     with tempfile.TemporaryDirectory() as directory:
         wrapped.save_pretrained(directory)
+        config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+        Path(directory, CONFIG_FILE).write_text(json.dumps(config))
         return Tokenizer(ModelFiles("directory", Path(directory), "stand-in"))

@@ -37,7 +37,7 @@ def client(url: str) -> openai.OpenAI:
 
 
 def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == [MODEL]
+    assert [model.id for model in client.models.list()] == [MODEL, "smollm2"]
 
 
 def test_a_completion(client: openai.OpenAI) -> None:
