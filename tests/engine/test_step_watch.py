@@ -96,8 +96,7 @@ async def test_a_stuck_device_is_noticed_while_it_is_stuck(tiny_model: Model) ->
         assert hung.num_tokens == 3
         assert "free.wait()" in served.where()
         free.set()
-        await first
-        outputs = [output async for output in answer]
+        outputs = [await first, *[output async for output in answer]]
         assert outputs[-1].finished
         assert served.step_age_s == 0
     finally:

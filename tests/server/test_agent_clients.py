@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +31,7 @@ from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
 from server.live import live_server
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.anyio]
 MODEL = "SmolLM2-135M-Instruct"
 KEY = "no key is needed"
 QUESTION = "What is the capital of France?"
@@ -52,20 +52,21 @@ def url(default_model: Model) -> Iterator[str]:
 
 
 @pytest.fixture
-def agents_client(url: str) -> None:
-    """What OpenAI's agents ask where no model class is named."""
+async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """What OpenAI's agents ask too, where no model class is named."""
     set_tracing_disabled(True)
-    set_default_openai_client(openai.AsyncOpenAI(base_url=url, api_key=KEY), use_for_tracing=False)
+    async with openai.AsyncOpenAI(base_url=url, api_key=KEY) as client:
+        set_default_openai_client(client, use_for_tracing=False)
+        yield client
 
 
-def test_openais_agents_answer(agents_client: None) -> None:
+async def test_openais_agents_answer(client: openai.AsyncOpenAI) -> None:
     settings = ModelSettings(temperature=0, max_tokens=32)
     agent = Agent(name="guide", instructions="Be brief.", model=MODEL, model_settings=settings)
-    assert "Paris" in Runner.run_sync(agent, QUESTION).final_output
+    assert "Paris" in (await Runner.run(agent, QUESTION)).final_output
 
 
-@pytest.mark.anyio
-async def test_openais_agents_stream(agents_client: None) -> None:
+async def test_openais_agents_stream(client: openai.AsyncOpenAI) -> None:
     settings = ModelSettings(temperature=0, max_tokens=16)
     agent = Agent(name="guide", model=MODEL, model_settings=settings)
     run = Runner.run_streamed(agent, QUESTION)
@@ -77,7 +78,7 @@ async def test_openais_agents_stream(agents_client: None) -> None:
     assert kinds[-1] in ("response.completed", "response.incomplete")
 
 
-def test_openais_agents_call_a_tool(agents_client: None) -> None:
+async def test_openais_agents_call_a_tool(client: openai.AsyncOpenAI) -> None:
     asked = []
 
     @function_tool
@@ -93,18 +94,20 @@ def test_openais_agents_call_a_tool(agents_client: None) -> None:
         tool_use_behavior="stop_on_first_tool",
         model_settings=ModelSettings(temperature=0, tool_choice="required", max_tokens=64),
     )
-    assert Runner.run_sync(agent, "What is the weather in Paris?").final_output == "sunny"
+    assert (await Runner.run(agent, "What is the weather in Paris?")).final_output == "sunny"
     assert asked[0] in ("Paris", "Rome")
 
 
 @pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
-def test_pydantic_ai(kind: type[OpenAIChatModel | OpenAIResponsesModel], url: str) -> None:
-    model = kind(MODEL, provider=OpenAIProvider(base_url=url, api_key=KEY))
+async def test_pydantic_ai(
+    kind: type[OpenAIChatModel | OpenAIResponsesModel], client: openai.AsyncOpenAI
+) -> None:
+    model = kind(MODEL, provider=OpenAIProvider(openai_client=client))
     settings = {"temperature": 0.0, "max_tokens": 64}
     plain = PydanticAgent(model, model_settings=settings)  # type: ignore[arg-type]
-    assert "Paris" in plain.run_sync(QUESTION).output
+    assert "Paris" in (await plain.run(QUESTION)).output
     typed = PydanticAgent(model, output_type=Weather, model_settings=settings)  # type: ignore[arg-type]
-    assert isinstance(typed.run_sync("Is it warm in Rome?").output, Weather)
+    assert isinstance((await typed.run("Is it warm in Rome?")).output, Weather)
 
 
 def test_langchains_responses(url: str) -> None:
