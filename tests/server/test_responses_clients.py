@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import agents
@@ -19,6 +18,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from server.fake_engine import MODEL, FakeEngine
 from server.live import live_server
 from server.test_responses import HERMES, PLACE, ROME, WEATHER
+
+pytestmark = pytest.mark.anyio
 
 
 class Place(BaseModel):
@@ -39,6 +40,13 @@ def url(engine: FakeEngine) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def client(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+
+
+@pytest.fixture
+async def own_client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    """One that is closed in the event loop that used it."""
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
 
 
 def test_text_kept_and_gone_on_from(client: openai.OpenAI, engine: FakeEngine) -> None:
@@ -133,25 +141,20 @@ def calling(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     return engine
 
 
-def test_openai_agents(url: str, calling: FakeEngine) -> None:
-    client = openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
-    model = agents.OpenAIResponsesModel(MODEL, client)
+async def test_openai_agents(own_client: openai.AsyncOpenAI, calling: FakeEngine) -> None:
+    model = agents.OpenAIResponsesModel(MODEL, own_client)
     tools: list[agents.Tool] = [agents.function_tool(warmth)]
     agent = agents.Agent(name="a", instructions="be", model=model, tools=tools)
     settings = agents.RunConfig(tracing_disabled=True)
-
-    async def ask_twice() -> tuple[str, str]:
-        whole = await agents.Runner.run(agent, "w?", run_config=settings)
-        streamed = agents.Runner.run_streamed(agent, "w?", run_config=settings)
-        async for _ in streamed.stream_events():
-            pass
-        return whole.final_output, streamed.final_output
-
-    assert asyncio.run(ask_twice()) == ("It is warm.", "It is warm.")
+    whole = await agents.Runner.run(agent, "w?", run_config=settings)
+    streamed = agents.Runner.run_streamed(agent, "w?", run_config=settings)
+    async for _ in streamed.stream_events():
+        pass
+    assert whole.final_output == streamed.final_output == "It is warm."
 
 
-def test_pydantic_ai(url: str, calling: FakeEngine) -> None:
-    provider = OpenAIProvider(base_url=url, api_key="none")
+async def test_pydantic_ai(own_client: openai.AsyncOpenAI, calling: FakeEngine) -> None:
+    provider = OpenAIProvider(openai_client=own_client)
     agent = pydantic_ai.Agent(OpenAIResponsesModel(MODEL, provider=provider), instructions="be")
     agent.tool_plain(warmth)
-    assert agent.run_sync("w?").output == "It is warm."
+    assert (await agent.run("w?")).output == "It is warm."
