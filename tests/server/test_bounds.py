@@ -188,6 +188,18 @@ async def test_a_salt_may_be_so_long(client: httpx.AsyncClient) -> None:
 # ---- texts and tokens ----------------------------------------------------------------------------
 
 
+def test_a_text_that_is_said_often_is_measured_before_it_is_rendered() -> None:
+    class Unasked:
+        def chat(self, *given: object, **named: object) -> list[int]:
+            raise AssertionError("rendered before it was measured")
+
+    tokenizer = CheckedTokenizer(Unasked(), vocab_size=10, max_model_len=64)  # type: ignore[arg-type]
+    text = {"role": "user", "content": "word " * 200}
+    for messages in ([text] * 7, [{"role": "user", "content": ""}] * 64):
+        with pytest.raises(ContextLengthError):
+            tokenizer.chat(messages)
+
+
 class Renderer:
     """A tokenizer whose template writes much around little."""
 

@@ -301,6 +301,26 @@ def test_arguments_that_are_no_object_are_an_empty_input() -> None:
         )
 
 
+def test_the_end_of_a_call_comes_before_the_text_behind_it() -> None:
+    blocks = BlockEvents()
+    begun = blocks.news(Reading("", (CallPiece(0, '{"a":', "weather"),)))
+    ended = blocks.news(Reading(" bye", (CallPiece(0, "1}"), CallPiece(1, "{}", "weather"))))
+    told = [_in_short(each) for each in events_in((begun + ended + blocks.end()).decode())]
+    assert told == [
+        "0 tool_use", '0 + {"a":', "0 + 1}", "0 end", "1 text", "1 +  bye", "1 end",
+        "2 tool_use", "2 + {}", "2 end",
+    ]  # fmt: skip
+
+
+async def test_numbers_may_be_texts_and_fields_of_others_are_ignored(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    answer = await ask(client, max_tokens="2", temperature="0.5", top_k=3.0, best_of=4)
+    assert answer["stop_reason"] == "max_tokens"
+    sampling: Any = engine.asked[0]["sampling"]
+    assert (sampling.max_tokens, sampling.temperature, sampling.top_k) == (2, 0.5, 3)
+
+
 def test_a_call_may_come_in_pieces() -> None:
     blocks = BlockEvents()
     pieces = (CallPiece(0, "", "weather"), CallPiece(0, '{"city": '), CallPiece(0, '"Rome"}'))

@@ -394,6 +394,13 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown role": ({"input": [{"role": "wizard", "content": "x"}]}, "input", "role"),
     "a lone surrogate": ({"input": "\ud800"}, "input", "surrogate"),
     "too long": ({"input": "x" * 100}, "input", "tokens"),
+    "large metadata": ({"metadata": {"a": "x" * 513}}, "metadata", "512"),
+    "large tools": (
+        {"tools": [{"type": "function", "name": "f",
+                    "parameters": {"type": "object", "description": "x" * 2**18}}],
+         "tool_choice": "none"},
+        "tools", "262,144 characters",
+    ),
     "an unknown item": ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "no such"),
     "an unknown response": ({"previous_response_id": "x"}, "previous_response_id", "no such"),
     "a search": ({"tools": [{"type": "web_search"}]}, "tools", "web_search"),

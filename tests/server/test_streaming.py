@@ -27,6 +27,9 @@ class Numbers:
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
         return event(b"end", name="done")
 
+    def ends_long(self) -> bool:
+        return True
+
     def failure(self, detail: ErrorDetail) -> bytes:
         return event(detail.model_dump_json().encode())
 

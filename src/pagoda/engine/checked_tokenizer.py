@@ -49,6 +49,7 @@ class CheckedTokenizer:
 
         Raises `InvalidRequestError` naming `messages`, before a text that cannot fit is tokenised.
         """
+        self._check_messages(messages)
         token_ids = self.tokenizer.chat(
             messages,
             tools,
@@ -107,14 +108,28 @@ class CheckedTokenizer:
                 f"completion)",
             )
 
+    def _check_messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse messages that cannot fit before a template puts them together.
+
+        Many may be one and the same text, so that a short request stands for a long prompt.
+        """
+        if not isinstance(messages, Sequence):
+            return
+        self._check_length("messages", len(messages))  # each is a token at least
+        contents = (each.get("content") for each in messages if isinstance(each, Mapping))
+        self._check_characters("messages", sum(len(c) for c in contents if isinstance(c, str)))
+
     def _check_text(self, field: str, text: str) -> None:
         """Refuse text that cannot fit before spending time on tokenising it."""
+        self._check_characters(field, len(text))
+
+    def _check_characters(self, field: str, num: int) -> None:
         most = _MOST_CHARACTERS_PER_TOKEN * self.max_model_len
-        if len(text) > most:
+        if num > most:
             raise ContextLengthError(
                 field,
-                f"{len(text)} characters",
+                f"{num} characters",
                 f"at most {most}",
                 max_model_len=self.max_model_len,
-                requested=f"more ({len(text)} characters in the {field})",
+                requested=f"more ({num} characters in the {field})",
             )

@@ -63,6 +63,10 @@ class Answer(ABC):
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
         """Events that come behind the last output of each prompt."""
 
+    def ends_long(self) -> bool:
+        """`end` should be called beside the event loop: there is much to write."""
+        return False
+
     @abstractmethod
     def failure(self, detail: ErrorDetail) -> bytes:
         """Events that come in place of the rest where something has failed."""

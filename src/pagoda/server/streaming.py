@@ -40,6 +40,10 @@ class EventWriter(Protocol):
         """What comes behind the last output of each prompt."""
         ...
 
+    def ends_long(self) -> bool:
+        """`end` should be called beside the event loop: there is much to write."""
+        ...
+
     def failure(self, detail: ErrorDetail) -> bytes:
         """What comes in place of the rest where something has failed."""
         ...
@@ -136,17 +140,21 @@ class EventStream(StreamingResponse):
 
         Nothing is sent in here: a client that has gone is no failure of the engine's.
         """
-        first, writer = self._first, self._writer
-        last: dict[int, RequestOutput] = {first.prompt_index: first.output}
+        item, writer = self._first, self._writer
+        last: dict[int, RequestOutput] = {item.prompt_index: item.output}
         try:
-            yield await self._news(first)
+            yield await self._news(item)
             async for item in self._outputs:
                 last[item.prompt_index] = item.output
                 yield await self._news(item)
         except Exception as error:
             yield writer.failure(detail_of(error))
         else:
-            yield writer.end(list(last.values()))
+            outputs = list(last.values())
+            if writer.ends_long():
+                yield await asyncio.to_thread(writer.end, outputs)
+            else:
+                yield writer.end(outputs)
 
 
 async def stream(request: Request, generation: Generation, writer: EventWriter) -> EventStream:

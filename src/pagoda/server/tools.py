@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 MAX_TOOLS = 128
+MAX_PARAMETERS_CHARACTERS = 256 * 1024
+"""Of all tools together, as JSON: whoever looks at schemas takes a time that grows with them."""
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
@@ -191,6 +194,10 @@ def _moved(schema: Any, place: str) -> Any:
 def _check_tools(tools: Sequence[Tool]) -> None:
     if len(tools) > MAX_TOOLS:
         raise InvalidRequestError("tools", f"{len(tools)} tools", f"at most {MAX_TOOLS}")
+    num_characters = sum(len(json.dumps(tool.function.parameters)) for tool in tools)
+    if num_characters > MAX_PARAMETERS_CHARACTERS:
+        limit = f"parameters may have at most {MAX_PARAMETERS_CHARACTERS:,} characters in all"
+        raise InvalidRequestError("tools", f"{num_characters:,} characters", limit)
     seen: set[str] = set()
     for tool in tools:
         name = tool.function.name

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from pagoda.server.errors import error_response
 from pagoda.server.responses import ErrorDetail
 
-_ANSWERS = "/v1/completions, /v1/chat/completions and /v1/responses"
+_ANSWERS = "/v1/completions, /v1/chat/completions, /v1/responses and /v1/messages"
 _NO_SCORES = "this server generates text: it gives neither vectors nor scores"
 _NO_MEDIA = "this server reads and writes text alone"
 _NOTHING_KEPT = f"this server keeps nothing of the kind: ask {_ANSWERS}"

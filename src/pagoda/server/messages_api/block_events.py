@@ -39,12 +39,16 @@ class BlockEvents:
         return ContentBlockStop(index=self._num_begun - 1).written()
 
     def _news(self, reading: Reading) -> Iterator[bytes]:
+        """The end of a call, then text, then other calls."""
+        pending = list(reading.calls)
+        while pending and pending[0].name is None:
+            yield from self._call(pending.pop(0))
         if reading.content:
             if self._text is None:
                 yield self._begun(TextContent(text=""))
                 self._text = TextChunk(partial(_text_delta, self._num_begun - 1))
             yield event(self._text.saying(reading.content), _DELTA)
-        for piece in reading.calls:
+        for piece in pending:
             yield from self._call(piece)
 
     def _call(self, piece: CallPiece) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from pagoda.server.messages_api.blocks import InputMessage, PlainBlock
 from pagoda.server.messages_api.conversation import Conversation
 from pagoda.server.messages_api.tools import OfferedTool, ToolChoice, tool_use
 from pagoda.server.model_body import ModelBody
+from pagoda.server.numbers import LaxFloat, LaxInt
 from pagoda.server.tools import ToolUse
 from pagoda.structured import StructuredOutputs
 
@@ -43,6 +44,7 @@ class OutputConfig(BaseModel):
 class ConversationBody(ModelBody):
     """What both bodies have: all that a prompt is made of."""
 
+    looked_at = frozenset()  # of OpenAI's and vLLM's fields
     messages: Many[InputMessage]
     system: Text | Many[PlainBlock] | None = None
     tools: Many[OfferedTool] | None = None
@@ -73,13 +75,13 @@ class CountTokensBody(ConversationBody):
 class MessagesBody(ConversationBody):
     """The body of `/v1/messages`."""
 
-    max_tokens: int
+    max_tokens: LaxInt
     """0 computes the prompt alone, so that the cache has it."""
     stop_sequences: Many[Text] | None = None
     stream: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
+    temperature: LaxFloat | None = None
+    top_p: LaxFloat | None = None
+    top_k: LaxInt | None = None
 
     @property
     def wants_prompt_alone(self) -> bool:

@@ -21,6 +21,7 @@ from pagoda.server.responses_api.response import (
     ResponseUsage,
 )
 from pagoda.server.streaming import ChoiceCursor, event
+from pagoda.server.telling import cut_short
 from pagoda.server.tool_calls import AnswerReader, Reading
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class ResponseAnswer(Answer):
         tools = generation.tools
         self._reader: AnswerReader | None = None if tools is None else tools.begin()
         self._num_events = 0
+        ignored = (each.field for each in body.ignored())
+        generation.tally.ignored = tuple(dict.fromkeys(ignored))
         self._response = ResponseObject(
             id=generation.request_id,
             created_at=int(time.time()),
@@ -67,6 +70,13 @@ class ResponseAnswer(Answer):
         opening = () if self._num_events else self._opening()
         news = self._news(item.output.outputs[0])
         return b"".join([*map(self._sent, opening), *map(self._sent, news)])
+
+    def takes_long(self, item: PromptOutput) -> bool:
+        return self._generation.sampling.logprobs is not None
+
+    def ends_long(self) -> bool:
+        """All that was said and asked is told, and kept, once more."""
+        return True
 
     def end(self, outputs: Sequence[RequestOutput]) -> bytes:
         [output] = outputs
@@ -97,6 +107,13 @@ class ResponseAnswer(Answer):
             self._response.incomplete_details = IncompleteDetails()
         else:
             self._response.completed_at = int(time.time())
+        cut = cut_short(
+            output,
+            self._generation.options.max_tokens_field,
+            self._generation.sampling.max_tokens,
+            self._generation.engine.max_model_len,
+        )
+        self._response.warnings = [*(self._response.warnings or ()), *cut] or None
         self._response.usage = ResponseUsage.of(usage_of([output]))
         self._finish(status)
         if self._keep is not None:

@@ -70,6 +70,11 @@ def own_field_names() -> Iterator[None]:
         raise
 
 
+_Key = Annotated[Text, Field(max_length=64)]
+_Value = Annotated[Text, Field(max_length=512)]
+"""OpenAI's bounds of what a response repeats and nobody reads."""
+
+
 class Reasoning(BaseModel):
     """How much a model should think. Changes nothing: a response repeats none of it."""
 
@@ -96,9 +101,9 @@ class ResponsesRequest(GenerationRequest):
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
     store: bool | None = None
-    metadata: Annotated[dict[Text, Text], Field(max_length=16)] | None = None
+    metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    user: Text | None = None
+    user: _Value | None = None
 
     def check(self, served_models: Sequence[str]) -> None:
         super().check(served_models)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from pagoda.errors import InvalidRequestError
+from pagoda.models.chat_options import ChatOptions
 from pagoda.server.answer import respond
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS, JSONBody
@@ -40,7 +41,8 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         messages = template_messages(body.instructions, items)
         if not messages:
             raise InvalidRequestError("input", body.input, "must hold at least one message")
-        return await engine.tokenizer.chat(messages, body.tool_use().described)
+        options = ChatOptions(truncation=body.prompt_truncation)
+        return await engine.tokenizer.chat(messages, body.tool_use().described, options)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
