@@ -284,6 +284,23 @@ async def test_a_grammar_that_breaks_is_its_requests_own_fault(
     assert len(await beside) == 30
 
 
+async def test_everybody_is_told_by_an_engine_that_cannot_even_end_a_request(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = make_llm().engine
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(inner, "advance", fail)
+    monkeypatch.setattr(inner, "abort", fail)
+    engine = AsyncEngine(inner)
+    engine.start()
+    asked = (answer(engine, request_id, request_id) for request_id in "abc")
+    told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+    assert [type(each) for each in told] == [EngineError] * 3
+
+
 async def test_an_answer_ends_with_the_window_and_none_is_longer(engine: AsyncEngine) -> None:
     prompt, most = [5] * 10, engine.max_model_len - 10
     fits = SamplingParams(temperature=0, max_tokens=engine.max_model_len, ignore_eos=True)

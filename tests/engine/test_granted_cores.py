@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pagoda.engine.devices import memory
-from pagoda.engine.devices.cpu_backend import num_usable_cores
+from pagoda.engine.devices.cores import num_usable_cores
 
 
 @pytest.mark.parametrize(

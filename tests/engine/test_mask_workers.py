@@ -15,11 +15,15 @@ from pagoda.engine.mask_workers import MaskWorkers
 REGEXES = ("[a-f]{3}", "[0-9]+x", "(ab|cd)*e", "[a-z]{2,9}!")
 
 
+class Panic(BaseException):
+    """As a library in Rust raises it."""
+
+
 class Failing:
     """An executor whose library gives up."""
 
     def unsafe_compute_mask_ptr(self, *given: Any) -> None:
-        raise RuntimeError("out of threads")
+        raise Panic("out of threads")
 
 
 @pytest.fixture

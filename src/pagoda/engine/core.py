@@ -189,6 +189,7 @@ class Engine:
 
     def _conclude(self, step: LaunchedStep) -> None:
         """Wait for what a step has drawn, and settle it."""
+        self.watch.hold(step.plan.num_scheduled_tokens)
         try:
             drawn = step.wait()
         except Exception as error:
@@ -264,7 +265,7 @@ class Engine:
         self.news.errors.update(failures.of_a_broken_change(requests, cause))
         for request in requests:
             self._forget(request.request_id)
-        self._restarted = set(here)
+        self._restarted = set() if in_hand else set(here)
         self._ahead.clear()
         unfinished = [
             choice.sequence

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -140,7 +140,7 @@ class EngineThread:
             order.do()
         except PagodaError as error:
             order.refuse(error)
-        except Exception:
+        except BaseException:  # a library's panic may be no `Exception`
             logger.exception("an order to the engine failed")
             order.refuse(EngineError("the engine failed"))
 
@@ -185,15 +185,22 @@ class EngineThread:
 
     def _fail(self, request_ids: Iterable[str]) -> None:
         """End requests whose outputs may be lost; each is told an error of its own."""
-        for request_id in request_ids:
-            self._streams.fail({request_id: EngineError("the engine failed")})
-            self._engine.abort(request_id)
+        self._end_all({request_id: EngineError("the engine failed") for request_id in request_ids})
 
     def _fail_all(self) -> None:
         """Tell everybody who is left why nothing is answered any more."""
-        for request_id in self._streams.request_ids:
-            self._streams.fail({request_id: self._closing_error()})
-            self._engine.abort(request_id)
+        self._end_all(
+            {request_id: self._closing_error() for request_id in self._streams.request_ids}
+        )
+
+    def _end_all(self, errors: Mapping[str, EngineError]) -> None:
+        """Tell everybody, then abort: nobody waits for an engine that cannot even do that."""
+        self._streams.fail(errors)
+        for request_id in errors:
+            try:
+                self._engine.abort(request_id)
+            except Exception:
+                logger.exception("a request could not be ended")
 
     def _closing_error(self) -> EngineError:
         """Why nothing is answered any more."""

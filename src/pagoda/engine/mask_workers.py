@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.grammar import Matcher
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ class MaskWorkers:
 
     def __init__(self) -> None:
         self._executor: llguidance.LLExecutor | None = None
+        self._have_failed = False
 
     def work_out(self, matchers: Sequence[Matcher]) -> None:
         """Give each its mask, for `Matcher.follow` to return.
 
         Where that fails they are left without one, and `follow` works it out for each alone.
         """
-        if len(matchers) < 2:
+        if len(matchers) < 2 or self._have_failed:
             return
         from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask_par
 
@@ -36,8 +38,11 @@ class MaskWorkers:
         numbered = [(matcher.state, row) for row, matcher in enumerate(matchers)]
         try:
             fill_next_token_bitmask_par(self._started(), numbered, masks)
-        except Exception:
-            logger.exception("masks are worked out one by one")
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a panic of the library is no `Exception`
+            logger.exception("masks are worked out one by one from now on")
+            self._have_failed = True
             return
         for matcher, mask in zip(matchers, masks, strict=True):
             matcher.take(mask)
@@ -46,5 +51,5 @@ class MaskWorkers:
         if self._executor is None:
             import llguidance
 
-            self._executor = llguidance.LLExecutor()
+            self._executor = llguidance.LLExecutor(num_threads=num_usable_cores())
         return self._executor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from pagoda.scheduling.sequence import Sequence
 
@@ -35,13 +36,10 @@ class OrderedSequences:
     def add(self, sequence: Sequence) -> None:
         insort(self._sequences, sequence, key=self._order)
 
-    def joined_by(self, sequences: Iterable[Sequence]) -> OrderedSequences:
-        """These sequences and others; nothing is changed here."""
-        joined = self.emptied()
-        joined._sequences = self._sequences[:]
-        for sequence in sequences:
-            joined.add(sequence)
-        return joined
+    def discard(self, sequence: Sequence) -> None:
+        """No effect if it is not among them."""
+        with suppress(ValueError):
+            self.remove(sequence)
 
     def emptied(self) -> OrderedSequences:
         """None yet, in the same order."""

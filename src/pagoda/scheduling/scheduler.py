@@ -106,10 +106,17 @@ class Scheduler:
         All of them are here afterwards, or none, if this fails.
         """
         request_id = sequences[0].request.request_id
-        waiting = self._waiting.joined_by(sequences)
-        by_id = self._sequences | {sequence.sequence_id: sequence for sequence in sequences}
-        requests = self._requests | {request_id: list(sequences)}
-        self._waiting, self._sequences, self._requests = waiting, by_id, requests
+        try:
+            self._requests[request_id] = list(sequences)
+            for sequence in sequences:
+                self._sequences[sequence.sequence_id] = sequence
+                self._waiting.add(sequence)
+        except BaseException:
+            self._requests.pop(request_id, None)
+            for sequence in sequences:
+                self._sequences.pop(sequence.sequence_id, None)
+                self._waiting.discard(sequence)
+            raise
 
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""

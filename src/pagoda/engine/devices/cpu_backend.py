@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +11,8 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Running
-from pagoda.engine.devices.memory import free_memory_bytes, granted_cores, require_memory
+from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
@@ -138,15 +137,6 @@ class SizedCPU:
             chores=storage.populate(),
             takes_all_cores=self.num_threads >= num_usable_cores(),
         )
-
-
-def num_usable_cores() -> int:
-    """Cores that this process may use, of which its container may grant less than there are."""
-    if not hasattr(os, "sched_getaffinity"):  # Linux alone can tell
-        return os.cpu_count() or 1
-    granted = granted_cores()
-    present = len(os.sched_getaffinity(0))
-    return present if granted is None else max(1, min(present, math.ceil(granted)))
 
 
 def _require_followed(options: EngineOptions) -> None:
