@@ -53,7 +53,7 @@ def roster_of(prompts: dict[int, tuple[int, ...]], changing: Sequence[int] = ())
     roster = Roster()
     for sequence_id, prompt in prompts.items():
         request = Request(str(sequence_id), prompt, SamplingParams(prompt_logprobs=2))
-        row = SimpleNamespace(name=str(sequence_id), changes_logits=sequence_id in changing)
+        row = SimpleNamespace(name=str(sequence_id), awaits_token=sequence_id in changing)
         sequence = SimpleNamespace(request=request, num_prompt_tokens=len(prompt))
         roster.choices[sequence_id] = SimpleNamespace(sequence=sequence, sampling_row=row)  # type: ignore[assignment]
         roster.assemblers[str(sequence_id)] = NotingAssembler(request)  # type: ignore[assignment]

@@ -115,6 +115,18 @@ def test_default_parameters_ask_for_no_rule() -> None:
     row = SamplingRow(SamplingParams(), 0, [1], [2], frozenset({3}))
     assert row.rules == ()
     assert not row.changes_logits
+    assert not row.awaits_token
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.reads_output], ids=names)
+def test_a_rule_that_reads_no_output_says_the_same_after_any(rule: Rule) -> None:
+    num_asked = 0
+    for settings in settings_of(rule):
+        rows = [row for row in rows_with(settings) if rule.is_asked(row.params)]
+        assert all(rule.is_due(row) and not row.awaits_token for row in rows)
+        assert len({str(rule.entries(row)) for row in rows}) == bool(rows)
+        num_asked += len(rows)
+    assert num_asked
 
 
 @pytest.mark.parametrize("rule", RULES, ids=names)

@@ -32,6 +32,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "stop string": {"temperature": 1.0, "seed": 9, "stop": ["e", "a", "t"]},
     "logprobs": {"temperature": 0, "logprobs": 2, "prompt_logprobs": 1},
     "penalties": {"temperature": 0, "presence_penalty": 1.5, "repetition_penalty": 1.3},
+    "bias": {"temperature": 1.0, "seed": 4, "logit_bias": {5: 3.0, 70: -2.0}},
+    "allowed": {"temperature": 1.0, "seed": 4, "allowed_token_ids": list(range(60, 90))},
     "min_tokens": {"temperature": 1.0, "seed": 3, "min_tokens": 4, "stop_token_ids": [*range(64)]},
     "grammar": {"temperature": 1.0, "seed": 2, "structured_outputs": WORD},
 }  # fmt: skip
@@ -181,6 +183,16 @@ def test_who_needs_the_last_token_waits_for_it_and_nobody_else_does(
         ([0], [1]),  # the other one goes on alone, with the second token that was drawn
         ([1], [0]),  # the first one's token is known by now
     ]
+
+
+@pytest.mark.parametrize("kind", ["bias", "allowed"])
+def test_what_changes_all_steps_alike_waits_for_no_token(tiny_model: Model, kind: str) -> None:
+    engine, recorder = recorded(tiny_model)
+    ask_for(engine, "a", kind, max_tokens=4)
+    ask_for(engine, "b", "greedy", max_tokens=4)
+    while engine.has_unfinished:
+        engine.step()
+    assert [batch.num_tokens for batch in recorder.batches] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("kind", [Runner, AheadRunner])

@@ -14,6 +14,8 @@ from pagoda.engine.step_watch import StepWatch
 from pagoda.request import SamplingParams
 
 TIMEOUT_S = 10.0
+MOST_S = 100.0
+"""What any step may take."""
 
 
 class Clock:
@@ -41,6 +43,7 @@ def test_no_step_no_age() -> None:
 def test_a_step_may_take_the_timeout(num_tokens: int) -> None:
     clock = Clock()
     watch = StepWatch(clock)
+    step(watch, clock, num_tokens=1, seconds=0.1)
     watch.begin()
     watch.hold(num_tokens)
     clock.now += TIMEOUT_S
@@ -57,16 +60,48 @@ def test_a_step_may_take_the_timeout(num_tokens: int) -> None:
 def test_many_tokens_may_take_longer_where_few_are_slow() -> None:
     clock = Clock()
     watch = StepWatch(clock)
-    for num_tokens, seconds in ((1, 2.0), (8, 2.5)):
-        step(watch, clock, num_tokens, seconds)  # half a second a token
+    for num_tokens in (1, 8, 3):
+        step(watch, clock, num_tokens, num_tokens * 0.5)
+    limit_s = 10 * 12 * 0.5
+    assert TIMEOUT_S < limit_s < MOST_S
     watch.begin()
-    watch.hold(100)
-    clock.now += 500
+    watch.hold(12)
+    clock.now += limit_s - 1
     assert watch.hung(TIMEOUT_S) is None
-    clock.now += 1
+    clock.now += 2
     hung = watch.hung(TIMEOUT_S)
     assert hung is not None
-    assert hung.limit_s == pytest.approx(10 * 100 * 0.5)
+    assert hung.limit_s == pytest.approx(limit_s)
+
+
+def test_the_first_step_may_take_long_but_not_for_ever() -> None:
+    clock = Clock()
+    watch = StepWatch(clock)
+    watch.begin()
+    watch.hold(1)
+    clock.now += MOST_S
+    assert watch.hung(TIMEOUT_S) is None
+    clock.now += 1
+    assert watch.hung(TIMEOUT_S) is not None
+
+
+def test_a_step_that_was_slow_once_is_forgotten() -> None:
+    clock = Clock()
+    watch = StepWatch(clock)
+    step(watch, clock, num_tokens=1, seconds=90.0)  # kernels were compiled
+    watch.begin()
+    watch.hold(1000)
+    clock.now += MOST_S + 1
+    assert watch.hung(TIMEOUT_S) is not None, "no pace allows more"
+    watch.end()
+    watch = StepWatch(clock)
+    step(watch, clock, num_tokens=1, seconds=90.0)
+    for _ in range(100):
+        step(watch, clock, num_tokens=1, seconds=0.1)
+    watch.begin()
+    watch.hold(1)
+    clock.now += TIMEOUT_S + 1
+    assert watch.hung(TIMEOUT_S) is not None
 
 
 @pytest.mark.anyio
@@ -90,7 +125,7 @@ async def test_a_stuck_device_is_noticed_while_it_is_stuck(tiny_model: Model) ->
         first = asyncio.ensure_future(anext(answer))
         await asyncio.to_thread(stuck.wait)
         assert served.hung_step(TIMEOUT_S) is None
-        clock.now += 11
+        clock.now += MOST_S + 1
         hung = served.hung_step(TIMEOUT_S)
         assert hung is not None
         assert hung.num_tokens == 3

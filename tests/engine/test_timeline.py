@@ -43,7 +43,7 @@ class Run:
         sampled = self.model.execute(plan)
         self.now += STEP_S
         for sequence in conclude(self.scheduler, plan, sampled):
-            self.timeline.progressed(sequence)
+            self.timeline.progressed(sequence, self.timeline.now())
 
     def finish(self) -> None:
         while self.scheduler.has_unfinished:

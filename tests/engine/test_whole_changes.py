@@ -7,13 +7,22 @@ import pytest
 
 from pagoda.cache import CacheManager
 from pagoda.engine import core
+from pagoda.engine.core import Engine
 from pagoda.engine.runner import PaddedTables
 from pagoda.errors import BlockTableError
 from pagoda.request import SamplingParams
 from pagoda.scheduling import Scheduler
 from scheduling.fake_model import FakeModel, expected_output, request
 
-GREEDY = SamplingParams(temperature=0, max_tokens=6)
+GREEDY = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def failed(*_: object) -> None:
+    raise RuntimeError("nobody is in hand")
 
 
 @pytest.mark.parametrize("broken", ["Assembler", "arrived", "enter"])
@@ -63,6 +72,109 @@ def test_an_interrupt_leaves_an_llm_usable(
     assert llm.engine.scheduler.cache.num_free_blocks == 256
     llm.engine.scheduler.cache.check_integrity()
     assert llm.generate("one two", GREEDY, use_tqdm=False)[0].outputs[0].token_ids == said
+
+
+class Two:
+    """An engine with two requests, in the middle of their answers, and what they are to say."""
+
+    def __init__(self, make_llm) -> None:
+        self.llm = make_llm()
+        self.engine: Engine = self.llm.engine
+        self.alone = {
+            name: self.llm.generate(name, GREEDY, use_tqdm=False)[0].outputs[0].token_ids
+            for name in ("a", "b")
+        }
+        for name in self.alone:
+            self.engine.add(self.engine.intake.request(name, name, GREEDY))
+        for _ in range(3):
+            self.engine.step()
+
+    def finish(self) -> tuple[dict[str, list[int]], set[str]]:
+        """What everybody says in the end, and who was told an error instead."""
+        said, failed = {}, set()
+        while self.engine.has_unfinished:
+            self.engine.advance()
+            news = self.engine.news
+            failed |= news.errors.keys()
+            said |= {o.request_id: o.outputs[0].token_ids for o in news.outputs if o.finished}
+            news.clear()
+        self.engine.scheduler.cache.check_integrity()
+        assert not self.engine._roster.assemblers
+        return said, failed
+
+
+@pytest.mark.parametrize("where", ["_runner.execute", "scheduler.schedule", "_follow_grammars"])
+def test_an_interrupt_while_no_answer_changes_ends_nobody(
+    make_llm, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    two = Two(make_llm)
+    *rooms, name = where.split(".")
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(two.engine, rooms[0]) if rooms else two.engine, name, interrupted)
+        for _ in range(3):  # not after the second or the third either
+            with pytest.raises(KeyboardInterrupt):
+                two.engine.advance()
+    assert two.finish() == (two.alone, set())
+
+
+def test_an_interrupt_while_the_engine_starts_over(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(make_llm)
+    with monkeypatch.context() as patch:
+        patch.setattr(two.engine._runner, "execute", interrupted)
+        patch.setattr(two.engine.scheduler, "start_over", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            two.engine.advance()
+    assert two.finish() == (two.alone, set())
+
+
+def test_a_sequence_that_cannot_be_scheduled_ends_alone(
+    make_llm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Two(make_llm)
+    reserve = two.engine.scheduler.cache.reserve
+    [table] = [
+        choice.sequence.table
+        for choice in two.engine._roster.choices.values()
+        if choice.sequence.request.request_id == "b"
+    ]
+
+    def fail(given, start, stop):
+        if given is table:
+            raise MemoryError
+        return reserve(given, start, stop)
+
+    monkeypatch.setattr(two.engine.scheduler.cache, "reserve", fail)
+    assert two.finish() == ({"a": two.alone["a"]}, {"b"})
+
+
+def test_whoever_has_finished_is_not_blamed(make_llm, monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = make_llm()
+    engine: Engine = llm.engine
+    for name, max_tokens in (("short", 2), ("long", 9)):
+        params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+        engine.add(engine.intake.request(name, "one", params), streams=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_tell", lambda: None)
+        while "short" not in engine._due:
+            engine.advance()
+        patch.setattr(engine, "_tell", failed)
+        engine.advance()
+        patch.setattr(engine, "_follow_grammars", failed)
+        engine.advance()
+    assert engine.news.errors.keys() == {"long"}
+    engine.advance()
+    assert [output.request_id for output in engine.news.outputs] == ["short"]
+
+
+def test_an_aborted_request_leaves_no_news(make_llm) -> None:
+    two = Two(make_llm)
+    while not two.engine.news.outputs:
+        two.engine.advance()
+    assert {output.request_id for output in two.engine.news.outputs} == {"a", "b"}
+    two.engine.abort("a")
+    assert {output.request_id for output in two.engine.news.outputs} == {"b"}
 
 
 def test_tables_that_were_written_in_part_are_written_again() -> None:

@@ -15,11 +15,13 @@ Where something fails, it fails for those whom it was done for, and for nobody e
     anywhere else                a change may have broken off: who was in hand ends, and all others
                                  start over. They wait, hold no blocks, and are computed again from
                                  their tokens, so that their answers stay the same
+
+An interrupt, which is nobody's failure, ends those alone whose tokens or text are just changing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pagoda.engine import failures
@@ -42,7 +44,10 @@ from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, StepPlan, judge
+from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
+from pagoda.scheduling import Sequence as RunningSequence
+
+_INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 
 class Engine:
@@ -84,9 +89,11 @@ class Engine:
         self._due: dict[str, Assembler] = {}
         """The requests whose output is to be told, by their ids."""
         self._in_hand: Iterable[str] = ()
-        """Ids of the requests that something is just being done for."""
+        """Ids of the requests that something is just being done for, gone through if it fails."""
         self._restarted: set[str] = set()
         """Ids of the requests that have started over and have not got a token since."""
+        self._is_whole = True
+        """No change has broken off without a new start after it."""
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
@@ -109,7 +116,7 @@ class Engine:
         """End a request at once and free its blocks; no effect if it has ended."""
         with self._whole([request_id]):
             self._end(request_id)
-        self.news.errors.pop(request_id, None)  # nobody is there to be told
+        self.news.drop(request_id)  # nobody is there to be told
 
     @property
     def has_unfinished(self) -> bool:
@@ -157,6 +164,8 @@ class Engine:
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
         constrained = self._roster.constrained
+        if not constrained:
+            return
         self._fail(
             follow_grammars(lambda: self._one_by_one(constrained.values()), self._mask_workers)
         )
@@ -170,58 +179,76 @@ class Engine:
 
     def _launch(self) -> LaunchedStep | None:
         """Schedule a step, execute it and begin to draw; None if there is nothing to compute."""
-        plan = self.scheduler.schedule(self._ahead.held_back)
+        plan = self._schedule()
         if not plan.sequences:
             return None
         self.timeline.scheduled(plan)
         self.watch.hold(plan.num_scheduled_tokens)
-        self._in_hand = self._requests_of(plan)
         try:
             logits = self._runner.execute(plan, self._ahead.drawn_last)
             launched = begin_draws(plan, logits, self._roster, self._sampler)
             if launched.draws is not None:
                 self._runner.keep_drawn(launched.draws)
-        except Exception as error:
+        except _INTERRUPTS:
+            raise
+        except BaseException as error:  # a library's panic may be no `Exception`
             self._fail_all_of(plan, error)
             return None
-        self._in_hand = ()
         return launched
+
+    def _schedule(self) -> StepPlan:
+        """The next step; where that fails, it fails for the sequence that it came to."""
+        try:
+            return self.scheduler.schedule(self._ahead.held_back)
+        except _INTERRUPTS:
+            raise
+        except BaseException:
+            self._in_hand = self.scheduler.in_hand()
+            raise
 
     def _conclude(self, step: LaunchedStep) -> None:
         """Wait for what a step has drawn, and settle it."""
         self.watch.hold(step.plan.num_scheduled_tokens)
         try:
             drawn = step.wait()
-        except Exception as error:
+        except _INTERRUPTS:
+            raise
+        except BaseException as error:
             self._fail_all_of(step.plan, error)
             return
         sick = [sequence_id for sequence_id, token in drawn.items() if token is None]
         self._fail(failures.of_sick_logits(self._roster.requests_of(sick)))
-        for scheduled in step.plan.sequences:
-            self._settle(scheduled, drawn.get(scheduled.sequence_id))
+        self._settle(step.plan, drawn)
         if not self.scheduler.has_unfinished:
             self._ahead.clear()  # whoever is in it has ended
 
-    def _settle(self, scheduled: ScheduledSequence, token: SampledToken | None) -> None:
-        """Give a sequence its token, and end it if that is its last."""
-        choice = self._roster.choices.get(scheduled.sequence_id)
-        if choice is None:  # its request has ended while the step ran
-            return
-        request_id = choice.sequence.request.request_id
-        self._in_hand = [request_id]
-        sequence = self.scheduler.update(scheduled, None if token is None else token.token_id)
-        if sequence is not None and token is not None:
-            if token.logprobs is not None:
-                choice.note(token.logprobs, token.token_id)
-            ending = judge(sequence, choice if choice.has_stop_strings else None)
-            if ending is not None:
-                self.scheduler.finish(sequence, ending)
-            self.timeline.progressed(sequence)
-            assembler = self._roster.assemblers[request_id]
-            if assembler.is_due_after(sequence):
-                self._due[request_id] = assembler
-            self._restarted.discard(request_id)
+    def _settle(self, plan: StepPlan, drawn: Mapping[int, SampledToken | None]) -> None:
+        """Give each sequence its token, and end those for whom it is the last."""
+        self._in_hand = self.scheduler.in_hand()
+        now = self.timeline.now()
+        for scheduled in plan.sequences:
+            token = drawn.get(scheduled.sequence_id)
+            sequence = self.scheduler.update(scheduled, None if token is None else token.token_id)
+            if sequence is not None and token is not None:
+                self._progress(sequence, token, now)
         self._in_hand = ()
+
+    def _progress(self, sequence: RunningSequence, token: SampledToken, now: float) -> None:
+        """The sequence has a new token: note it, end the sequence if it is the last, and see
+        whether somebody waits for it."""
+        choice = self._roster.choices[sequence.sequence_id]
+        if token.logprobs is not None:
+            choice.note(token.logprobs, token.token_id)
+        ending = judge(sequence, choice if choice.has_stop_strings else None)
+        if ending is not None:
+            self.scheduler.finish(sequence, ending)
+        self.timeline.progressed(sequence, now)
+        request_id = sequence.request.request_id
+        assembler = self._roster.assemblers[request_id]
+        if assembler.is_due_after(sequence):
+            self._due[request_id] = assembler
+        if self._restarted:
+            self._restarted.discard(request_id)
 
     def _tell(self) -> None:
         """Put the outputs that are due into the news."""
@@ -242,41 +269,47 @@ class Engine:
 
         Nothing leaves the block but interrupts.
         """
+        if not self._is_whole:  # a second interrupt came while it was starting over
+            self._start_over(KeyboardInterrupt())
         self._in_hand = in_hand
         try:
             yield
-        except (KeyboardInterrupt, SystemExit) as interrupt:
-            self._start_over(interrupt)
-            raise
-        except BaseException as error:  # a library's panic may be no `Exception`
-            self._start_over(error)
+        except BaseException as cause:  # a library's panic may be no `Exception`
+            self._start_over(cause)
+            if isinstance(cause, _INTERRUPTS):
+                raise
 
     def _start_over(self, cause: BaseException) -> None:
         """After a change that broke off: end who is in hand, and compute all others again.
 
-        Trusted are the requests, their tokens and the text that was made of them. If nobody is in
-        hand, whoever has started over before and has not got a token since ends.
+        Trusted are the requests, their tokens and the text that was made of them. May itself break
+        off, and be called again.
         """
+        self._is_whole = False
         self._roster.find_choices()
+        self._end_those_concerned(cause)
+        self._ahead.clear()
+        self.scheduler.start_over(self._roster.unfinished())
+        self.timeline.forget_others(self._roster.choices)
+        self.watch.end()
+        self._is_whole = True
+
+    def _end_those_concerned(self, cause: BaseException) -> None:
+        """End who is in hand. If a failure finds nobody there, whoever has started over before and
+        has not got a token since ends."""
         here = self._roster.assemblers
-        in_hand = {request_id for request_id in self._in_hand if request_id in here}
-        ended = in_hand or self._restarted & here.keys()
+        in_hand = self._in_hand = [one for one in set(self._in_hand) if one in here]
+        is_failure = not isinstance(cause, _INTERRUPTS)
+        ended = in_hand or (self._restarted & here.keys() if is_failure else ())
         requests = [here[request_id].request for request_id in ended]
         self.news.errors.update(failures.of_a_broken_change(requests, cause))
         for request in requests:
             self._forget(request.request_id)
-        self._restarted = set() if in_hand else set(here)
-        self._ahead.clear()
-        unfinished = [
-            choice.sequence
-            for choice in self._roster.choices.values()
-            if choice.sequence.ending is None
-        ]
-        self.scheduler.start_over(unfinished)
-        self.timeline.forget_others(self._roster.choices)
-        self.watch.end()
+        if is_failure:
+            going_on = () if in_hand else self._roster.unfinished()
+            self._restarted = {sequence.request.request_id for sequence in going_on}
 
-    def _fail_all_of(self, plan: StepPlan, cause: Exception) -> None:
+    def _fail_all_of(self, plan: StepPlan, cause: BaseException) -> None:
         """End the requests of a step whose computation failed; nothing but that was begun."""
         requests = self._roster.requests_of(one.sequence_id for one in plan.sequences)
         self._fail(failures.of_a_failed_step(requests, cause))
@@ -294,11 +327,6 @@ class Engine:
     def _end(self, request_id: str) -> None:
         self.scheduler.abort(request_id)
         self._forget(request_id)
-
-    def _requests_of(self, plan: StepPlan) -> Iterator[str]:
-        """The ids of a step's requests, found when they are asked for."""
-        for request in self._roster.requests_of(one.sequence_id for one in plan.sequences):
-            yield request.request_id
 
     def _forget(self, request_id: str) -> None:
         self._due.pop(request_id, None)

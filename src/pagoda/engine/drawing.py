@@ -45,8 +45,8 @@ def begin_draws(
     if not sequence_ids:
         return LaunchedStep(plan)
     draws = sampler.begin(_rows(logits, wanted), sampling_rows, positions)
-    changing = zip(sequence_ids, sampling_rows, strict=True)
-    awaited = frozenset(sequence_id for sequence_id, row in changing if row.changes_logits)
+    drawing = zip(sequence_ids, sampling_rows, strict=True)
+    awaited = frozenset(sequence_id for sequence_id, row in drawing if row.awaits_token)
     return LaunchedStep(plan, tuple(sequence_ids), draws, awaited)
 
 

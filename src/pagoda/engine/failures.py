@@ -26,7 +26,7 @@ class StepFailedError(EngineError):
         super().__init__(f"{len(errors)} requests of a step were ended")
 
 
-def of_a_failed_step(requests: Iterable[Request], cause: Exception) -> dict[str, PagodaError]:
+def of_a_failed_step(requests: Iterable[Request], cause: BaseException) -> dict[str, PagodaError]:
     """The errors, by request id, of everybody in a step that failed with `cause`; logs it."""
     errors = _errors(requests, cause)
     logger.error("a step failed; its %d requests are ended", len(errors), exc_info=cause)

@@ -31,6 +31,11 @@ class News:
             raise StepFailedError(errors, outputs)
         return outputs
 
+    def drop(self, request_id: str) -> None:
+        """What has come of a request is not to be told."""
+        self.errors.pop(request_id, None)
+        self.outputs = [output for output in self.outputs if output.request_id != request_id]
+
     def clear(self) -> None:
         """Everything has been told."""
         self.outputs, self.errors = [], {}

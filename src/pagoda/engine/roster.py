@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pagoda.engine.assembler import Assembler
 from pagoda.engine.choice import Choice
 from pagoda.request import Request
+from pagoda.scheduling import Sequence as RunningSequence
 
 
 class Roster:
@@ -44,6 +45,11 @@ class Roster:
         self.choices, self.constrained = {}, {}
         for assembler in self.assemblers.values():
             self._enter(assembler)
+
+    def unfinished(self) -> list[RunningSequence]:
+        """The sequences that have not ended, in the order in which their requests came."""
+        sequences = (choice.sequence for choice in self.choices.values())
+        return [sequence for sequence in sequences if sequence.ending is None]
 
     def _enter(self, assembler: Assembler) -> None:
         for choice in assembler.choices:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pagoda.engine.core import Engine
 from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import PagodaError
 from pagoda.request import Request
 
+Key = TypeVar("Key", int, str)
 Inbox = deque[RequestOutput | PagodaError]
 """Outputs and errors that one caller has not taken yet, of all the requests it waits for."""
 
@@ -68,14 +70,17 @@ class SharedSteps:
         if not news:
             self._engine.advance()
         while news.errors:
-            request_id, error = next(iter(news.errors.items()))
-            self._put(request_id, error)
-            del news.errors[request_id]
+            request_id = next(iter(news.errors))
+            self._hand_over(request_id, news.errors.pop, request_id)
         while news.outputs:
-            self._put(news.outputs[0].request_id, news.outputs[0])
-            del news.outputs[0]
+            self._hand_over(news.outputs[0].request_id, news.outputs.pop, 0)
 
-    def _put(self, request_id: str, arrived: RequestOutput | PagodaError) -> None:
-        inbox = self._inboxes.get(request_id)
-        if inbox is not None:
-            inbox.append(arrived)
+    def _hand_over(
+        self, request_id: str, take: Callable[[Key], RequestOutput | PagodaError], key: Key
+    ) -> None:
+        """Put what `take` takes into the request's inbox, if somebody waits for it.
+
+        The two are one call: wherever an interrupt comes, it has been told once or is still news.
+        """
+        inbox = self._inboxes.get(request_id, Inbox())
+        inbox.extend(map(take, (key,)))

@@ -1,9 +1,10 @@
 """How long the running step has taken: a step that hangs is told from one that is long.
 
-step of 8 tokens     |----|                        0.2 s   ┐ 25 ms a token, on average
+step of 8 tokens     |----|                        0.2 s   ┐ 25 ms a token, of late
 step of 24 tokens           |------------|         0.6 s   ┘
 step of 512 tokens                         |------ … may take 10 × 512 × 25 ms = 128 s, or
-                                                   `timeout_s` if that is longer
+                                                   `timeout_s` if that is longer; never more than
+                                                   10 × `timeout_s`, as does the first step of all
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _PATIENCE = 10
-"""How many times its share of the time so far a step may take: few tokens take longer each than
-many, and tokens with much before them longer than others."""
+"""How many times what its tokens took of late a step may take: few tokens take longer each than
+many, and tokens with much before them longer than others. Also how many times the timeout."""
+_KEPT = 0.9
+"""What each step leaves of the weight of those before it: one that was slow is soon forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class StepWatch:
         self._clock = clock
         self._running: _Running | None = None
         self._seconds = 0.0
-        self._num_tokens = 0
+        self._num_tokens = 0.0
 
     def begin(self) -> None:
         """A step begins."""
@@ -56,15 +59,16 @@ class StepWatch:
 
     def hold(self, num_tokens: int) -> None:
         """The step that runs computes so many tokens."""
-        if self._running is not None:
-            self._running = self._running._replace(num_tokens=num_tokens)
+        running = self._running
+        if running is not None:
+            self._running = _Running(running.began, num_tokens)
 
     def end(self) -> None:
         """The step has ended, however it did."""
         running, self._running = self._running, None
         if running is not None and running.num_tokens:
-            self._seconds += self._clock() - running.began
-            self._num_tokens += running.num_tokens
+            self._seconds = _KEPT * self._seconds + self._clock() - running.began
+            self._num_tokens = _KEPT * self._num_tokens + running.num_tokens
 
     @property
     def age_s(self) -> float:
@@ -73,11 +77,16 @@ class StepWatch:
         return 0.0 if running is None else self._clock() - running.began
 
     def hung(self, timeout_s: float) -> HungStep | None:
-        """The running step, if it takes longer than both `timeout_s` and what its tokens may."""
+        """The running step, if it takes longer than its tokens may, and than `timeout_s`.
+
+        As long as no step has ended, nobody knows what tokens take: kernels may be compiled first.
+        """
         running = self._running
         if running is None:
             return None
-        pace_s = self._seconds / self._num_tokens if self._num_tokens else 0.0
-        limit_s = max(timeout_s, _PATIENCE * pace_s * running.num_tokens)
+        limit_s = _PATIENCE * timeout_s
+        if self._num_tokens:
+            pace_s = self._seconds / self._num_tokens
+            limit_s = min(limit_s, max(timeout_s, _PATIENCE * pace_s * running.num_tokens))
         age_s = self._clock() - running.began
         return HungStep(age_s, limit_s, running.num_tokens) if age_s > limit_s else None

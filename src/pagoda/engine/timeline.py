@@ -87,9 +87,12 @@ class Timeline:
                 self._running[scheduled.sequence_id] = course
                 del self._waiting[scheduled.sequence_id]
 
-    def progressed(self, sequence: Sequence) -> None:
-        """The sequence has a new token, and its ending if that was the last."""
-        now = self._clock()
+    def now(self) -> float:
+        """The time, for `progressed`: one reading serves all sequences of a step."""
+        return self._clock()
+
+    def progressed(self, sequence: Sequence, now: float) -> None:
+        """The sequence got a new token at `now`, and its ending if that was the last."""
         course = self._running[sequence.sequence_id]
         is_wanted = not sequence.request.sampling.prompt_alone
         self.num_generation_tokens += is_wanted

@@ -78,5 +78,5 @@ class RunAhead(Generic[LaunchedT]):
         return self._outstanding.popleft() if self._outstanding else None
 
     def clear(self) -> None:
-        """Forget the outstanding steps, whose sequences have all ended."""
+        """Forget the outstanding steps, whose sequences have all ended or start over."""
         self._outstanding.clear()

@@ -14,7 +14,7 @@ its blocks, of which the published ones can be found again when it resumes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from itertools import chain, count
 
 from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch
@@ -69,6 +69,8 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}
         self._requests: dict[str, list[Sequence]] = {}
         self._ids = count()
+        self._at: Sequence | None = None
+        """The sequence that a call has come to."""
         self._num_preemptions = 0
         self._num_computed_tokens = 0
         self._num_finished: Counter[str] = Counter()
@@ -148,6 +150,7 @@ class Scheduler:
         trusted: they all wait and hold no blocks, and the cache is empty.
         """
         self.cache.reset()
+        self._at = None
         before = self._sequences.keys()
         self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
         self._sequences, self._requests = {}, {}
@@ -157,6 +160,12 @@ class Scheduler:
             self._requests.setdefault(sequence.request.request_id, []).append(sequence)
             self._waiting.add(sequence)
         self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
+
+    def in_hand(self) -> Iterator[str]:
+        """The request id of the sequence that `schedule` has come to, or `update` came to last; of
+        nobody where `schedule` is between them. It is found when it is asked for."""
+        if self._at is not None:
+            yield self._at.request.request_id
 
     @property
     def max_num_seqs(self) -> int:
@@ -190,10 +199,12 @@ class Scheduler:
         came of it, to be carried out after it (see `RunAhead`). Sequences that are `held_back`, by
         their ids, do not go on while a token of theirs is not known.
         """
+        self._at = None
         step = StepBuilder(self._budget)
         self._continue_running(step, held_back)
         if not step.has_preempted:
             self._admit_waiting(step)
+        self._at = None
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
@@ -210,7 +221,8 @@ class Scheduler:
         sequence = self._sequences.get(scheduled.sequence_id)
         if sequence is None:
             return None
-        self._num_computed_tokens += scheduled.num_scheduled_tokens
+        self._at = sequence
+        self._num_computed_tokens += scheduled.stop - scheduled.start
         if sequence.stay == scheduled.stay:  # not preempted meanwhile
             self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
         if token_id is None:
@@ -238,6 +250,7 @@ class Scheduler:
                 self._continue(sequence, step)
 
     def _continue(self, sequence: Sequence, step: StepBuilder) -> None:
+        self._at = sequence
         start = sequence.num_computed_tokens
         num_new = min(sequence.num_uncomputed_tokens, step.budget, self._chunk)
         if sequence.wants_prompt_rows(start):
@@ -282,6 +295,7 @@ class Scheduler:
         for sequence in self._waiting:
             if step.budget == 0 or len(self._running) >= self._seats:
                 break
+            self._at = sequence
             if self._is_held_up(sequence):
                 continue
             match = self._match(sequence)

@@ -70,6 +70,13 @@ class SamplingRow:
             return True
         return bool(self.rules) and any(rule.is_due(self) for rule in self.rules)
 
+    @property
+    def awaits_token(self) -> bool:
+        """What changes the logits of the next token depends on the one that is being drawn."""
+        if self.matcher is not None:
+            return True
+        return bool(self.rules) and any(r.reads_output and r.is_due(self) for r in self.rules)
+
     def edits(self, vocab_size: int) -> Iterator[tuple[Rule, Entries]]:
         """What the rules say of the next token, in their order."""
         for rule in self.rules:

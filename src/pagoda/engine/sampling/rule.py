@@ -72,6 +72,8 @@ class Rule(ABC):
     fields: ClassVar[tuple[str, ...]]
     """The fields of `SamplingParams` that ask for it."""
     edit: ClassVar[Edit]
+    reads_output: ClassVar[bool] = True
+    """What it says depends on the tokens drawn before; otherwise it says the same at every step."""
 
     def __init_subclass__(cls) -> None:
         for name in cls.fields:

@@ -19,6 +19,7 @@ class AllowedTokenIds(Rule):
 
     fields = ("allowed_token_ids",)
     edit = Edit.KEEP
+    reads_output = False
 
     def entries(self, row: SamplingRow) -> Entries:
         return Entries.alike(row.allowed, 0.0)

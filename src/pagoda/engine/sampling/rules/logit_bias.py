@@ -15,6 +15,7 @@ class LogitBias(Rule):
 
     fields = ("logit_bias",)
     edit = Edit.ADD
+    reads_output = False
 
     def entries(self, row: SamplingRow) -> Entries:
         bias = row.params.logit_bias
