@@ -39,6 +39,13 @@ def test_written_tables_are_what_the_code_says() -> None:
         assert writer["with_table"](text, name, table()) == text, "make docs writes it anew"
 
 
+def test_every_public_field_says_what_it_means() -> None:
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", page, re.MULTILINE)
+    assert len(rows) > 50
+    assert [name for name, meaning in rows if not meaning.strip()] == []
+
+
 def test_planned_rooms_are_empty_and_the_others_are_not() -> None:
     text = (ROOT / "docs" / "rooms.md").read_text()
     planned = set(re.findall(r"\*`(\w+)`\*", text))

@@ -6,14 +6,24 @@ A table stands between two comments that name it, and is replaced as a whole.
 from __future__ import annotations
 
 import re
+import sys
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pagoda
 from pagoda.cli.vllm_flags import vllm_flags_table
 from pagoda.server.field_table import FIELD_ROWS
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import PREFIX
+from python_reference import fields_of, methods_of
 
+HELD = (
+    *("EngineOptions", "SamplingParams", "StructuredOutputs"),
+    *("RequestOutput", "CompletionOutput", "Logprob"),
+)
 _TREATMENTS = ("done", "mapped", "ignored", "refused")
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -45,6 +55,9 @@ TABLES = {
     ("serving.md", "metrics"): metrics_table,
     ("serving.md", "fields"): fields_table,
     ("serving.md", "vLLM's flags"): vllm_flags_table,
+    ("python.md", "LLM"): partial(methods_of, pagoda.LLM),
+    ("python.md", "AsyncEngine"): partial(methods_of, pagoda.AsyncEngine, is_made=False),
+    **{("python.md", name): partial(fields_of, getattr(pagoda, name)) for name in HELD},
 }
 """By document and name."""
 

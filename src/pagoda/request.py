@@ -117,12 +117,15 @@ class SamplingParams:
     )
     """No end-of-sequence or stop token before this many."""
     stop: tuple[str, ...] = ()
+    """The answer ends before the first of these texts."""
     stop_token_ids: tuple[int, ...] = ()
+    """The answer ends with the first of these tokens, which is not part of its text."""
     ignore_eos: bool = field(
         default=False,
         metadata={"limit": Switch(), "flag": "Go on past the end that the model sets."},
     )
     include_stop_str_in_output: bool = field(default=False, metadata={"limit": Switch()})
+    """The text has what it was stopped by at its end."""
     logprobs: int | None = field(
         default=None, metadata={"limit": Whole(0, MAX_LOGPROBS, or_none=True)}
     )
@@ -133,6 +136,7 @@ class SamplingParams:
     """The same for every prompt token but the first; such a request reads nothing from the
     cache."""
     skip_special_tokens: bool = field(default=True, metadata={"limit": Switch()})
+    """Special tokens are not part of the text."""
     prompt_alone: bool = field(default=False, metadata={"limit": Switch()})
     """The prompt is all that is wanted, with its log-probabilities perhaps: the one token that is
     drawn where it ends (`max_tokens` must be 1) counts as generated nowhere."""

@@ -83,7 +83,7 @@ class AsyncEngine:
         return self.engine.watch.age_s
 
     def hung_step(self, timeout_s: float) -> HungStep | None:
-        """The running step, if it takes longer than both `timeout_s` and what its tokens may."""
+        """The running step, if it takes longer than it may; see `StepWatch.hung`."""
         return self.engine.watch.hung(timeout_s)
 
     def where(self) -> str:

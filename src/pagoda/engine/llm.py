@@ -40,12 +40,15 @@ class LLM:
         for output in llm.generate(["The capital of France is"]):
             print(output.outputs[0].text)
 
-    Options are the fields of `EngineOptions`, by name; `help(pagoda.EngineOptions)` tells them.
+    Options are the fields of `EngineOptions`, by name. docs/python.md tells them all.
     Several threads may ask at once: whoever waits takes the next step, which is for everybody.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
-        """Raises `RefusedError` for options, model files or memory that will not do."""
+        """`model`: a directory, a .gguf file, a hub id; None: the default model. `options`: the
+        other fields of `EngineOptions`, by name.
+
+        Raises `RefusedError` for options, model files or memory that will not do."""
         _require_known(options)
         checked = EngineOptions(model=model, **options)
         show_log()

@@ -41,6 +41,7 @@ class EngineOptions:
     num_gpu_blocks_override: int | None = None
     """Exactly this many blocks."""
     enable_prefix_caching: bool = True
+    """Blocks of tokens that were seen before are found again."""
     eviction_policy: str = "lru"
     """Which cached blocks go first where blocks are short, by its name in `cache.evictions`."""
     max_num_batched_tokens: int | None = None
@@ -49,6 +50,7 @@ class EngineOptions:
     max_num_seqs: int | None = None
     """Sequences that run at once. None: 128 on a CPU, 1024 or 256 on GPUs, large and others."""
     scheduling_policy: str = "fcfs"
+    """In which order requests wait: fcfs, as they came, or priority, the lowest number first."""
     long_prefill_token_threshold: int = 0
     """Most tokens of one sequence in a step; 0: no bound but the step's own."""
     seed: int = 0

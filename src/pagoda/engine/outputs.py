@@ -16,6 +16,7 @@ class Logprob:
     rank: int
     """1 + how many tokens were strictly more likely."""
     decoded_token: str | None = None
+    """The token's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class CompletionOutput:
 
     @property
     def finished(self) -> bool:
+        """It has a finish reason."""
         return self.finish_reason is not None
 
 
@@ -49,9 +51,11 @@ class RequestOutput:
     """A request as far as it has come."""
 
     request_id: str
+    """Made by the engine, or the caller's own."""
     prompt: str | None
     """None when the prompt was given as token ids."""
     prompt_token_ids: list[int]
+    """The prompt as the model was given it."""
     prompt_logprobs: list[dict[int, Logprob] | None] | None
     """One entry per prompt token, the first of them None; None unless asked for."""
     outputs: list[CompletionOutput]
@@ -63,6 +67,7 @@ class RequestOutput:
 
     @property
     def num_prompt_tokens(self) -> int:
+        """How many token ids the prompt has."""
         return len(self.prompt_token_ids)
 
     def after(self, unseen: RequestOutput) -> RequestOutput:
