@@ -174,7 +174,9 @@ class SamplingParams:
             )
         if not isinstance(self.structured_outputs, StructuredOutputs | None):
             raise InvalidRequestError(
-                "structured_outputs", self.structured_outputs, "must be StructuredOutputs"
+                "structured_outputs",
+                self.structured_outputs,
+                "must be a StructuredOutputs of pagoda",
             )
         if self.prompt_alone and self.max_tokens != 1:
             raise InvalidRequestError("prompt_alone", True, "is allowed with max_tokens=1 only")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pagoda.errors import InvalidRequestError
 from pagoda.limits import Whole
 
 _MOST = Whole(1, 2**31 - 1, or_none=True)
@@ -21,7 +22,11 @@ class Truncation:
     """Tokens that the answer may have."""
 
     def __post_init__(self) -> None:
-        _MOST.check("truncate_prompt_tokens", self.most)
+        most = self.most
+        if isinstance(most, int) and most < 1:
+            limit = "must be at least 1, or -1 for as many tokens as leave room for the answer"
+            raise InvalidRequestError("truncate_prompt_tokens", most, limit)
+        _MOST.check("truncate_prompt_tokens", most)
         _ROOM.check("max_tokens", self.room)
 
     def most_tokens(self, max_model_len: int) -> int:

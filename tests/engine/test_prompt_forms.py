@@ -85,3 +85,12 @@ def test_a_part_that_is_no_text_is_refused(part) -> None:
 
 def test_what_is_no_message_is_left_for_the_tokenizer_to_refuse() -> None:
     assert in_plain_text(["hello"]) == ["hello"]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("role", ["system", "user"])
+def test_a_message_that_says_nothing_is_refused(role: str) -> None:
+    with pytest.raises(InvalidRequestError, match="has content") as refused:
+        in_plain_text([TURN, {"role": role, "contents": "hi"}])
+    assert refused.value.field == "messages"
+    called = {"role": "assistant", "tool_calls": []}
+    assert in_plain_text([called]) == [called]

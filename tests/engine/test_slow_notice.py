@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from pagoda.engine import slow_notice
 from pagoda.engine.slow_notice import told_if_slow
 
 
@@ -31,5 +32,34 @@ def test_what_is_quick_is_not_told(told: threading.Event, caplog: pytest.LogCapt
     with pytest.raises(ValueError, match="even"), told_if_slow("compiling", after_s=60.0):
         raise ValueError("even where it fails")
     assert caplog.messages == []
-    timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
-    assert all(timer.finished.is_set() for timer in timers)
+
+
+class Lines(logging.Handler):
+    """Keeps what is told, and says when there are enough lines."""
+
+    def __init__(self, enough: int) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.are_enough = threading.Event()
+        self._enough = enough
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+        if len(self.texts) >= self._enough:
+            self.are_enough.set()
+
+
+def test_what_goes_on_is_told_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pagoda")
+    monkeypatch.setattr(slow_notice, "_INTERVAL_S", 0.001)
+    lines = Lines(enough=3)
+    logging.getLogger("pagoda").addHandler(lines)
+    try:
+        with told_if_slow("compiling", after_s=0.0):
+            assert lines.are_enough.wait(20)
+    finally:
+        logging.getLogger("pagoda").removeHandler(lines)
+    assert lines.texts[0] == "compiling"
+    assert all("still at it" in text for text in lines.texts[1:])

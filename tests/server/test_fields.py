@@ -52,6 +52,29 @@ def rows(treatment: str) -> list[FieldRow]:
 
 
 @pytest.mark.parametrize("url", [COMPLETIONS, CHAT])
+async def test_a_misspelt_field_is_said_with_the_one_that_was_meant(
+    url: str, client: httpx.AsyncClient
+) -> None:
+    said = (await answer(client, url, temprature=0.1, max_token=3, quite_other=[1]))["warnings"]
+    assert said == [
+        "temprature is ignored: there is no such field; did you mean temperature?",
+        "max_token is ignored: there is no such field; did you mean max_tokens?",
+        "quite_other is ignored: there is no such field",
+    ]
+    first, *_ = await streamed(client, url, temprature=0.1)
+    assert first["warnings"] == said[:1]
+
+
+async def test_of_many_unknown_fields_a_few_are_said_and_long_names_are_cut(
+    client: httpx.AsyncClient,
+) -> None:
+    many = {f"{number}{'x' * 1_000}": 1 for number in range(100)}
+    said = (await answer(client, CHAT, **many))["warnings"]
+    assert 0 < len(said) < 10
+    assert all(len(warning) < 100 for warning in said)
+
+
+@pytest.mark.parametrize("url", [COMPLETIONS, CHAT])
 async def test_what_is_refused_is_refused_by_name_with_a_word_of_help(
     url: str, client: httpx.AsyncClient
 ) -> None:
@@ -256,6 +279,30 @@ async def test_a_bad_way_to_a_prompt_is_refused(name: str, client: httpx.AsyncCl
     field, fields = BAD_CHATS[name]
     response = await client.post(CHAT, json={"messages": HELLO, **fields})
     assert (response.status_code, response.json()["error"]["param"]) == (400, field)
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"text": "hi"}])
+async def test_a_message_that_says_nothing_is_refused(
+    role: str, content: dict[str, Any], client: httpx.AsyncClient
+) -> None:
+    response = await client.post(CHAT, json={"messages": [*HELLO, {"role": role, **content}]})
+    assert response.status_code == 400
+    assert "has content" in response.json()["error"]["message"]
+
+
+async def test_what_only_the_request_itself_may_say_is_said(client: httpx.AsyncClient) -> None:
+    fields = {"chat_template_kwargs": {"add_generation_prompt": False}}
+    reason = "it is a field of the request itself"
+    said = [f"chat_template_kwargs.add_generation_prompt is ignored: {reason}"]
+    assert (await answer(client, CHAT, **fields))["warnings"] == said
+
+
+@pytest.mark.parametrize("most", [0, -2])
+async def test_a_prompt_is_not_cut_to_nothing(most: int, client: httpx.AsyncClient) -> None:
+    response = await client.post(CHAT, json={"messages": HELLO, "truncate_prompt_tokens": most})
+    assert response.status_code == 400
+    assert "at least 1, or -1" in response.json()["error"]["message"]
 
 
 async def test_what_the_template_does_not_read_is_said(

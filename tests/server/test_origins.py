@@ -187,3 +187,20 @@ def test_names_are_texts(name: str) -> None:
     for wrong in ((1,), ("",)):
         with pytest.raises(InvalidOptionError, match=f"{name}=.*a list of texts"):
             ServerOptions(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("allowed_origins", "foo"),
+        ("allowed_origins", "https://chat.example/"),
+        ("allowed_origins", "https://chat.example/page"),
+        ("allowed_hosts", "https://models.example"),
+        ("allowed_hosts", "models.example:8000"),
+        ("allowed_hosts", "a b"),
+    ],
+)
+def test_what_no_browser_sends_is_refused_before_anything_is_loaded(field: str, value: str) -> None:
+    with pytest.raises(InvalidOptionError, match=field) as refused:
+        ServerOptions(**{field: ("*", value)})
+    assert refused.value.value == value

@@ -258,7 +258,11 @@ async def test_unknown_routes_and_methods(client: httpx.AsyncClient) -> None:
         ("/v1/images/generations", "text alone"),
         ("/v1/threads/x/runs", "keeps nothing"),
         ("/v1/embeddingsx", "/v1/chat/completions"),
-        ("/chat/completions", "/v1"),
+        ("/v1/tokenize", "it is /tokenize"),
+        ("/chat/completions", "it is /v1/chat/completions"),
+        ("/reset_prefix_cache", "--dev-mode"),
+        ("/docs", "/openapi.json"),
+        ("/chat/completions/more", "/openapi.json"),
     ],
 )
 async def test_routes_that_are_known_from_elsewhere(

@@ -133,17 +133,17 @@ def serve(
         limit = f"is required: set {_KEY_VARIABLE} or name a file of keys; to let everybody in "
         raise InvalidOptionError("api_key", None, f"{limit}say --no-require-api-key")
     options = with_model(options, named)
-    server_options = replace(
-        server_options,
-        allowed_hosts=(*server_options.allowed_hosts, address.host),
-        max_num_connections=most_connections(server_options.max_num_connections),
-    )
     console = Console(stderr=True)
     # The port comes first: nobody should wait for a model only to hear that it is taken.
     with (
         bind(address.host, address.port) as listener,
         logging_to(console, "pagoda", "uvicorn", log_format=server_options.log_format),
     ):
+        server_options = replace(
+            server_options,
+            allowed_hosts=(*server_options.allowed_hosts, address.host),
+            max_num_connections=most_connections(server_options.max_num_connections),
+        )
         engine = load_engine(options, console)
 
         from pagoda.server.app import create_app

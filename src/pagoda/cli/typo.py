@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import typer
 
-from pagoda.cli.vllm_flags import INSTEAD, SHORT_FORMS
+from pagoda.cli.vllm_flags import SHORT_FORMS, long_form
+from pagoda.engine.foreign_options import INSTEAD
 
 _RUN_ENGINES = frozenset({"serve", "chat", "generate", "bench"})
 """Commands whose flags are those of vLLM's engine."""
@@ -20,9 +21,11 @@ def told(error: typer.TyperException, arguments: Sequence[str]) -> str:
     """
     asked: str | None = getattr(error, "option_name", None)
     if asked is not None and arguments[0] in _RUN_ENGINES:
-        flag = _vllm_flag(asked, arguments)
-        if flag is not None:
-            return f"No such option: {flag} ({INSTEAD[flag].replace('`', '')})"
+        given = (each.partition("=")[0] for each in arguments if each.startswith(asked))
+        for flag in given:  # the parser names no more than -t where -tp was given
+            option = long_form(flag)
+            if option is not None:
+                return f"No such option: {SHORT_FORMS.get(flag, flag)} ({INSTEAD[option]})"
     offered: Sequence[str] | None = getattr(error, "possibilities", None)
     if asked is None or not offered:
         return error.format_message()
@@ -32,11 +35,3 @@ def told(error: typer.TyperException, arguments: Sequence[str]) -> str:
     if not meant:
         return error.format_message()
     return f"{error.message} (did you mean {' or '.join(sorted(meant))}?)"
-
-
-def _vllm_flag(asked: str, arguments: Sequence[str]) -> str | None:
-    """The long form of the flag, of which the parser names no more than -t where -tp was given."""
-    given = {
-        SHORT_FORMS[each] for each in arguments if each.startswith(asked) and each in SHORT_FORMS
-    }
-    return asked if asked in INSTEAD else next(iter(given), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import logging
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from tqdm import tqdm
 
 from pagoda.engine.build import connect, load_model
 from pagoda.engine.core import Engine
+from pagoda.engine.foreign_options import INSTEAD
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.prompt_forms import (
@@ -247,6 +249,10 @@ def _require_known(options: Mapping[str, Any]) -> None:
     known = [option.name for option in fields(EngineOptions)]
     for name, value in options.items():
         if name not in known:
+            foreign = INSTEAD.get(name.replace("_", "-"))
+            if foreign is not None:
+                words = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), foreign)
+                raise InvalidOptionError(name, value, f"is vLLM's. Here: {words}")
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise InvalidOptionError(name, value, f"is no option of the engine{hint}")

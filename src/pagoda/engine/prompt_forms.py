@@ -83,6 +83,9 @@ def in_plain_text(messages: Sequence[Message]) -> Sequence[Message]:
 
 def _with_one_text(message: Message) -> Message:
     content = message.get("content")
+    if content is None and message["role"] in ("system", "developer", "user"):
+        limit = f"a message of role {message['role']} has content"
+        raise InvalidRequestError("messages", message, limit)
     return message if not isinstance(content, list) else {**message, "content": _joined(content)}
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    WrapValidator,
+    model_validator,
+)
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.field_table import FIELDS, FieldRow, Ignored, Treatment
@@ -40,21 +50,31 @@ ManyNamed = Annotated[dict[str, Item], WrapValidator(_entry_by_entry)]
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
 
 
+_MOST_UNKNOWN = 8
+_MOST_CHARACTERS = 32
+"""Of the name of an unknown field, to be repeated."""
+
+
 class Body(BaseModel):
     """Strict types; of unknown fields the ones that matter are kept, so that they can be refused.
 
-    The others would hold some 25 times their bytes for as long as the request runs.
+    Of the others a few names are kept, to tell that they were ignored: all that is in them would
+    hold some 25 times its bytes for as long as the request runs.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
     looked_at: ClassVar[frozenset[str]] = frozenset(FIELDS)
     """Unknown fields of which something becomes."""
+    _unknown: tuple[str, ...] = PrivateAttr(default=())
+    """Names of others, the first few."""
 
     @model_validator(mode="after")
     def _keep_what_matters(self) -> Self:
         unknown = self.model_extra or {}
-        for name in unknown.keys() - self.looked_at:
+        dropped = [name for name in unknown if name not in self.looked_at]
+        for name in dropped:
             del unknown[name]
+        self._unknown = tuple(islice(dropped, _MOST_UNKNOWN))
         return self
 
     def refuse_uncovered(self) -> None:
@@ -65,7 +85,15 @@ class Body(BaseModel):
     def ignored(self) -> list[Ignored]:
         """The fields that ask for something and change nothing."""
         asked = [row for row, _ in self._asked("ignored") if row.is_said]
-        return [Ignored(row.name, row.reason_beside) for row in asked]
+        here = [Ignored(row.name, row.reason_beside) for row in asked]
+        return here + [self._unknown_field(name) for name in self._unknown]
+
+    def _unknown_field(self, name: str) -> Ignored:
+        if len(name) > _MOST_CHARACTERS:
+            return Ignored(name[:_MOST_CHARACTERS] + "…", "there is no such field")
+        close = difflib.get_close_matches(name, type(self).model_fields, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return Ignored(name, f"there is no such field{hint}")
 
     def _asked(self, treatment: Treatment) -> Iterator[tuple[FieldRow, object]]:
         for name, value in (self.model_extra or {}).items():

@@ -13,6 +13,9 @@ from pagoda.server.messages import Message
 from pagoda.server.tools import Tool
 from pagoda.truncation import Truncation
 
+_OWN = ("messages", "tools", "add_generation_prompt")
+"""What a template is given by these fields alone."""
+
 
 class ChatFields(BaseModel):
     """A conversation, its tools, and how they become a prompt."""
@@ -53,10 +56,10 @@ class ChatFields(BaseModel):
     def unread(self, template_names: frozenset[str]) -> list[Ignored]:
         """What is meant for a template that reads `template_names` and not this."""
         reason = "the model's chat template does not read it"
-        kwargs = self.chat_template_kwargs or {}
+        own = "it is a field of the request itself"
         found = [
-            Ignored("chat_template_kwargs", reason, inner=name)
-            for name in kwargs
+            Ignored("chat_template_kwargs", own if name in _OWN else reason, inner=name)
+            for name in self.chat_template_kwargs or {}
             if name not in template_names
         ]
         if self.reasoning_effort is not None and "reasoning_effort" not in template_names:

@@ -5,7 +5,7 @@ mapped     it does what another field does here: a field of a body too
 ignored    it changes nothing, and the answer's `warnings` say so where it asks for something
 refused    it would change the answer, and the request is told 400 where it asks for something
 
-Any other field is ignored.
+Any other field is ignored, and `warnings` name the first few.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
     _ignored(_VLLM, "include_reasoning", "what a model thinks is part of its answer", True),
     _ignored(_VLLM, "thinking_token_budget", "what a model thinks is part of its answer"),
     _ignored(_VLLM, "guided_decoding_backend", "there is one"),
+    _ignored(_VLLM, "media_io_kwargs", _TEXT_ALONE, {}),
     _ignored(_VLLM, "mm_processor_kwargs", _TEXT_ALONE, {}),
     _ignored(_VLLM, "vllm_xargs", "there is nothing that reads them", {}),
     _refused(_VLLM, "chat_template", "the model's own is used"),
@@ -164,7 +165,16 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
     _ignored(_LLAMA, "mirostat", _OTHER_SAMPLER, 0),
     _ignored(_LLAMA, "mirostat_tau", _OTHER_SAMPLER, 5.0),
     _ignored(_LLAMA, "mirostat_eta", _OTHER_SAMPLER, 0.1),
+    _ignored(_LLAMA, "dynatemp_exponent", _OTHER_SAMPLER, 1),
     _ignored(_LLAMA, "dry_multiplier", _OTHER_SAMPLER, 0),
+    _ignored(_LLAMA, "dry_base", _OTHER_SAMPLER, 1.75),
+    _ignored(_LLAMA, "dry_allowed_length", _OTHER_SAMPLER, 2),
+    _ignored(_LLAMA, "dry_penalty_last_n", _OTHER_SAMPLER, -1),
+    _ignored(_LLAMA, "dry_sequence_breakers", _OTHER_SAMPLER, ["\n", ":", '"', "*"]),
+    _ignored(_LLAMA, "return_tokens", "use return_token_ids", False),
+    _ignored(_LLAMA, "response_fields", "answers have all their fields", []),
+    _ignored(_LLAMA, "post_sampling_probs", "logprobs are the model's own", False),
+    _ignored(_LLAMA, "reasoning_format", "what a model thinks is part of its answer", "none"),
     _ignored(_LLAMA, "samplers", _OTHER_SAMPLER),
     _ignored(_LLAMA, "min_keep", _OTHER_SAMPLER, 0),
     _ignored(_LLAMA, "repeat_penalty", "use repetition_penalty", 1),

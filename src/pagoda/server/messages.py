@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from pagoda.errors import InvalidRequestError
@@ -73,6 +73,13 @@ class Message(Body):
     tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
     """Names the call whose result a message of role `tool` brings."""
+
+    @model_validator(mode="after")
+    def _has_something_to_say(self) -> Self:
+        # An assistant may only call; an empty result of a tool comes as null from some clients.
+        if self.content is None and self.role in ("system", "developer", "user"):
+            raise PydanticCustomError("no_content", f"a message of role {self.role} has content")
+        return self
 
     def for_template(self) -> dict[str, Any]:
         """As chat templates expect it: plain text, OpenAI's names of old.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from pagoda.errors import InvalidOptionError
@@ -17,6 +18,8 @@ _WHOLE = (
 )
 _FROM_ZERO = ("max_num_queued_reqs", "response_store_bytes")
 _NAMES = ("allowed_hosts", "allowed_origins", "allowed_methods", "allowed_headers")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+|null")
+_HOST = re.compile(r"\[?[0-9A-Fa-f:.%]+\]?|[^/\s?#@:\[\]]+")
 LOG_FORMATS = ("text", "json")
 _SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout", "step_timeout")
 
@@ -77,6 +80,8 @@ class ServerOptions:
             names = getattr(self, name)
             if not all(isinstance(each, str) and each for each in names):
                 raise InvalidOptionError(name, names, "must be a list of texts")
+        _require_each("allowed_origins", self.allowed_origins, _ORIGIN, "like https://chat.example")
+        _require_each("allowed_hosts", self.allowed_hosts, _HOST, "a name like models.example")
         for name in _SECONDS:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
@@ -90,6 +95,12 @@ class ServerOptions:
         if self.log_format not in LOG_FORMATS:
             limit = f"one of {', '.join(LOG_FORMATS)}"
             raise InvalidOptionError("log_format", self.log_format, limit)
+
+
+def _require_each(name: str, given: tuple[str, ...], form: re.Pattern[str], words: str) -> None:
+    for each in given:
+        if each != "*" and not form.fullmatch(each):
+            raise InvalidOptionError(name, each, f"must be {words}, or *; browsers send no more")
 
 
 def _is_whole(value: object) -> bool:

@@ -8,6 +8,15 @@ from pagoda.server.errors import error_response
 from pagoda.server.responses import ErrorDetail
 
 _ANSWERS = "/v1/completions, /v1/chat/completions, /v1/responses and /v1/messages"
+_ANSWERING = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/messages",
+    "/v1/models",
+    "/v1/responses",
+)
+_BESIDE = ("/tokenize", "/detokenize", "/health", "/metrics", "/ping", "/version")
+_FOR_DEVELOPERS = ("/reset_prefix_cache", "/server_info")
 _NO_SCORES = "this server generates text: it gives neither vectors nor scores"
 _NO_MEDIA = "this server reads and writes text alone"
 _NOTHING_KEPT = f"this server keeps nothing of the kind: ask {_ANSWERS}"
@@ -49,6 +58,11 @@ def _reason(path: str) -> str:
     for beginning, reason in _REASONS.items():
         if f"{versioned}/".startswith(f"{beginning}/"):
             return reason
-    if not path.startswith("/v1/"):
-        return "the address that clients are given ends with /v1"
-    return f"ask {_ANSWERS}"
+    if path.startswith("/v1/"):
+        beside = path.removeprefix("/v1")
+        return f"it is {beside}" if beside in _BESIDE else f"ask {_ANSWERS}"
+    if versioned in _ANSWERING:
+        return f"it is {versioned}: the address that clients are given ends with /v1"
+    if path in _FOR_DEVELOPERS:
+        return "pagoda serve --dev-mode has it"
+    return "/openapi.json tells the routes"
