@@ -248,6 +248,8 @@ async def test_unknown_routes_and_methods(client: httpx.AsyncClient) -> None:
     response = await client.get(COMPLETIONS)
     assert_refused(response, None, status=405)
     assert response.headers["allow"] == "POST"
+    said = response.json()["error"]["message"]
+    assert said == f"{COMPLETIONS} takes POST requests, not GET"
 
 
 @pytest.mark.parametrize(

@@ -224,10 +224,13 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
-        response = error_response(
-            error.status_code, ErrorDetail(message=str(error.detail), type=_REFUSED)
-        )
-        response.headers.update(error.headers or {})
+        headers = error.headers or {}
+        message = str(error.detail)
+        if error.status_code == 405:
+            path = request.url.path[:100]
+            message = f"{path} takes {headers.get('Allow', 'no')} requests, not {request.method}"
+        response = error_response(error.status_code, ErrorDetail(message=message, type=_REFUSED))
+        response.headers.update(headers)
         return response
 
     @app.exception_handler(RequestTimeoutError)
