@@ -22,8 +22,6 @@ from pagoda.engine.devices import cpu_backend
 
 NUM_PROCESSES = int(os.environ.pop("PYTEST_XDIST_WORKER_COUNT", "1"))
 """Popped: a pytest that a test starts is no part of this, and would wait for the test for ever."""
-MOST_PROCESSES = 4
-"""Each takes most of a gigabyte, and some tests have the machine to themselves."""
 ALL_CORES = cpu_backend.num_usable_cores()
 if NUM_PROCESSES > 1:
     numba.get_num_threads()  # loads Numba's OpenMP, which takes the variable for a limit of its own
