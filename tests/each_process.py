@@ -6,6 +6,7 @@ A plugin of pytest's: `conftest.py` loads it where tests are run.
 # First of all, because other libraries import triton as well, and it cannot be chosen again.
 import triton_device  # isort: skip
 
+import gc
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -28,6 +29,17 @@ def engines_on_cpus() -> Iterator[None]:
             lambda given, look: given.device != "auto" and wants_gpu(given, look),
         )
         yield
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """What is loaded now stays to the end: there is no garbage yet to look for."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Nor is any looked for there later, where a million objects would take a second each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
