@@ -178,8 +178,8 @@ def imports_of(source: Path) -> list[Import]:
     """Every import in the package under `source`."""
     paths = {module_name(path, source): path for path in sorted(source.glob(f"{PACKAGE}/**/*.py"))}
     modules = frozenset(paths)
-    found = [_imports_in(module, path.read_text("utf-8"), modules) for module, path in paths.items()]
-    return [each for imports in found for each in imports]
+    texts = {module: path.read_text("utf-8") for module, path in paths.items()}
+    return [each for name in texts for each in _imports_in(name, texts[name], modules)]
 
 
 @cache
