@@ -12,7 +12,6 @@ ALONE = (
     "kernels/test_panels.py",
     "kernels/test_team.py",
     "kernels/test_plain_form.py",
-    "server/test_serve_process.py",
     "engine/test_promises.py",
 )
 """Files whose tests have the machine to themselves: first, one after the other.
@@ -30,8 +29,11 @@ SERVED = (
     "server/test_structured.py",
     "server/test_tool_calls.py",
     "server/test_real_clients.py",
+    "server/test_responses_clients.py",  # the same clients, whose libraries take 140 MB
+    "server/test_anthropic_client.py",
     "server/test_agent_clients.py",
     "server/test_under_load.py",
+    "server/test_serve_process.py",
 )
 """Files that use the default model: one process runs them, those of the server share it at last."""
 

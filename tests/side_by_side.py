@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,6 @@ from pagoda.engine.devices import cpu_backend
 
 NUM_PROCESSES = int(os.environ.pop("PYTEST_XDIST_WORKER_COUNT", "1"))
 """Popped: a pytest that a test starts is no part of this, and would wait for the test for ever."""
-MOST_PROCESSES = 4
-"""Each takes most of a gigabyte, and some tests have the machine to themselves."""
 ALL_CORES = cpu_backend.num_usable_cores()
 if NUM_PROCESSES > 1:
     numba.get_num_threads()  # loads Numba's OpenMP, which takes the variable for a limit of its own
@@ -73,6 +72,7 @@ MACHINE = Machine()
 
 def give_back_memory() -> None:
     """Return freed memory to the system, if the C library can: a model leaves half a gigabyte."""
+    gc.collect()  # engines and what they hold refer to one another
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

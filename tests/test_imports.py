@@ -102,16 +102,25 @@ def test_an_engine_starts_without_the_planner(statement: str) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("room", LIGHT_ROOMS)
-def test_a_planted_breach_is_caught(room: str, tmp_path: Path) -> None:
-    shutil.copytree(SOURCE / "pagoda", tmp_path / "pagoda")
-    stub = tmp_path / "torch" / "__init__.py"
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package to plant breaches in, beside an empty torch."""
+    folder = tmp_path_factory.mktemp("copied")
+    shutil.copytree(SOURCE / "pagoda", folder / "pagoda")
+    stub = folder / "torch" / "__init__.py"
     stub.parent.mkdir()
     stub.write_text("")
-    with (tmp_path / "pagoda" / room / "__init__.py").open("a", encoding="utf-8") as module:
-        module.write("\n\nimport torch\n")
-    assert "torch" in loaded_by(f"import pagoda.{room}", tmp_path)
-    assert "torch" not in loaded_by(f"import pagoda.{room}", SOURCE)
+    return folder
+
+
+@pytest.mark.parametrize("room", LIGHT_ROOMS)
+def test_a_planted_breach_is_caught(room: str, copied: Path) -> None:
+    module = copied / "pagoda" / room / "__init__.py"
+    text = module.read_text("utf-8")
+    module.write_text(f"{text}\n\nimport torch\n", "utf-8")
+    found = loaded_by(f"import pagoda.{room}", copied)
+    module.write_text(text, "utf-8")
+    assert "torch" in found
 
 
 def test_a_prompt_for_the_default_model_does_without_transformers() -> None:

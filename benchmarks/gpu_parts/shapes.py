@@ -52,7 +52,7 @@ CONFIGS: Mapping[str, Values] = {
 }
 TINY_CONFIGS: Mapping[str, Values] = {
     "tiny-llama": _config("llama", 320, 64, 96, 2, 4, 2, 16, 256, 10_000.0, 1e-5, False),
-    "tiny-qwen3": _config("qwen3", 320, 64, 96, 2, 4, 1, 16, 256, 10_000.0, 1e-6, True),
+    "tiny-qwen3": _config("qwen3", 320, 64, 96, 1, 4, 1, 16, 256, 10_000.0, 1e-6, True),
 }
 """For `--tiny`."""
 

@@ -24,7 +24,7 @@ from server.browser import Browser, Tab, running_browser
 
 pytestmark = pytest.mark.browser
 
-NUM_CHOICES = 200
+NUM_CHOICES = 100
 SEED = 5
 RELATIVE = 1e-9
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -116,7 +116,7 @@ def planned(choice: dict[str, Any]) -> Plan | RefusedError:
         return error
 
 
-def test_its_figures_are_the_planners_for_200_choices(tab: Tab) -> None:
+def test_its_figures_are_the_planners_for_100_choices(tab: Tab) -> None:
     """Also a good many that do not fit, or cannot be: then for the same reason."""
     rng = random.Random(SEED)
     seen: Counter[str] = Counter()
@@ -137,8 +137,8 @@ def test_its_figures_are_the_planners_for_200_choices(tab: Tab) -> None:
             assert figures.get("refused") == answer.field, (choice, str(answer))
             if isinstance(answer, CapacityError):
                 require_same_shortage(answer, figures)
-    assert seen["CapacityError"] > 20
-    assert seen["InvalidOptionError"] > 20
+    assert seen["CapacityError"] > 10
+    assert seen["InvalidOptionError"] > 10
 
 
 def require_same(expected: Any, shown: Any, where: str) -> None:

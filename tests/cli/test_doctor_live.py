@@ -65,7 +65,7 @@ def asking(url: str, num_clients: int, body: Body) -> Iterator[None]:
 
 
 def doctor(url: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    code = run(["doctor", url, "--watch", "2.5", "--interval", "0.25", "--json"])
+    code = run(["doctor", url, "--watch", "1.5", "--interval", "0.15", "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 

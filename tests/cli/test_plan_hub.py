@@ -54,7 +54,8 @@ def serve(hub: Hub) -> ThreadingHTTPServer:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     hub.port = server.server_address[1]
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    told_every_s = 0.01  # that it shall end; of its own accord it looks twice a second
+    threading.Thread(target=server.serve_forever, args=(told_every_s,), daemon=True).start()
     return server
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ URL = "http://127.0.0.1:8000/metrics"
 
 def recorded(name: str) -> list[Scrape]:
     """What a server's `/metrics` gave, one scrape after the other."""
-    return list(scrapes_of(texts_of(json.loads((READINGS / f"{name}.json").read_text()))))
+    return list(_scrapes_of(name))
+
+
+@cache
+def _scrapes_of(name: str) -> tuple[Scrape, ...]:
+    return tuple(scrapes_of(texts_of(json.loads((READINGS / f"{name}.json").read_text()))))
 
 
 def examined(scrapes: Sequence[Scrape], machine: Machine | None = None) -> Diagnosis:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# First of all: this may be loaded before anything else is.
+import triton_device  # noqa: F401  # isort: skip
+
 from collections.abc import Callable
 
 import pytest

@@ -11,6 +11,8 @@ import pytest
 
 FILES = ("test_panels.py", "test_attention.py", "test_softmax.py", "test_number.py")
 PLAIN = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+QUICK_PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
+"""Without what these files do not need, Triton before all."""
 
 
 @pytest.mark.threads
@@ -18,7 +20,7 @@ PLAIN = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 def test_all_kernels_are_right_without_special_instructions():
     folder = Path(__file__).parent
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *(str(folder / name) for name in FILES)],
+        [*QUICK_PYTEST, *(str(folder / name) for name in FILES)],
         env={**os.environ, **PLAIN},
         capture_output=True,
         text=True,

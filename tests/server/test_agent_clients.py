@@ -8,28 +8,18 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import openai
 import pytest
-from agents import (
-    Agent,
-    ModelSettings,
-    Runner,
-    function_tool,
-    set_default_openai_client,
-    set_tracing_disabled,
-)
-from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
-from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
 from server.live import live_server
+
+if TYPE_CHECKING:  # where they are used they are imported: not in every process that collects tests
+    import openai
 
 pytestmark = [pytest.mark.model, pytest.mark.anyio]
 MODEL = "SmolLM2-135M-Instruct"
@@ -54,6 +44,9 @@ def url(default_model: Model) -> Iterator[str]:
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """What OpenAI's agents ask too, where no model class is named."""
+    import openai
+    from agents import set_default_openai_client, set_tracing_disabled
+
     set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key=KEY) as client:
         set_default_openai_client(client, use_for_tracing=False)
@@ -61,12 +54,16 @@ async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def test_openais_agents_answer(client: openai.AsyncOpenAI) -> None:
+    from agents import Agent, ModelSettings, Runner
+
     settings = ModelSettings(temperature=0, max_tokens=32)
     agent = Agent(name="guide", instructions="Be brief.", model=MODEL, model_settings=settings)
     assert "Paris" in (await Runner.run(agent, QUESTION)).final_output
 
 
 async def test_openais_agents_stream(client: openai.AsyncOpenAI) -> None:
+    from agents import Agent, ModelSettings, Runner
+
     settings = ModelSettings(temperature=0, max_tokens=16)
     agent = Agent(name="guide", model=MODEL, model_settings=settings)
     run = Runner.run_streamed(agent, QUESTION)
@@ -79,6 +76,8 @@ async def test_openais_agents_stream(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_openais_agents_call_a_tool(client: openai.AsyncOpenAI) -> None:
+    from agents import Agent, ModelSettings, Runner, function_tool
+
     asked = []
 
     @function_tool
@@ -98,19 +97,23 @@ async def test_openais_agents_call_a_tool(client: openai.AsyncOpenAI) -> None:
     assert asked[0] in ("Paris", "Rome")
 
 
-@pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
-async def test_pydantic_ai(
-    kind: type[OpenAIChatModel | OpenAIResponsesModel], client: openai.AsyncOpenAI
-) -> None:
-    model = kind(MODEL, provider=OpenAIProvider(openai_client=client))
+@pytest.mark.parametrize("kind", ["OpenAIChatModel", "OpenAIResponsesModel"])
+async def test_pydantic_ai(kind: str, client: openai.AsyncOpenAI) -> None:
+    from pydantic_ai import Agent
+    from pydantic_ai.models import openai as models
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    model = getattr(models, kind)(MODEL, provider=OpenAIProvider(openai_client=client))
     settings = {"temperature": 0.0, "max_tokens": 64}
-    plain = PydanticAgent(model, model_settings=settings)  # type: ignore[arg-type]
+    plain = Agent(model, model_settings=settings)  # type: ignore[arg-type]
     assert "Paris" in (await plain.run(QUESTION)).output
-    typed = PydanticAgent(model, output_type=Weather, model_settings=settings)  # type: ignore[arg-type]
+    typed = Agent(model, output_type=Weather, model_settings=settings)  # type: ignore[arg-type]
     assert isinstance((await typed.run("Is it warm in Rome?")).output, Weather)
 
 
 def test_langchains_responses(url: str) -> None:
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(
         base_url=url, api_key=KEY, model=MODEL, temperature=0, max_tokens=32, use_responses_api=True
     )  # type: ignore[arg-type,call-arg]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import anthropic
 import pytest
 
 from pagoda.server.keys import KeyRing
 from server.fake_engine import MODEL, OTHER_NAME, FakeEngine, engine_failure
 from server.live import live_server
+
+if TYPE_CHECKING:  # where it is used it is imported: not in every process that collects tests
+    import anthropic
 
 KEY = "a-key-for-tests"
 HELLO: list[anthropic.types.MessageParam] = [{"role": "user", "content": "hi"}]
@@ -38,6 +41,8 @@ def _as_new(engine: FakeEngine) -> None:
 
 @pytest.fixture(scope="module")
 def client(url: str) -> anthropic.Anthropic:
+    import anthropic
+
     return anthropic.Anthropic(base_url=url, api_key=KEY, max_retries=0)
 
 
@@ -113,6 +118,8 @@ def test_the_beta_routes_are_the_same(client: anthropic.Anthropic) -> None:
 def test_errors_become_the_clients_own(
     client: anthropic.Anthropic, engine: FakeEngine, url: str
 ) -> None:
+    import anthropic
+
     def ask(client: anthropic.Anthropic = client, model: str = MODEL, stop: str = "#") -> None:
         client.messages.create(model=model, max_tokens=2, messages=HELLO, stop_sequences=[stop])
 

@@ -7,16 +7,18 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
-from langchain_openai import ChatOpenAI
 
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
 from pagoda.server.keys import KeyRing
 from server.live import live_server
+
+if TYPE_CHECKING:  # where they are used they are imported: not in every process that collects tests
+    import openai
 
 pytestmark = pytest.mark.model
 MODEL = "SmolLM2-135M-Instruct"
@@ -33,6 +35,8 @@ def url(default_model: Model) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(url: str) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0)
 
 
@@ -133,6 +137,8 @@ def test_a_tool_is_called(client: openai.OpenAI) -> None:
 
 
 def test_errors_become_the_clients_own(client: openai.OpenAI, url: str) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=MODEL, messages=QUESTION, temperature=-1)  # type: ignore[call-overload]
     assert refused.value.param == "temperature"
@@ -144,6 +150,8 @@ def test_errors_become_the_clients_own(client: openai.OpenAI, url: str) -> None:
 
 
 def test_langchain(url: str) -> None:
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(base_url=f"{url}/v1", api_key=KEY, model=MODEL, temperature=0, max_tokens=32)  # type: ignore[arg-type,call-arg]
     assert "Paris" in str(model.invoke("What is the capital of France?").content)
     chunks = list(model.stream("What is the capital of France?"))

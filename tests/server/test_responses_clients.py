@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import agents
-import openai
-import pydantic_ai
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
-from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
-from pydantic_ai.models.openai import OpenAIResponsesModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from server.fake_engine import MODEL, FakeEngine
 from server.live import live_server
 from server.test_responses import HERMES, PLACE, ROME, WEATHER
+
+if TYPE_CHECKING:  # where they are used they are imported: not in every process that collects tests
+    import openai
 
 pytestmark = pytest.mark.anyio
 
@@ -39,17 +35,23 @@ def url(engine: FakeEngine) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(url: str) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=url, api_key="none", max_retries=0)
 
 
 @pytest.fixture
 async def own_client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """One that is closed in the event loop that used it."""
+    import openai
+
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
         yield client
 
 
 def test_text_kept_and_gone_on_from(client: openai.OpenAI, engine: FakeEngine) -> None:
+    import openai
+
     engine.says = ["Hel", "lo"]
     first = client.responses.create(model=MODEL, input="hi", instructions="be")
     assert first.output_text == "Hello"
@@ -106,6 +108,9 @@ def test_a_stream_that_is_cut(client: openai.OpenAI, engine: FakeEngine) -> None
 
 
 def test_langchain(url: str, engine: FakeEngine) -> None:
+    from langchain_core.messages import HumanMessage, ToolMessage
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(base_url=url, api_key="none", model=MODEL, use_responses_api=True)  # type: ignore[arg-type]
     engine.says = ["Hel", "lo"]
     assert model.invoke("hi").text == "Hello"
@@ -142,6 +147,8 @@ def calling(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 
 async def test_openai_agents(own_client: openai.AsyncOpenAI, calling: FakeEngine) -> None:
+    import agents
+
     model = agents.OpenAIResponsesModel(MODEL, own_client)
     tools: list[agents.Tool] = [agents.function_tool(warmth)]
     agent = agents.Agent(name="a", instructions="be", model=model, tools=tools)
@@ -154,6 +161,10 @@ async def test_openai_agents(own_client: openai.AsyncOpenAI, calling: FakeEngine
 
 
 async def test_pydantic_ai(own_client: openai.AsyncOpenAI, calling: FakeEngine) -> None:
+    import pydantic_ai
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     provider = OpenAIProvider(openai_client=own_client)
     agent = pydantic_ai.Agent(OpenAIResponsesModel(MODEL, provider=provider), instructions="be")
     agent.tool_plain(warmth)

@@ -15,11 +15,20 @@ import pytest
 
 from server.sse import completion_text, events_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.model, pytest.mark.threads]
+pytestmark = [pytest.mark.anyio, pytest.mark.model]
 COMMAND = "import sys; from pagoda.cli.main import main; main()"
-FLAGS = ["--port", "0", "--kv-cache-memory-bytes", "256MiB", "--max-model-len", "512"]
-NUM_CLIENTS = 8
-BODY = {"temperature": 0, "max_tokens": 60, "ignore_eos": True, "stream": True}
+FLAGS = [
+    "--port",
+    "0",
+    "--kv-cache-memory-bytes",
+    "256MiB",
+    "--max-model-len",
+    "512",
+    "--threads",
+    "1",
+]
+NUM_CLIENTS = 4
+BODY = {"temperature": 0, "max_tokens": 40, "ignore_eos": True, "stream": True}
 
 
 @asynccontextmanager

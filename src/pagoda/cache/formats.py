@@ -31,9 +31,14 @@ class VectorFormat:
 
     def bits(self, head_size: int, head_size_v: int) -> int:
         """Bits of one key vector and one value vector, padding included."""
-        key = -(-head_size * self.key_bits // 1) + self.key_extra
-        value = -(-head_size_v * self.value_bits // 1) + self.value_extra
-        return -(-(int(key) + int(value)) // self.align) * self.align
+        key = _ceil_times(head_size, self.key_bits) + self.key_extra
+        value = _ceil_times(head_size_v, self.value_bits) + self.value_extra
+        return -(-(key + value) // self.align) * self.align
+
+
+def _ceil_times(count: int, share: Fraction) -> int:
+    """⌈count × share⌉ in whole numbers: plans ask for it a hundred thousand times."""
+    return -(-count * share.numerator // share.denominator)
 
 
 def _plain(bits: int) -> VectorFormat:

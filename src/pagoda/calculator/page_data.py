@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -66,11 +67,9 @@ class Additions:
 def page_data(additions: Additions | None = None) -> dict[str, Any]:
     """The tables as plain values. Raises `RefusedError` for an added model that cannot be read."""
     more = additions or Additions()
-    known = [ModelFacts.of_row(hub_id, row) for hub_id, row in model_rows().items()]
-    models = {facts.name: facts for facts in (*known, *more.models)}
-    probe = known[0]
+    probe = ModelFacts.of_row(*next(iter(model_rows().items())))
     return {
-        "models": {name: _model(facts) for name, facts in models.items()},
+        "models": _models_of_tables() | {facts.name: _model(facts) for facts in more.models},
         "devices": {device.name: _device(device, probe) for device in accelerators()}
         | {name: _memory(size, probe) for name, size in more.devices.items()},
         "engines": {name: _engine(name) for name in dict.fromkeys((*ENGINES, *more.engines))},
@@ -100,6 +99,13 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "block_size": DEFAULT_BLOCK_SIZE,
         },
     }  # fmt: skip
+
+
+@cache
+def _models_of_tables() -> dict[str, dict[str, Any]]:
+    """By name; read once, since they do not change and take a second."""
+    known = (ModelFacts.of_row(hub_id, row) for hub_id, row in model_rows().items())
+    return {facts.name: _model(facts) for facts in known}
 
 
 def _model(facts: ModelFacts) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from pagoda.errors import (
     shorten,
 )
 from pagoda.server.error_shapes import error_shape
-from pagoda.server.responses import ErrorDetail, ErrorResponse, json_of
+from pagoda.server.responses import ErrorDetail, ErrorResponse, json_of, refusals
 from pagoda.server.tally import tally_of
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ class ShuttingDownError(RejectedError):
         super().__init__(503, "server_shutting_down", "the server is shutting down")
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorResponse}
-    for status in (400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
-}
+REFUSALS = refusals(ErrorResponse, 400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
 """What a route that takes a body may answer instead, for the schema."""
 
 

@@ -34,12 +34,11 @@ class AttentionCase:
 
 
 ATTENTION_CASES = (
-    AttentionCase(64, 1, 16, None),
+    AttentionCase(64, 1, 16, None, torch.float16),  # as bfloat16: a number is as wide
     AttentionCase(80, 8, 32, None),
     AttentionCase(128, 4, 16, None),
     AttentionCase(128, 16, 32, 4096),
     AttentionCase(256, 8, 16, 1024),
-    AttentionCase(128, 4, 16, None, torch.float16),
     AttentionCase(128, 4, 16, None, torch.float32),
 )
 

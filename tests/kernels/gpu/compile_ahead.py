@@ -1,6 +1,6 @@
 """Compile launches of every kernel for chips that are not here; print what came of it.
 
-Run in a process of its own, without Triton's interpreter, with the name of a chip, one of
+Run in a process of its own, without Triton's interpreter, with the names of chips of one vendor, of
 `TARGETS`. Each line is a JSON object: the launch, the kernel, the chip, bytes of shared memory,
 bytes of registers spilled per thread, how many instructions copy to shared memory 16 bytes at once,
 how many copy fewer, and how many are products of a whole warp group, Hopper's fast ones.
@@ -121,4 +121,5 @@ def main(chip: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for name in sys.argv[1:]:
+        main(name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
-from pagoda.server.responses import ErrorDetail
+from pagoda.server.responses import ErrorDetail, refusals
 
 _REFUSED = "invalid_request_error"
 _TYPES = {
@@ -38,9 +38,7 @@ class MessagesErrorResponse(BaseModel):
     request_id: str | None
 
 
-MESSAGES_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": MessagesErrorResponse} for status in (400, 500, *_TYPES)
-}
+MESSAGES_REFUSALS = refusals(MessagesErrorResponse, *dict.fromkeys((400, 500, *_TYPES)))
 """What the routes may answer instead, for the schema."""
 
 

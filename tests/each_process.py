@@ -1,0 +1,71 @@
+"""What every process that runs tests needs; the one that only hands them out does without.
+
+A plugin of pytest's: `conftest.py` loads it where tests are run.
+"""
+
+# First of all, because other libraries import triton as well, and it cannot be chosen again.
+import triton_device  # isort: skip
+
+import gc
+from collections.abc import Generator, Iterator
+
+import pytest
+
+import side_by_side
+from by_file import place_of, scope_of
+from pagoda.engine.devices import find
+
+__all__ = ["triton_device"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def engines_on_cpus() -> Iterator[None]:
+    """An engine whose device is not named is the CPU's in tests, whatever the machine has."""
+    wants_gpu = find.wants_gpu
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            find,
+            "wants_gpu",
+            lambda given, look: given.device != "auto" and wants_gpu(given, look),
+        )
+        yield
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """What is loaded now stays to the end: there is no garbage yet to look for."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Nor is any looked for there later, where a million objects would take a second each time."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Between processes, tests are handed out in the order in which they were collected."""
+    if side_by_side.NUM_PROCESSES > 1:
+        items.sort(key=lambda item: place_of(item.nodeid))
+        for item in items:
+            if scope_of(item.nodeid) == "alone":
+                item.add_marker(pytest.mark.threads)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """A test waits for its cores before its time begins to count."""
+    alone = is_alone(item)
+    stays = alone and nextitem is not None and is_alone(nextitem)
+    with side_by_side.MACHINE.cores(alone=alone, stays=stays):
+        result = yield
+    is_last = nextitem is None or nextitem.path != item.path
+    if is_last and item.get_closest_marker("model") is not None:
+        side_by_side.give_back_memory()
+    return result
+
+
+def is_alone(item: pytest.Item) -> bool:
+    """Whether a test has the machine to itself."""
+    return item.get_closest_marker("threads") is not None
