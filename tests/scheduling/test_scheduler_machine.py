@@ -1,7 +1,7 @@
 """Random traffic over a pool that is too small; whatever happens, every answer is the right one."""
 
 from fake_model import VOCABULARY, FakeModel, expected_output, request
-from hypothesis import event, settings
+from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -204,5 +204,3 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
-# Each life is long; what it is there to find has tests of its own in `test_planted_faults`.
-TestSchedulerMachine.settings = settings(max_examples=settings().max_examples // 2)

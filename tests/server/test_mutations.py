@@ -21,9 +21,8 @@ from pagoda.server.options import ServerOptions
 from server.fake_engine import FakeEngine
 from server.live import live_server
 
-NUM_MUTATIONS = 75 * settings().max_examples
-"""3,000, or 75,000 with `--hypothesis-profile=long`."""
-NUM_BY_SCHEMA = settings().max_examples // 2
+NUM_MUTATIONS = 10_000
+NUM_BY_SCHEMA = settings().max_examples
 """For each of the routes, beside what schemathesis derives from the schema."""
 QUIET = list(HealthCheck)
 OPTIONS = ServerOptions(dev_mode=True, max_body_bytes=2**20)
