@@ -215,6 +215,6 @@ class ErrorResponse(BaseModel):
     error: ErrorDetail
 
 
-def json_of(body: BaseModel) -> bytes:
+def json_of(body: BaseModel, *, exclude_none: bool = False) -> bytes:
     """As it is sent."""
-    return body.model_dump_json().encode("utf-8")
+    return body.model_dump_json(exclude_none=exclude_none).encode("utf-8")
