@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from pagoda.server.body import Many
 
-MAX_PARTS = 8192
+MAX_PARTS = 4096
 """Messages, or items, of one conversation and the parts of them, together."""
 _PARTS = ("content", "output", "summary", "tool_calls")
 """Fields of messages, items and blocks that are lists of more."""
