@@ -85,6 +85,7 @@ def test_a_limit_beyond_the_window_is_refused_and_one_within_ends_there(llm: LLM
     with pytest.raises(ContextLengthError, match=begins) as refused:
         llm.engine.intake.request("1", prompt, beyond, options)
     assert refused.value.field == "max_tokens"
+    assert f"({length - 4} in the prompt, {length + 1} in the completion)" in str(refused.value)
     assert str(refused.value).endswith(f"max_tokens={length + 1}: at most {length}")
     [output] = llm.generate([prompt], SamplingParams(max_tokens=length, ignore_eos=True))
     assert len(output.outputs[0].token_ids) == 4

@@ -19,7 +19,7 @@ from pagoda.server.messages_api.blocks import InputMessage
 from pagoda.server.messages_api.conversation import Conversation
 from pagoda.server.messages_api.message import content_of
 from pagoda.server.options import ServerOptions
-from pagoda.server.tool_calls import CallPiece, Reading
+from pagoda.server.reading import CallPiece, Reading, TextPiece
 from server.conftest import client_of
 from server.fake_engine import FIRST_WORD_ID, MODEL, FakeEngine, engine_failure
 from server.saying_engine import SayingEngine
@@ -173,10 +173,25 @@ async def test_sampling_is_passed_on(client: httpx.AsyncClient, engine: FakeEngi
     sampling: Any = asked["sampling"]
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.3, 0.9, 7)
     assert (sampling.max_tokens, sampling.stop) == (3, ("a", "b"))
-    schema = {"type": "object"}
+
+
+FREE, SHUT = {"type": "object"}, {"type": "object", "additionalProperties": False}
+OPEN = {"type": "object", "additionalProperties": True}
+
+
+async def test_a_schema_is_followed_strictly(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    schema = {"type": "object", "properties": {"a": FREE, "b": OPEN}}
     await ask(client, output_config={"format": {"type": "json_schema", "schema": schema}})
-    wanted: Any = engine.asked[-1]["sampling"]
-    assert json.loads(wanted.structured_outputs.json) == schema
+    assert schema_of(engine) == {**SHUT, "properties": {"a": SHUT, "b": OPEN}}
+    for strict, inner in ((True, SHUT), (None, FREE)):
+        tool = {"name": "f", "input_schema": {"properties": {"a": FREE}}, "strict": strict}
+        await ask(client, tools=[tool], tool_choice={"type": "tool", "name": "f"})
+        assert schema_of(engine) == {**SHUT, "properties": {"a": inner}}
+
+
+def schema_of(engine: FakeEngine) -> Any:
+    sampling: Any = engine.asked[-1]["sampling"]
+    return json.loads(sampling.structured_outputs.json)
 
 
 def conversation(*messages: tuple[str, Any]) -> Conversation:
@@ -251,6 +266,11 @@ SAID = {
     "text and a call": (["Well. ", ROME], ["text", "tool_use"], "tool_use"),
     "two calls": ([ROME, OSLO], ["tool_use", "tool_use"], "tool_use"),
     "text alone": (["It is ", "warm."], ["text"], "end_turn"),
+    "text between calls": (
+        ["A ", ROME, "B", OSLO, " C"],
+        ["text", "tool_use", "text", "tool_use", "text"],
+        "tool_use",
+    ),
     "nothing": ([""], [], "end_turn"),
 }
 
@@ -293,18 +313,19 @@ async def test_a_call_that_was_cut_ends_with_max_tokens(
 
 def test_arguments_that_are_no_object_are_an_empty_input() -> None:
     for arguments in ("warm", "[1]", '"x"', "", "{nonsense"):
-        [block] = content_of(Reading("", (CallPiece(0, arguments, "weather"),)))
+        [block] = content_of(Reading((CallPiece(0, arguments, "weather"),)))
         assert block.input == {}  # type: ignore[union-attr]
     for arguments in ("warm", "[1]", '"x"', ""):
         assert b"input_json_delta" not in BlockEvents().news(
-            Reading("", (CallPiece(0, arguments, "weather"),))
+            Reading((CallPiece(0, arguments, "weather"),))
         )
 
 
 def test_the_end_of_a_call_comes_before_the_text_behind_it() -> None:
     blocks = BlockEvents()
-    begun = blocks.news(Reading("", (CallPiece(0, '{"a":', "weather"),)))
-    ended = blocks.news(Reading(" bye", (CallPiece(0, "1}"), CallPiece(1, "{}", "weather"))))
+    begun = blocks.news(Reading((CallPiece(0, '{"a":', "weather"),)))
+    rest = (CallPiece(0, "1}"), TextPiece(" bye", 9), CallPiece(1, "{}", "weather"))
+    ended = blocks.news(Reading(rest))
     told = [_in_short(each) for each in events_in((begun + ended + blocks.end()).decode())]
     assert told == [
         "0 tool_use", '0 + {"a":', "0 + 1}", "0 end", "1 text", "1 +  bye", "1 end",
@@ -324,7 +345,7 @@ async def test_numbers_may_be_texts_and_fields_of_others_are_ignored(
 def test_a_call_may_come_in_pieces() -> None:
     blocks = BlockEvents()
     pieces = (CallPiece(0, "", "weather"), CallPiece(0, '{"city": '), CallPiece(0, '"Rome"}'))
-    written = b"".join(blocks.news(Reading("", (piece,))) for piece in pieces) + blocks.end()
+    written = b"".join(blocks.news(Reading((piece,))) for piece in pieces) + blocks.end()
     told = [_in_short(each) for each in events_in(written.decode())]
     assert told == ["0 tool_use", '0 + {"city": ', '0 + "Rome"}', "0 end"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import tracemalloc
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import httpx
@@ -13,12 +16,19 @@ from pagoda.server.errors import UnknownResponseError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.responses_api import store as storing
-from pagoda.server.responses_api.input_items import Item, ItemReference, MessageItem
-from pagoda.server.responses_api.output_items import OutputMessage, OutputText
-from pagoda.server.responses_api.response import ResponseObject
+from pagoda.server.responses_api.input_items import (
+    InputItem,
+    Item,
+    ItemReference,
+    MessageItem,
+    ReasoningItem,
+    TextPart,
+)
+from pagoda.server.responses_api.kept_items import KeptItem, said_in
 from pagoda.server.responses_api.store import ResponseStore, Shelf
 from server.conftest import client_of
 from server.fake_engine import FakeEngine
+from server.test_disconnect import until
 from server.test_responses import HERMES, URL, WEATHER, ask, events, prompt_of
 from server.test_server_errors import assert_refused
 
@@ -40,25 +50,28 @@ def clock() -> Clock:
     return Clock()
 
 
-def response(response_id: str, text: str = "hello") -> ResponseObject:
-    said = OutputMessage(id=f"msg_{response_id}", content=[OutputText(text=text)])
-    return ResponseObject(
-        id=response_id, created_at=0, output=[said], instructions=None, max_output_tokens=None,
-        metadata={}, model="m", parallel_tool_calls=True, previous_response_id=None, store=True,
-        temperature=1.0, text={}, tool_choice="auto", tools=[], top_logprobs=0, top_p=1.0,
-        user=None,
-    )  # fmt: skip
+def put(
+    shelf: Shelf, response_id: str, asked: Sequence[Item | KeptItem] = (), text: str = "hello"
+) -> None:
+    """A response that follows on what was asked, or on nothing in particular."""
+    answer = MessageItem(id=f"msg_{response_id}", role="assistant", content=text)
+    written = b'{"id": "%s"}' % response_id.encode()
+    shelf.put(response_id, asked or said("hi"), written, [answer])
 
 
-def asked(text: str) -> list[Item]:
-    return [MessageItem(role="user", content=text)]
+def said(*texts: str) -> list[InputItem]:
+    return [MessageItem(role="user", content=text) for text in texts]
+
+
+def texts(items: Iterable[Item | KeptItem]) -> list[Any]:
+    return [getattr(item, "content", item) for item in said_in(items)]
 
 
 def kept(shelf: Shelf, *ids: str) -> list[str]:
     found = []
     for each in ids:
         try:
-            found.append(shelf.get(each).response.id)
+            found.append(shelf.get(each).id)
         except UnknownResponseError:
             continue
     return found
@@ -66,34 +79,67 @@ def kept(shelf: Shelf, *ids: str) -> list[str]:
 
 def size_of_one(clock: Clock) -> int:
     shelf = Shelf(PLENTY, clock)
-    shelf.put(response("a"), asked("hi"))
-    return shelf.get("a").num_bytes
+    put(shelf, "a")
+    return shelf.num_bytes
 
 
 def test_the_oldest_make_room_in_bytes(clock: Clock) -> None:
     shelf = Shelf(3 * size_of_one(clock), clock)
     for each in "abcd":
-        shelf.put(response(each), asked("hi"))
+        put(shelf, each)
     assert kept(shelf, *"abcd") == ["b", "c", "d"]
-    shelf.put(response("e", "x" * 4 * size_of_one(clock)), asked("hi"))
+    put(shelf, "e", text="x" * 4 * size_of_one(clock))
     assert kept(shelf, *"bcde") == ["b", "c", "d"], "what is too large drops nothing else"
 
 
 def test_bytes_are_given_back(clock: Clock) -> None:
     shelf = Shelf(2 * size_of_one(clock), clock)
     for _ in range(9):
-        shelf.put(response("a"), asked("hi"))
+        put(shelf, "a")
         shelf.delete("a")
-    shelf.put(response("b"), asked("hi"))
-    shelf.put(response("c"), asked("hi"))
+    assert shelf.num_bytes == 0
+    put(shelf, "b")
+    put(shelf, "c")
     assert kept(shelf, *"abc") == ["b", "c"]
+
+
+def test_bytes_are_those_of_main_memory(clock: Clock) -> None:
+    """As objects of Python items would take several times what their text does."""
+    shelf = Shelf(PLENTY, clock)
+    put(shelf, "warm")
+    sound, size = said(*map(str, range(400))), shelf.num_bytes
+    tracemalloc.start()
+    try:
+        put(shelf, "a", said("x" * 100_000))
+        put(shelf, "b", sound)
+        for number in range(100):
+            put(shelf, f"c{number}")
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.6 * (shelf.num_bytes - size) < taken < shelf.num_bytes - size
+
+
+def test_items_of_one_conversation_count_once_and_are_written_once(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(PLENTY, clock)
+    put(shelf, "a", said(*map(str, range(1000))))
+    written: list[str] = []
+    of = KeptItem.of
+    monkeypatch.setattr(KeptItem, "of", lambda *given: written.append(given[1]) or of(*given))
+    before = shelf.num_bytes
+    put(shelf, "b", shelf.conversation("a", said("more")))
+    assert len(written) == 2, "what was said now, and the answer"
+    assert shelf.num_bytes - before < before / 10
+    assert len(shelf.get("b").input) == 1002
 
 
 def test_number_and_age_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "MAX_RESPONSES", 2)
     shelf = Shelf(PLENTY, clock)
     for each in "abc":
-        shelf.put(response(each), asked("hi"))
+        put(shelf, each)
         clock.now += 1.0
     assert kept(shelf, *"abc") == ["b", "c"]
     clock.now = 1.0 + storing.MAX_AGE_S
@@ -102,24 +148,54 @@ def test_number_and_age_are_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatc
     assert kept(shelf, *"abc") == ["c"]
 
 
-def test_items_go_with_the_last_response_that_has_them(clock: Clock) -> None:
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_items_go_with_the_last_response_that_has_them(clock: Clock, order: str) -> None:
     shelf = Shelf(PLENTY, clock)
-    shelf.put(response("a"), asked("hi"))
+    put(shelf, "a")
     reference = ItemReference(id="msg_a")
     [item] = shelf.conversation(None, [reference])
-    assert isinstance(item, MessageItem)
-    assert item.role == "assistant"
-    shelf.put(response("b"), shelf.conversation("a", asked("more")))
-    shelf.delete("a")
+    [answer] = said_in([item])
+    assert isinstance(answer, MessageItem)
+    assert answer.role == "assistant"
+    put(shelf, "b", shelf.conversation("a", said("more")))
+    shelf.delete(order[0])
     assert shelf.conversation(None, [reference]) == [item]
-    shelf.delete("b")
+    shelf.delete(order[1])
     with pytest.raises(InvalidRequestError, match="no such item"):
         shelf.conversation(None, [reference])
 
 
+def test_an_id_that_a_client_gives_twice_names_the_newest_that_is_there(clock: Clock) -> None:
+    shelf = Shelf(PLENTY, clock)
+    for each in "ab":
+        put(shelf, each, [MessageItem(id="mine", role="user", content=f"in {each}")])
+    reference = ItemReference(id="mine")
+    assert [each[0].text for each in texts(shelf.conversation(None, [reference]))] == ["in b"]
+    shelf.delete("b")
+    assert [each[0].text for each in texts(shelf.conversation(None, [reference]))] == ["in a"]
+
+
+def test_what_was_thought_is_not_kept(clock: Clock) -> None:
+    shelf = Shelf(PLENTY, clock)
+    thoughts = [ReasoningItem(type="reasoning", id=f"rs_{number}") for number in range(9)]
+    assert texts(shelf.conversation(None, [*thoughts, *said("hi"), *thoughts])) == ["hi"]
+
+
+def test_a_conversation_has_so_many_items_and_parts(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "MAX_PARTS", 6)
+    shelf = Shelf(PLENTY, clock)
+    parts = [TextPart(type="input_text", text="x") for _ in range(2)]
+    put(shelf, "a", [MessageItem(role="user", content=parts)])
+    assert len(shelf.conversation("a", said("x", "y"))) == 4
+    with pytest.raises(InvalidRequestError, match=r"7 items and parts.*at most 6 with those of"):
+        shelf.conversation("a", said("x", "y", "z"))
+
+
 def test_nobody_reads_anothers(clock: Clock) -> None:
     store = ResponseStore(PLENTY, clock)
-    store.of("alice").put(response("a"), asked("hi"))
+    put(store.of("alice"), "a")
     with pytest.raises(UnknownResponseError):
         store.of("bob").get("a")
     with pytest.raises(InvalidRequestError, match="no such item"):
@@ -192,6 +268,43 @@ async def test_input_items_are_listed_by_pages(client: httpx.AsyncClient) -> Non
     assert last["has_more"] is False
     assert_refused(await client.get(place, params={"after": "x"}), "after")
     assert_refused(await client.get(place, params={"limit": 101}), "limit")
+
+
+async def test_items_of_one_id_are_paged_through(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    engine.says = ["A"]
+    messages = [{"id": "mine", "role": "user", "content": each} for each in "abc"]
+    first = await ask(client, input=messages)
+    reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+    answer = await ask(client, input=[reference], previous_response_id=first["id"])
+    place = f"{URL}/{answer['id']}/input_items"
+    found: list[dict[str, Any]] = []
+    more: dict[str, Any] = {"has_more": True}
+    while more["has_more"]:
+        after = {"after": found[-1]["id"]} if found else {}
+        more = (await client.get(place, params={"order": "asc", "limit": 1, **after})).json()
+        found += more["data"]
+        assert len(found) <= 5
+    assert [item["content"][0]["text"] for item in found[:3]] == ["a", "b", "c"]
+    assert found[0]["id"] == "mine"
+    assert found[3]["content"] == found[4]["content"], "an answer, and what refers to it"
+    assert len({item["id"] for item in found}) == 5
+
+
+async def test_what_was_kept_is_told_at_a_place_of_its_own(engine: FakeEngine) -> None:
+    engine.max_num_seqs = 1
+    async with client_of(create_app(engine, ServerOptions(max_num_queued_reqs=0))) as client:  # type: ignore[arg-type]
+        answer = await ask(client)
+        place = f"{URL}/{answer['id']}"
+        engine.hold = asyncio.Event()
+        running = asyncio.create_task(ask(client))
+        await until(lambda: len(engine.started) == 2)
+        for path in (place, f"{place}/input_items"):
+            assert (await client.get(path)).status_code == 503
+        engine.hold.set()
+        await running
+        assert (await client.get(place)).json() == answer
 
 
 async def test_tenants_over_http(engine: FakeEngine) -> None:

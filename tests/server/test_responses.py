@@ -453,8 +453,20 @@ async def test_bad_bodies_are_refused_by_name(
     assert engine.started == []
 
 
-async def test_neutral_values_are_taken(client: httpx.AsyncClient) -> None:
-    await ask(client, background=False, truncation="disabled", n=1, tools=[], conversation=None)
+async def test_neutral_values_change_nothing(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    neutral: dict[str, Any] = {
+        "background": False, "context_management": [], "conversation": None, "moderation": None,
+        "n": 1, "prompt": None, "return_token_ids": False, "tools": [], "truncation": "disabled",
+    }  # fmt: skip
+    plain, told = await ask(client), await ask(client, **neutral)
+    bare, asked = engine.asked
+    assert asked["prompt"] == bare["prompt"]
+    assert (asked["sampling"], asked["options"]) == (bare["sampling"], bare["options"])
+    for name in ("id", "created_at", "completed_at", "usage", "output"):
+        del plain[name], told[name]
+    assert told == plain
+    assert told["background"] is False
+    assert "warnings" not in told
 
 
 async def test_input_tokens_are_counted(client: httpx.AsyncClient, engine: FakeEngine) -> None:

@@ -58,12 +58,35 @@ def test_systemd_is_told_once_and_then_now_and_again(systemd: socket.socket) -> 
     assert told(systemd) == ["WATCHDOG=1"] * 2
 
 
-def test_without_systemd_nothing_is_said(tmp_path: Path) -> None:
-    for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "1"}):
-        manager = ServiceManager(environment)
-        manager.ready()
-        manager.sign_of_life()
+class NoSocket:
+    def __init__(self, *family: object) -> None:
+        raise AssertionError("a socket was opened")
+
+
+def say_all(manager: ServiceManager) -> None:
+    manager.ready()
+    manager.sign_of_life()
+    manager.stopping()
+
+
+def test_without_systemd_nothing_is_said(
+    systemd: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say_all(ServiceManager(environment_of(systemd)))
+    assert told(systemd) == ["READY=1", "WATCHDOG=1", "STOPPING=1"]
+    monkeypatch.setattr(socket, "socket", NoSocket)
+    say_all(ServiceManager({"WATCHDOG_USEC": "0"}))
+
+
+def test_a_systemd_that_is_gone_ends_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    manager = ServiceManager({"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "0"})
+    say_all(manager)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.setblocking(False)
         manager.stopping()
+        assert told(listener) == ["STOPPING=1"], "what comes later is told"
 
 
 @pytest.mark.parametrize("is_alive", [True, False])

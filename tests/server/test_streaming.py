@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -24,8 +24,13 @@ class Numbers:
     def takes_long(self, item: PromptOutput) -> bool:
         return False
 
-    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
-        return event(b"end", name="done")
+    def __init__(self) -> None:
+        self.num_ends = 0
+
+    def end(self, outputs: Sequence[RequestOutput]) -> Iterator[bytes]:
+        for number in range(2):
+            self.num_ends += 1
+            yield event(str(number).encode(), name="done")
 
     def ends_long(self) -> bool:
         return True
@@ -100,5 +105,20 @@ async def test_an_end_has_events_of_its_own() -> None:
     outputs, client = Outputs(), Client(9)
     await stream_of(outputs).stream_response(client)
     told = b"".join(client.bodies).split(b"\n\n")[:-1]
-    assert told == [*(f"data: {n}".encode() for n in range(4)), b"event: done\ndata: end"]
+    ends = [f"event: done\ndata: {n}".encode() for n in range(2)]
+    assert told == [*(f"data: {n}".encode() for n in range(4)), *ends]
     assert outputs.is_closed
+
+
+async def test_an_end_is_written_as_it_is_sent() -> None:
+    """Its events may be large, and are not in memory together."""
+    writer = Numbers()
+    stream = EventStream(numbered(0), Outputs().run(), writer)
+    sent: list[int] = []
+
+    async def send(message: Any) -> None:
+        if b"event: done" in message.get("body", b""):
+            sent.append(writer.num_ends)
+
+    await stream.stream_response(send)
+    assert sent == [1, 2]

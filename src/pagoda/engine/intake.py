@@ -78,7 +78,7 @@ class Intake:
                 max_tokens,
                 f"at most {self._max_model_len}",
                 max_model_len=self._max_model_len,
-                requested=f"{total} tokens ({num_prompt_tokens} in the messages, {max_tokens} in "
+                requested=f"{total} tokens ({num_prompt_tokens} in the prompt, {max_tokens} in "
                 f"the completion)",
             )
 

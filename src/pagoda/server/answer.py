@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request, Response
@@ -20,7 +20,7 @@ from pagoda.server.options import ServerOptions
 from pagoda.server.responses import ErrorDetail
 from pagoda.server.streaming import stream
 from pagoda.server.tally import tally_of
-from pagoda.server.tool_calls import ToolReader
+from pagoda.server.tool_calls import NO_TOOLS, ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -60,11 +60,11 @@ class Answer(ABC):
         """Events of what is new in `item`; nothing while text is held back."""
 
     @abstractmethod
-    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
-        """Events that come behind the last output of each prompt."""
+    def end(self, outputs: Sequence[RequestOutput]) -> Iterable[bytes]:
+        """Events that come behind the last output of each prompt, as they are to be sent."""
 
     def ends_long(self) -> bool:
-        """`end` should be called beside the event loop: there is much to write."""
+        """What `end` gives should be taken beside the event loop: there is much to write."""
         return False
 
     @abstractmethod
@@ -86,7 +86,7 @@ async def respond(
     body: GenerationBody,
     prompts: Sequence[str | list[int]],
     echo: Echo | None = None,
-    tools: ToolReader | None = None,
+    tools: ToolReader = NO_TOOLS,
 ) -> Response:
     """Run the prompts of a checked body and answer in the shape of what `begin` makes.
 

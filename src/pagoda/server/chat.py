@@ -17,6 +17,7 @@ from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.logprobs import chat_logprobs
 from pagoda.server.options import ServerOptions
 from pagoda.server.protocol import ChatCompletionRequest
+from pagoda.server.reading import CallPiece, Reading, ToolCall, calls_in
 from pagoda.server.responses import (
     ChatChoice,
     ChatChunkChoice,
@@ -33,14 +34,7 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
-from pagoda.server.tool_calls import (
-    AnswerReader,
-    CallPiece,
-    Reading,
-    ToolCall,
-    gathered,
-    new_call_id,
-)
+from pagoda.server.tool_calls import AnswerReader, new_call_id
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -58,7 +52,7 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_names)
-        use = body.tool_use()
+        use = body.tool_use
         chat_options = body.chat_options(body.prompt_truncation)
         messages = body.template_messages()
         prompts = [await engine.tokenizer.chat(messages, use.described, chat_options)]
@@ -139,16 +133,13 @@ class ChatAnswer(ChunkedAnswer):
 
     def _read(self, choice: CompletionOutput, text: str) -> Reading:
         """The end of `choice` that is new, apart: what is said in it, and the calls of tools."""
-        tools = self._generation.tools
-        if tools is None:
-            return Reading(text)
         if choice.index not in self._readers:
-            self._readers[choice.index] = tools.begin()
+            self._readers[choice.index] = self._generation.tools.begin()
         return self._readers[choice.index].feed(text, finished=choice.finished)
 
     def _choice(self, choice: CompletionOutput) -> bytes:
         reading = self._read(choice, choice.text)
-        calls = gathered(reading.calls)
+        calls = calls_in(reading.calls)
         made = [ToolCallMessage(id=new_call_id(), function=_function(call)) for call in calls]
         content = self._beginning + reading.content
         said = ChatChoice(
@@ -175,9 +166,8 @@ class ChatAnswer(ChunkedAnswer):
         return object_json(said, **self._logprobs(choice, cursor.num_tokens))
 
     def _finish_reason(self, choice: CompletionOutput, has_calls: bool) -> str | None:
-        tools = self._generation.tools
-        if tools is not None and has_calls and choice.finish_reason == "stop":
-            return tools.finish_reason
+        if has_calls and choice.finish_reason == "stop":
+            return self._generation.tools.finish_reason
         return choice.finish_reason
 
     def _logprobs(self, choice: CompletionOutput, start: int = 0) -> dict[str, bytes]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from pagoda.models.chat_options import ChatOptions
 from pagoda.server.body import Many, Text
 from pagoda.server.field_table import Ignored
+from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.messages import Message
-from pagoda.server.tools import Tool
+from pagoda.server.tools import MAX_TOOLS, Tool
 from pagoda.truncation import Truncation
 
 _OWN = ("messages", "tools", "add_generation_prompt")
@@ -22,8 +23,8 @@ class ChatFields(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    messages: Many[Message] | None = None
-    tools: Many[Tool] | None = None
+    messages: FewParts[Message] | None = None
+    tools: Annotated[Many[Tool], at_most(MAX_TOOLS)] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from pagoda.server.answer import Answer
 from pagoda.server.generation import Generation, PromptOutput, usage_of
-from pagoda.server.logprobs import prompt_logprobs
+from pagoda.server.logprobs import MANY_LOGPROBS, prompt_logprobs
 from pagoda.server.responses import ErrorDetail, ErrorResponse, Usage, json_of
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.telling import Telling, cut_short
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
 
 _DONE = event(b"[DONE]")
-_MANY_LOGPROBS = 1000
-"""They take a millisecond or two to write."""
 
 
 class ChunkedAnswer(Answer):
@@ -61,7 +59,7 @@ class ChunkedAnswer(Answer):
                 num_new += (len(choice.token_ids) - cursor.num_tokens) * of_token
             if output.prompt_logprobs is not None and not cursor.is_open:
                 num_new += of_prompt
-        return num_new > _MANY_LOGPROBS
+        return num_new > MANY_LOGPROBS
 
     def news(self, item: PromptOutput) -> bytes:
         chunks = self._chunks(item)
@@ -70,10 +68,10 @@ class ChunkedAnswer(Answer):
             chunks = (with_usage(chunk, usage) for chunk in chunks)
         return b"".join([event(chunk) for chunk in chunks])
 
-    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+    def end(self, outputs: Sequence[RequestOutput]) -> Iterable[bytes]:
         if not self._telling.usage_at_end:
-            return _DONE
-        return event(json_of(self._usage_chunk(self._usage_of(outputs)))) + _DONE
+            return [_DONE]
+        return [event(json_of(self._usage_chunk(self._usage_of(outputs)))) + _DONE]
 
     def failure(self, detail: ErrorDetail) -> bytes:
         return event(json_of(ErrorResponse(error=detail))) + _DONE

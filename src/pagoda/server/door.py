@@ -39,6 +39,8 @@ GATED = frozenset(
     }
 )
 """Routes that make work."""
+_KEPT = "/v1/responses/"
+"""Begins routes that tell responses which were kept: they may be large."""
 FREE = frozenset({"/health", "/ping"})
 """Routes that need no key."""
 _OPERATORS = frozenset({"/metrics", "/reset_prefix_cache", "/server_info"})
@@ -165,7 +167,7 @@ class EntryGate:
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in GATED:
+        if scope["type"] != "http" or not _is_gated(scope["path"]):
             await self._app(scope, receive, send)
             return
         came_at = asyncio.get_running_loop().time()
@@ -177,6 +179,10 @@ class EntryGate:
                 await self._app(scope, received, send)
         except RejectedError as error:
             await rejection(error)(scope, receive, send)
+
+
+def _is_gated(path: str) -> bool:
+    return path in GATED or path.startswith(_KEPT)
 
 
 def _presented_key(scope: Scope) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pagoda.server.json_calls import JSONCalls
-from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading
+from pagoda.server.reading import CallPiece, Reading, ReadingUnderWay
+from pagoda.server.tool_calls import AnswerReader
 
 
 class ForcedCalls(AnswerReader):
@@ -14,13 +15,19 @@ class ForcedCalls(AnswerReader):
 
     def __init__(self, names: frozenset[str]) -> None:
         self._value = JSONCalls(names, is_forced=True)
+        self._reading = ReadingUnderWay()
+        self._num_read = 0
 
     def feed(self, text: str, *, finished: bool) -> Reading:
-        if self._value.is_over:
-            return Reading(text if self._value.is_refused else "")
-        position = self._value.read(text, 0)
-        content = self._value.held + text[position:] if self._value.is_refused else ""
-        return Reading(content, self._value.take_pieces())
+        self._num_read += len(text)
+        said = text
+        if not self._value.is_over:
+            position = self._value.read(text, 0)
+            self._reading.call(self._value.take_pieces())
+            said = self._value.held + text[position:]
+        if self._value.is_refused:
+            self._reading.say(said, self._num_read - len(said))
+        return self._reading.take()
 
 
 class ForcedArguments(AnswerReader):
@@ -32,7 +39,7 @@ class ForcedArguments(AnswerReader):
 
     def feed(self, text: str, *, finished: bool) -> Reading:
         if not text and not (finished and self._name is not None):
-            return Reading("")
+            return Reading()
         piece = CallPiece(0, text, self._name)
         self._name = None
-        return Reading("", (piece,))
+        return Reading((piece,))

@@ -19,7 +19,7 @@ from fastapi import Request
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.responses import PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
-from pagoda.server.tool_calls import ToolReader
+from pagoda.server.tool_calls import NO_TOOLS, ToolReader
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -65,7 +65,7 @@ class Generation:
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
-    tools: ToolReader | None = None
+    tools: ToolReader = NO_TOOLS
     """Finds the calls of tools in an answer."""
 
     def choice_index(self, prompt_index: int, choice: int) -> int:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TypeVar
 
 from pagoda.server.json_end import JSONEnd, ScalarEnd, end_of
-from pagoda.server.tool_calls import CallPiece
+from pagoda.server.reading import CallPiece
 
 Result = TypeVar("Result")
 Parsing = Generator[None, None, Result]

@@ -11,6 +11,8 @@ from pagoda.server.responses import CompletionLogprobs
 if TYPE_CHECKING:
     from pagoda.engine.outputs import Logprob
 
+MANY_LOGPROBS = 1000
+"""They take a millisecond or two to write."""
 LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot write; the value is OpenAI's."""
 

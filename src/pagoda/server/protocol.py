@@ -8,16 +8,25 @@ null takes the default of `SamplingParams`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError
-from pagoda.request import RequestOptions, SamplingParams
+from pagoda.request import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORDS,
+    MAX_LOGIT_BIASES,
+    MAX_STOPS,
+    RequestOptions,
+    SamplingParams,
+)
 from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Many, ManyNamed, Text
 from pagoda.server.chat_fields import ChatFields
 from pagoda.server.keys import Holder
+from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.messages import Message
 from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxInt
@@ -52,11 +61,11 @@ class GenerationRequest(ModelBody, AnswerFormat):
     """
 
     n: LaxInt | None = None
-    logit_bias: ManyNamed[float] | None = None
-    stop: Text | Many[Text] | None = None
-    stop_token_ids: Many[int] | None = None
-    allowed_token_ids: Many[int] | None = None
-    bad_words: Many[Text] | None = None
+    logit_bias: Annotated[ManyNamed[float], at_most(MAX_LOGIT_BIASES)] | None = None
+    stop: Text | Annotated[Many[Text], at_most(MAX_STOPS)] | None = None
+    stop_token_ids: Annotated[Many[int], at_most(MAX_STOPS)] | None = None
+    allowed_token_ids: Annotated[Many[int], at_most(MAX_ALLOWED_TOKEN_IDS)] | None = None
+    bad_words: Annotated[Many[Text], at_most(MAX_BAD_WORDS)] | None = None
     max_tokens: LaxInt | None = None
     n_predict: LaxInt | None = None
     """llama.cpp's name for `max_tokens`; -1 is as many as fit."""
@@ -205,7 +214,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
     """The body of `/v1/chat/completions`."""
 
     max_tokens_fields = ("max_completion_tokens", "max_tokens", "n_predict")
-    messages: Many[Message]
+    messages: FewParts[Message]
     max_completion_tokens: LaxInt | None = None
     logprobs: bool | None = None
     top_logprobs: LaxInt | None = None
@@ -230,6 +239,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
         last = self.template_messages()[-1]
         return str(last["content"]) if self.echo and last["role"] == "assistant" else ""
 
+    @cached_property
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return ToolUse.of(self.tools, self.tool_choice, self.parallel_tool_calls)
@@ -239,7 +249,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        chosen = self.tool_use().sampling_fields(self.structured())
+        chosen = self.tool_use.sampling_fields(self.structured())
         if self.max_tokens_field is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None

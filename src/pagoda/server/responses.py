@@ -215,9 +215,9 @@ class ErrorResponse(BaseModel):
     error: ErrorDetail
 
 
-def json_of(body: BaseModel) -> bytes:
+def json_of(body: BaseModel, *, exclude_none: bool = False) -> bytes:
     """As it is sent."""
-    return body.model_dump_json().encode("utf-8")
+    return body.model_dump_json(exclude_none=exclude_none).encode("utf-8")
 
 
 def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -229,4 +229,8 @@ def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str
     first, *others = statuses
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": reference}}
-    return {first: {"model": model}, **{status: {"content": content} for status in others}}
+    # Without a "default" FastAPI would promise answers of its own, of status 422.
+    return {
+        first: {"model": model},
+        **{status: {"content": content} for status in (*others, "default")},
+    }

@@ -7,7 +7,7 @@ What fails later, a grammar that cannot be followed any more too, is told in eve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,12 +36,12 @@ class EventWriter(Protocol):
         """`news` should be called beside the event loop: there is much to write."""
         ...
 
-    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
-        """What comes behind the last output of each prompt."""
+    def end(self, outputs: Sequence[RequestOutput]) -> Iterable[bytes]:
+        """What comes behind the last output of each prompt, as it is to be sent."""
         ...
 
     def ends_long(self) -> bool:
-        """`end` should be called beside the event loop: there is much to write."""
+        """What `end` gives should be taken beside the event loop: there is much to write."""
         ...
 
     def failure(self, detail: ErrorDetail) -> bytes:
@@ -150,11 +150,15 @@ class EventStream(StreamingResponse):
         except Exception as error:
             yield writer.failure(detail_of(error))
         else:
-            outputs = list(last.values())
-            if writer.ends_long():
-                yield await asyncio.to_thread(writer.end, outputs)
-            else:
-                yield writer.end(outputs)
+            ends = iter(writer.end(list(last.values())))
+            while (events := await self._next_of(ends)) is not None:
+                yield events
+
+    async def _next_of(self, ends: Iterator[bytes]) -> bytes | None:
+        """Only one of them is in memory at a time; None: there are no more."""
+        if self._writer.ends_long():
+            return await asyncio.to_thread(next, ends, None)
+        return next(ends, None)
 
 
 async def stream(request: Request, generation: Generation, writer: EventWriter) -> EventStream:

@@ -1,4 +1,4 @@
-"""Calls of tools, and what finds them in an answer while it comes.
+"""What finds the calls of tools in an answer while it comes.
 
 The forms in which models call tools of their own accord are in `tool_forms`, calls that an answer
 must consist of in `forced_calls`.
@@ -8,50 +8,11 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call: the tool's name, and its arguments as JSON text."""
-
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallPiece:
-    """What a piece of an answer brings of one call."""
-
-    index: int
-    """Which of the answer's calls it belongs to, from 0."""
-    arguments: str
-    """What the text of the arguments goes on with."""
-    name: str | None = None
-    """The tool's name, with a call's first piece alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a piece of an answer brings."""
-
-    content: str
-    """Text outside the calls."""
-    calls: tuple[CallPiece, ...] = ()
-
-
-def gathered(pieces: Iterable[CallPiece]) -> list[ToolCall]:
-    """The calls that all of these pieces make, in their order."""
-    calls: dict[int, ToolCall] = {}
-    for piece in pieces:
-        if piece.name is not None:
-            calls[piece.index] = ToolCall(piece.name, piece.arguments)
-        else:
-            call = calls[piece.index]
-            calls[piece.index] = replace(call, arguments=call.arguments + piece.arguments)
-    return list(calls.values())
+from pagoda.server.reading import CallPiece, Reading, TextPiece
 
 
 def new_call_id() -> str:
@@ -60,7 +21,10 @@ def new_call_id() -> str:
 
 
 class AnswerReader(ABC):
-    """Reads one answer, piece by piece, in a time that grows with its length alone."""
+    """Reads one answer, piece by piece, in a time that grows with its length alone.
+
+    However the answer is cut into pieces, the same is said in it.
+    """
 
     @abstractmethod
     def feed(self, text: str, *, finished: bool) -> Reading:
@@ -70,14 +34,29 @@ class AnswerReader(ABC):
         """
 
 
+class PlainText(AnswerReader):
+    """An answer without calls: all of it is text."""
+
+    def __init__(self) -> None:
+        self._num_read = 0
+
+    def feed(self, text: str, *, finished: bool) -> Reading:
+        start = self._num_read
+        self._num_read += len(text)
+        return Reading((TextPiece(text, start),) if text else ())
+
+
 @dataclass(frozen=True, slots=True)
 class ToolReader:
     """How the answers to one request are read."""
 
-    begin: Callable[[], AnswerReader]
+    begin: Callable[[], AnswerReader] = PlainText
     """A reader for one answer."""
     finish_reason: Literal["tool_calls", "stop"] = "tool_calls"
     """What an answer with calls that ended by itself is given as its reason."""
+
+
+NO_TOOLS = ToolReader()
 
 
 class FirstCall(AnswerReader):
@@ -87,5 +66,5 @@ class FirstCall(AnswerReader):
         self._reader = reader
 
     def feed(self, text: str, *, finished: bool) -> Reading:
-        reading = self._reader.feed(text, finished=finished)
-        return replace(reading, calls=tuple(piece for piece in reading.calls if piece.index == 0))
+        pieces = self._reader.feed(text, finished=finished).pieces
+        return Reading(tuple(p for p in pieces if not isinstance(p, CallPiece) or p.index == 0))

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.server.json_calls import JSONCalls
-from pagoda.server.tool_calls import AnswerReader, CallPiece, Reading
+from pagoda.server.reading import Reading, ReadingUnderWay
+from pagoda.server.tool_calls import AnswerReader
 
 _MOST_HELD = 256
 """Characters in front of a value, or behind it, that are waited for: more than any form has."""
@@ -35,22 +35,28 @@ class _SteppingReader(AnswerReader):
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
         self._step: Callable[[bool], bool]
-        self._text, self._at = "", 0
+        self._text, self._at, self._num_before = "", 0, 0
+        """What is there to be read, how far it was, and the characters of the answer before it."""
         self._head = ""
         """What stands in front of the value that is being read."""
         self._value: JSONCalls
-        self._content: list[str] = []
-        self._pieces: list[CallPiece] = []
+        self._reading = ReadingUnderWay()
         self._num_calls = 0
         """Calls before the value that is being read."""
 
     def feed(self, text: str, *, finished: bool) -> Reading:
+        self._num_before += self._at
         self._text, self._at = self._text[self._at :] + text, 0
         while self._step(finished):
             pass
-        reading = Reading("".join(self._content), tuple(self._pieces))
-        self._content, self._pieces = [], []
-        return reading
+        if finished:
+            self._finish()
+        return self._reading.take()
+
+    @property
+    def _place(self) -> int:
+        """Where the reader is, in characters of the answer."""
+        return self._num_before + self._at
 
     def _enter_value(self, position: int, name: str | None = None) -> bool:
         """The value begins at `position`, and its head where the reader is."""
@@ -62,7 +68,7 @@ class _SteppingReader(AnswerReader):
     def _in_value(self, finished: bool) -> bool:
         value = self._value
         self._at = value.read(self._text, self._at)
-        self._pieces += value.take_pieces()
+        self._reading.call(value.take_pieces())
         if not value.is_over and not finished:
             return False
         head = "" if value.num_calls > self._num_calls else self._head
@@ -87,6 +93,9 @@ class _SteppingReader(AnswerReader):
     def _refuse(self, text: str) -> None:
         """`text`, which stands in front of where the reader is, is no call."""
 
+    def _finish(self) -> None:
+        """There is nothing more to read."""
+
 
 class TaggedCalls(_SteppingReader):
     """Calls behind an opening tag, anywhere in the text."""
@@ -102,23 +111,22 @@ class TaggedCalls(_SteppingReader):
         self._head_so_far = re.compile(re.escape(opening) + self._HEAD_SO_FAR)
         self._behind = re.compile(f"{_SPACES}{re.escape(closing)}")
         self._behind_so_far = re.compile(f"{_SPACES}(?:{_beginning_of(closing)})")
-        self._spaces: list[str] = []
-        """White space that belongs to the text if more of it follows, or if there is no call."""
+        self._spaces: list[tuple[str, int]] = []
+        """White space that belongs to the text if more of it follows, or if there is no call; and
+        where it stands in the answer."""
         self._step = self._in_text
 
-    def feed(self, text: str, *, finished: bool) -> Reading:
-        reading = super().feed(text, finished=finished)
-        if finished and not self._num_calls:
-            return replace(reading, content=reading.content + "".join(self._spaces))
-        return reading
+    def _finish(self) -> None:
+        if not self._num_calls:
+            self._say_spaces()
 
     def _in_text(self, finished: bool) -> bool:
         start = self._text.find(self._opening, self._at)
         end = start if start >= 0 else len(self._text)
         if start < 0 and not finished:
             end -= _num_held(self._text[self._at :], self._opening)
-        self._say(self._text[self._at : end])
-        self._at = end
+        said, self._at = self._text[self._at : end], end
+        self._say(said)
         self._step = self._in_text if start < 0 else self._at_head
         return start >= 0
 
@@ -151,11 +159,18 @@ class TaggedCalls(_SteppingReader):
         self._step = self._in_text
 
     def _say(self, text: str) -> None:
+        """`text` stands in front of where the reader is."""
         said = text.rstrip()
+        spaces = text[len(said) :]
         if said:
-            self._content += [*self._spaces, said]
-            self._spaces = []
-        self._spaces.append(text[len(said) :])
+            self._say_spaces()
+            self._reading.say(said, self._place - len(text))
+        self._spaces.append((spaces, self._place - len(spaces)))
+
+    def _say_spaces(self) -> None:
+        for spaces, start in self._spaces:
+            self._reading.say(spaces, start)
+        self._spaces = []
 
 
 class MistralCalls(TaggedCalls):
@@ -209,11 +224,11 @@ class BareCalls(_SteppingReader):
         return True
 
     def _refuse(self, text: str) -> None:
-        self._content.append(text)
+        self._reading.say(text, self._place - len(text))
         self._step = self._in_text
 
     def _in_text(self, finished: bool) -> bool:
-        self._content.append(self._text[self._at :])
+        self._reading.say(self._text[self._at :], self._place)
         self._at = len(self._text)
         return False
 

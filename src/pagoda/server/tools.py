@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
-from pagoda.server.tool_calls import FirstCall, ToolReader
+from pagoda.server.tool_calls import NO_TOOLS, FirstCall, ToolReader
 from pagoda.server.tool_forms import begin_reading
 from pagoda.structured import MAX_SCHEMA_DEPTH, StructuredOutputs, is_deeper_than
 
@@ -150,10 +150,10 @@ class ToolUse:
         form = call or wanted
         return shown if form is None else {**shown, "structured_outputs": form}
 
-    def reader(self, engine: AsyncEngine) -> ToolReader | None:
-        """What finds the calls in the answers; None where there are none."""
+    def reader(self, engine: AsyncEngine) -> ToolReader:
+        """What finds the calls in the answers."""
         if not self.tools:
-            return None
+            return NO_TOOLS
         if isinstance(self.choice, NamedTool):
             # OpenAI's API ends a call that was named with "stop", and one of a free choice, or of
             # any tool that is required, with "tool_calls".

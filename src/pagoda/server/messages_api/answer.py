@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pagoda.server.answer import Answer
@@ -23,9 +23,9 @@ from pagoda.server.messages_api.message import (
     MessageUsage,
     content_of,
 )
+from pagoda.server.reading import Reading
 from pagoda.server.responses import ErrorDetail, json_of
 from pagoda.server.streaming import ChoiceCursor, event
-from pagoda.server.tool_calls import Reading
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, RequestOutput
@@ -37,7 +37,7 @@ class MessageAnswer(Answer):
     def __init__(self, generation: Generation) -> None:
         super().__init__(generation)
         self._cursor = ChoiceCursor()
-        self._reader = None if generation.tools is None else generation.tools.begin()
+        self._reader = generation.tools.begin()
         self._blocks = BlockEvents()
 
     def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
@@ -57,12 +57,12 @@ class MessageAnswer(Answer):
         self._cursor.has_calls |= bool(reading.calls)
         return opening + self._blocks.news(reading)
 
-    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+    def end(self, outputs: Sequence[RequestOutput]) -> Iterable[bytes]:
         [output] = outputs
         [choice] = output.outputs
         ending = self._ending(choice, has_calls=self._cursor.has_calls)
         delta = MessageDelta(delta=ending, usage=self._usage(output))
-        return self._blocks.end() + written(delta, MessageStop())
+        return [self._blocks.end() + written(delta, MessageStop())]
 
     def failure(self, detail: ErrorDetail) -> bytes:
         return event(json_of(failure_of(detail, self._generation.tally.request_id)), "error")
@@ -84,11 +84,8 @@ class MessageAnswer(Answer):
     def _read(self, choice: CompletionOutput) -> Reading:
         """What is new: what is said in it, and the calls of tools."""
         if self._generation.sampling.prompt_alone:
-            return Reading("")
-        text = self._cursor.new_text(choice)
-        if self._reader is None:
-            return Reading(text)
-        return self._reader.feed(text, finished=choice.finished)
+            return Reading()
+        return self._reader.feed(self._cursor.new_text(choice), finished=choice.finished)
 
     def _ending(self, choice: CompletionOutput, *, has_calls: bool) -> Ending:
         return Ending.of(choice, self._generation.sampling, has_calls=has_calls)

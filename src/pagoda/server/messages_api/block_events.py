@@ -13,9 +13,10 @@ from pagoda.server.messages_api.events import (
     TextDelta,
 )
 from pagoda.server.messages_api.message import Content, TextContent, ToolUseContent
+from pagoda.server.reading import CallPiece, Reading
 from pagoda.server.streaming import event
 from pagoda.server.text_chunk import TextChunk
-from pagoda.server.tool_calls import CallPiece, Reading, new_call_id
+from pagoda.server.tool_calls import new_call_id
 
 
 class BlockEvents:
@@ -39,17 +40,17 @@ class BlockEvents:
         return ContentBlockStop(index=self._num_begun - 1).written()
 
     def _news(self, reading: Reading) -> Iterator[bytes]:
-        """The end of a call, then text, then other calls."""
-        pending = list(reading.calls)
-        while pending and pending[0].name is None:
-            yield from self._call(pending.pop(0))
-        if reading.content:
-            if self._text is None:
-                yield self._begun(TextContent(text=""))
-                self._text = TextChunk(partial(_text_delta, self._num_begun - 1))
-            yield event(self._text.saying(reading.content), _DELTA)
-        for piece in pending:
-            yield from self._call(piece)
+        for piece in reading.pieces:
+            if isinstance(piece, CallPiece):
+                yield from self._call(piece)
+            else:
+                yield from self._say(piece.text)
+
+    def _say(self, text: str) -> Iterator[bytes]:
+        if self._text is None:
+            yield self._begun(TextContent(text=""))
+            self._text = TextChunk(partial(_text_delta, self._num_begun - 1))
+        yield event(self._text.saying(text), _DELTA)
 
     def _call(self, piece: CallPiece) -> Iterator[bytes]:
         if piece.name is not None:

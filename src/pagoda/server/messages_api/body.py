@@ -7,20 +7,24 @@ Fields that change nothing here are taken and ignored: `metadata`, `service_tier
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
-from pagoda.request import RequestOptions, SamplingParams
+from pagoda.request import MAX_STOPS, RequestOptions, SamplingParams
 from pagoda.server.body import Many, Text
 from pagoda.server.keys import Holder
+from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.messages_api.blocks import InputMessage, PlainBlock
 from pagoda.server.messages_api.conversation import Conversation
 from pagoda.server.messages_api.tools import OfferedTool, ToolChoice, tool_use
 from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxFloat, LaxInt
-from pagoda.server.tools import ToolUse
+from pagoda.server.tools import MAX_TOOLS, ToolUse
 from pagoda.structured import StructuredOutputs
 
 
@@ -45,9 +49,9 @@ class ConversationBody(ModelBody):
     """What both bodies have: all that a prompt is made of."""
 
     looked_at = frozenset()  # of OpenAI's and vLLM's fields
-    messages: Many[InputMessage]
-    system: Text | Many[PlainBlock] | None = None
-    tools: Many[OfferedTool] | None = None
+    messages: FewParts[InputMessage]
+    system: Text | FewParts[PlainBlock] | None = None
+    tools: Annotated[Many[OfferedTool], at_most(MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     output_config: OutputConfig | None = None
     mcp_servers: list[Any] | None = None
@@ -63,6 +67,7 @@ class ConversationBody(ModelBody):
         """Raises `InvalidRequestError` for messages that cannot follow one another."""
         return Conversation.of(self.system, self.messages)
 
+    @cached_property
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return tool_use(self.tools, self.tool_choice)
@@ -77,7 +82,7 @@ class MessagesBody(ConversationBody):
 
     max_tokens: LaxInt
     """0 computes the prompt alone, so that the cache has it."""
-    stop_sequences: Many[Text] | None = None
+    stop_sequences: Annotated[Many[Text], at_most(MAX_STOPS)] | None = None
     stream: bool | None = None
     temperature: LaxFloat | None = None
     top_p: LaxFloat | None = None
@@ -93,7 +98,7 @@ class MessagesBody(ConversationBody):
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         fields["stop"] = self.stop_sequences
         given = {name: value for name, value in fields.items() if value is not None}
-        chosen: dict[str, Any] = self.tool_use().sampling_fields(self._structured())
+        chosen: dict[str, Any] = self.tool_use.sampling_fields(self._structured())
         chosen["max_tokens"] = self.max_tokens
         if self.wants_prompt_alone:
             chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
@@ -112,4 +117,6 @@ class MessagesBody(ConversationBody):
     def _structured(self) -> StructuredOutputs | None:
         if self.output_config is None or self.output_config.format is None:
             return None
-        return StructuredOutputs(json=self.output_config.format.schema_, field="output_config")
+        schema = self.output_config.format.schema_
+        wanted = StructuredOutputs(json=schema, field="output_config")  # bounds its depth as well
+        return replace(wanted, json=closed(schema, free_too=True))

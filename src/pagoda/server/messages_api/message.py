@@ -9,7 +9,8 @@ from pydantic_core import from_json
 
 from pagoda.engine.outputs import CompletionOutput, RequestOutput
 from pagoda.request import SamplingParams
-from pagoda.server.tool_calls import Reading, ToolCall, gathered, new_call_id
+from pagoda.server.reading import Reading, ToolCall, joined
+from pagoda.server.tool_calls import new_call_id
 
 StopReason = Literal[
     "end_turn", "max_tokens", "model_context_window_exceeded", "stop_sequence", "tool_use"
@@ -89,13 +90,14 @@ class TokensCount(BaseModel):
 
 
 def content_of(reading: Reading) -> list[Content]:
-    """The blocks of a whole answer."""
-    said: list[Content] = [TextContent(text=reading.content)] if reading.content else []
-    return said + [_made(call) for call in gathered(reading.calls)]
+    """The blocks of a whole answer, in the order in which they were said."""
+    return [_block(said) for said in joined(reading.pieces)]
 
 
-def _made(call: ToolCall) -> ToolUseContent:
-    return ToolUseContent(id=new_call_id(), name=call.name, input=_input(call.arguments))
+def _block(said: str | ToolCall) -> Content:
+    if isinstance(said, str):
+        return TextContent(text=said)
+    return ToolUseContent(id=new_call_id(), name=said.name, input=_input(said.arguments))
 
 
 def _input(arguments: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             body,
             [await _prompt(engine, body)],
             echo=Echo(texts=(), alone=True) if body.wants_prompt_alone else None,
-            tools=body.tool_use().reader(engine),
+            tools=body.tool_use.reader(engine),
         )
 
     @router.post("/v1/messages/count_tokens", responses=MESSAGES_REFUSALS)
@@ -49,5 +49,5 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 
 async def _prompt(engine: AsyncEngine, body: ConversationBody) -> list[int]:
     """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
-    conversation, tools = body.conversation(), body.tool_use().described
+    conversation, tools = body.conversation(), body.tool_use.described
     return await engine.tokenizer.chat(conversation.messages, tools, conversation.options)

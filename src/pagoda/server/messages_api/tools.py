@@ -29,10 +29,14 @@ class OfferedTool(BaseModel):
     name: tools.ToolName
     description: Text | None = None
     input_schema: dict[str, Any]
+    strict: bool | None = None
 
     def as_function(self) -> tools.Tool:
         function = tools.Function(
-            name=self.name, description=self.description, parameters=self.input_schema
+            name=self.name,
+            description=self.description,
+            parameters=self.input_schema,
+            strict=self.strict,
         )
         return tools.Tool(type="function", function=function)
 

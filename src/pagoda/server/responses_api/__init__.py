@@ -8,7 +8,9 @@
     output_items    the items in it
     events          the same in events
     open_items      items while the model says them
+    tokens_of_text  log-probabilities, given to the texts that they are of
     answer          from what the engine makes to items and events
+    kept_items      items of conversations that are kept
     store           responses that were kept
     routes          the routes themselves
 

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
 
 from pagoda.server.answer import Answer
 from pagoda.server.generation import Generation, PromptOutput, usage_of
-from pagoda.server.logprobs import chat_entries
-from pagoda.server.responses import ErrorDetail, TokenLogprob, json_of
+from pagoda.server.json_parts import list_json, object_json
+from pagoda.server.logprobs import MANY_LOGPROBS, chat_entries
+from pagoda.server.responses import ErrorDetail
 from pagoda.server.responses_api.body import ResponsesRequest
 from pagoda.server.responses_api.events import ErrorEvent, Event, ResponseEvent
+from pagoda.server.responses_api.input_items import Item
 from pagoda.server.responses_api.output import Output
 from pagoda.server.responses_api.response import (
     IncompleteDetails,
     ResponseFailure,
     ResponseObject,
-    ResponseStatus,
     ResponseUsage,
 )
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.telling import cut_short
-from pagoda.server.tool_calls import AnswerReader, Reading
 
 if TYPE_CHECKING:
-    from pagoda.engine.outputs import CompletionOutput, RequestOutput
+    from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 
 
 class ResponseAnswer(Answer):
@@ -36,15 +38,15 @@ class ResponseAnswer(Answer):
         generation: Generation,
         *,
         body: ResponsesRequest,
-        keep: Callable[[ResponseObject], None] | None,
+        keep: Callable[[bytes, Sequence[Item]], None] | None,
     ) -> None:
-        """`keep`, if any, takes a response that has ended, before its last event is sent."""
+        """`keep`, if any, takes a response that has ended, as JSON, and the items of its answer,
+        before its last event is sent."""
         super().__init__(generation)
         self._keep = keep
         self._output = Output()
         self._cursor = ChoiceCursor()
-        tools = generation.tools
-        self._reader: AnswerReader | None = None if tools is None else tools.begin()
+        self._reader = generation.tools.begin()
         self._num_events = 0
         ignored = (each.field for each in body.ignored())
         generation.tally.ignored = tuple(dict.fromkeys(ignored))
@@ -60,11 +62,9 @@ class ResponseAnswer(Answer):
 
     def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
         [output] = outputs
-        for _ in self._news(output.outputs[0]):
-            pass
-        for _ in self._end(output):
-            pass
-        return json_of(self._response)
+        [last] = deque(chain(self._news(output.outputs[0]), self._end(output)), maxlen=1)
+        assert isinstance(last, ResponseEvent)
+        return last.response
 
     def news(self, item: PromptOutput) -> bytes:
         opening = () if self._num_events else self._opening()
@@ -72,37 +72,38 @@ class ResponseAnswer(Answer):
         return b"".join([*map(self._sent, opening), *map(self._sent, news)])
 
     def takes_long(self, item: PromptOutput) -> bool:
-        return self._generation.sampling.logprobs is not None
+        num_new = len(item.output.outputs[0].token_ids) - self._cursor.num_tokens
+        num_top = self._generation.sampling.logprobs
+        return num_top is not None and num_new * (1 + num_top) > MANY_LOGPROBS
 
     def ends_long(self) -> bool:
         """All that was said and asked is told, and kept, once more."""
         return True
 
-    def end(self, outputs: Sequence[RequestOutput]) -> bytes:
+    def end(self, outputs: Sequence[RequestOutput]) -> Iterable[bytes]:
         [output] = outputs
-        return self._all_sent(self._end(output))
+        return map(self._sent, self._end(output))
 
     def failure(self, detail: ErrorDetail) -> bytes:
-        return self._all_sent(self._failure(detail))
+        return b"".join(map(self._sent, self._failure(detail)))
 
     def _opening(self) -> Iterator[Event]:
-        yield self._event("created")
-        yield self._event("in_progress")
+        written = self._written()
+        yield self._event("created", written)
+        yield self._event("in_progress", written)
 
     def _news(self, choice: CompletionOutput) -> Iterator[Event]:
-        cursor = self._cursor
-        text = cursor.new_text(choice)
-        reading = Reading(text)
-        if self._reader is not None:
-            reading = self._reader.feed(text, finished=choice.finished)
-        logprobs = self._logprobs(choice)
-        cursor.advance(choice)
-        yield from self._output.add(reading, logprobs)
+        reading = self._reader.feed(self._cursor.new_text(choice), finished=choice.finished)
+        if choice.logprobs is not None:
+            self._add_tokens(choice, choice.logprobs)
+        self._cursor.advance(choice)
+        yield from self._output.add(reading)
 
     def _end(self, output: RequestOutput) -> Iterator[Event]:
-        is_cut = output.outputs[0].finish_reason == "length"
-        status: ResponseStatus = "incomplete" if is_cut else "completed"
-        yield from self._output.end("incomplete" if is_cut else "completed")
+        [choice] = output.outputs
+        is_cut = choice.finish_reason == "length"
+        status: Literal["incomplete", "completed"] = "incomplete" if is_cut else "completed"
+        yield from self._output.end(status, len(choice.text))
         if is_cut:
             self._response.incomplete_details = IncompleteDetails()
         else:
@@ -115,10 +116,11 @@ class ResponseAnswer(Answer):
         )
         self._response.warnings = [*(self._response.warnings or ()), *cut] or None
         self._response.usage = ResponseUsage.of(usage_of([output]))
-        self._finish(status)
+        self._response.status = status
+        written = self._written()
         if self._keep is not None:
-            self._keep(self._response)
-        yield self._event(status)
+            self._keep(written, [item.said for item in self._output.ended])
+        yield self._event(status, written)
 
     def _failure(self, detail: ErrorDetail) -> Iterator[Event]:
         yield from self._output.close("incomplete")
@@ -126,28 +128,29 @@ class ResponseAnswer(Answer):
             code="server_error" if detail.type == "server_error" else "invalid_prompt",
             message=detail.message,
         )
-        self._finish("failed")
         yield ErrorEvent(code=detail.code, message=detail.message, param=detail.param)
-        yield self._event("failed")
+        self._response.status = "failed"
+        yield self._event("failed", self._written())
 
-    def _finish(self, status: ResponseStatus) -> None:
-        self._response.status = status
-        self._response.output = self._output.items
-
-    def _logprobs(self, choice: CompletionOutput) -> list[TokenLogprob]:
-        if choice.logprobs is None:
-            return []
+    def _add_tokens(
+        self, choice: CompletionOutput, logprobs: Sequence[Mapping[int, Logprob]]
+    ) -> None:
+        """Those that are new."""
         start, num_top = self._cursor.num_tokens, self._generation.sampling.logprobs or 0
-        entries = chat_entries(choice.token_ids[start:], choice.logprobs[start:], num_top)
-        return [TokenLogprob(**entry) for entry in entries]
+        token_ids = choice.token_ids[start:]
+        token_bytes = self._generation.engine.tokenizer.token_bytes
+        places = self._cursor.offsets.of(map(token_bytes, token_ids))
+        self._output.add_tokens(places, chat_entries(token_ids, logprobs[start:], num_top))
 
-    def _event(self, kind: str) -> Event:
-        return ResponseEvent(type=f"response.{kind}", response=self._response)
+    def _written(self) -> bytes:
+        """The response as it is so far, as JSON."""
+        items = list_json(item.written for item in self._output.ended)
+        return object_json(self._response, output=items)
 
-    def _all_sent(self, events: Iterable[Event]) -> bytes:
-        return b"".join(map(self._sent, events))
+    def _event(self, kind: str, written: bytes) -> Event:
+        return ResponseEvent(type=f"response.{kind}", response=written)
 
     def _sent(self, told: Event) -> bytes:
         told.sequence_number = self._num_events
         self._num_events += 1
-        return event(json_of(told), told.type)
+        return event(told.written(), told.type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,12 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, Text
+from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
 from pagoda.server.responses_api.input_items import InputItem, MessageItem
 from pagoda.server.responses_api.offered_tools import OfferedChoice, OfferedTool, tool_use
 from pagoda.server.responses_api.text_config import TextConfig
-from pagoda.server.tools import ToolUse
+from pagoda.server.tools import MAX_TOOLS, ToolUse
 from pagoda.structured import StructuredOutputs
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -30,6 +32,8 @@ _OF_OTHER_TOOLS = (
     "web_search_call.results",
 )
 """What no answer of this server has, so that there is nothing to include."""
+_MAX_INCLUDED = 32
+"""More than can be told apart."""
 
 _REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "background": ((False,), "is not covered: a response ends with its request"),
@@ -89,13 +93,13 @@ class ResponsesRequest(GenerationRequest):
 
     looked_at = GenerationRequest.looked_at | _REFUSED.keys()
     max_tokens_fields = ("max_output_tokens",)
-    input: Text | Many[InputItem] | None = None
+    input: Text | FewParts[InputItem] | None = None
     instructions: Text | None = None
     previous_response_id: Text | None = None
     max_output_tokens: LaxInt | None = None
     top_logprobs: LaxInt | None = None
-    include: Many[Text] | None = None
-    tools: Many[OfferedTool] | None = None
+    include: Annotated[Many[Text], at_most(_MAX_INCLUDED)] | None = None
+    tools: Annotated[Many[OfferedTool], at_most(MAX_TOOLS)] | None = None
     tool_choice: OfferedChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
@@ -122,6 +126,7 @@ class ResponsesRequest(GenerationRequest):
             return [MessageItem(role="user", content=self.input)]
         return self.input or []
 
+    @cached_property
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
@@ -138,7 +143,7 @@ class ResponsesRequest(GenerationRequest):
 
         Raises `InvalidRequestError` for a value out of range.
         """
-        chosen = self.tool_use().sampling_fields(self.structured())
+        chosen = self.tool_use.sampling_fields(self.structured())
         if self.max_output_tokens is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None

@@ -1,12 +1,13 @@
-"""The events of a response that is sent while it is made. Each tells its place in their row."""
+"""The events of a response that is sent while it is made. Each tells its place in their row.
+
+Fields of type `bytes` are JSON already: what several events repeat is written once.
+"""
 
 from __future__ import annotations
 
 from pydantic import BaseModel
 
-from pagoda.server.responses import TokenLogprob
-from pagoda.server.responses_api.output_items import OutputItem, OutputText
-from pagoda.server.responses_api.response import ResponseObject
+from pagoda.server.json_parts import object_json
 
 
 class Event(BaseModel):
@@ -15,18 +16,25 @@ class Event(BaseModel):
     type: str
     sequence_number: int = 0
 
+    def written(self) -> bytes:
+        """As JSON."""
+        ready = {name: value for name, value in self if isinstance(value, bytes)}
+        return object_json(self, **ready)
+
 
 class ResponseEvent(Event):
     """The response has begun, or ended."""
 
-    response: ResponseObject
+    response: bytes
+    """A `ResponseObject`."""
 
 
 class ItemEvent(Event):
     """An item has begun, or ended."""
 
     output_index: int
-    item: OutputItem
+    item: bytes
+    """An `OutputItem`."""
 
 
 class _InItem(Event):
@@ -41,7 +49,8 @@ class _InPart(_InItem):
 class PartEvent(_InPart):
     """The part of a message has begun, or ended."""
 
-    part: OutputText
+    part: bytes
+    """An `OutputText`."""
 
 
 class TextDelta(_InPart):
@@ -49,7 +58,8 @@ class TextDelta(_InPart):
 
     type: str = "response.output_text.delta"
     delta: str
-    logprobs: list[TokenLogprob]
+    logprobs: bytes
+    """A list of `TokenLogprob`."""
 
 
 class TextDone(_InPart):
@@ -57,7 +67,8 @@ class TextDone(_InPart):
 
     type: str = "response.output_text.done"
     text: str
-    logprobs: list[TokenLogprob]
+    logprobs: bytes
+    """A list of `TokenLogprob`."""
 
 
 class ArgumentsDelta(_InItem):

@@ -36,6 +36,10 @@ class TextPart(_Part):
 Content = Text | Many[TextPart]
 
 
+def _num_parts_of(content: Content) -> int:
+    return 0 if isinstance(content, str) else len(content)
+
+
 def text_of(content: Content) -> str:
     """All parts as one text."""
     return content if isinstance(content, str) else "".join(part.text for part in content)
@@ -47,6 +51,12 @@ class _Item(BaseModel):
     model_config = ConfigDict(strict=True)
 
     id: Text | None = None
+    status: Text | None = None
+
+    @property
+    def num_parts(self) -> int:
+        """The item itself and the parts of its content."""
+        return 1
 
 
 class MessageItem(_Item):
@@ -55,7 +65,10 @@ class MessageItem(_Item):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: Content
-    status: Text | None = None
+
+    @property
+    def num_parts(self) -> int:
+        return 1 + _num_parts_of(self.content)
 
     def in_parts(self) -> MessageItem:
         """The same message, its content as a list, as OpenAI lists it."""
@@ -72,7 +85,6 @@ class FunctionCallItem(_Item):
     call_id: Text
     name: ToolName
     arguments: Text
-    status: Text | None = None
 
 
 class FunctionOutputItem(_Item):
@@ -81,7 +93,10 @@ class FunctionOutputItem(_Item):
     type: Literal["function_call_output"]
     call_id: Text
     output: Content
-    status: Text | None = None
+
+    @property
+    def num_parts(self) -> int:
+        return 1 + _num_parts_of(self.output)
 
 
 class ReasoningPart(_Part):
@@ -90,13 +105,12 @@ class ReasoningPart(_Part):
 
 
 class ReasoningItem(_Item):
-    """What a model thought. Prompts leave it out."""
+    """What a model thought. It is read by nobody, and neither told to the model nor kept."""
 
     type: Literal["reasoning"]
     summary: Many[ReasoningPart] = Field(default_factory=list)
     content: Many[ReasoningPart] | None = None
     encrypted_content: Text | None = None
-    status: Text | None = None
 
 
 class ItemReference(BaseModel):
@@ -108,8 +122,8 @@ class ItemReference(BaseModel):
     id: Text
 
 
-Item = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem
-"""An item that says something itself."""
+Item = MessageItem | FunctionCallItem | FunctionOutputItem
+"""An item that says something itself, to the model too."""
 _KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 
 
@@ -144,10 +158,10 @@ InputItem = Annotated[
 ]
 
 
-def with_id(item: Item) -> Item:
-    """The item with an id, by which it can be referred to."""
-    prefix = {"message": "msg", "function_call": "fc", "reasoning": "rs"}.get(item.type, "fco")
-    return item if item.id else item.model_copy(update={"id": f"{prefix}_{uuid.uuid4().hex}"})
+def new_item_id(item: Item) -> str:
+    """An id, by which the item can be referred to, that no other has."""
+    prefix = {"message": "msg", "function_call": "fc"}.get(item.type, "fco")
+    return f"{prefix}_{uuid.uuid4().hex}"
 
 
 def template_messages(instructions: str | None, items: Iterable[Item]) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ from pydantic_core import PydanticCustomError, PydanticSerializationError, to_js
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many, Text
-from pagoda.server.tools import Function, FunctionName, NamedTool, Tool, ToolUse
+from pagoda.server.list_bounds import at_most
+from pagoda.server.tools import MAX_TOOLS, Function, FunctionName, NamedTool, Tool, ToolUse
 
 
 def _can_be_told(value: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +68,9 @@ class AllowedTools(BaseModel):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: Many[Annotated[FunctionChoice, BeforeValidator(_covered_kind)]]
+    tools: Annotated[
+        Many[Annotated[FunctionChoice, BeforeValidator(_covered_kind)]], at_most(MAX_TOOLS)
+    ]
 
 
 OfferedChoice = Annotated[

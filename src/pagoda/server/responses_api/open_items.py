@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from pagoda.server.responses import TokenLogprob
+from pagoda.server.json_parts import items_json, list_json, object_json
+from pagoda.server.responses import json_of
 from pagoda.server.responses_api.events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -17,6 +18,7 @@ from pagoda.server.responses_api.events import (
     TextDelta,
     TextDone,
 )
+from pagoda.server.responses_api.input_items import FunctionCallItem, Item, MessageItem, TextPart
 from pagoda.server.responses_api.output_items import (
     ItemStatus,
     OutputCall,
@@ -24,6 +26,15 @@ from pagoda.server.responses_api.output_items import (
     OutputMessage,
     OutputText,
 )
+
+
+class EndedItem(NamedTuple):
+    """An item that is what it is from now on."""
+
+    written: bytes
+    """As JSON."""
+    said: Item
+    """The same in a conversation that goes on from it, where log-probabilities have no place."""
 
 
 class OpenItem(ABC):
@@ -35,20 +46,21 @@ class OpenItem(ABC):
         self._output_index = output_index
 
     def begin(self) -> Iterator[Event]:
-        yield self._event("response.output_item.added")
+        yield self._event("response.output_item.added", json_of(self.item))
 
-    def end(self, status: ItemStatus) -> Iterator[Event]:
-        """The item is what it is from now on."""
-        yield from self._all_of_it()
+    def end(self, status: ItemStatus) -> Generator[Event, None, EndedItem]:
+        """Tell once more and in one piece what was told in several; returns the item."""
         self.item.status = status
-        yield self._event("response.output_item.done")
+        ended = yield from self._ended()
+        yield self._event("response.output_item.done", ended.written)
+        return ended
 
     @abstractmethod
-    def _all_of_it(self) -> Iterator[Event]:
-        """Tell once more and in one piece what was told in several."""
+    def _ended(self) -> Generator[Event, None, EndedItem]:
+        """Tell all that is in the item; returns it, with its status."""
 
-    def _event(self, kind: str) -> Event:
-        return ItemEvent(type=kind, output_index=self._output_index, item=self.item)
+    def _event(self, kind: str, written: bytes) -> Event:
+        return ItemEvent(type=kind, output_index=self._output_index, item=written)
 
     @property
     def _place(self) -> dict[str, Any]:
@@ -63,26 +75,37 @@ class OpenMessage(OpenItem):
     def __init__(self, output_index: int) -> None:
         super().__init__(output_index)
         self.item = OutputMessage(id=f"msg_{uuid.uuid4().hex}")
-        self._part = OutputText()
         self._texts: list[str] = []
+        self._logprobs: list[bytes] = []
+        """As JSON, with commas between them."""
 
     def begin(self) -> Iterator[Event]:
         yield from super().begin()
-        self.item.content = [self._part]
-        yield self._part_event("response.content_part.added")
+        yield self._part_event("response.content_part.added", json_of(OutputText()))
 
-    def grow(self, text: str, logprobs: Sequence[TokenLogprob]) -> Iterator[Event]:
+    def grow(self, text: str, logprobs: Sequence[dict[str, Any]]) -> Iterator[Event]:
+        """`logprobs` has the fields of a `TokenLogprob` for each token of the text."""
         self._texts.append(text)
-        self._part.logprobs += logprobs
-        yield TextDelta(**self._place, delta=text, logprobs=list(logprobs))
+        written = items_json(logprobs)
+        if written:
+            self._logprobs.append(written)
+        yield TextDelta(**self._place, delta=text, logprobs=b"[%s]" % written)
 
-    def _all_of_it(self) -> Iterator[Event]:
-        self._part.text = "".join(self._texts)
-        yield TextDone(**self._place, text=self._part.text, logprobs=self._part.logprobs)
-        yield self._part_event("response.content_part.done")
+    def _ended(self) -> Generator[Event, None, EndedItem]:
+        text, logprobs = "".join(self._texts), list_json(self._logprobs)
+        yield TextDone(**self._place, text=text, logprobs=logprobs)
+        part = object_json(OutputText(text=text), logprobs=logprobs)
+        yield self._part_event("response.content_part.done", part)
+        said = MessageItem(
+            id=self.item.id,
+            role="assistant",
+            content=[TextPart(type="output_text", text=text)],
+            status=self.item.status,
+        )
+        return EndedItem(object_json(self.item, content=list_json([part])), said)
 
-    def _part_event(self, kind: str) -> Event:
-        return PartEvent(type=kind, **self._place, part=self._part)
+    def _part_event(self, kind: str, written: bytes) -> Event:
+        return PartEvent(type=kind, **self._place, part=written)
 
 
 class OpenCall(OpenItem):
@@ -101,6 +124,7 @@ class OpenCall(OpenItem):
             self._arguments.append(arguments)
             yield ArgumentsDelta(**self._place, delta=arguments)
 
-    def _all_of_it(self) -> Iterator[Event]:
+    def _ended(self) -> Generator[Event, None, EndedItem]:
         self.item.arguments = "".join(self._arguments)
         yield ArgumentsDone(**self._place, name=self.item.name, arguments=self.item.arguments)
+        return EndedItem(json_of(self.item), FunctionCallItem(**self.item.model_dump()))

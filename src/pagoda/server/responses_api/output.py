@@ -2,68 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from pagoda.server.responses import TokenLogprob
+from pagoda.server.reading import CallPiece, Reading
 from pagoda.server.responses_api.events import Event
-from pagoda.server.responses_api.open_items import OpenCall, OpenItem, OpenMessage
-from pagoda.server.responses_api.output_items import ItemStatus, OutputItem
-from pagoda.server.tool_calls import CallPiece, Reading, new_call_id
+from pagoda.server.responses_api.open_items import EndedItem, OpenCall, OpenItem, OpenMessage
+from pagoda.server.responses_api.output_items import ItemStatus
+from pagoda.server.responses_api.tokens_of_text import Logprob, TokensOfText
+from pagoda.server.tool_calls import new_call_id
 
 
 class Output:
     """At most one item is open at a time: it ends where the next one begins."""
 
     def __init__(self) -> None:
-        self.items: list[OutputItem] = []
-        """The last of them may still be open, and then has no text yet."""
+        self.ended: list[EndedItem] = []
         self._open: OpenItem | None = None
-        self._untold: list[TokenLogprob] = []
-        """Tokens whose text is held back."""
+        self._tokens = TokensOfText()
 
-    def add(self, reading: Reading, logprobs: Sequence[TokenLogprob] = ()) -> Iterator[Event]:
-        """What a piece of the answer brings: the end of a call, then text, then other calls."""
-        self._untold += logprobs
-        pending = list(reading.calls)
-        while pending and pending[0].name is None:
-            yield from self._go_on_calling(pending.pop(0))
-        if reading.content:
-            yield from self._say(reading.content)
-        for piece in pending:
-            yield from self._go_on_calling(piece)
+    def add_tokens(self, places: Iterable[int], logprobs: Iterable[Logprob]) -> None:
+        """The tokens of what is added next, with where they begin in the answer."""
+        self._tokens.add(places, logprobs)
 
-    def end(self, status: ItemStatus) -> Iterator[Event]:
-        """The answer is over. An answer of nothing is a message without text."""
-        if not self.items or (self._untold and isinstance(self._open, OpenMessage)):
-            yield from self._say("")
+    def add(self, reading: Reading) -> Iterator[Event]:
+        """What a piece of the answer brings."""
+        for piece in reading.pieces:
+            if isinstance(piece, CallPiece):
+                yield from self._go_on_calling(piece)
+            else:
+                yield from self._say(piece.text, self._tokens.in_text(piece))
+
+    def end(self, status: ItemStatus, num_characters: int) -> Iterator[Event]:
+        """An answer of so many characters is over. One of nothing is a message without text."""
+        logprobs = self._tokens.behind_text(num_characters)
+        is_empty = self._open is None and not self.ended
+        if is_empty or (logprobs and isinstance(self._open, OpenMessage)):
+            yield from self._say("", logprobs)
         yield from self.close(status)
 
     def close(self, status: ItemStatus) -> Iterator[Event]:
         """Nothing more comes of the item that is open."""
         if self._open is not None:
-            yield from self._open.end(status)
+            self.ended.append((yield from self._open.end(status)))
         self._open = None
 
-    def _say(self, text: str) -> Iterator[Event]:
+    def _say(self, text: str, logprobs: Sequence[Logprob]) -> Iterator[Event]:
         message = self._open
         if not isinstance(message, OpenMessage):
-            message = OpenMessage(len(self.items))
-            yield from self._begin(message)
-        logprobs, self._untold = self._untold, []
+            yield from self.close("completed")
+            message = self._open = OpenMessage(len(self.ended))
+            yield from message.begin()
         yield from message.grow(text, logprobs)
 
     def _go_on_calling(self, piece: CallPiece) -> Iterator[Event]:
         call = self._open
         if piece.name is not None:
-            call = OpenCall(len(self.items), piece.index, new_call_id(), piece.name)
-            yield from self._begin(call)
+            yield from self.close("completed")
+            call = self._open = OpenCall(len(self.ended), piece.index, new_call_id(), piece.name)
+            yield from call.begin()
         assert isinstance(call, OpenCall)
         assert call.call_index == piece.index
-        self._untold = []  # they are no text
         yield from call.grow(piece.arguments)
-
-    def _begin(self, item: OpenItem) -> Iterator[Event]:
-        yield from self.close("completed")
-        self._open = item
-        self.items.append(item.item)
-        yield from item.begin()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -14,18 +15,19 @@ from pagoda.models.chat_options import ChatOptions
 from pagoda.server.answer import respond
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS, JSONBody
+from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.options import ServerOptions
-from pagoda.server.responses import json_of
 from pagoda.server.responses_api.answer import ResponseAnswer
 from pagoda.server.responses_api.body import ResponsesRequest, own_field_names
-from pagoda.server.responses_api.input_items import Item, MessageItem, template_messages
+from pagoda.server.responses_api.input_items import Item, template_messages
+from pagoda.server.responses_api.kept_items import KeptItem, said_in
 from pagoda.server.responses_api.response import (
     DeletedResponse,
     InputTokens,
     ItemList,
     ResponseObject,
 )
-from pagoda.server.responses_api.store import ResponseStore
+from pagoda.server.responses_api.store import ResponseStore, Shelf
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -37,12 +39,14 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter(prefix="/v1/responses")
     store = ResponseStore(options.response_store_bytes)
 
-    async def prompt_of(body: ResponsesRequest, items: Sequence[Item]) -> list[int]:
-        messages = template_messages(body.instructions, items)
-        if not messages:
-            raise InvalidRequestError("input", body.input, "must hold at least one message")
+    async def conversation(shelf: Shelf, body: ResponsesRequest) -> Sequence[Item | KeptItem]:
+        # In threads, as whatever waits for a shelf: it may have thousands of items to forget.
+        return await asyncio.to_thread(shelf.conversation, body.previous_response_id, body.items())
+
+    async def prompt_of(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[int]:
+        messages = await asyncio.to_thread(_messages, body, items)
         options = ChatOptions(truncation=body.prompt_truncation)
-        return await engine.tokenizer.chat(messages, body.tool_use().described, options)
+        return await engine.tokenizer.chat(messages, body.tool_use.described, options)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
@@ -50,12 +54,12 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         body.check(engine.model_names)
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
-            items = shelf.conversation(body.previous_response_id, body.items())
+            items = await conversation(shelf, body)
             prompts = [await prompt_of(body, items)]
             is_kept = body.store is not False and options.response_store_bytes > 0
-            keep = partial(shelf.put, asked=items) if is_kept else None
+            answer_id, tools = f"resp_{uuid.uuid4().hex}", body.tool_use.reader(engine)
+            keep = partial(shelf.put, answer_id, items) if is_kept else None
             begin = partial(ResponseAnswer, body=body, keep=keep)
-            answer_id, tools = f"resp_{uuid.uuid4().hex}", body.tool_use().reader(engine)
             return await respond(
                 begin, answer_id, engine, options, request, body, prompts, tools=tools
             )
@@ -66,7 +70,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         body.check(engine.model_names)
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
-            items = shelf.conversation(body.previous_response_id, body.items())
+            items = await conversation(shelf, body)
             return InputTokens(input_tokens=len(await prompt_of(body, items)))
 
     @router.get("/{response_id}", response_model=ResponseObject, responses=REFUSALS)
@@ -74,45 +78,50 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         """A stored response."""
         if stream:
             raise InvalidRequestError("stream", stream, "a stored response is told whole")
-        stored = store.of(tenant_of(request.scope)).get(response_id)
-        return JSONBody(json_of(stored.response))
+        stored = await asyncio.to_thread(store.of(tenant_of(request.scope)).get, response_id)
+        return JSONBody(stored.json)
 
     @router.delete("/{response_id}", responses=REFUSALS)
     async def delete_response(request: Request, response_id: str) -> DeletedResponse:
         """Forget a stored response."""
-        store.of(tenant_of(request.scope)).delete(response_id)
+        await asyncio.to_thread(store.of(tenant_of(request.scope)).delete, response_id)
         return DeletedResponse(id=response_id)
 
-    @router.get("/{response_id}/input_items", responses=REFUSALS)
+    @router.get("/{response_id}/input_items", response_model=ItemList, responses=REFUSALS)
     async def list_input_items(
         request: Request,
         response_id: str,
         after: str | None = None,
         limit: Annotated[int, Query(ge=1, le=_MOST_LISTED)] = 20,
         order: Literal["asc", "desc"] = "desc",
-    ) -> ItemList:
+    ) -> Response:
         """The items that a stored response was made from, a page of them."""
-        items = list(store.of(tenant_of(request.scope)).get(response_id).input)
-        return _page(items if order == "asc" else items[::-1], after, limit)
+        stored = await asyncio.to_thread(store.of(tenant_of(request.scope)).get, response_id)
+        items = stored.input if order == "asc" else stored.input[::-1]
+        return JSONBody(await asyncio.to_thread(_page, items, after, limit))
 
     return router
 
 
-def _page(items: Sequence[Item], after: str | None, limit: int) -> ItemList:
-    """Raises `InvalidRequestError` where there is no item `after` which to begin."""
-    ids = [str(item.id) for item in items]
+def _messages(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[dict[str, Any]]:
+    """Made in a thread of its own: the items of a long conversation are many to read."""
+    messages = template_messages(body.instructions, said_in(items))
+    if not messages:
+        raise InvalidRequestError("input", body.input, "must hold at least one message")
+    return messages
+
+
+def _page(items: Sequence[KeptItem], after: str | None, limit: int) -> bytes:
+    """An `ItemList`. Raises `InvalidRequestError` where there is no item `after` which to begin."""
+    ids = [item.id for item in items]
     if after is not None and after not in ids:
         raise InvalidRequestError("after", after, "no such item among them")
     start = 0 if after is None else ids.index(after) + 1
     shown = items[start : start + limit]
-    return ItemList(
-        data=[_told(item) for item in shown],
+    page = ItemList(
+        data=[],
         first_id=shown[0].id if shown else None,
         last_id=shown[-1].id if shown else None,
         has_more=start + limit < len(items),
     )
-
-
-def _told(item: Item) -> dict[str, object]:
-    told = item.in_parts() if isinstance(item, MessageItem) else item
-    return {"status": "completed", **told.model_dump(exclude_none=True)}
+    return object_json(page, data=list_json(item.json for item in shown))

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.errors import UnknownResponseError
-from pagoda.server.responses import json_of
-from pagoda.server.responses_api.input_items import (
-    FunctionCallItem,
-    InputItem,
-    Item,
-    ItemReference,
-    MessageItem,
-    with_id,
-)
-from pagoda.server.responses_api.output_items import OutputItem, OutputMessage
-from pagoda.server.responses_api.response import ResponseObject
+from pagoda.server.list_bounds import MAX_PARTS
+from pagoda.server.responses_api.input_items import InputItem, Item, ItemReference, ReasoningItem
+from pagoda.server.responses_api.kept_items import HeldItems, KeptItem, kept
 
 MAX_RESPONSES = 1024
 MAX_AGE_S = 24 * 3600.0
+_BYTES_BESIDE = 512
+"""What a response takes in main memory beside its text and its items."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
     """A response that has ended, and the conversation that it goes on with."""
 
-    response: ResponseObject
-    input: tuple[Item, ...]
-    """All items of its prompt, those of earlier responses first."""
-    output: tuple[Item, ...]
-    num_bytes: int
+    id: str
+    json: bytes
+    """As it was sent."""
+    items: tuple[KeptItem, ...]
+    """All of its prompt, those of earlier responses first, then those of its answer."""
+    num_asked: int
+    """Items of its prompt."""
     stored_at: float
     """On the store's clock, in seconds."""
 
     @property
-    def items(self) -> tuple[Item, ...]:
-        return (*self.input, *self.output)
+    def input(self) -> tuple[KeptItem, ...]:
+        return self.items[: self.num_asked]
+
+    @property
+    def num_bytes(self) -> int:
+        """In main memory, without those of its items."""
+        return sys.getsizeof(self.json) + sys.getsizeof(self.items) + _BYTES_BESIDE
 
 
 class Shelf:
@@ -50,32 +52,43 @@ class Shelf:
     """
 
     def __init__(self, max_bytes: int, clock: Callable[[], float]) -> None:
+        """`max_bytes`: in main memory."""
         self._max_bytes = max_bytes
         self._clock = clock
         self._stored: OrderedDict[str, StoredResponse] = OrderedDict()
-        self._items: dict[str, tuple[str, Item]] = {}
-        """By id: the item, and the last response that it is part of."""
-        self._num_bytes = 0
+        self._items = HeldItems()
+        self._response_bytes = 0
+        """Without those of items."""
         self._lock = threading.RLock()
 
-    def put(self, response: ResponseObject, asked: Iterable[Item]) -> None:
-        """Keep a response that followed on what was `asked`, if it is not too large."""
-        output = tuple(_as_asked(item) for item in response.output)
-        given = tuple(map(with_id, asked))
-        num_bytes = sum(len(json_of(each)) for each in (response, *given, *output))
-        if num_bytes > self._max_bytes:
+    @property
+    def num_bytes(self) -> int:
+        """In main memory. Items that several responses have count once."""
+        return self._response_bytes + self._items.num_bytes
+
+    def put(
+        self,
+        response_id: str,
+        asked: Sequence[Item | KeptItem],
+        written: bytes,
+        answered: Sequence[Item],
+    ) -> None:
+        """Keep a response that followed on what was `asked` and is `written` as JSON, if it is not
+        too large. Takes long: what is new is written as well."""
+        items = tuple(kept([*asked, *answered]))
+        stored = StoredResponse(response_id, written, items, len(asked), self._clock())
+        if stored.num_bytes + sum(item.num_bytes for item in items) > self._max_bytes:
             return
-        stored = StoredResponse(response, given, output, num_bytes, self._clock())
         with self._lock:
-            self._drop_old(max_bytes=self._max_bytes - num_bytes, max_responses=MAX_RESPONSES - 1)
-            self._stored[response.id] = stored
-            self._num_bytes += num_bytes
-            self._items |= {str(item.id): (response.id, item) for item in stored.items}
+            self._stored[response_id] = stored
+            self._response_bytes += stored.num_bytes
+            self._items.hold(items)
+            self._drop_old()
 
     def get(self, response_id: str) -> StoredResponse:
         """Raises `UnknownResponseError`."""
         with self._lock:
-            self._drop_old(max_bytes=self._max_bytes, max_responses=MAX_RESPONSES)
+            self._drop_old()
             if response_id not in self._stored:
                 raise UnknownResponseError(response_id)
             return self._stored[response_id]
@@ -88,46 +101,51 @@ class Shelf:
 
     def conversation(
         self, previous_response_id: str | None, said: Iterable[InputItem]
-    ) -> list[Item]:
+    ) -> list[Item | KeptItem]:
         """All items up to the next answer: those of the previous response, then what is said now.
 
-        Raises `InvalidRequestError` for a response or an item that is not stored.
+        What was thought is left out: no prompt has it. Raises `InvalidRequestError` for a response
+        or an item that is not stored, and for a conversation of too many items.
         """
-        items: list[Item] = []
-        if previous_response_id is not None:
-            try:
-                items += self.get(previous_response_id).items
-            except UnknownResponseError:
-                limit = "no such response is stored"
-                field = "previous_response_id"
-                raise InvalidRequestError(field, previous_response_id, limit) from None
-        return items + [self._resolved(item) for item in said]
+        items: list[Item | KeptItem] = [*self._previous(previous_response_id)]
+        items += [self._resolved(item) for item in said if not isinstance(item, ReasoningItem)]
+        num_parts = sum(item.num_parts for item in items)
+        if num_parts > MAX_PARTS:
+            limit = f"at most {MAX_PARTS:,} with those of earlier responses"
+            raise InvalidRequestError("input", f"{num_parts:,} items and parts of them", limit)
+        return items
 
-    def _resolved(self, item: InputItem) -> Item:
+    def _previous(self, response_id: str | None) -> tuple[KeptItem, ...]:
+        if response_id is None:
+            return ()
+        try:
+            return self.get(response_id).items
+        except UnknownResponseError:
+            limit = "no such response is stored"
+            raise InvalidRequestError("previous_response_id", response_id, limit) from None
+
+    def _resolved(self, item: Item | ItemReference) -> Item | KeptItem:
         if not isinstance(item, ItemReference):
             return item
         with self._lock:
-            found = self._items.get(item.id)
+            found = self._items.find(item.id)
         if found is None:
             raise InvalidRequestError("input", item.id, "no such item is stored")
-        return found[1]
+        return found
 
-    def _drop_old(self, *, max_bytes: int, max_responses: int) -> None:
+    def _drop_old(self) -> None:
         oldest_allowed = self._clock() - MAX_AGE_S
         while self._stored:
             response_id, oldest = next(iter(self._stored.items()))
-            fits = self._num_bytes <= max_bytes and len(self._stored) <= max_responses
+            fits = self.num_bytes <= self._max_bytes and len(self._stored) <= MAX_RESPONSES
             if fits and oldest.stored_at >= oldest_allowed:
                 return
             self._drop(response_id)
 
     def _drop(self, response_id: str) -> None:
         stored = self._stored.pop(response_id)
-        self._num_bytes -= stored.num_bytes
-        for item in stored.items:
-            key = str(item.id)
-            if key in self._items and self._items[key][0] == response_id:
-                del self._items[key]
+        self._response_bytes -= stored.num_bytes
+        self._items.release(stored.items)
 
 
 class ResponseStore:
@@ -141,9 +159,3 @@ class ResponseStore:
 
     def of(self, tenant: str) -> Shelf:
         return self._shelves.setdefault(tenant, Shelf(self._max_bytes, self._clock))
-
-
-def _as_asked(item: OutputItem) -> Item:
-    """An item of an answer as an item of the conversation that goes on from it."""
-    kind = MessageItem if isinstance(item, OutputMessage) else FunctionCallItem
-    return kind.model_validate(item.model_dump())

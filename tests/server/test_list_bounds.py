@@ -1,0 +1,114 @@
+"""Long lists in bodies: refused as a whole before anything in them is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from pagoda.request import MAX_LOGIT_BIASES, MAX_STOPS
+from pagoda.server import tools
+from pagoda.server.list_bounds import MAX_PARTS
+from pagoda.server.messages_api.blocks import InputMessage
+from pagoda.server.messages_api.body import CountTokensBody
+from pagoda.server.tools import MAX_TOOLS
+from server.fake_engine import FakeEngine
+
+pytestmark = pytest.mark.anyio
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+HELLO = [{"role": "user", "content": "hi"}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": "hi"},
+    CHAT: {"messages": HELLO},
+    "/tokenize": {"messages": HELLO},
+    RESPONSES: {"input": "hi"},
+    MESSAGES: {"messages": HELLO, "max_tokens": 3},
+}
+ODD: list[Any] = [[]]
+"""No entry of any list: whoever looked at one would tell that."""
+LISTS = [
+    (CHAT, "messages", MAX_PARTS),
+    ("/tokenize", "messages", MAX_PARTS),
+    (RESPONSES, "input", MAX_PARTS),
+    (MESSAGES, "messages", MAX_PARTS),
+    (MESSAGES, "system", MAX_PARTS),
+    (CHAT, "tools", MAX_TOOLS),
+    (RESPONSES, "tools", MAX_TOOLS),
+    (MESSAGES, "tools", MAX_TOOLS),
+    (CHAT, "stop", MAX_STOPS),
+    (MESSAGES, "stop_sequences", MAX_STOPS),
+]
+
+
+async def refused(client: httpx.AsyncClient, url: str, field: str, given: Any) -> str:
+    """What is told of a field."""
+    response = await client.post(url, json={**BODIES[url], field: given})
+    assert response.status_code == 400, response.text
+    message: str = response.json()["error"]["message"]
+    assert message.startswith(f"{field}=")
+    return message
+
+
+@pytest.mark.parametrize(("url", "field", "most"), LISTS)
+async def test_a_long_list_is_refused_by_its_length(
+    url: str, field: str, most: int, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    told = await refused(client, url, field, ODD * (most + 1))
+    assert f"at most {most:,} " in told
+    assert f"here are {most + 1:,}" in told
+    response = await client.post(url, json={**BODIES[url], field: ODD * most})
+    assert "here are" not in response.text, "it is looked at one by one"
+    assert not engine.started
+
+
+async def test_a_long_mapping_is_refused_by_its_length(client: httpx.AsyncClient) -> None:
+    biases = {str(number): None for number in range(MAX_LOGIT_BIASES + 1)}
+    told = await refused(client, CHAT, "logit_bias", biases)
+    assert f"at most {MAX_LOGIT_BIASES:,} of them" in told
+
+
+@pytest.mark.parametrize(
+    ("url", "field", "entry"),
+    [
+        (CHAT, "messages", {"role": "user", "content": ODD * 63}),
+        (CHAT, "messages", {"role": "assistant", "tool_calls": ODD * 63}),
+        (RESPONSES, "input", {"role": "user", "content": ODD * 63}),
+        (RESPONSES, "input", {"type": "function_call_output", "output": ODD * 63}),
+        (RESPONSES, "input", {"type": "reasoning", "summary": ODD * 63}),
+        (MESSAGES, "messages", {"role": "user", "content": [{"content": ODD * 62}]}),
+    ],
+)
+async def test_parts_count_as_well(
+    url: str, field: str, entry: dict[str, Any], client: httpx.AsyncClient
+) -> None:
+    num = MAX_PARTS // 64
+    told = await refused(client, url, field, [entry] * (num + 1))
+    assert f"at most {MAX_PARTS:,} with the parts of their contents" in told
+    assert f"here are {MAX_PARTS + 64:,}" in told
+    response = await client.post(url, json={**BODIES[url], field: [entry] * num})
+    assert "here are" not in response.text
+
+
+def test_what_a_tool_is_called_with_has_no_parts() -> None:
+    call = {"type": "tool_use", "id": "1", "name": "f", "input": {"content": [1] * MAX_PARTS}}
+    message = {"role": "assistant", "content": [call]}
+    body = CountTokensBody.model_validate({"messages": [message]})
+    assert body.messages == [InputMessage.model_validate(message)]
+
+
+@pytest.mark.parametrize("url", [CHAT, RESPONSES, MESSAGES])
+async def test_tools_are_checked_once_for_each_body(
+    url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[int] = []
+    check = tools._check_tools
+    monkeypatch.setattr(
+        tools, "_check_tools", lambda given: checked.append(len(given)) or check(given)
+    )
+    tool = {"type": "function", "name": "f", "function": {"name": "f"}}
+    if url == MESSAGES:
+        tool = {"name": "f", "input_schema": {"type": "object"}}
+    response = await client.post(url, json={**BODIES[url], "tools": [tool]})
+    assert response.status_code == 200, response.text
+    assert checked == [1]
