@@ -61,7 +61,7 @@ class ConversationBody(ModelBody):
 
     def conversation(self) -> Conversation:
         """Raises `InvalidRequestError` for messages that cannot follow one another."""
-        return Conversation.of(self.system, self.messages)
+        return Conversation.of(self.system, self.messages, self.tool_use().tools)
 
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""

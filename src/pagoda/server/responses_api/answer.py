@@ -41,7 +41,7 @@ class ResponseAnswer(Answer):
         """`keep`, if any, takes a response that has ended, before its last event is sent."""
         super().__init__(generation)
         self._keep = keep
-        self._output = Output()
+        self._output = Output(body.offered_tools().in_namespaces)
         self._cursor = ChoiceCursor()
         tools = generation.tools
         self._reader: AnswerReader | None = None if tools is None else tools.begin()

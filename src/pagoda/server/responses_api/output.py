@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from pagoda.server.responses import TokenLogprob
 from pagoda.server.responses_api.events import Event
 from pagoda.server.responses_api.open_items import OpenCall, OpenItem, OpenMessage
 from pagoda.server.responses_api.output_items import ItemStatus, OutputItem
+from pagoda.server.responses_api.tool_kinds import FunctionPlace
 from pagoda.server.tool_calls import CallPiece, Reading, new_call_id
+
+_NO_PLACES: Mapping[str, FunctionPlace] = MappingProxyType({})
 
 
 class Output:
     """At most one item is open at a time: it ends where the next one begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_namespaces: Mapping[str, FunctionPlace] = _NO_PLACES) -> None:
+        """`in_namespaces` tells by its full name where a function is that is not at the top."""
+        self._in_namespaces = in_namespaces
         self.items: list[OutputItem] = []
         """The last of them may still be open, and then has no text yet."""
         self._open: OpenItem | None = None
@@ -55,7 +61,8 @@ class Output:
     def _go_on_calling(self, piece: CallPiece) -> Iterator[Event]:
         call = self._open
         if piece.name is not None:
-            call = OpenCall(len(self.items), piece.index, new_call_id(), piece.name)
+            place = self._in_namespaces.get(piece.name, FunctionPlace(None, piece.name))
+            call = OpenCall(len(self.items), piece.index, new_call_id(), place)
             yield from self._begin(call)
         assert isinstance(call, OpenCall)
         assert call.call_index == piece.index
