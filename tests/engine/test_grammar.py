@@ -216,6 +216,14 @@ def test_a_schema_holds(seed: int, llm: LLM) -> None:
     assert isinstance(found["on"], bool)
 
 
+def test_one_of_several_schemas_is_followed_though_they_overlap(llm: LLM) -> None:
+    words, numbers = {"enum": ["all"]}, {"type": "string", "pattern": "^[1-9]$"}
+    which = {"oneOf": [{"type": "string", **words}, numbers]}
+    schema = {"type": "object", "properties": {"turns": which}, "required": ["turns"]}
+    found = json.loads(answer(llm, StructuredOutputs(json=schema)))
+    assert re.fullmatch("all|[1-9]", found["turns"])
+
+
 @pytest.mark.parametrize("schema", [TREE, LIST, {"type": "object", "properties": {"x": LOOP}}])
 def test_recursion_that_can_end_is_taken(schema: dict[str, Any], llm: LLM) -> None:
     [choice] = asked(llm, StructuredOutputs(json=schema), max_tokens=3).outputs

@@ -32,6 +32,7 @@ BODY: dict[str, Any] = {"model": MODEL, "max_tokens": 3, "messages": HELLO}
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "weather", "description": "Tells the weather.", "input_schema": CITY}
 ROME = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+FORMAT = {"format": {"type": "json_schema", "schema": {}}}
 OSLO = ROME.replace("Rome", "Oslo")
 KEY = "a-key-for-tests"
 AGENTS_BODY: dict[str, Any] = {
@@ -301,7 +302,7 @@ async def test_a_call_that_was_cut_ends_with_max_tokens(
 ) -> None:
     engine.says = ['{"city": "Rome", ', '"day": "Mon', "never said"]
     forced = {"type": "tool", "name": "weather"}
-    asked = {"tools": [WEATHER], "tool_choice": forced, "max_tokens": 2}
+    asked = {"tools": [WEATHER], "tool_choice": forced, "max_tokens": 2, "output_config": FORMAT}
     cut = await ask(client, **asked)
     [block] = cut["content"]
     assert (cut["stop_reason"], block["input"]) == ("max_tokens", {"city": "Rome"})
@@ -417,7 +418,6 @@ def said_by(role: str, *blocks: dict[str, Any]) -> dict[str, Any]:
 IMAGE = {"type": "image", "source": {"type": "url", "url": "http://x"}}
 CALL = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "1"}
-FORMAT = {"format": {"type": "json_schema", "schema": {}}}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no max_tokens": ({"max_tokens": None}, "max_tokens"),
     "negative max_tokens": ({"max_tokens": -1}, "max_tokens"),
@@ -432,14 +432,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a call at the end": (said_by("assistant", CALL), "needs a tool_result"),
     "a server's tool": ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, "web_search"),
     "a choice without a name": ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+    "a tool that is not there": (
+        said_by("user", {**RESULT, "content": [{"type": "tool_reference", "tool_name": "x"}]}),
+        "messages='x': a tool_reference must name one of tools",
+    ),
     "a choice of no tool": ({"tool_choice": {"type": "any"}}, "tool_choice"),
     "stops": ({"stop_sequences": [""]}, "stop_sequences"),
     "other servers": ({"mcp_servers": [{"url": "http://x"}]}, "mcp_servers"),
     "too long": ({"system": "x" * 100}, "prompt is too long"),
-    "a schema and a call": (
-        {"tools": [WEATHER], "tool_choice": {"type": "any"}, "output_config": FORMAT},
-        "output_config",
-    ),
 }
 
 
@@ -450,6 +450,20 @@ async def test_bad_bodies(name: str, client: httpx.AsyncClient, engine: FakeEngi
     assert_error(response, 400, "invalid_request_error")
     assert told in response.json()["error"]["message"]
     assert engine.started == []
+
+
+async def test_a_tool_is_described_where_it_is_first_referred_to(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    found = {"type": "tool_reference", "tool_name": "weather"}
+    body = said_by("user", {**RESULT, "content": [found, found]})
+    later = {**WEATHER, "defer_loading": True}
+    response = await client.post(COUNT, json={"model": MODEL, **body, "tools": [later]})
+    assert response.status_code == 400  # longer than the model takes
+    assert engine.tokenizer.tools == []
+    definition, again = engine.tokenizer.messages[-1]["content"].split("\n")
+    assert json.loads(definition)["function"]["parameters"] == CITY
+    assert again == "weather"
 
 
 def assert_error(response: httpx.Response, status: int, kind: str) -> None:

@@ -23,6 +23,8 @@ PLACE = {
 }
 WEATHER = {"type": "function", "name": "weather", "parameters": PLACE, "strict": True}
 CLOCK = {"type": "function", "name": "clock", "description": "The time."}
+MATH = {"type": "namespace", "name": "math", "description": "Sums.",
+        "tools": [{"type": "function", "name": "add"}]}  # fmt: skip
 ROME = '{"city": "Rome"}'
 HERMES = f'<tool_call>\n{{"name": "weather", "arguments": {ROME}}}\n</tool_call>'
 SCHEMA = {"type": "json_schema", "name": "Place", "schema": PLACE, "strict": True}
@@ -404,6 +406,13 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown item": ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "no such"),
     "an unknown response": ({"previous_response_id": "x"}, "previous_response_id", "no such"),
     "a search": ({"tools": [{"type": "web_search"}]}, "tools", "web_search"),
+    "too many of other kinds": (
+        {"tools": [WEATHER, *[{"type": f"kind {i}"} for i in range(128)]]}, "tools", "128"
+    ),
+    "a namespace within another": (
+        {"tools": [{**MATH, "tools": [MATH]}]}, "tools", "function"
+    ),
+    "one name twice": ({"tools": [MATH, {**WEATHER, "name": "math.add"}]}, "tools", "of its own"),
     "MCP": ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools", "mcp"),
     "a choice of a search": ({"tool_choice": {"type": "mcp"}}, "tool_choice", "mcp"),
     "a choice of no tool": (
@@ -427,8 +436,8 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "two forms": ({"text": {"format": SCHEMA}, "guided_regex": "a"}, "guided_regex", "text"),
     "a form and a forced call": (
-        {"text": {"format": SCHEMA}, "tools": [WEATHER], "tool_choice": "required"},
-        "text", "forces"
+        {"guided_regex": "a", "tools": [WEATHER], "tool_choice": "required"},
+        "guided_regex", "forces"
     ),
     "background": ({"background": True}, "background", "not covered"),
     "truncation": ({"truncation": "auto"}, "truncation", "not covered"),
@@ -467,6 +476,43 @@ async def test_neutral_values_change_nothing(client: httpx.AsyncClient, engine: 
     assert told == plain
     assert told["background"] is False
     assert "warnings" not in told
+
+
+async def test_tools_that_are_not_covered_are_left_out_and_said(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    searches: list[dict[str, Any]] = [{"type": "web_search", "filters": {}}] * 2
+    answer = await ask(client, tools=[WEATHER, *searches])
+    assert [tool["function"]["name"] for tool in engine.tokenizer.tools] == ["weather"]
+    assert [tool["name"] for tool in answer["tools"]] == ["weather"]
+    [warning] = answer["warnings"]
+    assert warning.startswith("tools.web_search is ignored")
+
+
+async def test_functions_in_namespaces(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    called = '<tool_call>{"name": "math.add", "arguments": {}}</tool_call>'
+    engine.says = [called[:30], called[30:]]
+    [item] = (await ask(client, tools=[WEATHER, MATH]))["output"]
+    assert (item["namespace"], item["name"]) == ("math", "add")
+    told = await events(client, tools=[WEATHER, MATH])
+    assert [each["item"]["namespace"] for each in told if "item" in each] == ["math", "math"]
+    [item_told] = told[-1]["response"]["output"]
+    assert (item_told["namespace"], item_told["name"]) == ("math", "add")
+    result = {"type": "function_call_output", "call_id": item["call_id"], "output": "3"}
+    await ask(client, input=[{"role": "user", "content": "u"}, item, result], tools=[MATH])
+    [call] = engine.tokenizer.messages[1]["tool_calls"]
+    assert call["function"]["name"] == "math.add"
+    engine.says = [HERMES]
+    [item] = (await ask(client, tools=[WEATHER, MATH]))["output"]
+    assert "namespace" not in item
+
+
+async def test_names_in_namespaces_may_be_long(client: httpx.AsyncClient) -> None:
+    name = "x" * 128
+    call = {"type": "function_call", "call_id": "1", "name": name, "namespace": name}
+    said = [{"role": "user", "content": "u"}, {**call, "arguments": "{}"}]
+    inner = {"type": "function", "name": name, "parameters": None}
+    await ask(client, input=said, tools=[{**MATH, "name": name, "tools": [inner]}])
 
 
 async def test_input_tokens_are_counted(client: httpx.AsyncClient, engine: FakeEngine) -> None:

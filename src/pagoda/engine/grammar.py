@@ -244,9 +244,11 @@ def _checked_lark(grammar: str) -> str:
 
 
 def _style(wanted: StructuredOutputs) -> Any:  # llguidance does not export the type
+    # `oneOf` is followed as `anyOf` where it cannot be told that its schemas exclude one another
+    style: dict[str, Any] = {"coerce_one_of": True, "whitespace_pattern": _WHITE_SPACE}
     if wanted.disable_any_whitespace:
-        return {"whitespace_flexible": False, "whitespace_pattern": None}
-    return {"whitespace_pattern": _WHITE_SPACE}
+        style |= {"whitespace_flexible": False, "whitespace_pattern": None}
+    return style
 
 
 def _reason(matcher: llguidance.LLMatcher) -> str:

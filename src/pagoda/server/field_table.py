@@ -105,7 +105,7 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
     ),
     *_of_no_answer(
         _OPENAI, "of an account, not of the answer: nothing is kept",
-        "user", "metadata", "store", "safety_identifier", "service_tier",
+        "user", "metadata", "store", "safety_identifier", "service_tier", "client_metadata",
     ),
     *_of_no_answer(
         _OPENAI, "the cache finds equal prefixes by itself",

@@ -229,8 +229,6 @@ def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str
     first, *others = statuses
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": reference}}
+    found: dict[int | str, dict[str, Any]] = {first: {"model": model}}
     # Without a "default" FastAPI would promise answers of its own, of status 422.
-    return {
-        first: {"model": model},
-        **{status: {"content": content} for status in (*others, "default")},
-    }
+    return found | {status: {"content": content} for status in (*others, "default")}

@@ -24,6 +24,9 @@ MAX_TOOLS = 128
 MAX_PARAMETERS_CHARACTERS = 256 * 1024
 """Of all tools together, as JSON: whoever looks at schemas takes a time that grows with them."""
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
+_FORMATS_OF_TEXT = ("response_format", "text", "output_config")
+"""Fields that say how a text looks: an answer that must be a call has none. Those of vLLM and
+llama.cpp speak of the whole answer."""
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
@@ -89,6 +92,8 @@ class ToolUse:
     choice: ToolChoice
     parallel: bool
     """Several calls in one answer are taken."""
+    deferred: frozenset[str] = frozenset()
+    """Names of tools that may be called, and that the conversation itself describes."""
 
     @classmethod
     def of(
@@ -111,7 +116,8 @@ class ToolUse:
     @property
     def described(self) -> list[dict[str, Any]]:
         """For the chat template."""
-        return [tool.for_template() for tool in self.tools]
+        shown = (tool for tool in self.tools if tool.function.name not in self.deferred)
+        return [tool.for_template() for tool in shown]
 
     @property
     def is_free(self) -> bool:
@@ -143,7 +149,7 @@ class ToolUse:
         Raises `InvalidRequestError` where they contradict each other.
         """
         call = self.constraint()
-        if call is not None and wanted is not None:
+        if call and wanted and wanted.field not in _FORMATS_OF_TEXT:
             raise wanted.refuse("cannot be combined with a tool_choice that forces a call")
         # Some models write the tags around a call as special tokens.
         shown = {"skip_special_tokens": False} if self.is_free else {}

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many, Text
+from pagoda.server.messages_api.definitions import Definitions
 from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
 
 
@@ -67,19 +68,40 @@ PlainBlock = Annotated[TextBlock, _covered("text")]
 """Where nothing but text is taken."""
 
 
+class ToolReferenceBlock(_Block):
+    """A tool that a search among the client's tools has found."""
+
+    type: Literal["tool_reference"]
+    tool_name: Text
+
+
+_ResultBlock = Annotated[TextBlock | ToolReferenceBlock, Field(discriminator="type")]
+
+
 class ToolResultBlock(_Block):
     """What a call of a tool gave."""
 
     type: Literal["tool_result"]
     tool_use_id: Text
-    content: Text | Many[PlainBlock] | None = None
+    content: Text | Many[Annotated[_ResultBlock, _covered("text", "tool_reference")]] | None = None
     is_error: bool | None = None
 
-    def for_template(self) -> dict[str, Any]:
-        """As chat templates expect it, which have no other place for what failed than the text."""
-        text = text_of(self.content or "")
+    def for_template(self, definitions: Definitions) -> dict[str, Any]:
+        """As chat templates expect it, which have no other place for what failed than the text.
+
+        Raises `InvalidRequestError` for a reference to no tool.
+        """
+        text = self._text(definitions)
         content = f"Error: {text}" if self.is_error else text
         return {"role": "tool", "tool_call_id": self.tool_use_id, "content": content}
+
+    def _text(self, definitions: Definitions) -> str:
+        if isinstance(self.content, str) or self.content is None:
+            return self.content or ""
+        return "\n".join(
+            block.text if isinstance(block, TextBlock) else definitions.tell(block.tool_name)
+            for block in self.content
+        )
 
 
 _AnyBlock = Annotated[

@@ -65,7 +65,7 @@ class ConversationBody(ModelBody):
 
     def conversation(self) -> Conversation:
         """Raises `InvalidRequestError` for messages that cannot follow one another."""
-        return Conversation.of(self.system, self.messages)
+        return Conversation.of(self.system, self.messages, self.tool_use.tools)
 
     @cached_property
     def tool_use(self) -> ToolUse:

@@ -27,6 +27,8 @@ from pagoda.server.messages_api.blocks import (
     ToolUseBlock,
     text_of,
 )
+from pagoda.server.messages_api.definitions import Definitions
+from pagoda.server.tools import Tool
 
 _PER_REQUEST = "x-anthropic-billing-header:"
 """Begins a text that an agent puts before its system prompt, with a number that is new each time:
@@ -45,14 +47,20 @@ class Conversation:
 
     @classmethod
     def of(
-        cls, system: str | list[TextBlock] | None, messages: Sequence[InputMessage]
+        cls,
+        system: str | list[TextBlock] | None,
+        messages: Sequence[InputMessage],
+        tools: Sequence[Tool] = (),
     ) -> Conversation:
-        """Raises `InvalidRequestError` for messages that cannot follow one another."""
+        """`tools` are those that results may refer to.
+
+        Raises `InvalidRequestError` for messages that cannot follow one another.
+        """
         said = _system_text(system)
         told: list[dict[str, Any]] = [{"role": "system", "content": said}] if said else []
-        turns = _turns(messages)
+        turns, definitions = _turns(messages), Definitions(tools)
         for turn in turns:
-            told += turn.for_template()
+            told += turn.for_template(definitions)
         if not turns:
             raise InvalidRequestError("messages", [], "must hold at least one message")
         if not turns[-1].is_begun_answer:
@@ -74,8 +82,8 @@ class _Turn:
     def is_begun_answer(self) -> bool:
         return self.role == "assistant"
 
-    def for_template(self) -> list[dict[str, Any]]:
-        return self._assistant() if self.role == "assistant" else self._user()
+    def for_template(self, definitions: Definitions) -> list[dict[str, Any]]:
+        return self._assistant() if self.role == "assistant" else self._user(definitions)
 
     def _assistant(self) -> list[dict[str, Any]]:
         self._refuse(ToolResultBlock, "only a user's message has tool_result blocks")
@@ -84,7 +92,7 @@ class _Turn:
         message: dict[str, Any] = {"role": "assistant", "content": text}
         return [{**message, "tool_calls": calls} if calls else message]
 
-    def _user(self) -> list[dict[str, Any]]:
+    def _user(self, definitions: Definitions) -> list[dict[str, Any]]:
         self._refuse(ToolUseBlock, "only an assistant's message has tool_use blocks")
         messages: list[dict[str, Any]] = []
         for is_text, blocks in groupby(self.blocks, lambda each: isinstance(each, TextBlock)):
@@ -93,7 +101,7 @@ class _Turn:
                 messages.append({"role": "user", "content": text})
             else:
                 results = (block for block in blocks if isinstance(block, ToolResultBlock))
-                messages += [result.for_template() for result in results]
+                messages += [result.for_template(definitions) for result in results]
         return messages
 
     def _refuse(self, kind: type[ToolResultBlock | ToolUseBlock], limit: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -30,6 +31,8 @@ class OfferedTool(BaseModel):
     description: Text | None = None
     input_schema: dict[str, Any]
     strict: bool | None = None
+    defer_loading: bool | None = None
+    """Described where a `tool_reference` names it, not before the conversation."""
 
     def as_function(self) -> tools.Tool:
         function = tools.Function(
@@ -71,4 +74,5 @@ def tool_use(offered: Sequence[OfferedTool] | None, choice: ToolChoice | None) -
     """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
     choice = choice or ToolChoice(type="auto")
     functions = [tool.as_function() for tool in offered or ()]
-    return tools.ToolUse.of(functions, choice.as_choice(), not choice.disable_parallel_tool_use)
+    use = tools.ToolUse.of(functions, choice.as_choice(), not choice.disable_parallel_tool_use)
+    return replace(use, deferred=frozenset(t.name for t in offered or () if t.defer_loading))

@@ -44,7 +44,7 @@ class ResponseAnswer(Answer):
         before its last event is sent."""
         super().__init__(generation)
         self._keep = keep
-        self._output = Output()
+        self._output = Output(body.offered_tools.in_namespaces)
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
         self._num_events = 0

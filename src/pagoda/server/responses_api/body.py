@@ -12,12 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, Text
+from pagoda.server.field_table import Ignored
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
 from pagoda.server.responses_api.input_items import InputItem, MessageItem
-from pagoda.server.responses_api.offered_tools import OfferedChoice, OfferedTool, tool_use
+from pagoda.server.responses_api.offered_tools import (
+    OfferedChoice,
+    OfferedTools,
+    tool_use,
+)
 from pagoda.server.responses_api.text_config import TextConfig
+from pagoda.server.responses_api.tool_kinds import OtherTool, ToolKind
 from pagoda.server.tools import MAX_TOOLS, ToolUse
 from pagoda.structured import StructuredOutputs
 
@@ -99,7 +105,7 @@ class ResponsesRequest(GenerationRequest):
     max_output_tokens: LaxInt | None = None
     top_logprobs: LaxInt | None = None
     include: Annotated[Many[Text], at_most(_MAX_INCLUDED)] | None = None
-    tools: Annotated[Many[OfferedTool], at_most(MAX_TOOLS)] | None = None
+    tools: Annotated[Many[ToolKind], at_most(MAX_TOOLS)] | None = None
     tool_choice: OfferedChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
@@ -129,7 +135,15 @@ class ResponsesRequest(GenerationRequest):
     @cached_property
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
-        return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return tool_use(self.offered_tools, self.tool_choice, self.parallel_tool_calls)
+
+    @cached_property
+    def offered_tools(self) -> OfferedTools:
+        """Raises `InvalidRequestError` for tools that will not do."""
+        return OfferedTools.of(self.tools)
+
+    def ignored(self) -> list[Ignored]:
+        return [*super().ignored(), *self.offered_tools.ignored()]
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""
@@ -163,7 +177,9 @@ class ResponsesRequest(GenerationRequest):
             "previous_response_id": self.previous_response_id,
             "text": (self.text or TextConfig()).told(),
             "tool_choice": _told_choice(self.tool_choice),
-            "tools": [tool.model_dump() for tool in self.tools or ()],
+            "tools": [
+                tool.model_dump() for tool in self.tools or () if not isinstance(tool, OtherTool)
+            ],
             "top_logprobs": self.top_logprobs or 0,
             "user": self.user,
             "warnings": [each.warning for each in self.ignored()] or None,

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from pagoda.server.body import Many, Text
 from pagoda.server.messages import CalledFunction, MadeCall
+from pagoda.server.responses_api.tool_kinds import FunctionPlace
 from pagoda.server.tools import ToolName
 
 
@@ -84,6 +85,7 @@ class FunctionCallItem(_Item):
     type: Literal["function_call"] = "function_call"
     call_id: Text
     name: ToolName
+    namespace: ToolName | None = None
     arguments: Text
 
 
@@ -193,5 +195,7 @@ def _caller(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _call(item: FunctionCallItem) -> dict[str, Any]:
+    place = FunctionPlace(item.namespace, item.name)
     function = CalledFunction(name=item.name, arguments=item.arguments)
+    function = function.model_copy(update={"name": place.full_name})
     return MadeCall(id=item.call_id, function=function).for_template()

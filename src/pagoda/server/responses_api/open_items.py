@@ -26,6 +26,7 @@ from pagoda.server.responses_api.output_items import (
     OutputMessage,
     OutputText,
 )
+from pagoda.server.responses_api.tool_kinds import FunctionPlace
 
 
 class EndedItem(NamedTuple):
@@ -113,10 +114,17 @@ class OpenCall(OpenItem):
 
     item: OutputCall
 
-    def __init__(self, output_index: int, call_index: int, call_id: str, name: str) -> None:
+    def __init__(
+        self, output_index: int, call_index: int, call_id: str, place: FunctionPlace
+    ) -> None:
         super().__init__(output_index)
         self.call_index = call_index
-        self.item = OutputCall(id=f"fc_{uuid.uuid4().hex}", call_id=call_id, name=name)
+        self.item = OutputCall(
+            id=f"fc_{uuid.uuid4().hex}",
+            call_id=call_id,
+            name=place.name,
+            namespace=place.namespace,
+        )
         self._arguments: list[str] = []
 
     def grow(self, arguments: str) -> Iterator[Event]:

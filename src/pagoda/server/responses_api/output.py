@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from pagoda.server.reading import CallPiece, Reading
 from pagoda.server.responses_api.events import Event
 from pagoda.server.responses_api.open_items import EndedItem, OpenCall, OpenItem, OpenMessage
 from pagoda.server.responses_api.output_items import ItemStatus
 from pagoda.server.responses_api.tokens_of_text import Logprob, TokensOfText
+from pagoda.server.responses_api.tool_kinds import FunctionPlace
 from pagoda.server.tool_calls import new_call_id
+
+_NO_PLACES: Mapping[str, FunctionPlace] = MappingProxyType({})
 
 
 class Output:
     """At most one item is open at a time: it ends where the next one begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_namespaces: Mapping[str, FunctionPlace] = _NO_PLACES) -> None:
+        """`in_namespaces` tells by its full name where a function is that is not at the top."""
+        self._in_namespaces = in_namespaces
         self.ended: list[EndedItem] = []
         self._open: OpenItem | None = None
         self._tokens = TokensOfText()
@@ -58,7 +64,8 @@ class Output:
         call = self._open
         if piece.name is not None:
             yield from self.close("completed")
-            call = self._open = OpenCall(len(self.ended), piece.index, new_call_id(), piece.name)
+            place = self._in_namespaces.get(piece.name, FunctionPlace(None, piece.name))
+            call = self._open = OpenCall(len(self.ended), piece.index, new_call_id(), place)
             yield from call.begin()
         assert isinstance(call, OpenCall)
         assert call.call_index == piece.index

@@ -38,6 +38,8 @@ class OutputCall(BaseModel):
     status: ItemStatus = "in_progress"
     call_id: str
     name: str
+    namespace: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Where the tool's name stands among the tools; without one at the top."""
     arguments: str = ""
     """JSON text, as the model wrote it."""
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError
 from pagoda.server.answer_format import JSONSchemaFormat, ResponseFormat
 from pagoda.server.body import Text
-from pagoda.server.responses_api.offered_tools import ToldObject
+from pagoda.server.responses_api.tool_kinds import ToldObject
 from pagoda.structured import StructuredOutputs
 
 
