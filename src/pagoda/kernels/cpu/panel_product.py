@@ -32,6 +32,10 @@ TILE_COLUMNS = MOST_VECTORS * LANES
 """Columns of a tile of more rows: two panels, or half a one."""
 TILE_ROWS = most_rows(MOST_VECTORS)
 """Most rows of such a tile."""
+STRIPS = 2 * PANEL // TILE_COLUMNS
+"""Tiles side by side in two panels."""
+STRIP_LINES = 4 // STRIPS
+"""Of the four lines that a group takes in the next two panels, those asked for in one strip."""
 _LINE_GROUPS = 16
 
 
@@ -47,13 +51,13 @@ class PanelRoutines(NamedTuple):
     tile_line: int
     """`TILE_COLUMNS`, 1 line with every group."""
     tile_lines: int
-    """`TILE_COLUMNS`, 2 lines with every group."""
+    """`TILE_COLUMNS`, 2 lines with every group, or `STRIP_LINES`."""
 
 
 @cache
 def panel_routines(paired: bool) -> PanelRoutines:
     """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
-    shapes = ((1, 0), (PANEL, 2), *((TILE_COLUMNS, lines) for lines in (0, 1, 2)))
+    shapes = ((1, 0), (PANEL, 2), *((TILE_COLUMNS, min(lines, STRIP_LINES)) for lines in (0, 1, 2)))
     return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
 
 

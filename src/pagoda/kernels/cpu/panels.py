@@ -22,6 +22,8 @@ from pagoda.kernels.cpu.number import integer_at, number_at, put_number
 from pagoda.kernels.cpu.panel_product import (
     PANEL,
     PANEL_ROWS,
+    STRIP_LINES,
+    STRIPS,
     TILE_COLUMNS,
     TILE_ROWS,
     PanelRoutines,
@@ -32,10 +34,6 @@ from pagoda.kernels.cpu.team import claim, finish
 _CHUNK_ROWS = 120
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
-_STRIPS = 2 * PANEL // TILE_COLUMNS
-"""Tiles side by side in two panels."""
-_STRIP_LINES = 4 // _STRIPS
-"""Of the next two panels' lines, those that are asked for in one strip."""
 _LINE_BYTES = 64
 SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
@@ -123,16 +121,16 @@ def _multiply_pair(
     """out[:rows] = x[:rows] · two whole panels, while the next two are asked from memory."""
     tiles = (rows + TILE_ROWS - 1) // TILE_ROWS
     # Of each panel there are two lines for every group of the depth, spread over the tiles.
-    lines = 2 if tiles < _STRIP_LINES else 1
-    for strip in range(_STRIPS):
+    lines = 2 if tiles < STRIP_LINES else 1
+    for strip in range(STRIPS):
         column = strip * TILE_COLUMNS
         panel = (first if column < PANEL else second) + column % PANEL * 4
         for tile in range(tiles):
             row, end = rows * tile // tiles, rows * (tile + 1) // tiles
             part, target = x + row * depth * 4, out + row * SUMS_BYTES + column * 4
             routine, asked = routines.tile, 0
-            if tile * lines < _STRIP_LINES:
-                line = strip * _STRIP_LINES + tile * lines
+            if tile * lines < STRIP_LINES:
+                line = strip * STRIP_LINES + tile * lines
                 routine = routines.tile_lines if lines == 2 else routines.tile_line
                 asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * _LINE_BYTES
             call(

@@ -11,8 +11,8 @@ result's bits depend on its own row and column alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
-from typing import Any
+from itertools import groupby, zip_longest
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -46,8 +46,8 @@ def most_rows(num_vectors: int) -> int:
 
 _LEAST_ROWS = 6
 MOST_VECTORS = 4 if most_rows(4) >= _LEAST_ROWS else 1
-"""In a row of a tile: where registers hold fewer sums, more rows are worth more than more columns,
-because b is read from further away."""
+"""In a row of a tile. Where registers hold fewer sums, rows come first: b is read from further away
+than a, and the more rows a tile has the less often."""
 
 _FEW_ROWS = min(4, most_rows(2))
 """So few rows read b again for each row, as an operand of the instruction that multiplies. Memory
@@ -172,8 +172,24 @@ def vectors(lanes: list[int]) -> Columns:
     return [(sum(lanes[:i]), lanes[i]) for i in range(len(lanes))]
 
 
-def chunks(columns: Columns) -> list[Columns]:
+class Chunks(NamedTuple):
+    """Pieces of a row that are alike, side by side."""
+
+    column: int
+    """That the first of them starts with."""
+    number: int
+    lanes: list[int]
+    """Of each."""
+
+
+def chunks(lanes: list[int]) -> list[Chunks]:
     """Vectors of a row, as evenly as they can be shared among tiles."""
-    count = -(-len(columns) // MOST_VECTORS)
-    size = -(-len(columns) // count)
-    return [columns[i : i + size] for i in range(0, len(columns), size)]
+    count = -(-len(lanes) // MOST_VECTORS)
+    size = -(-len(lanes) // count)
+    pieces = [lanes[i : i + size] for i in range(0, len(lanes), size)]
+    column, alike = 0, []
+    for piece, group in groupby(pieces):
+        number = len(list(group))
+        alike.append(Chunks(column, number, piece))
+        column += number * sum(piece)
+    return alike
