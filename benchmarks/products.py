@@ -1,30 +1,76 @@
 """Products that sum in one order, whatever the number of rows, beside PyTorch's, which need not.
 
-What batch invariance costs: the same products of bfloat16, with so many weights that no cache holds
-them all, by this project's kernel and by `torch.mm`, in turn. The one writes float32, the other
-bfloat16. Prints a table, then one JSON line.
+What batch invariance costs: the same products, with so many weights that no cache holds them all,
+by this project's kernel and by `torch.mm`, in turn. The one writes float32, the other what it
+reads. Prints a table, the machine's limits (memory read from end to end, and float32 multiplied and
+added in registers alone), then one JSON line.
 
-    python benchmarks/products.py [--rows 1 4 16 64 512]
+    python benchmarks/products.py [--rows 1 4 16 64 512] [--dtype float32]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 import numba
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import njit, prange, types
+from numba.core import cgutils
 
-from pagoda.engine.devices.machine import best_seconds
+from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.kernels.cpu.panels import SUMS_SIZE, multiply, pack, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
+from pagoda.kernels.cpu.vector import (
+    LANES,
+    UNIT,
+    combine_lanes,
+    floats,
+    keep_loop,
+    spread,
+)
 from pagoda.storage.cpu_storage import as_array
 
 _ROUNDS = 10
+_REPEATS = 100_000
+
+
+@emitted
+def _grow_sums(typing: Any, count: Any, factor: Any) -> Any:
+    """Multiply and add `count` times in each register of sums; their sum."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x = spread(builder, args[1], LANES)
+        start = constant(floats(), 1.0)
+        cells = [cgutils.alloca_once_value(builder, start) for _ in range(UNIT.accumulators)]
+        with cgutils.for_range(builder, args[0]):
+            keep_loop(builder)
+            for cell in cells:
+                builder.store(fused(builder, builder.load(cell), x, x), cell)
+        total = start
+        for cell in cells:
+            total = builder.fadd(total, builder.load(cell))
+        return combine_lanes(builder, total, builder.fadd)
+
+    return types.float32(types.intp, types.float32), emit
+
+
+@njit(parallel=True)
+def _grow_all(num_threads: int, factor: np.float32, sums: Array) -> None:
+    for thread in prange(num_threads):
+        sums[thread] = _grow_sums(_REPEATS, factor)
+
+
+def multiply_add_rate(num_threads: int) -> float:
+    """Operations a second when nothing is read: no product of float32 is faster."""
+    sums = np.empty(num_threads, np.float32)
+    seconds = best_seconds(lambda: _grow_all(num_threads, np.float32(0.5), sums), 20)
+    return num_threads * _REPEATS * UNIT.accumulators * LANES * 2 / seconds
 
 
 @njit(parallel=True)
@@ -43,10 +89,11 @@ def _multiply_all(
 
 
 class Products:
-    """x · each of some weights [width, depth] of bfloat16, by either."""
+    """x · each of some weights [width, depth] of a dtype, by either."""
 
-    def __init__(self, num_weights: int, width: int, depth: int) -> None:
-        self._plain = [torch.randn(width, depth).bfloat16() for _ in range(num_weights)]
+    def __init__(self, dtype: torch.dtype, num_weights: int, width: int, depth: int) -> None:
+        self._dtype = dtype
+        self._plain = [torch.randn(width, depth).to(dtype) for _ in range(num_weights)]
         self._packed = [as_array(weight.clone()) for weight in self._plain]
         for weight in self._packed:
             pack(weight)
@@ -54,7 +101,7 @@ class Products:
         self._bias = np.zeros(width, np.float32)
         self._num_threads = numba.get_num_threads()
         self._memory = np.empty(self._num_threads * SUMS_SIZE, np.uint8)
-        self.num_bytes = num_weights * width * depth * 2
+        self.num_bytes = num_weights * width * depth * dtype.itemsize
         self.num_operations = num_weights * width * depth * 2
         """For each row."""
         self._shape = width, depth
@@ -62,15 +109,17 @@ class Products:
     def seconds(self, num_rows: int) -> tuple[float, float]:
         """Seconds of this project's kernel and of PyTorch's: the best of rounds in turn."""
         width, depth = self._shape
-        x = torch.randn(num_rows, depth).bfloat16()
-        own, other = torch.empty(num_rows, width), torch.empty(num_rows, width).bfloat16()
-        use, routines = sum_routine(adds=False), panel_routines(True)
+        x = torch.randn(num_rows, depth).to(self._dtype)
+        own, other = torch.empty(num_rows, width), torch.empty(num_rows, width).to(self._dtype)
+        use = sum_routine(adds=False)
+        routines = panel_routines(self._dtype == torch.bfloat16)
+        groups = depth * self._dtype.itemsize // 4
 
         def multiply_own() -> None:
             counters = phases(len(self._places))
             _multiply_all(
                 counters.ctypes.data, self._memory.ctypes.data, self._num_threads, routines,
-                use.address, own.data_ptr(), x.data_ptr(), num_rows, depth // 2, self._places,
+                use.address, own.data_ptr(), x.data_ptr(), num_rows, groups, self._places,
                 width, self._bias.ctypes.data,
             )  # fmt: skip
 
@@ -91,22 +140,30 @@ def main() -> None:
     parser.add_argument("--weights", type=int, default=60)
     parser.add_argument("--width", type=int, default=3072)
     parser.add_argument("--depth", type=int, default=576)
+    parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     args = parser.parse_args()
-    products = Products(args.weights, args.width, args.depth)
+    products = Products(getattr(torch, args.dtype), args.weights, args.width, args.depth)
+    rate, bandwidth = _limits()
     results = []
     print("| rows | GB/s | PyTorch | TFLOP/s | PyTorch | times as fast |")
     print("|---|---|---|---|---|---|")
     for rows in args.rows:
         own, other = products.seconds(rows)
+        rate, bandwidth = map(max, (rate, bandwidth), _limits())
         rates = [products.num_bytes / seconds / 1e9 for seconds in (own, other)]
         operations = [products.num_operations * rows / seconds / 1e12 for seconds in (own, other)]
         print(
-            f"| {rows} | {rates[0]:.0f} | {rates[1]:.0f} | {operations[0]:.2f} |"
-            f" {operations[1]:.2f} | {other / own:.2f} |",
+            f"| {rows} | {rates[0]:.1f} | {rates[1]:.1f} | {operations[0]:.3f} |"
+            f" {operations[1]:.3f} | {other / own:.2f} |",
             flush=True,
         )
         results.append({"rows": rows, "seconds": own, "torch_seconds": other})
-    print(json.dumps({"results": results}))
+    print(f"limits: memory {bandwidth / 1e9:.1f} GB/s, float32 {rate / 1e12:.3f} TFLOP/s")
+    print(json.dumps({"results": results, "bandwidth": bandwidth, "float32_rate": rate}))
+
+
+def _limits() -> tuple[float, float]:
+    return multiply_add_rate(numba.get_num_threads()), read_bandwidth()
 
 
 if __name__ == "__main__":

@@ -90,12 +90,12 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
 
-        def emit_tile(count: int, first_row: Any, head: Any, columns: Columns) -> None:
+        def emit_tile(count: int, first_row: Any, head: Any, start: Any, columns: Columns) -> None:
             row = builder.add(builder.mul(head, rows), first_row)
             x_rows = _rows(builder, x, x_stride, row, count)
             out_rows = _rows(builder, out, out_stride, row, count)
             tile = Tile(builder, paired.literal_value, count, [n for _, n in columns] * num_blocks)
-            begin = builder.mul(head, index(depth * size))
+            begin = builder.add(builder.mul(head, index(depth * size)), start)
             with cgutils.for_range(builder, index(depth)) as loop:
                 line = builder.add(begin, builder.mul(loop.index, index(size)))
                 tile.add(
@@ -106,7 +106,7 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                     for column, _ in columns:
                         prefetch(builder, after(builder, base, line, column))
             for i in range(num_blocks):
-                place = index(i * size + columns[0][0])
+                place = builder.add(start, index(i * size))
                 targets = [builder.gep(each, [place]) for each in out_rows]
                 tile.store(targets, i * len(columns), len(columns))
 
@@ -154,12 +154,12 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
         last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
         final_block = builder.sdiv(whole, index(per_block))
 
-        def emit_tile(count: int, first_row: Any, head: Any, columns: Columns) -> None:
+        def emit_tile(count: int, first_row: Any, head: Any, start: Any, columns: Columns) -> None:
             row = builder.add(builder.mul(head, rows), first_row)
             x_rows = _rows(builder, x, x_stride, row, count)
             out_rows = _rows(builder, out, out_stride, row, count)
             tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
-            head_start = builder.mul(head, index(width * per_block))
+            head_start = builder.add(builder.mul(head, index(width * per_block)), start)
 
             def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
                 """Products of one group of tokens, number `group` in its block."""
@@ -182,9 +182,9 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                     pages.at(values, block, last_block, 1),
                     pointer(builder, following),
                 )
-                start = builder.mul(block, index(per_block))
-                low = _bounded(builder, builder.sub(begin, start), per_block)
-                high = _bounded(builder, builder.sub(whole, start), per_block)
+                before = builder.mul(block, index(per_block))
+                low = _bounded(builder, builder.sub(begin, before), per_block)
+                high = _bounded(builder, builder.sub(whole, before), per_block)
                 with cgutils.for_range_slice(builder, low, high, one) as (group, _):
                     add(base, ahead, block, group, None)
             if pack > 1:
@@ -193,7 +193,7 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                     base = pages.at(values, final_block, builder.add(final_block, one), 0)
                     group = builder.sub(whole, builder.mul(final_block, index(per_block)))
                     add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
-            tile.store([builder.gep(each, [index(columns[0][0])]) for each in out_rows])
+            tile.store([builder.gep(each, [start]) for each in out_rows])
 
         _for_each_tile(builder, num_heads, rows, width, 1, emit_tile)
 
@@ -226,12 +226,16 @@ def _for_each_tile(
     """Cut the rows of each head, of so many columns in each of some blocks, into tiles.
 
     Few columns are taken whole, many a few vectors at a time. `emit` gets a tile's rows, the first
-    of them, its head and its columns.
+    of them, its head, its first column and its columns from there on.
     """
     with cgutils.for_range(builder, num_heads) as heads:
-        for columns in chunks(vectors(vector_lanes(width))):
-            emit_columns = partial(emit, head=heads.index, columns=columns)
-            for_each_tile(builder, rows, most_rows(len(columns) * num_blocks), emit_columns)
+        for column, number, lanes in chunks(vector_lanes(width)):
+            columns, size = vectors(lanes), sum(lanes)
+            most = most_rows(len(lanes) * num_blocks)
+            with cgutils.for_range(builder, index(number)) as loop:
+                start = builder.add(index(column), builder.mul(loop.index, index(size)))
+                emit_columns = partial(emit, head=heads.index, start=start, columns=columns)
+                for_each_tile(builder, rows, most, emit_columns)
 
 
 def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> list[Any]:

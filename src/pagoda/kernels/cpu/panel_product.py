@@ -15,6 +15,7 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
+    MOST_VECTORS,
     Tile,
     for_each_row_count,
     most_rows,
@@ -27,8 +28,14 @@ PANEL = 32
 """Columns of a panel: rows of a weight that lie together."""
 PANEL_ROWS = most_rows(PANEL // LANES)
 """Most rows that are multiplied with one panel at once."""
-PAIR_ROWS = most_rows(2 * PANEL // LANES)
-"""Most rows that are multiplied with two panels at once."""
+TILE_COLUMNS = MOST_VECTORS * LANES
+"""Columns of a tile of more rows: two panels, or half a one."""
+TILE_ROWS = most_rows(MOST_VECTORS)
+"""Most rows of such a tile."""
+STRIPS = 2 * PANEL // TILE_COLUMNS
+"""Tiles side by side in two panels."""
+STRIP_LINES = 4 // STRIPS
+"""Of the four lines that a group takes in the next two panels, those asked for in one strip."""
 _LINE_GROUPS = 16
 
 
@@ -39,18 +46,18 @@ class PanelRoutines(NamedTuple):
     """One column of a panel."""
     panel: int
     """A panel, 2 lines with every group."""
-    pair: int
-    """Two panels, none asked for."""
-    pair_line: int
-    """Two panels, 1 line with every group."""
-    pair_lines: int
-    """Two panels, 2 lines with every group."""
+    tile: int
+    """`TILE_COLUMNS`, none asked for."""
+    tile_line: int
+    """`TILE_COLUMNS`, 1 line with every group."""
+    tile_lines: int
+    """`TILE_COLUMNS`, 2 lines with every group, or `STRIP_LINES`."""
 
 
 @cache
 def panel_routines(paired: bool) -> PanelRoutines:
     """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
-    shapes = ((1, 0), (PANEL, 2), (2 * PANEL, 0), (2 * PANEL, 1), (2 * PANEL, 2))
+    shapes = ((1, 0), (PANEL, 2), *((TILE_COLUMNS, min(lines, STRIP_LINES)) for lines in (0, 1, 2)))
     return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
 
 

@@ -19,19 +19,25 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.activation import silu
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, number_at, put_number
-from pagoda.kernels.cpu.panel_product import PAIR_ROWS, PANEL, PANEL_ROWS, PanelRoutines
+from pagoda.kernels.cpu.panel_product import (
+    PANEL,
+    PANEL_ROWS,
+    STRIP_LINES,
+    STRIPS,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    PanelRoutines,
+)
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 
 _CHUNK_ROWS = 120
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
-_HAS_PAIRS = PAIR_ROWS >= 6
-"""Tiles of two panels are worth their while: registers hold enough rows of them."""
 _LINE_BYTES = 64
 SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
-SUMS_SIZE = -(-_CHUNK_ROWS // PAIR_ROWS) * PAIR_ROWS * SUMS_BYTES
+SUMS_SIZE = -(-_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
 
 
@@ -113,21 +119,24 @@ def _multiply_pair(
     ahead: int, ahead_second: int,
 ) -> None:  # fmt: skip
     """out[:rows] = x[:rows] · two whole panels, while the next two are asked from memory."""
-    tiles = (rows + PAIR_ROWS - 1) // PAIR_ROWS
+    tiles = (rows + TILE_ROWS - 1) // TILE_ROWS
     # Of each panel there are two lines for every group of the depth, spread over the tiles.
-    lines = 2 if tiles < 4 else 1
-    for tile in range(tiles):
-        row, end = rows * tile // tiles, rows * (tile + 1) // tiles
-        part, target = x + row * depth * 4, out + row * SUMS_BYTES
-        routine, asked = routines.pair, 0
-        line = tile * lines
-        if line < 4:
-            routine = routines.pair_lines if lines == 2 else routines.pair_line
-            asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * _LINE_BYTES
-        call(
-            routine,
-            (target, 2 * PANEL, part, depth, first, second, PANEL, depth, asked, end - row),
-        )
+    lines = 2 if tiles < STRIP_LINES else 1
+    for strip in range(STRIPS):
+        column = strip * TILE_COLUMNS
+        panel = (first if column < PANEL else second) + column % PANEL * 4
+        for tile in range(tiles):
+            row, end = rows * tile // tiles, rows * (tile + 1) // tiles
+            part, target = x + row * depth * 4, out + row * SUMS_BYTES + column * 4
+            routine, asked = routines.tile, 0
+            if tile * lines < STRIP_LINES:
+                line = strip * STRIP_LINES + tile * lines
+                routine = routines.tile_lines if lines == 2 else routines.tile_line
+                asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * _LINE_BYTES
+            call(
+                routine,
+                (target, 2 * PANEL, part, depth, panel, second, PANEL, depth, asked, end - row),
+            )
 
 
 @njit(error_model="numpy")
@@ -135,7 +144,7 @@ def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
     """Rows of an item, in whole tiles: few enough that all threads are busy to the end."""
     wanted = (_ITEMS_PER_THREAD * num_threads + columns - 1) // columns
     chunks = max((rows + _CHUNK_ROWS - 1) // _CHUNK_ROWS, min(wanted, rows // _LEAST_CHUNK))
-    return -(-rows // (chunks * PAIR_ROWS)) * PAIR_ROWS
+    return -(-rows // (chunks * TILE_ROWS)) * TILE_ROWS
 
 
 @cache
@@ -218,7 +227,7 @@ def multiply(
         column = place * PANEL
         size = min(PANEL, width - column)
         other_size = size if is_gated else min(PANEL, max(0, width - column - PANEL))
-        if _HAS_PAIRS and rows > PANEL_ROWS and size == PANEL and other_size == PANEL:
+        if rows > PANEL_ROWS and size == PANEL and other_size == PANEL:
             _multiply_pair(routines, sums, source, count, depth, address, other, ahead, ahead_other)
         else:
             _multiply_panel(routines, sums, source, count, depth, address, size, ahead)

@@ -11,7 +11,8 @@ result's bits depend on its own row and column alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import groupby, zip_longest
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba.core import cgutils
@@ -21,20 +22,34 @@ from pagoda.kernels.cpu.vector import (
     I32,
     LANES,
     UNIT,
+    factors,
     floats,
     index,
     keep_loop,
     load_vector,
-    multiply_groups,
+    multiply_add,
     read_again,
     spread,
+    spread_first,
     store_vector,
 )
 
-MOST_VECTORS = 4
-"""In a row of a tile that is scored or weighed."""
 
-_FEW_ROWS = 4
+def most_rows(num_vectors: int) -> int:
+    """Rows of the largest tile with so many vectors in a row.
+
+    Beside its sums, registers hold a row of b and a factor.
+    """
+    sums = min(UNIT.accumulators, UNIT.registers - num_vectors - 1)
+    return max(1, sums // num_vectors)
+
+
+_LEAST_ROWS = 6
+MOST_VECTORS = 4 if most_rows(4) >= _LEAST_ROWS else 1
+"""In a row of a tile. Where registers hold fewer sums, rows come first: b is read from further away
+than a, and the more rows a tile has the less often."""
+
+_FEW_ROWS = min(4, most_rows(2))
 """So few rows read b again for each row, as an operand of the instruction that multiplies. Memory
 is the limit then, and a processor sees further ahead through fewer instructions."""
 
@@ -62,31 +77,40 @@ class Tile:
 
         `mask`, an int32, is applied to the groups of b.
         """
+        keep_loop(self._builder)
+        makers = zip_longest(*(factors(self._paired, lanes) for lanes in self._lanes))
+        for turn, each in enumerate(makers):
+            if turn > 0:  # one half of all pairs, then the other: registers do not hold both
+                read_again(self._builder)
+            self._add_factors(rows, columns, mask, each)
+
+    def _add_factors(
+        self, rows: Sequence[Any], columns: Sequence[Any], mask: Any, makers: Sequence[Any]
+    ) -> None:
+        """Add the products of what `makers`, one for each vector or None, make of the groups."""
         builder = self._builder
-        keep_loop(builder)
-        groups = self._load(columns, mask)
+        read = self._load(columns, mask, makers)
         for number, (pointer, cells) in enumerate(zip(rows, self._cells, strict=True)):
             if number > 0 and len(rows) <= _FEW_ROWS:
                 read_again(builder)
-                groups = self._load(columns, mask)
+                read = self._load(columns, mask, makers)
             value = builder.load(pointer, align=2)
-            for cell, group, lanes in zip(cells, groups, self._lanes, strict=True):
-                factor = spread(builder, value, lanes)
-                total = builder.load(cell)
-                builder.store(multiply_groups(builder, self._paired, factor, group, total), cell)
+            for cell, y, make, lanes in zip(cells, read, makers, self._lanes, strict=True):
+                if make is not None:
+                    x = make(builder, spread_first(builder, value, lanes))
+                    builder.store(multiply_add(builder, x, y, builder.load(cell)), cell)
 
-    def _load(self, columns: Sequence[Any], mask: Any) -> list[Any]:
-        builder = self._builder
-        groups = [
-            load_vector(builder, pointer, ir.VectorType(I32, lanes))
-            for pointer, lanes in zip(columns, self._lanes, strict=True)
-        ]
-        if mask is None:
-            return groups
+    def _load(self, columns: Sequence[Any], mask: Any, makers: Sequence[Any]) -> list[Any]:
+        """Factors from b's groups, or None where `makers` has none."""
         return [
-            builder.and_(group, spread(builder, mask, lanes))
-            for group, lanes in zip(groups, self._lanes, strict=True)
+            None if make is None else make(self._builder, self._load_groups(pointer, lanes, mask))
+            for pointer, lanes, make in zip(columns, self._lanes, makers, strict=True)
         ]
+
+    def _load_groups(self, pointer: Any, lanes: int, mask: Any) -> Any:
+        builder = self._builder
+        groups = load_vector(builder, pointer, ir.VectorType(I32, lanes))
+        return groups if mask is None else builder.and_(groups, spread(builder, mask, lanes))
 
     def store(self, rows: Sequence[Any], first: int = 0, count: int | None = None) -> None:
         """Write the sums, or `count` vectors of them from number `first` on.
@@ -100,11 +124,6 @@ class Tile:
                 target = self._builder.gep(pointer, [index(column)])
                 store_vector(self._builder, self._builder.load(cell), target)
                 column += lanes
-
-
-def most_rows(num_vectors: int) -> int:
-    """Rows of the largest tile with so many vectors in a row."""
-    return max(1, UNIT.accumulators // num_vectors)
 
 
 def vector_lanes(columns: int) -> list[int]:
@@ -153,8 +172,24 @@ def vectors(lanes: list[int]) -> Columns:
     return [(sum(lanes[:i]), lanes[i]) for i in range(len(lanes))]
 
 
-def chunks(columns: Columns) -> list[Columns]:
+class Chunks(NamedTuple):
+    """Pieces of a row that are alike, side by side."""
+
+    column: int
+    """That the first of them starts with."""
+    number: int
+    lanes: list[int]
+    """Of each."""
+
+
+def chunks(lanes: list[int]) -> list[Chunks]:
     """Vectors of a row, as evenly as they can be shared among tiles."""
-    count = -(-len(columns) // MOST_VECTORS)
-    size = -(-len(columns) // count)
-    return [columns[i : i + size] for i in range(0, len(columns), size)]
+    count = -(-len(lanes) // MOST_VECTORS)
+    size = -(-len(lanes) // count)
+    pieces = [lanes[i : i + size] for i in range(0, len(lanes), size)]
+    column, alike = 0, []
+    for piece, group in groupby(pieces):
+        number = len(list(group))
+        alike.append(Chunks(column, number, piece))
+        column += number * sum(piece)
+    return alike

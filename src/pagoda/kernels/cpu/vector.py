@@ -24,19 +24,25 @@ I32, INDEX, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 class VectorUnit:
     """What tiles are cut for."""
 
+    registers: int
+    """Vectors of sixteen float32 that all registers can hold."""
     accumulators: int
-    """Vectors of sixteen float32 that registers can hold as sums, beside what is read."""
+    """How many of them may be sums."""
     pairs: bool
     """There is an instruction that multiplies pairs of bfloat16 and adds both products."""
     scales: bool
     """There is one that multiplies by a power of two."""
+    spread_lanes: int
+    """Lanes of a register that is filled from one number in memory; 0: left to LLVM."""
 
 
 def _host_unit() -> VectorUnit:
     features = _features()
     if "avx512f" in features:
-        return VectorUnit(24, {"avx512bf16", "avx512vl"} <= features, True)
-    return VectorUnit(6 if "avx" in features or "neon" in features else 2, False, False)
+        return VectorUnit(32, 24, {"avx512bf16", "avx512vl"} <= features, True, 0)
+    if "avx" in features or "neon" in features:
+        return VectorUnit(8, 6, False, False, 8 if "avx2" in features else 0)
+    return VectorUnit(4, 2, False, False, 0)
 
 
 def _features() -> set[str]:
@@ -79,6 +85,22 @@ def spread(builder: Any, value: Any, lanes: int) -> Any:
     return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(I32, lanes), None))
 
 
+def spread_first(builder: Any, value: Any, lanes: int) -> Any:
+    """`spread`, which a CPU's own instruction does while it reads the value from memory.
+
+    LLVM would rather shift or mask the value first and then spread it, in twice as many steps. An
+    instruction of no bytes, of which it knows nothing, keeps it from that.
+    """
+    register = UNIT.spread_lanes
+    if not register or lanes % register:
+        return spread(builder, value, lanes)
+    one = spread(builder, value, register)
+    kind = ir.FunctionType(one.type, [one.type])
+    one = builder.call(ir.InlineAsm(kind, "", "=x,0"), [one])
+    lane = ir.Constant(ir.VectorType(I32, lanes), [i % register for i in range(lanes)])
+    return builder.shuffle_vector(one, one, lane)
+
+
 def prefetch(builder: Any, pointer: Any) -> None:
     """Ask for the cache line that the pointer is in, ahead of use; it may point anywhere."""
     kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, I32, I32, I32])
@@ -105,31 +127,43 @@ def read_again(builder: Any) -> None:
     builder.call(ir.InlineAsm(nothing, "", "~{memory}", side_effect=True), [])
 
 
-def multiply_groups(builder: Any, paired: bool, x: Any, y: Any, total: Any) -> Any:
-    """total + the products of groups, vectors of int32: one product in each lane, or two."""
-    lanes = total.type.count
+def factors(paired: bool, lanes: int) -> list[Callable[[Any, Any], Any]]:
+    """What makes vectors of int32, groups in each lane, into factors of `multiply_add`.
+
+    All of them in turn give the whole product: one, or one for each half of a pair.
+    """
     if not paired:
-        return fused(builder, builder.bitcast(x, total.type), builder.bitcast(y, total.type), total)
-    if UNIT.pairs and lanes in (4, 8, 16):
-        pairs = ir.VectorType(_BFLOAT, 2 * lanes)
-        kind = ir.FunctionType(total.type, [total.type, pairs, pairs])
-        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(function, [total, *(builder.bitcast(v, pairs) for v in (x, y))])
-    for half in (_lower, _upper):
-        total = fused(builder, half(builder, x), half(builder, y), total)
-    return total
+        return [_whole]
+    return [_pairs] if _multiplies_pairs(lanes) else [_lower, _upper]
+
+
+def multiply_add(builder: Any, x: Any, y: Any, total: Any) -> Any:
+    """total + the products of `factors`: one product in each lane, or two."""
+    if x.type == total.type:
+        return fused(builder, x, y, total)
+    kind = ir.FunctionType(total.type, [total.type, x.type, y.type])
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * total.type.count}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [total, x, y])
+
+
+def _multiplies_pairs(lanes: int) -> bool:
+    return UNIT.pairs and lanes in (4, 8, 16)
+
+
+def _whole(builder: Any, groups: Any) -> Any:
+    return builder.bitcast(groups, floats(groups.type.count))
+
+
+def _pairs(builder: Any, groups: Any) -> Any:
+    return builder.bitcast(groups, ir.VectorType(_BFLOAT, 2 * groups.type.count))
 
 
 def _lower(builder: Any, groups: Any) -> Any:
-    return builder.bitcast(
-        builder.shl(groups, constant(groups.type, 16)), floats(groups.type.count)
-    )
+    return _whole(builder, builder.shl(groups, constant(groups.type, 16)))
 
 
 def _upper(builder: Any, groups: Any) -> Any:
-    kept = builder.and_(groups, constant(groups.type, 0xFFFF0000))
-    return builder.bitcast(kept, floats(groups.type.count))
+    return _whole(builder, builder.and_(groups, constant(groups.type, 0xFFFF0000)))
 
 
 class _BFloat(ir.Type):
