@@ -231,4 +231,6 @@ def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str
     content = {"application/json": {"schema": reference}}
     found: dict[int | str, dict[str, Any]] = {first: {"model": model}}
     # Without a "default" FastAPI would promise answers of its own, of status 422.
-    return found | {status: {"content": content} for status in (*others, "default")}
+    for status in (*others, "default"):
+        found[status] = {"content": content}
+    return found
