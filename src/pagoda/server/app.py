@@ -34,6 +34,7 @@ from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
 from pagoda.server.traffic import Traffic
 from pagoda.server.unserved import not_found
+from pagoda.server.value_limit import ValueLimit
 from pagoda.server.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def create_app(
         num_rejected=admission.num_rejected,
     )
     app.add_middleware(EntryGate, admission=admission, bodies=bodies)
+    app.add_middleware(ValueLimit, max_bytes=options.max_body_bytes)
     app.add_middleware(Inflation, max_bytes=options.max_body_bytes)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout

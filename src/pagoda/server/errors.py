@@ -90,6 +90,15 @@ class RejectedError(HTTPException):
         super().__init__(status_code, reason)
 
 
+class WrongBodyError(HTTPException):
+    """A body whose types are wrong (HTTP 400), with what `pydantic` says of it."""
+
+    def __init__(self, problems: Sequence[Any], body: object) -> None:
+        self.problems = [{**each, "loc": ("body", *each["loc"])} for each in problems]
+        self.body = body
+        super().__init__(400)
+
+
 class ShuttingDownError(RejectedError):
     """Only what runs already is answered (HTTP 503)."""
 
@@ -221,6 +230,10 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
         return error_response(400, invalid_body(error.errors(), error.body))
+
+    @app.exception_handler(WrongBodyError)
+    async def on_wrong_body(request: Request, error: WrongBodyError) -> Response:
+        return error_response(400, invalid_body(error.problems, error.body))
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
-from pydantic import ModelWrapValidatorHandler, model_validator
+from pydantic import model_validator
 
 from pagoda.server.body import Body, Text
 from pagoda.server.errors import UnknownModelError
@@ -16,14 +16,14 @@ class ModelBody(Body):
 
     model: Text | None = None
 
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _read(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        """Empties the object that was sent, which the web framework holds to the request's end."""
-        body = check(given)
-        if isinstance(given, dict):
-            given.clear()
-        return body
+    def _drop_unknown(cls, given: Any) -> Any:
+        """There may be many, and to check each field takes longer than to leave it out."""
+        if not isinstance(given, dict):
+            return given
+        known = cls.model_fields.keys() | cls.looked_at
+        return {name: value for name, value in given.items() if name in known}
 
     def check(self, served_models: Sequence[str]) -> None:
         """Raises `InvalidRequestError` for what types alone cannot tell.
