@@ -117,12 +117,20 @@ class JSONBody(Response):
     """A response that is JSON text already.
 
     It is sent in parts, each when the client has read nearly all before it: a request is over, and
-    its place free, when its answer is read and does not lie in the server's memory any more.
+    its place free, when its answer is read and does not lie in the server's memory any more. One of
+    several parts counts among the application's `unread_answers` meanwhile.
     """
 
     media_type = "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.body) <= _PART_BYTES:
+            await self._send(send)
+            return
+        with scope["app"].state.unread_answers.held(scope, len(self.body)):
+            await self._send(send)
+
+    async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
         await send({**start, "headers": self.raw_headers})
         body = memoryview(self.body)

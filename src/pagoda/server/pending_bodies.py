@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from starlette.types import Message, Receive
 
 from pagoda.server.errors import RejectedError
+from pagoda.server.shares import FULL, Shares
 
 MAX_PENDING = 1024
 SILENCE_S = 1.0
 """Whoever has sent nothing for so long gives way to others."""
-_FULL = "server_overloaded"
 
 
 @dataclass(eq=False, slots=True)
@@ -45,8 +45,8 @@ class PendingBodies:
     ) -> None:
         """Who is not taken is counted in `num_rejected`, by the code that they are told."""
         self._rejected = Counter() if num_rejected is None else num_rejected
-        self._num = _Shares(max_num, is_shared, "bodies on their way")
-        self._bytes = _Shares(max_bytes, is_shared, "bytes of bodies on their way")
+        self._num = Shares(max_num, is_shared, "bodies on their way")
+        self._bytes = Shares(max_bytes, is_shared, "bytes of bodies on their way")
         self._pending: set[_Pending] = set()
 
     async def received(self, tenant: str, receive: Receive) -> Receive:
@@ -58,8 +58,8 @@ class PendingBodies:
         try:
             messages = await self._messages(tenant, receive)
         except RejectedError as error:
-            if error.code == _FULL:
-                self._rejected[_FULL] += 1
+            if error.code == FULL:
+                self._rejected[FULL] += 1
             raise
         messages.reverse()
 
@@ -107,30 +107,3 @@ class PendingBodies:
             self._pending.discard(pending)
             self._num.give_back(pending.tenant, 1)
             self._bytes.give_back(pending.tenant, pending.num_bytes)
-
-
-class _Shares:
-    """So much of something, of which each tenant holds a share."""
-
-    def __init__(self, most: int, is_shared: bool, what: str) -> None:
-        self._most = most
-        self._is_shared = is_shared
-        self._what = what
-        self._held: Counter[str] = Counter()
-
-    def has(self, tenant: str, num: int) -> bool:
-        """There is so much left for this tenant."""
-        held, num_free = self._held[tenant] + num, self._most - self._held.total() - num
-        return num_free >= 0 and (not self._is_shared or held <= num_free + 1)
-
-    def take(self, tenant: str, num: int) -> None:
-        """Raises `RejectedError` where there is not so much left for this tenant."""
-        if not self.has(tenant, num):
-            limit = f"the server takes {self._most:,} {self._what}, of all clients together"
-            raise RejectedError(503, _FULL, limit)
-        self._held[tenant] += num
-
-    def give_back(self, tenant: str, num: int) -> None:
-        self._held[tenant] -= num
-        if not self._held[tenant]:
-            del self._held[tenant]
