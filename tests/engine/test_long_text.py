@@ -63,12 +63,15 @@ def test_little_of_a_text_of_many_tokens_is_tokenised() -> None:
 
 def test_what_is_tokenised_for_itself_may_be_some_prompts_long() -> None:
     checked = CheckedTokenizer(Words(), vocab_size=10, max_model_len=1000)  # type: ignore[arg-type]
-    assert len(checked.encode("7 " * 16_000)) == 16_000
-    with pytest.raises(ContextLengthError, match="at most 16000, 16 times"):
-        checked.encode("7 " * 16_001)
+    assert len(checked.encode("7 " * 8000)) == 8000
+    with pytest.raises(ContextLengthError, match="at most 8000, 8 times"):
+        checked.encode("7 " * 8001)
 
 
-def test_a_prompt_that_will_be_cut_is_tokenised_whole() -> None:
+def test_a_prompt_that_will_be_cut_may_be_so_long_as_well() -> None:
     checked = CheckedTokenizer(Words(), vocab_size=10, max_model_len=1000)  # type: ignore[arg-type]
     options = RequestOptions(truncation=Truncation(5))
-    assert checked.prompt("7 " * 50_000, options) == (0,) * 5
+    assert checked.prompt("7 " * 8000, options) == (0,) * 5
+    for num_tokens in (8001, 50_000):
+        with pytest.raises(ContextLengthError, match="at most 8000"):
+            checked.prompt("7 " * num_tokens, options)

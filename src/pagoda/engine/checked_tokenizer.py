@@ -15,8 +15,8 @@ from pagoda.truncation import Truncation, truncated
 
 _MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
-_MOST_PROMPTS = 16
-"""What is tokenised for itself may be so many times as long as a prompt."""
+_MOST_PROMPTS = 8
+"""What is tokenised for itself, or will be cut, may be so many times as long as a prompt."""
 
 
 class CheckedTokenizer:
@@ -27,15 +27,15 @@ class CheckedTokenizer:
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._most_tokens = _MOST_PROMPTS * max_model_len
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text, which may be some times as long as a prompt.
 
         Raises `InvalidRequestError` naming `prompt`.
         """
-        most = _MOST_PROMPTS * self.max_model_len
-        self._check_text("prompt", text, most)
-        check = partial(self._check_at_most, "prompt", most)
+        self._check_text("prompt", text, self._most_tokens)
+        check = partial(self._check_at_most, "prompt", self._most_tokens)
         return self.tokenizer.encode(text, add_special_tokens, check_count=check)
 
     def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
@@ -101,9 +101,11 @@ class CheckedTokenizer:
                 raise InvalidRequestError(field, token_id, limit)
 
     def _check_count(self, field: str, truncation: Truncation | None, num_tokens: int) -> None:
-        """Refuse tokens that cannot fit before they are copied, unless the prompt will be cut."""
+        """Refuse tokens that cannot fit before they are copied."""
         if truncation is None:
             self._check_length(field, num_tokens)
+        else:
+            self._check_at_most(field, self._most_tokens, num_tokens)
 
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:
@@ -134,12 +136,12 @@ class CheckedTokenizer:
 
     def _check_prompt_text(self, field: str, truncation: Truncation | None, text: str) -> None:
         """Refuse text that cannot fit before all of it is tokenised."""
-        self._check_text(field, text, None if truncation else self.max_model_len)
+        self._check_text(field, text, self._most_tokens if truncation else self.max_model_len)
 
-    def _check_text(self, field: str, text: str, most_tokens: int | None) -> None:
-        """Refuse text of far more tokens than `most_tokens`; None: they will be cut."""
+    def _check_text(self, field: str, text: str, most_tokens: int) -> None:
+        """Refuse text of far more tokens than `most_tokens`."""
         self._check_characters(field, len(text))
-        if most_tokens is not None and is_far_too_long(text, most_tokens, self.tokenizer.count):
+        if is_far_too_long(text, most_tokens, self.tokenizer.count):
             raise self._too_large(field, f"{len(text)} characters", f"at most {most_tokens} tokens")
 
     def _check_characters(self, field: str, num: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_CHARACTERS_PER_TOKEN = 8
+_CHARACTERS_PER_TOKEN = 4
 """Text with fewer for each token that it may have is tokenised at once."""
 _LEAST_PIECE = 4096
 """Characters; the few tokens that a cut adds count for nothing beside those of a piece."""
@@ -19,7 +19,7 @@ def is_far_too_long(text: str, most_tokens: int, count: Callable[[str], int]) ->
     if len(text) <= max(_LEAST_PIECE, _CHARACTERS_PER_TOKEN * most_tokens):
         return False
     num_tokens = 0
-    size = max(_LEAST_PIECE, 2 * most_tokens)
+    size = max(_LEAST_PIECE, most_tokens // 2)
     for start in range(0, len(text), size):
         num_tokens += count(text[start : start + size])
         if num_tokens > 2 * most_tokens:
