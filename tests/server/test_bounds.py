@@ -202,6 +202,9 @@ def test_a_text_that_is_said_often_is_measured_before_it_is_rendered() -> None:
 class Renderer:
     """A tokenizer whose template writes much around little."""
 
+    def count(self, text: str) -> int:
+        return len(text)
+
     def chat(
         self,
         messages: Sequence[object],
