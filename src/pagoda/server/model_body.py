@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from pydantic import model_validator
 
-from pagoda.server.body import Body, Text
+from pagoda.server.body import MOST_UNKNOWN, Body, Text
 from pagoda.server.errors import UnknownModelError
 
 
@@ -19,11 +20,13 @@ class ModelBody(Body):
     @model_validator(mode="before")
     @classmethod
     def _drop_unknown(cls, given: Any) -> Any:
-        """There may be many, and to check each field takes longer than to leave it out."""
+        """But for the first few names: to check many fields takes longer than to leave them out."""
         if not isinstance(given, dict):
             return given
         known = cls.model_fields.keys() | cls.looked_at
-        return {name: value for name, value in given.items() if name in known}
+        unknown = islice((name for name in given if name not in known), MOST_UNKNOWN)
+        kept = {name: value for name, value in given.items() if name in known}
+        return kept | dict.fromkeys(unknown)
 
     def check(self, served_models: Sequence[str]) -> None:
         """Raises `InvalidRequestError` for what types alone cannot tell.
