@@ -1,11 +1,18 @@
 """What one hostile request costs everybody else: 16 streams beside each of a list of requests.
 
-    python benchmarks/hostile.py [--streams 16] [--only salt,stops]
+    python benchmarks/hostile.py [--streams 16] [--rounds 3] [--only salt,stops]
 
-Starts `pagoda serve` as a process of its own. For each request it prints how it was answered, the
-longest that any stream waited meanwhile, and by how much the server's memory grew at most. The
-first rows are for comparison: nothing, and a prompt that anybody may send. Other load on the
-machine shows in all rows alike, so read a row by its ratio to those.
+Starts `pagoda serve` as a process of its own and sends the requests of `hostile_requests.py`, each
+beside streams that have just begun. A row tells how a request was answered and, in ms:
+
+    ordinary    the median and the longest wait of any stream in a quiet moment just before
+    wait        the longest wait of any stream while the request ran
+    lost        by how much that is longer than in its control: the row whose request asks for the
+                same computation and nothing else, or for nothing
+    loop        the longest that /health took meanwhile: the event loop's own delay
+
+and by how much the server's memory grew at most. The least of several rounds counts: other load on
+the machine only adds to it, and the first round pays for what is made when it is first used.
 """
 
 from __future__ import annotations
@@ -14,213 +21,192 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from statistics import median
 
-from serving import Server, _head, prompt_ids, serving
+from hostile_requests import NOTHING, REQUESTS, Hostile, sent
+from serving import Server, prompt_ids, serving
 
-_KEY = "the-key-of-alice"
-_QUIET_S = 3.0
-_PATIENCE_S = 60.0
-_MANY = 128
-_DIGITS = "7" * 150_000
+_QUIET_S = 2.0
+_AFTERMATH_S = 0.3
+_LOOK_S = 0.02
+_NUM_TOKENS = 2000
+"""Of a stream: more than come while a row is measured."""
 
 
-class Streams:
-    """Answers that somebody reads all the time, and how long each waited for its next part."""
+@dataclass(frozen=True)
+class Costs:
+    """What a request has cost, in ms and MiB."""
 
-    def __init__(self, server: Server, num: int) -> None:
-        self._server = server
-        self.longest_wait_s = 0.0
-        self._last = [time.perf_counter()] * num
-        self._has_begun = [False] * num
-        self._tasks = [asyncio.create_task(self._read(index)) for index in range(num)]
+    ordinary: float
+    ordinary_worst: float
+    wait: float
+    loop: float
+    memory: float
 
-    async def begun(self) -> None:
-        """Wait until all of them have had something."""
-        while not all(self._has_begun):
-            await asyncio.sleep(0.1)
+    def least(self, other: Costs) -> Costs:
+        """The better of two rounds, figure by figure."""
+        others = asdict(other)
+        return Costs(**{name: min(value, others[name]) for name, value in asdict(self).items()})
 
-    def begin(self) -> None:
-        """Forget the waits so far."""
-        self.longest_wait_s = 0.0
-        self._last = [time.perf_counter()] * len(self._last)
 
-    def end(self) -> float:
-        """The longest wait since, one that goes on included."""
+class Waits:
+    """How long readers waited for their next part."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, float] = {}
+        self._waits_s: list[float] = []
+
+    @property
+    def num_readers(self) -> int:
+        """That have had something."""
+        return len(self._last)
+
+    def came(self, reader: int) -> None:
         now = time.perf_counter()
-        return max(self.longest_wait_s, max(now - last for last in self._last))
+        self._waits_s.append(now - self._last.get(reader, now))
+        self._last[reader] = now
 
-    def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+    def ended(self, reader: int) -> None:
+        self._last.pop(reader, None)
 
-    async def _read(self, index: int) -> None:
-        body = {"prompt": prompt_ids(index, 16), "max_tokens": 4000, "ignore_eos": True}
-        while True:
-            reader, writer = await _sent(
-                self._server.port, "/v1/completions", {**body, "stream": True}
-            )
+    def take(self) -> list[float]:
+        """The waits since the last call, in ms, with those that go on."""
+        now = time.perf_counter()
+        waits_s = [*self._waits_s, *[now - last for last in self._last.values()]]
+        self._waits_s, self._last = [], dict.fromkeys(self._last, now)
+        return [1e3 * wait for wait in waits_s]
+
+
+@asynccontextmanager
+async def streaming(server: Server, num: int) -> AsyncIterator[Waits]:
+    """Answers that somebody reads all the time, once all have begun."""
+    waits = Waits()
+
+    async def read(index: int) -> None:
+        body = {"max_tokens": _NUM_TOKENS, "ignore_eos": True, "stream": True}
+        content = json.dumps({**body, "prompt": prompt_ids(index, 16)}).encode()
+        async with sent(server, "/v1/completions", content) as reader:
             while await reader.read(65536):
-                now = time.perf_counter()
-                self.longest_wait_s = max(self.longest_wait_s, now - self._last[index])
-                self._last[index] = now
-                self._has_begun[index] = True
-            writer.close()
+                waits.came(index)
+        waits.ended(index)
+
+    async with _beside(*[read(index) for index in range(num)]):
+        while waits.num_readers < num:
+            await asyncio.sleep(0.1)
+        yield waits
 
 
-async def _sent(
-    port: int, route: str, body: dict[str, Any]
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    content = json.dumps(body).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(_head("POST", route, _KEY, len(content)) + content)
-    return reader, writer
+@asynccontextmanager
+async def probing(server: Server) -> AsyncIterator[Waits]:
+    """How long `/health` takes, asked again and again over one connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    waits = Waits()
+
+    async def ask() -> None:
+        while True:
+            waits.ended(0)
+            waits.came(0)
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            waits.came(0)
+            waits.ended(0)
+            await asyncio.sleep(_LOOK_S)
+
+    async with _beside(ask()):
+        yield waits
+    writer.close()
 
 
-async def _ask(server: Server, route: str, body: dict[str, Any]) -> str:
-    """The answer's status, all of it read."""
-    reader, writer = await _sent(server.port, route, body)
+@asynccontextmanager
+async def _beside(*work: Coroutine) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in work]
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            status = await reader.read(12)
-            while await reader.read(1 << 20):
-                pass
-    except TimeoutError:
-        return "none"
-    except ConnectionError:
-        return "closed"
+        yield
     finally:
-        writer.close()
-    return status[9:].decode()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def asks(route: str, **body: Any) -> Callable[[Server], Any]:
-    async def ask(server: Server) -> str:
-        return await _ask(server, route, body)
-
-    return ask
-
-
-async def nothing(server: Server) -> str:
-    await asyncio.sleep(_QUIET_S)
-    return "-"
-
-
-async def unread(server: Server) -> str:
-    """Large answers that nobody reads."""
-    body = {"tokens": [100] * 1_000_000}
-    open_ones = [await _sent(server.port, "/detokenize", body) for _ in range(6)]
-    await asyncio.sleep(_QUIET_S)
-    statuses = {(await reader.read(12))[9:].decode() for reader, _ in open_ones}
-    for _, writer in open_ones:
-        writer.close()
-    return "/".join(sorted(statuses))
-
-
-async def silent(server: Server) -> str:
-    """Headers without a body, and then somebody who asks for something."""
-    open_ones = []
-    for _ in range(400):
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(_head("POST", "/v1/completions", _KEY, 100))
-        open_ones.append(writer)
-    await asyncio.sleep(1)
-    status = await _ask(server, "/v1/completions", {"prompt": "x", "max_tokens": 1})
-    for writer in open_ones:
-        writer.close()
-    return status
+async def measure(server: Server, hostile: Hostile, num_streams: int) -> tuple[str, Costs]:
+    """One round: how the request was answered, and what it cost."""
+    async with streaming(server, num_streams) as waits, probing(server) as probe:
+        waits.take()
+        await asyncio.sleep(_QUIET_S)
+        ordinary = waits.take()
+        probe.take()
+        before = most = server.process.memory_info().rss
+        asking = asyncio.create_task(hostile.ask(server))
+        while not asking.done():
+            await asyncio.wait([asking], timeout=_LOOK_S)
+            most = max(most, server.process.memory_info().rss)
+        await asyncio.sleep(_AFTERMATH_S)
+        costs = Costs(
+            ordinary=median(ordinary),
+            ordinary_worst=max(ordinary),
+            wait=max(waits.take()),
+            loop=max(probe.take(), default=0.0),
+            memory=(most - before) / 2**20,
+        )
+    return asking.result(), costs
 
 
-_COMPLETE = "/v1/completions"
-_CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-_LONG_CALL = {**_CALL, "function": {"name": "f", "arguments": json.dumps({"x": _DIGITS})}}
-_SCHEMA = {
-    "type": "object",
-    "properties": {f"field_{n}": {"type": "string", "maxLength": 99} for n in range(40)},
-}
-REQUESTS: dict[str, Callable[[Server], Any]] = {
-    "nothing": nothing,
-    "a prompt of 1,000 tokens": asks(_COMPLETE, prompt=prompt_ids(99, 1000), max_tokens=1),
-    "prompt_logprobs": asks(
-        _COMPLETE, prompt=prompt_ids(98, 1000), max_tokens=1, n=_MANY, prompt_logprobs=20
-    ),
-    "echo": asks(
-        _COMPLETE, prompt=prompt_ids(97, 1000), max_tokens=1, n=_MANY, echo=True, logprobs=20
-    ),
-    "logprobs": asks(_COMPLETE, prompt="x", max_tokens=100, n=16, logprobs=20, ignore_eos=True),
-    "guided_choice": asks(_COMPLETE, prompt="x", guided_choice=[1] * 200_000),
-    "logit_bias": asks(_COMPLETE, prompt="x", logit_bias={str(n): None for n in range(100_000)}),
-    "digits": asks(_COMPLETE, prompt=_DIGITS, max_tokens=1),
-    "arguments": asks(
-        "/v1/chat/completions",
-        messages=[{"role": "assistant", "content": "", "tool_calls": [_LONG_CALL] * 3}],
-    ),
-    "empty messages": asks(
-        "/v1/chat/completions", messages=[{"role": "user", "content": ""}] * 30_000
-    ),
-    "stops": asks(
-        _COMPLETE,
-        prompt="x",
-        max_tokens=1,
-        n=_MANY,
-        stop=[f"{number:02}" + "ab" * 511 for number in range(64)],
-    ),
-    "salt": asks(_COMPLETE, prompt="x", max_tokens=1, n=_MANY, cache_salt="s" * 7_000_000),
-    "unknown field": asks(_COMPLETE, prompt="x", max_tokens=16, junk=[[]] * 1_500_000),
-    "detokenize, unread": unread,
-    "silent": silent,
-    "grammars": asks(
-        _COMPLETE, prompt="x", max_tokens=40, n=16, structured_outputs={"json": _SCHEMA}
-    ),
-}
+async def settled(server: Server) -> None:
+    """Wait until the server's memory stands still: what it populates while idle is there."""
+    before = 0
+    while before < (now := server.process.memory_info().rss):
+        before = now
+        await asyncio.sleep(2)
 
 
-async def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for each of the requests."""
-    rows = []
+async def measure_all(args: argparse.Namespace) -> list[dict[str, object]]:
+    wanted = [each for each in REQUESTS if _is_wanted(each, args.only)]
+    found: dict[str, tuple[str, Costs]] = {}
     async with serving("--kv-cache-memory-bytes", "1GiB", "--max-num-seqs", "160") as server:
-        streams = Streams(server, args.streams)
-        await streams.begun()
-        for name, ask in REQUESTS.items():
-            if args.only and not any(word in name for word in args.only.split(",")):
-                continue
-            rows.append(await _row(server, streams, name, ask))
-            print_row(rows[-1])
-            await asyncio.sleep(1)
-        streams.close()
+        await settled(server)
+        for _ in range(args.rounds):
+            for each in wanted:
+                status, costs = await measure(server, each, args.streams)
+                found[each.name] = status, costs.least(found.get(each.name, (status, costs))[1])
+                print(".", end="", flush=True)
+    print()
+    rows = []
+    for each in wanted:
+        status, costs = found[each.name]
+        lost = costs.wait - found[each.control][1].wait
+        rows.append({"request": each.name, "status": status, **asdict(costs), "lost": lost})
     return rows
 
 
-async def _row(
-    server: Server, streams: Streams, name: str, ask: Callable[[Server], Any]
-) -> dict[str, Any]:
-    before = most = server.process.memory_info().rss
-    streams.begin()
-    asking = asyncio.create_task(ask(server))
-    while not asking.done():
-        await asyncio.wait([asking], timeout=0.02)
-        most = max(most, server.process.memory_info().rss)
-    return {
-        "request": name,
-        "status": asking.result(),
-        "longest_wait_ms": streams.end() * 1e3,
-        "memory_mib": (most - before) / 2**20,
-    }
+def _is_wanted(hostile: Hostile, only: str | None) -> bool:
+    """Asked for by a word of its name, or the control of such a row."""
+    words = only.split(",") if only else [""]
+    named = {each for each in REQUESTS if any(word in each.name for word in words)}
+    return hostile in named or hostile.name in {NOTHING, *(each.control for each in named)}
 
 
-def print_row(row: dict[str, Any]) -> None:
-    wait, memory = f"{row['longest_wait_ms']:.0f} ms", f"{row['memory_mib']:.0f} MiB"
-    print(f"{row['request']:28} {row['status']:>8} {wait:>10} {memory:>10}", flush=True)
+def print_table(rows: list[dict[str, object]]) -> None:
+    print("| request | answer | ordinary, ms | wait, ms | lost, ms | loop, ms | memory, MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for row in rows:
+        print(
+            "| {request} | {status} | {ordinary:.0f}, {ordinary_worst:.0f} | {wait:.0f} "
+            "| {lost:.0f} | {loop:.0f} | {memory:.0f} |".format(**row)
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", help="words of the requests to send, with commas between them")
     args = parser.parse_args()
-    print(f"{'request':28} {'status':>8} {'wait':>10} {'memory':>10}")
-    print(json.dumps(asyncio.run(measure(args))))
+    rows = asyncio.run(measure_all(args))
+    print_table(rows)
+    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

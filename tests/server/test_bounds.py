@@ -172,7 +172,6 @@ def test_nothing_is_kept_of_fields_that_do_not_matter() -> None:
     given = {"prompt": "x", "junk": [[]] * 1000, "suffix": "y"}
     body = CompletionRequest.model_validate(given)
     assert body.model_extra == {"suffix": "y"}
-    assert not given  # the web framework has it as long as the request runs
     with pytest.raises(InvalidRequestError, match="suffix"):
         body.refuse_uncovered()
 
@@ -202,6 +201,9 @@ def test_a_text_that_is_said_often_is_measured_before_it_is_rendered() -> None:
 
 class Renderer:
     """A tokenizer whose template writes much around little."""
+
+    def count(self, text: str) -> int:
+        return len(text)
 
     def chat(
         self,

@@ -64,3 +64,22 @@ async def test_so_many_bytes_may_be_on_their_way() -> None:
             await bodies.received("a", coming(b"x" * 6, b"x" * 6))
     await bodies.received("a", coming(b"x" * 10))
     assert rejected == {"server_overloaded": 2}
+
+
+async def test_who_is_silent_for_longest_gives_way_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bodies = PendingBodies(100, max_num=2, is_shared=False)
+    first, second = [asyncio.create_task(bodies.received("a", never)) for _ in range(2)]
+    await asyncio.sleep(0.001)
+    with pytest.raises(RejectedError, match="2 bodies"):  # so early nobody gives way
+        await bodies.received("a", coming(b"x"))
+    monkeypatch.setattr("pagoda.server.pending_bodies.SILENCE_S", 0)
+    await bodies.received("a", coming(b"x"))
+    with pytest.raises(RejectedError) as told:
+        await first
+    assert told.value.status_code == 408
+    await bodies.received("a", coming(b"x"))  # there is a place now
+    assert not second.done()
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)

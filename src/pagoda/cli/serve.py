@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import ipaddress
 import logging
 import os
@@ -30,6 +29,7 @@ from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.server.connection_limit import most_connections
+from pagoda.server.interpreter import set_up_interpreter
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, start_listening, url_of
 from pagoda.server.options import LOG_FORMATS, ServerOptions
@@ -155,12 +155,9 @@ def serve(
             logger.warning("the model has no chat template: chats will be refused")
         if keys.is_open and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
             logger.warning("no API key is set: whoever reaches this machine may ask")
-        # What has been loaded stays: the collector need not go through it again, which takes 0.15 s
-        # and would make all streams wait.
-        gc.collect()
-        gc.freeze()
-        start_listening(listener)
-        logger.info("serving %s on %s", engine.model_name, url_of(listener))
         application = create_app(engine, server_options, keys)
         application.state.engine_options = options  # for /server_info
+        set_up_interpreter()
+        start_listening(listener)
+        logger.info("serving %s on %s", engine.model_name, url_of(listener))
         run(application, listener, server_options)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pagoda.engine.long_text import is_far_too_long
 from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tokenizer import Tokenizer
@@ -14,6 +15,8 @@ from pagoda.truncation import Truncation, truncated
 
 _MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
+_MOST_PROMPTS = 8
+"""What is tokenised for itself, or will be cut, may be so many times as long as a prompt."""
 
 
 class CheckedTokenizer:
@@ -24,11 +27,16 @@ class CheckedTokenizer:
         self.tokenizer = tokenizer
         self.max_model_len = max_model_len
         self._vocab_size = vocab_size
+        self._most_tokens = _MOST_PROMPTS * max_model_len
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text. Raises `InvalidRequestError` naming `prompt`."""
-        self._check_text("prompt", text)
-        return self.tokenizer.encode(text, add_special_tokens)
+        """Token ids of a text, which may be some times as long as a prompt.
+
+        Raises `InvalidRequestError` naming `prompt`.
+        """
+        self._check_text("prompt", text, self._most_tokens)
+        check = partial(self._check_at_most, "prompt", self._most_tokens)
+        return self.tokenizer.encode(text, add_special_tokens, check_count=check)
 
     def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
         """The text of token ids, special tokens included.
@@ -54,7 +62,7 @@ class CheckedTokenizer:
             messages,
             tools,
             options,
-            check_text=partial(self._check_text, "messages"),
+            check_text=partial(self._check_prompt_text, "messages", options.truncation),
             check_count=partial(self._check_count, "messages", options.truncation),
         )
         token_ids = [*truncated(token_ids, options.truncation, self.max_model_len)]
@@ -69,7 +77,7 @@ class CheckedTokenizer:
         Raises `InvalidRequestError` naming `prompt`.
         """
         if isinstance(prompt, str):
-            self._check_text("prompt", prompt)
+            self._check_prompt_text("prompt", options.truncation, prompt)
             check = partial(self._check_count, "prompt", options.truncation)
             prompt = self.tokenizer.encode(prompt, options.add_special_tokens, check_count=check)
         try:
@@ -93,9 +101,11 @@ class CheckedTokenizer:
                 raise InvalidRequestError(field, token_id, limit)
 
     def _check_count(self, field: str, truncation: Truncation | None, num_tokens: int) -> None:
-        """Refuse tokens that cannot fit before they are copied, unless the prompt will be cut."""
+        """Refuse tokens that cannot fit before they are copied."""
         if truncation is None:
             self._check_length(field, num_tokens)
+        else:
+            self._check_at_most(field, self._most_tokens, num_tokens)
 
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:
@@ -108,6 +118,11 @@ class CheckedTokenizer:
                 f"completion)",
             )
 
+    def _check_at_most(self, field: str, most: int, num_tokens: int) -> None:
+        if num_tokens > most:
+            limit = f"at most {most}, {_MOST_PROMPTS} times the model's length"
+            raise self._too_large(field, f"{num_tokens} tokens", limit)
+
     def _check_messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Refuse messages that cannot fit before a template puts them together.
 
@@ -119,17 +134,26 @@ class CheckedTokenizer:
         contents = (each.get("content") for each in messages if isinstance(each, Mapping))
         self._check_characters("messages", sum(len(c) for c in contents if isinstance(c, str)))
 
-    def _check_text(self, field: str, text: str) -> None:
-        """Refuse text that cannot fit before spending time on tokenising it."""
+    def _check_prompt_text(self, field: str, truncation: Truncation | None, text: str) -> None:
+        """Refuse text that cannot fit before all of it is tokenised."""
+        self._check_text(field, text, self._most_tokens if truncation else self.max_model_len)
+
+    def _check_text(self, field: str, text: str, most_tokens: int) -> None:
+        """Refuse text of far more tokens than `most_tokens`."""
         self._check_characters(field, len(text))
+        if is_far_too_long(text, most_tokens, self.tokenizer.count):
+            raise self._too_large(field, f"{len(text)} characters", f"at most {most_tokens} tokens")
 
     def _check_characters(self, field: str, num: int) -> None:
         most = _MOST_CHARACTERS_PER_TOKEN * self.max_model_len
         if num > most:
-            raise ContextLengthError(
-                field,
-                f"{num} characters",
-                f"at most {most}",
-                max_model_len=self.max_model_len,
-                requested=f"more ({num} characters in the {field})",
-            )
+            raise self._too_large(field, f"{num} characters", f"at most {most}")
+
+    def _too_large(self, field: str, value: str, limit: str) -> ContextLengthError:
+        return ContextLengthError(
+            field,
+            value,
+            limit,
+            max_model_len=self.max_model_len,
+            requested=f"more ({value} in the {field})",
+        )

@@ -87,6 +87,14 @@ class Tokenizer:
         check_count(len(encoding))
         return encoding.ids
 
+    def count(self, text: str) -> int:
+        """How many tokens a text has, without special tokens around it.
+
+        Raises `InvalidRequestError` for text that is no valid Unicode.
+        """
+        [encoding] = self._encodings([text], "prompt", add_special_tokens=False)
+        return len(encoding)
+
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids; a character that is not complete becomes U+FFFD."""
         # A batch leaves the interpreter's lock free while it is decoded.
@@ -165,7 +173,7 @@ class Tokenizer:
             raise InvalidRequestError(
                 "messages", messages, f"the model's chat template refuses them: {reason}"
             ) from error
-        check_text(prompt)
+        check_text(self._user_text.uncut(prompt))
         encode = partial(self._encodings, field="messages", add_special_tokens=False)
         token_ids = self._user_text.encode(prompt, encode, check_count)
         if not options.add_special_tokens:

@@ -33,7 +33,9 @@ from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
 from pagoda.server.traffic import Traffic
+from pagoda.server.unread_answers import UnreadAnswers
 from pagoda.server.unserved import not_found
+from pagoda.server.value_limit import ValueLimit
 from pagoda.server.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 _CLIENT_CLOSED_REQUEST = 499
 _MOST_PENDING = 32
 """Bodies of the largest size that may be on their way at a time."""
+_MOST_UNREAD = 32
+"""Answers as large as the largest body that may wait for their readers at a time."""
 
 
 def create_app(
@@ -49,8 +53,8 @@ def create_app(
 ) -> FastAPI:
     """The application over `engine`, which starts and shuts down with it.
 
-    `app.state` has the `engine`, and the `admission`, which counts the requests that were let in
-    and can be closed.
+    `app.state` has the `engine`, the `admission`, which counts the requests that were let in and
+    can be closed, and the `unread_answers`.
     """
     options = options or ServerOptions()
 
@@ -70,6 +74,9 @@ def create_app(
         is_shared=keys.num_tenants > 1,
     )
     app.state.admission = admission
+    app.state.unread_answers = UnreadAnswers(
+        _MOST_UNREAD * options.max_body_bytes, is_shared=keys.num_tenants > 1
+    )
     app.state.engine = engine
     traffic = Traffic()
     install_handlers(app)
@@ -91,6 +98,7 @@ def create_app(
         num_rejected=admission.num_rejected,
     )
     app.add_middleware(EntryGate, admission=admission, bodies=bodies)
+    app.add_middleware(ValueLimit, max_bytes=options.max_body_bytes)
     app.add_middleware(Inflation, max_bytes=options.max_body_bytes)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout

@@ -50,7 +50,7 @@ ManyNamed = Annotated[dict[str, Item], WrapValidator(_entry_by_entry)]
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
 
 
-_MOST_UNKNOWN = 8
+MOST_UNKNOWN = 8
 _MOST_CHARACTERS = 32
 """Of the name of an unknown field, to be repeated."""
 
@@ -74,7 +74,8 @@ class Body(BaseModel):
         dropped = [name for name in unknown if name not in self.looked_at]
         for name in dropped:
             del unknown[name]
-        self._unknown = tuple(islice(dropped, _MOST_UNKNOWN))
+        if dropped:  # a body may pass here twice
+            self._unknown = tuple(islice(dropped, MOST_UNKNOWN))
         return self
 
     def refuse_uncovered(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import new_id, respond
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
 
     @router.post(
         "/v1/chat/completions",

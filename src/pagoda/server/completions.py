@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import new_id, respond
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Echo, Generation, PromptOutput
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
 
     @router.post(
         "/v1/completions",

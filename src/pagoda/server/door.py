@@ -9,6 +9,7 @@ OriginCheck   403 for what a page of another origin makes a browser send (`origi
 KeyCheck      401 without a key that opens, 403 where it must be an operator's
 BodyLimit     413 for a body that is too large, 408 for one that does not come
 Inflation     reads compressed bodies; 415 for other encodings (`inflation.py`)
+ValueLimit    400 for a body of too many values (`value_limit.py`)
 EntryGate     for routes that make work: waits for the body, then 503 or 429 where the server has
               enough to do
 """

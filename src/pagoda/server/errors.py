@@ -90,6 +90,15 @@ class RejectedError(HTTPException):
         super().__init__(status_code, reason)
 
 
+class WrongBodyError(HTTPException):
+    """A body whose types are wrong (HTTP 400), with what `pydantic` says of it."""
+
+    def __init__(self, problems: Sequence[Any], body: object) -> None:
+        self.problems = [{**each, "loc": ("body", *each["loc"])} for each in problems]
+        self.body = body
+        super().__init__(400)
+
+
 class ShuttingDownError(RejectedError):
     """Only what runs already is answered (HTTP 503)."""
 
@@ -105,12 +114,20 @@ class JSONBody(Response):
     """A response that is JSON text already.
 
     It is sent in parts, each when the client has read nearly all before it: a request is over, and
-    its place free, when its answer is read and does not lie in the server's memory any more.
+    its place free, when its answer is read and does not lie in the server's memory any more. One of
+    several parts counts among the application's `unread_answers` meanwhile.
     """
 
     media_type = "application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self.body) <= _PART_BYTES:
+            await self._send(send)
+            return
+        with scope["app"].state.unread_answers.held(scope, len(self.body)):
+            await self._send(send)
+
+    async def _send(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code}
         await send({**start, "headers": self.raw_headers})
         body = memoryview(self.body)
@@ -218,6 +235,10 @@ def install_handlers(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
         return error_response(400, invalid_body(error.errors(), error.body))
+
+    @app.exception_handler(WrongBodyError)
+    async def on_wrong_body(request: Request, error: WrongBodyError) -> Response:
+        return error_response(400, invalid_body(error.problems, error.body))
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:

@@ -226,11 +226,8 @@ def refusals(model: type[BaseModel], *statuses: int) -> dict[int | str, dict[str
     FastAPI prepares a model anew for every status of every route that names it: two thirds of
     what making the application takes.
     """
-    first, *others = statuses
     reference = {"$ref": f"#/components/schemas/{model.__name__}"}
     content = {"application/json": {"schema": reference}}
-    found: dict[int | str, dict[str, Any]] = {first: {"model": model}}
     # Without a "default" FastAPI would promise answers of its own, of status 422.
-    for status in (*others, "default"):
-        found[status] = {"content": content}
-    return found
+    told: list[int | str] = [*statuses, "default"]
+    return {told[0]: {"model": model}, **{status: {"content": content} for status in told[1:]}}

@@ -16,6 +16,8 @@ from pagoda.errors import EngineError
 from pagoda.server.admission import Admission
 from pagoda.server.connection import patient_for
 from pagoda.server.connection_limit import ConnectionLimit, most_connections
+from pagoda.server.fair_loop import MOST_AT_ONCE, FairLoop
+from pagoda.server.listener import start_listening
 from pagoda.server.options import ServerOptions
 from pagoda.server.service_manager import ServiceManager
 
@@ -41,7 +43,8 @@ def run(app: FastAPI, listener: socket.socket, options: ServerOptions) -> None:
     more, and whoever watches the process is to start it again.
     """
     server = _Server(config_of(app, options), app.state, options.shutdown_timeout)
-    server.run(sockets=[listener])
+    with asyncio.Runner(loop_factory=FairLoop) as runner:
+        runner.run(server.serve(sockets=[listener]))
     if server.has_lost_engine:
         raise EngineError(_LOST)
 
@@ -81,6 +84,12 @@ class _Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.backlog = MOST_AT_ONCE  # so many are taken at a time
+        await super().startup(sockets)
+        for each in sockets or ():
+            start_listening(each)  # more than that may wait
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; whether the server is to end."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Response
 
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.errors import REFUSALS, JSONBody
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
 from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def token_routes(engine: AsyncEngine) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
 
     @router.post("/tokenize", response_model=TokenizeResponse, responses=REFUSALS)
     async def tokenize(body: TokenizeRequest) -> Response:

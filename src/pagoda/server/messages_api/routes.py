@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import respond
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.generation import Echo
 from pagoda.server.messages_api.answer import MessageAnswer
 from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, MessagesBody
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
 
     @router.post("/v1/messages", response_model=Message, responses=MESSAGES_REFUSALS)
     async def create_message(request: Request, body: MessagesBody) -> Response:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pagoda.errors import InvalidRequestError
 from pagoda.models.chat_options import ChatOptions
 from pagoda.server.answer import respond
+from pagoda.server.body_route import BodyRoute
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS, JSONBody
 from pagoda.server.json_parts import list_json, object_json
@@ -36,7 +37,7 @@ _MOST_LISTED = 100
 
 
 def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
-    router = APIRouter(prefix="/v1/responses")
+    router = APIRouter(prefix="/v1/responses", route_class=BodyRoute)
     store = ResponseStore(options.response_store_bytes)
 
     async def conversation(shelf: Shelf, body: ResponsesRequest) -> Sequence[Item | KeptItem]:

@@ -1,0 +1,72 @@
+"""Routes whose bodies are read beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from pagoda.server.errors import WrongBodyError
+
+_SHORT_BYTES = 16 * 2**10
+"""Read at once: that takes less than to ask a thread."""
+_EXPLAINED_BYTES = 2**20
+"""Of a body that may be read once more, to say better what is wrong with it."""
+
+
+class BodyRoute(APIRoute):
+    """A route whose body is parsed and checked in a thread, where it is long."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+        kind: Any = self.body_field.field_info.annotation
+
+        async def handle_body(request: Request) -> Response:
+            return await handle(_BodyRequest(request, kind))
+
+        return handle_body
+
+
+class _BodyRequest(Request):
+    """A request whose JSON is a checked body already."""
+
+    def __init__(self, request: Request, kind: type[BaseModel]) -> None:
+        super().__init__(request.scope, request.receive)
+        self._kind = kind
+
+    async def json(self) -> BaseModel:
+        """Raises `WrongBodyError`, and `json.JSONDecodeError` for what is no JSON."""
+        content = await self.body()
+        if len(content) <= _SHORT_BYTES:
+            return checked(self._kind, content)
+        return await asyncio.to_thread(checked, self._kind, content)
+
+
+def checked(kind: type[BaseModel], content: bytes) -> BaseModel:
+    """The body that some JSON stands for.
+
+    Raises `WrongBodyError`, and `json.JSONDecodeError` for what is no JSON.
+    """
+    parsed = _parsed(content)
+    try:
+        return kind.model_validate(parsed)
+    except ValidationError as error:
+        raise WrongBodyError(error.errors(include_url=False), parsed) from None
+
+
+def _parsed(content: bytes) -> Any:
+    """Half of a surrogate pair is taken from a short body alone, to be told by its field."""
+    try:
+        return from_json(content, cache_strings="none")
+    except ValueError as error:
+        if len(content) > _EXPLAINED_BYTES:
+            raise json.JSONDecodeError(str(error), "", 0) from None
+    return json.loads(content)

@@ -1,0 +1,84 @@
+"""Bodies are read beside the event loop where they are long."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+from pydantic import field_validator
+
+from pagoda.server.body_route import BodyRoute
+from pagoda.server.errors import install_handlers
+from pagoda.server.model_body import ModelBody
+
+THREADS: list[str] = []
+
+
+class Noting(ModelBody):
+    """A body that notes which thread looks at it."""
+
+    text: str
+
+    @field_validator("text")
+    @classmethod
+    def _note(cls, text: str) -> str:
+        THREADS.append(threading.current_thread().name)
+        return text
+
+
+@pytest.fixture
+def client() -> httpx.AsyncClient:
+    router = APIRouter(route_class=BodyRoute)
+
+    @router.post("/")
+    async def read(body: Noting) -> dict[str, Any]:
+        told = [each.field for each in body.ignored()]
+        return {"length": len(body.text), "extra": sorted(body.model_extra or {}), "told": told}
+
+    app = FastAPI()
+    install_handlers(app)
+    app.include_router(router)
+    THREADS.clear()
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x")
+
+
+@pytest.mark.anyio
+async def test_a_long_body_is_looked_at_once_and_not_on_the_loop(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/", json={"text": "x" * 100_000, "junk": 1, "suffix": 2})
+    assert answer.json() == {"length": 100_000, "extra": ["suffix"], "told": ["junk"]}
+    [thread] = THREADS
+    assert thread != threading.current_thread().name
+
+
+@pytest.mark.parametrize("padding", ["", "x" * 100_000], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"text": 5, "pad": "%s"}', "text=5: Input should be a valid string"),
+        ('["%s"]', "the body must be a JSON object"),
+        ('{"text": "%s"', "the body is not valid JSON"),
+    ],
+)
+@pytest.mark.anyio
+async def test_what_is_wrong_is_told_as_ever(
+    client: httpx.AsyncClient, content: str, told: str, padding: str
+) -> None:
+    body = (content % padding).encode()
+    headers = {"content-type": "application/json"}
+    answer = await client.post("/", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]["message"]
+
+
+@pytest.mark.anyio
+async def test_half_of_a_surrogate_pair_in_a_very_long_body_is_no_json(
+    client: httpx.AsyncClient,
+) -> None:
+    content = b'{"text": "%s\\ud800"}' % (b"x" * 2**20)
+    headers = {"content-type": "application/json"}
+    answer = await client.post("/", content=content, headers=headers)
+    assert answer.status_code == 400
+    assert "not valid JSON" in answer.json()["error"]["message"]

@@ -1,0 +1,78 @@
+"""Bodies of many values: counted as they come, refused before anything is made of them."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from httpx import AsyncClient
+
+from pagoda.server.options import ServerOptions
+from pagoda.server.value_limit import BYTES_PER_VALUE, MAX_MEMBERS, ValueCount
+
+TEXTS = ["", "a, [b] {c}: d", '"', "\\", '\\"', '[",', "é😀", "\n\t"]
+MAX_VALUES = ServerOptions().max_body_bytes // BYTES_PER_VALUE
+
+
+def random_value(rng: Random, depth: int = 0) -> Any:
+    kind = rng.randrange(5 if depth < 4 else 3)
+    if kind == 3:
+        return [random_value(rng, depth + 1) for _ in range(rng.randrange(1, 4))]
+    if kind == 4:
+        names = rng.sample(TEXTS, rng.randrange(1, 4))
+        return {name: random_value(rng, depth + 1) for name in names}
+    return rng.choice([1, -2.5, None, True, *TEXTS])
+
+
+def num_values(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(num_values, inner))
+
+
+def num_members(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(num_members, value.values()))
+    return 1 + sum(map(num_members, value)) if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_texts_hold_is_not_counted_however_the_body_is_cut(seed: int) -> None:
+    rng = Random(seed)
+    value = random_value(rng)
+    content = json.dumps(value, ensure_ascii=rng.random() < 0.5).encode()
+    count, rest = ValueCount(), content
+    while rest:
+        size = rng.randrange(1, 6)
+        count.add(rest[:size])
+        rest = rest[size:]
+    assert count.num_values == num_values(value)
+    assert count.num_members == num_members(value)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt": [%s1]}' % (b"1," * MAX_VALUES),
+        b'{"prompt": "x", "junk": [%s[]]}' % (b"[]," * MAX_MEMBERS),
+        b'{"prompt": "x", %s "y": 1}' % b"".join(b'"%d":1,' % n for n in range(MAX_MEMBERS)),
+    ],
+    ids=["values", "lists", "names"],
+)
+async def test_too_many_are_refused_by_their_number(client: AsyncClient, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    for route in ("/v1/completions", "/detokenize"):
+        answer = await client.post(route, content=body, headers=headers)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, "too_many_values")
+        assert "at most 1" in error["message"]
+
+
+def test_the_largest_batch_of_ids_and_a_text_of_commas_are_not_too_many() -> None:
+    count = ValueCount()
+    count.add(json.dumps({"prompt": [[40_000] * 8192] * 128}).encode())
+    count.add(json.dumps({"prompt": ",[{:" * 10**6}).encode())
+    assert count.num_values < MAX_VALUES
+    assert count.num_members < MAX_MEMBERS
