@@ -317,6 +317,8 @@ async def test_tenants_over_http(engine: FakeEngine) -> None:
         for refused in (await client.get(place), await client.delete(place)):
             assert_refused(refused, "response_id", status=404)
         going_on = {"input": "x", "previous_response_id": answer["id"]}
-        assert_refused(await client.post(URL, json=going_on), "previous_response_id")
+        refused = await client.post(URL, json=going_on)
+        assert_refused(refused, "previous_response_id")
+        assert refused.json()["error"]["code"] == "previous_response_not_found"
         client.headers["authorization"] = "Bearer alice-key"
         assert (await client.get(place)).status_code == 200

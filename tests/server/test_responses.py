@@ -168,6 +168,10 @@ async def test_sampling(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     told = {name: answer[name] for name in ("metadata", "user", "temperature", "top_p")}
     assert told == {"metadata": {"a": "b"}, "user": "u", "temperature": 0.5, "top_p": 0.9}
     assert answer["reasoning"] == {"effort": None, "summary": None}
+    assert [warning.split(" is ignored: ")[0] for warning in answer["warnings"]] == [
+        "reasoning.effort",
+        "text.verbosity",
+    ]
 
 
 async def test_a_whole_response(client: httpx.AsyncClient, engine: FakeEngine) -> None:
@@ -428,7 +432,16 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no tokens": ({"max_output_tokens": 0}, "max_output_tokens", "between 1"),
     "too many candidates": ({"top_logprobs": 21}, "top_logprobs", "20"),
     "a chat's limit": ({"max_tokens": 5}, "max_tokens", "max_output_tokens"),
-    "a chat's format": ({"response_format": {"type": "text"}}, "response_format", "text.format"),
+    "a chat's format": (
+        {"response_format": {"type": "text"}},
+        "response_format",
+        "response_format={'type': 'text'}: is called text.format",
+    ),
+    "a chat's schema": (
+        {"text": {"format": {"type": "json_schema", "json_schema": {"schema": {}}}}},
+        "text",
+        "needs format.schema",
+    ),
     "choices": ({"n": 2}, "n", "one answer"),
     "a format without schema": ({"text": {"format": {"type": "json_schema"}}}, "text", "schema"),
     "a schema that is none": (

@@ -72,9 +72,17 @@ class UnknownResponseError(InvalidRequestError):
         super().__init__("response_id", response_id, "no such response is stored")
 
 
+class UnknownPreviousError(InvalidRequestError):
+    """No response of that id is stored to go on from."""
+
+    def __init__(self, response_id: str) -> None:
+        super().__init__("previous_response_id", response_id, "no such response is stored")
+
+
 _CODES = {
     ContextLengthError: "context_length_exceeded",
     UnknownModelError: "model_not_found",
+    UnknownPreviousError: "previous_response_not_found",
 }
 """Which OpenAI's clients look for."""
 

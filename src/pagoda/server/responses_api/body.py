@@ -120,7 +120,10 @@ class ResponsesRequest(GenerationRequest):
         for name, (neutral, limit) in _REFUSED.items():
             value = getattr(self, name, None)
             if value is not None and value not in neutral:
-                raise InvalidRequestError(name, value, limit)
+                given = (
+                    value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
+                )
+                raise InvalidRequestError(name, given, limit)
         known = (_LOGPROBS, *_OF_OTHER_TOOLS)
         for name in self.include or ():
             if name not in known:
@@ -143,7 +146,12 @@ class ResponsesRequest(GenerationRequest):
         return OfferedTools.of(self.tools)
 
     def ignored(self) -> list[Ignored]:
-        return [*super().ignored(), *self.offered_tools.ignored()]
+        asked = [*super().ignored(), *self.offered_tools.ignored()]
+        if self.reasoning is not None and self.reasoning.effort is not None:
+            asked.append(Ignored("reasoning", "a model thinks as long as it does", "effort"))
+        if self.text is not None:
+            asked += self.text.ignored()
+        return asked
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pagoda.errors import InvalidRequestError
-from pagoda.server.errors import UnknownResponseError
+from pagoda.server.errors import UnknownPreviousError, UnknownResponseError
 from pagoda.server.list_bounds import MAX_PARTS
 from pagoda.server.responses_api.input_items import InputItem, Item, ItemReference, ReasoningItem
 from pagoda.server.responses_api.kept_items import HeldItems, KeptItem, kept
@@ -121,8 +121,7 @@ class Shelf:
         try:
             return self.get(response_id).items
         except UnknownResponseError:
-            limit = "no such response is stored"
-            raise InvalidRequestError("previous_response_id", response_id, limit) from None
+            raise UnknownPreviousError(response_id) from None
 
     def _resolved(self, item: Item | ItemReference) -> Item | KeptItem:
         if not isinstance(item, ItemReference):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.errors import InvalidRequestError
 from pagoda.server.answer_format import JSONSchemaFormat, ResponseFormat
 from pagoda.server.body import Text
+from pagoda.server.field_table import FIELDS, Ignored
 from pagoda.server.responses_api.tool_kinds import ToldObject
 from pagoda.structured import StructuredOutputs
 
@@ -30,17 +31,25 @@ class TextFormat(BaseModel):
         if self.type != "json_schema":
             return ResponseFormat(type=self.type, schema=None)
         if self.schema_ is None:
-            raise InvalidRequestError("text", {"type": self.type}, "needs a schema")
+            given = {"format": {"type": self.type}}
+            raise InvalidRequestError("text", given, "needs format.schema itself")
         schema = JSONSchemaFormat(name=self.name, schema=self.schema_, strict=self.strict)
         return ResponseFormat(type=self.type, json_schema=schema, schema=None)
 
 
 class TextConfig(BaseModel):
-    """`verbosity` changes nothing: no chat template asks for it."""
+    """How the text must look, and how long the client would like it."""
 
     model_config = ConfigDict(strict=True)
 
     format: TextFormat | None = None
+    verbosity: Text | None = None
+    """Changes nothing: no chat template asks for it."""
+
+    def ignored(self) -> list[Ignored]:
+        """What asks for something and changes nothing."""
+        row = FIELDS["verbosity"]
+        return [Ignored("text", row.note, row.name)] if row.asks(self.verbosity) else []
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""
