@@ -18,12 +18,15 @@ pytestmark = pytest.mark.anyio
 
 
 class Stuck(FakeEngine):
-    """Its step has run since `now` was 0."""
+    """A step was quick, and the next has run since `now` was 0."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.watch = StepWatch(lambda: self.now)
+        self.watch.begin()
+        self.watch.hold(7)
+        self.watch.end()
         self.watch.begin()
         self.watch.hold(7)
 

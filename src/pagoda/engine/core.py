@@ -44,7 +44,7 @@ from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
+from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
 
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
@@ -90,6 +90,8 @@ class Engine:
         """The requests whose output is to be told, by their ids."""
         self._in_hand: Iterable[str] = ()
         """Ids of the requests that something is just being done for, gone through if it fails."""
+        self._settling: ScheduledSequence | None = None
+        """What the step did whose token is being settled."""
         self._restarted: set[str] = set()
         """Ids of the requests that have started over and have not got a token since."""
         self._is_whole = True
@@ -224,14 +226,21 @@ class Engine:
 
     def _settle(self, plan: StepPlan, drawn: Mapping[int, SampledToken | None]) -> None:
         """Give each sequence its token, and end those for whom it is the last."""
-        self._in_hand = self.scheduler.in_hand()
+        self._in_hand = self._being_settled()
         now = self.timeline.now()
         for scheduled in plan.sequences:
+            self._settling = scheduled
             token = drawn.get(scheduled.sequence_id)
             sequence = self.scheduler.update(scheduled, None if token is None else token.token_id)
             if sequence is not None and token is not None:
                 self._progress(sequence, token, now)
         self._in_hand = ()
+
+    def _being_settled(self) -> Iterator[str]:
+        """Whose turn it is in `_settle`, found when it is asked for."""
+        if self._settling is not None:
+            for request in self._roster.requests_of([self._settling.sequence_id]):
+                yield request.request_id
 
     def _progress(self, sequence: RunningSequence, token: SampledToken, now: float) -> None:
         """The sequence has a new token: note it, end the sequence if it is the last, and see

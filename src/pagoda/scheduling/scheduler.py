@@ -70,7 +70,7 @@ class Scheduler:
         self._requests: dict[str, list[Sequence]] = {}
         self._ids = count()
         self._at: Sequence | None = None
-        """The sequence that a call has come to."""
+        """The sequence that `schedule` has come to."""
         self._num_preemptions = 0
         self._num_computed_tokens = 0
         self._num_finished: Counter[str] = Counter()
@@ -162,8 +162,7 @@ class Scheduler:
         self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
 
     def in_hand(self) -> Iterator[str]:
-        """The request id of the sequence that `schedule` has come to, or `update` came to last; of
-        nobody where `schedule` is between them. It is found when it is asked for."""
+        """The request id of the sequence that `schedule` has come to, if it broke off."""
         if self._at is not None:
             yield self._at.request.request_id
 
@@ -221,7 +220,6 @@ class Scheduler:
         sequence = self._sequences.get(scheduled.sequence_id)
         if sequence is None:
             return None
-        self._at = sequence
         self._num_computed_tokens += scheduled.stop - scheduled.start
         if sequence.stay == scheduled.stay:  # not preempted meanwhile
             self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
