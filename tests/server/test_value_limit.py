@@ -11,6 +11,7 @@ from httpx import AsyncClient
 
 from pagoda.server.options import ServerOptions
 from pagoda.server.value_limit import BYTES_PER_VALUE, MAX_MEMBERS, ValueCount
+from server.fake_engine import FIRST_WORD_ID, MAX_MODEL_LEN
 
 TEXTS = ["", "a, [b] {c}: d", '"', "\\", '\\"', '[",', "é😀", "\n\t"]
 MAX_VALUES = ServerOptions().max_body_bytes // BYTES_PER_VALUE
@@ -68,6 +69,14 @@ async def test_too_many_are_refused_by_their_number(client: AsyncClient, body: b
         error = answer.json()["error"]
         assert (answer.status_code, error["code"]) == (400, "too_many_values")
         assert "at most 1" in error["message"]
+
+
+@pytest.mark.anyio
+async def test_what_is_no_batch_may_have_one_long_prompt(client: AsyncClient) -> None:
+    for num, code in ((MAX_MODEL_LEN, None), (MAX_MEMBERS + MAX_MODEL_LEN, "too_many_values")):
+        body = {"tokens": [FIRST_WORD_ID] * num}
+        answer = await client.post("/detokenize", json=body)
+        assert answer.json().get("error", {}).get("code") == code
 
 
 def test_the_largest_batch_of_ids_and_a_text_of_commas_are_not_too_many() -> None:

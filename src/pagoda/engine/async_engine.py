@@ -150,7 +150,7 @@ class AsyncEngine:
         arrived_at = loop.time() if arrived_at is None else arrived_at
         intake = self.engine.intake
         seed = intake.draw_seed(sampling)  # here, where callers have an order
-        request = await asyncio.to_thread(
+        request = await self.tokenizer.run(
             intake.request, request_id, prompt, sampling, options, seed=seed
         )
         if timeout_s is not None and loop.time() >= arrived_at + timeout_s:

@@ -8,6 +8,7 @@ from pagoda.server.errors import RejectedError
 
 BYTES_PER_VALUE = 7
 """A batch of token ids has about so many."""
+BATCHES = "/v1/completions"
 MAX_MEMBERS = 100_000
 """Objects, lists, and the names in objects: each takes some 100 bytes, and time to look at."""
 
@@ -38,26 +39,31 @@ class ValueCount:
 
 
 class ValueLimit:
-    """400 for a body of more values than one of `max_bytes` bytes needs.
+    """400 for a body of more values than a request needs.
 
     The interpreter makes an object of each, and nothing else runs meanwhile.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, max_model_len: int) -> None:
+        """Completions may be a batch of prompts, as many token ids as `max_bytes` bytes hold. Any
+        other body has one prompt of at most `max_model_len` tokens."""
         self._app = app
-        self._max_values = max_bytes // BYTES_PER_VALUE
+        self._most_of_a_batch = max_bytes // BYTES_PER_VALUE
+        self._most = min(self._most_of_a_batch, MAX_MEMBERS + max_model_len)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         count = ValueCount()
+        is_batch = scope["path"] == BATCHES
+        max_values = self._most_of_a_batch if is_batch else self._most
 
         async def receive_counted() -> Message:
             message = await receive()
             if part := message.get("body", b""):
                 count.add(part)
-            if too_many := self._too_many(count):
+            if too_many := _too_many(count, max_values):
                 while message.get("more_body", False):  # or the client would not hear of it
                     message = await receive()
                 limit = f"the body must have at most {too_many}"
@@ -66,10 +72,11 @@ class ValueLimit:
 
         await self._app(scope, receive_counted, send)
 
-    def _too_many(self, count: ValueCount) -> str | None:
-        """What there are too many of, with the limit."""
-        if count.num_values > self._max_values:
-            return f"{self._max_values:,} values"
-        if count.num_members > MAX_MEMBERS:
-            return f"{MAX_MEMBERS:,} objects, lists and names of values"
-        return None
+
+def _too_many(count: ValueCount, max_values: int) -> str | None:
+    """What there are too many of, with the limit."""
+    if count.num_values > max_values:
+        return f"{max_values:,} values"
+    if count.num_members > MAX_MEMBERS:
+        return f"{MAX_MEMBERS:,} objects, lists and names of values"
+    return None
