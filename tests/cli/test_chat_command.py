@@ -165,7 +165,12 @@ def test_a_running_server_answers_as_well(
     ("key", "flags", "code", "told"),
     [
         ("the-only-key", ["--model", "another"], 0, "model='another'"),
-        ("a-wrong-key", [], 1, "a valid API key is needed"),
+        (
+            "a-wrong-key",
+            [],
+            1,
+            "key is needed; give it as --api-key or in PAGODA_API_KEY",
+        ),
         ("the-only-key", ["--block-size", "4"], 2, "the server has its own options"),
     ],
 )

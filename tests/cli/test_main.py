@@ -38,6 +38,10 @@ REFUSED = {
     "no file": (["generate", "--file", "no/such/file"], "file='no/such/file': No such file"),
     "a folder": (["generate", "--file", "."], "file='.': Is a directory"),
     "a flag": (["serve", "--kv-cash"], "No such option: --kv-cash"),
+    "a second value": (
+        ["serve", "smollm2", "--served-model-name", "a", "b"],
+        "Got unexpected extra argument(s) (b): an option takes one value; where it may",
+    ),
     "a command": (["server"], "No such command 'server'"),
     "no value": (["generate", "x", "--stop"], "Option '--stop' requires an argument"),
 }
@@ -120,9 +124,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_exit_code_reaches_the_shell() -> None:
-    source = str(Path(pagoda.__file__).parent.parent)
-    script = f"import sys; sys.path.insert(0, {source!r}); from pagoda.cli.main import main; main()"
-    command = [sys.executable, "-c", script, "serve", "--port", "-5"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    source = Path(pagoda.__file__).parent.parent
+    command = [sys.executable, "-m", "pagoda", "serve", "--port", "-5"]
+    result = subprocess.run(
+        command, cwd=source, capture_output=True, text=True, timeout=120, check=False
+    )
     assert result.returncode == 2
     assert result.stderr == "pagoda: error: port=-5: must be between 0 and 65535\n"

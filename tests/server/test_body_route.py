@@ -73,6 +73,27 @@ async def test_what_is_wrong_is_told_as_ever(
     assert told in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"text": "x",}', "line 1 column 14"),
+        (b'{"text": "\xff"}', "line 1 column"),
+        (b'{"junk": ' + b"[" * 10_000, "recursion limit exceeded at line 1 column"),
+    ],
+    ids=["comma", "no UTF-8", "deep"],
+)
+@pytest.mark.anyio
+async def test_what_is_no_json_is_told_with_its_place(
+    client: httpx.AsyncClient, content: bytes, told: str
+) -> None:
+    headers = {"content-type": "application/json"}
+    answer = await client.post("/", content=content, headers=headers)
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert message.startswith("the body is not valid JSON")
+    assert told in message
+
+
 @pytest.mark.anyio
 async def test_half_of_a_surrogate_pair_in_a_very_long_body_is_no_json(
     client: httpx.AsyncClient,

@@ -134,8 +134,9 @@ def _figures(usage: dict[str, Any]) -> Figures:
 
 
 def _reason(content: bytes, status: int) -> str:
-    """The message of an error in OpenAI's shape."""
+    """The message of an error in OpenAI's shape, and where a key is given if that is missing."""
     try:
-        return str(json.loads(content)["error"]["message"])
+        told = str(json.loads(content)["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        return f"the server answered with status {status}"
+        told = f"the server answered with status {status}"
+    return f"{told}; give it as --api-key or in PAGODA_API_KEY" if status == 401 else told

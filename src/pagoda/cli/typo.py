@@ -1,4 +1,4 @@
-"""What is said of an option that there is none of."""
+"""What is said of an option that there is none of, and of a word too many."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ def told(error: typer.TyperException, arguments: Sequence[str]) -> str:
             option = long_form(flag)
             if option is not None:
                 return f"No such option: {SHORT_FORMS.get(flag, flag)} ({INSTEAD[option]})"
+    message = error.format_message()
+    if asked is None and "extra argument" in message:
+        return f"{message}: an option takes one value; where it may have several, give it again"
     offered: Sequence[str] | None = getattr(error, "possibilities", None)
     if asked is None or not offered:
-        return error.format_message()
+        return message
     bare = asked.lstrip("-")
     same = [option for option in offered if option.lstrip("-") == bare]
     meant = same or [option for option in offered if option.lstrip("-").startswith(bare)]
     if not meant:
-        return error.format_message()
+        return message
     return f"{error.message} (did you mean {' or '.join(sorted(meant))}?)"

@@ -98,9 +98,7 @@ def create_app(
         num_rejected=admission.num_rejected,
     )
     app.add_middleware(EntryGate, admission=admission, bodies=bodies)
-    app.add_middleware(
-        ValueLimit, max_bytes=options.max_body_bytes, max_model_len=engine.max_model_len
-    )
+    app.add_middleware(ValueLimit, max_model_len=engine.max_model_len)
     app.add_middleware(Inflation, max_bytes=options.max_body_bytes)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout

@@ -67,6 +67,10 @@ def _parsed(content: bytes) -> Any:
     try:
         return from_json(content, cache_strings="none")
     except ValueError as error:
-        if len(content) > _EXPLAINED_BYTES:
-            raise json.JSONDecodeError(str(error), "", 0) from None
-    return json.loads(content)
+        invalid = json.JSONDecodeError(str(error), "", 0)
+    if len(content) > _EXPLAINED_BYTES:
+        raise invalid
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise invalid from None

@@ -6,9 +6,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.errors import RejectedError
 
-BYTES_PER_VALUE = 7
-"""A batch of token ids has about so many."""
-BATCHES = "/v1/completions"
+MAX_VALUES = 2**18
+"""Beside one prompt: a batch of 128 prompts of 2,048 token ids has so many."""
 MAX_MEMBERS = 100_000
 """Objects, lists, and the names in objects: each takes some 100 bytes, and time to look at."""
 
@@ -44,26 +43,21 @@ class ValueLimit:
     The interpreter makes an object of each, and nothing else runs meanwhile.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, max_model_len: int) -> None:
-        """Completions may be a batch of prompts, as many token ids as `max_bytes` bytes hold. Any
-        other body has one prompt of at most `max_model_len` tokens."""
+    def __init__(self, app: ASGIApp, max_model_len: int) -> None:
         self._app = app
-        self._most_of_a_batch = max_bytes // BYTES_PER_VALUE
-        self._most = min(self._most_of_a_batch, MAX_MEMBERS + max_model_len)
+        self._most = MAX_VALUES + max_model_len
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         count = ValueCount()
-        is_batch = scope["path"] == BATCHES
-        max_values = self._most_of_a_batch if is_batch else self._most
 
         async def receive_counted() -> Message:
             message = await receive()
             if part := message.get("body", b""):
                 count.add(part)
-            if too_many := _too_many(count, max_values):
+            if too_many := _too_many(count, self._most):
                 while message.get("more_body", False):  # or the client would not hear of it
                     message = await receive()
                 limit = f"the body must have at most {too_many}"
