@@ -1,0 +1,7 @@
+"""`python -m pagoda` is the command `pagoda`."""
+
+from __future__ import annotations
+
+from pagoda.cli.main import main
+
+main()
