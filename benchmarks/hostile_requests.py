@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from serving import Server, _head, prompt_ids
+from serving import _head, prompt_ids
 
-Ask = Callable[[Server], Awaitable[str]]
-"""Sends something and returns how it was answered."""
+Ask = Callable[[int], Awaitable[str]]
+"""Sends something to a port of this machine and returns how it was answered."""
 
 NOTHING = "nothing"
 _KEY = "the-key-of-alice"
@@ -33,13 +33,13 @@ class Hostile:
 
 @asynccontextmanager
 async def sent(
-    server: Server, route: str, content: bytes, *headers: str, num_missing: int = 0
+    port: int, route: str, content: bytes, *headers: str, num_missing: int = 0
 ) -> AsyncIterator[asyncio.StreamReader]:
     """A connection over which a request goes; it closes with the block.
 
     So many bytes of the body as are `num_missing` never come.
     """
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         head = _head("POST", route, _KEY, len(content) + num_missing)
         more = "".join(f"{each}\r\n" for each in headers).encode()
@@ -50,16 +50,16 @@ async def sent(
 
 
 def asks(route: str, **body: Any) -> Ask:
-    # Written before anything is measured: the streams are read in this process too.
+    # Written before anything is measured.
     return asks_raw(route, json.dumps(body).encode())
 
 
 def asks_raw(route: str, content: bytes, *headers: str) -> Ask:
-    async def ask(server: Server) -> str:
+    async def ask(port: int) -> str:
         try:
             async with (
                 asyncio.timeout(_PATIENCE_S),
-                sent(server, route, content, *headers) as reader,
+                sent(port, route, content, *headers) as reader,
             ):
                 status = await reader.read(12)
                 while await reader.read(1 << 20):
@@ -76,13 +76,13 @@ def asks_raw(route: str, content: bytes, *headers: str) -> Ask:
 def at_once(num: int, ask: Ask) -> Ask:
     """The same from so many clients at a time."""
 
-    async def ask_all(server: Server) -> str:
-        return "/".join(sorted(set(await asyncio.gather(*[ask(server) for _ in range(num)]))))
+    async def ask_all(port: int) -> str:
+        return "/".join(sorted(set(await asyncio.gather(*[ask(port) for _ in range(num)]))))
 
     return ask_all
 
 
-async def nothing(server: Server) -> str:
+async def nothing(port: int) -> str:
     await asyncio.sleep(_QUIET_S)
     return "-"
 
@@ -91,9 +91,9 @@ def unread(num: int, route: str, **body: Any) -> Ask:
     """Answers that nobody reads, but for their first line."""
     content = json.dumps(body).encode()
 
-    async def ask(server: Server) -> str:
+    async def ask(port: int) -> str:
         async with AsyncExitStack() as stack:
-            opened = [stack.enter_async_context(sent(server, route, content)) for _ in range(num)]
+            opened = [stack.enter_async_context(sent(port, route, content)) for _ in range(num)]
             readers = [await each for each in opened]
             await asyncio.sleep(_QUIET_S)
             return "/".join(sorted({(await each.read(12))[9:].decode() for each in readers}))
@@ -104,12 +104,12 @@ def unread(num: int, route: str, **body: Any) -> Ask:
 def silent(num: int) -> Ask:
     """Headers without a body, and then somebody who asks for something."""
 
-    async def ask(server: Server) -> str:
+    async def ask(port: int) -> str:
         async with AsyncExitStack() as stack:
             for _ in range(num):
-                await stack.enter_async_context(sent(server, _COMPLETE, b"", num_missing=100))
+                await stack.enter_async_context(sent(port, _COMPLETE, b"", num_missing=100))
             await asyncio.sleep(1)
-            return await _A_WORD(server)
+            return await _A_WORD(port)
 
     return ask
 
