@@ -79,8 +79,11 @@ async def test_what_is_wrong_is_told_as_ever(
         (b'{"text": "x",}', "line 1 column 14"),
         (b'{"text": "\xff"}', "line 1 column"),
         (b'{"junk": ' + b"[" * 10_000, "recursion limit exceeded at line 1 column"),
+        ('{"text": "x"}'.encode("utf-16"), "line 1 column 1"),
+        ('{"text": "x"}'.encode("utf-16-le"), "line 1 column 2"),
+        ('{"text": "x"}'.encode("utf-32-be"), "line 1 column 1"),
     ],
-    ids=["comma", "no UTF-8", "deep"],
+    ids=["comma", "no UTF-8", "deep", "UTF-16", "UTF-16, no mark", "UTF-32"],
 )
 @pytest.mark.anyio
 async def test_what_is_no_json_is_told_with_its_place(
@@ -92,6 +95,14 @@ async def test_what_is_no_json_is_told_with_its_place(
     message = answer.json()["error"]["message"]
     assert message.startswith("the body is not valid JSON")
     assert told in message
+
+
+@pytest.mark.anyio
+async def test_utf_8_may_be_marked(client: httpx.AsyncClient) -> None:
+    content = '{"text": "é"}'.encode("utf-8-sig")
+    headers = {"content-type": "application/json"}
+    answer = await client.post("/", content=content, headers=headers)
+    assert answer.json()["length"] == 1
 
 
 @pytest.mark.anyio

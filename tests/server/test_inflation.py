@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from pagoda.server.app import create_app
+from pagoda.server.inflation import Inflation
 from pagoda.server.options import ServerOptions
+from pagoda.server.turns import Turns
 from server.conftest import client_of
 from server.fake_engine import FakeEngine
 
@@ -74,6 +79,43 @@ async def test_a_bomb_is_refused_as_it_is_read(engine: FakeEngine) -> None:
     assert response.status_code == 413
     assert peak < 16 * LIMIT
     assert engine.asked == []
+
+
+async def test_others_run_between_two_pieces_of_any_bodies() -> None:
+    num_pieces, num_in_turns = 0, [0]
+    bomb = gzip.compress(b" " * LIMIT)
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal num_pieces
+        is_complete = False
+        while not is_complete:
+            message = await receive()
+            num_pieces += 1
+            is_complete = not message["more_body"]
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": bomb}
+
+    async def send(message: Message) -> None:
+        raise AssertionError
+
+    app = Inflation(read, LIMIT, Turns())
+    scope: Scope = {"type": "http", "headers": [(b"content-encoding", b"gzip")]}
+    reading = [asyncio.create_task(app(dict(scope), receive, send)) for _ in range(3)]
+    while not all(task.done() for task in reading):
+        await asyncio.sleep(0)
+        num_in_turns.append(num_pieces)
+    await asyncio.gather(*reading)
+    assert num_pieces > 3 * 16
+    assert max(after - before for before, after in pairwise(num_in_turns)) == 1
+
+
+async def test_so_many_gzip_members_may_follow_each_other(engine: FakeEngine) -> None:
+    empty = gzip.compress(b"")
+    assert (await post(engine, "gzip", ZIPPED + 127 * empty)).status_code == 200
+    refused = await post(engine, "gzip", ZIPPED + 128 * empty)
+    assert refused.status_code == 400
+    assert "at most 128 gzip members" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

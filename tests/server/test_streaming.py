@@ -75,7 +75,7 @@ class Outputs:
 
 
 def stream_of(outputs: Outputs) -> EventStream:
-    return EventStream(numbered(0), outputs.run(), Numbers())
+    return EventStream({"type": "http"}, numbered(0), outputs.run(), Numbers())
 
 
 @pytest.mark.parametrize("patience", range(1, 7))
@@ -113,7 +113,7 @@ async def test_an_end_has_events_of_its_own() -> None:
 async def test_an_end_is_written_as_it_is_sent() -> None:
     """Its events may be large, and are not in memory together."""
     writer = Numbers()
-    stream = EventStream(numbered(0), Outputs().run(), writer)
+    stream = EventStream({"type": "http"}, numbered(0), Outputs().run(), writer)
     sent: list[int] = []
 
     async def send(message: Any) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tracemalloc
 from random import Random
 from typing import Any
 
 import pytest
 from httpx import AsyncClient
+from starlette.types import Message, Receive, Scope, Send
 
-from pagoda.server.value_limit import MAX_MEMBERS, MAX_VALUES, ValueCount
+from pagoda.server.turns import Turns
+from pagoda.server.value_limit import MAX_MEMBERS, MAX_VALUES, ValueCount, ValueLimit
 from server.fake_engine import FIRST_WORD_ID, MAX_MODEL_LEN
 
 MOST = MAX_VALUES + MAX_MODEL_LEN
-TEXTS = ["", "a, [b] {c}: d", '"', "\\", '\\"', '[",', "é😀", "\n\t"]
+TEXTS = ["", "plain", "a, [b] {c}: d", '"', "\\", '\\"', '[",', "é😀", "\n\t"]
 
 
 def random_value(rng: Random, depth: int = 0) -> Any:
@@ -89,3 +93,39 @@ def test_a_large_batch_of_ids_and_a_text_of_commas_are_not_too_many() -> None:
     count.add(json.dumps({"prompt": ",[{:" * 10**6}).encode())
     assert count.num_values < MAX_VALUES + 2048
     assert count.num_members < MAX_MEMBERS
+
+
+@pytest.mark.parametrize("text", [b'"', b'"a', rb"\\", rb"\""])
+def test_texts_without_structure_are_not_made_again(text: bytes) -> None:
+    part = text * (2**20 // len(text))
+    tracemalloc.start()
+    try:
+        ValueCount().add(part)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(part)
+
+
+@pytest.mark.anyio
+async def test_others_run_while_a_long_part_is_counted() -> None:
+    num_turns, is_read = 0, False
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal is_read
+        await receive()
+        is_read = True
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b" " * 2**20}
+
+    async def send(message: Message) -> None:
+        raise AssertionError
+
+    limit = ValueLimit(read, MAX_MODEL_LEN, Turns())
+    reading = asyncio.create_task(limit({"type": "http"}, receive, send))
+    while not is_read:
+        await asyncio.sleep(0)
+        num_turns += 1
+    await reading
+    assert num_turns >= 16

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.door import tenant_of
-from pagoda.server.errors import error_response, failed
+from pagoda.server.errors import CLIENT_CLOSED_REQUEST, error_response, failed
 from pagoda.server.tally import Tally, tally_of
 from pagoda.server.traffic import Traffic
 
@@ -29,7 +29,6 @@ _MOST_ID_CHARACTERS = 128
 _MOST_PATH_CHARACTERS = 256
 _WATCHED = frozenset({"/health", "/metrics", "/ping"})
 """Routes that are asked every few seconds: logged at debug level."""
-_CLIENT_CLOSED_REQUEST = 499
 
 
 class AccessLog:
@@ -68,7 +67,7 @@ class AccessLog:
                 await error_response(500, failed())(scope, receive, send_named)
             raise
         finally:
-            status = status or _CLIENT_CLOSED_REQUEST
+            status = status or CLIENT_CLOSED_REQUEST
             self._traffic.note(scope, status)
             duration_s = time.monotonic() - started
             _log(scope, _fields(scope, status, duration_s, request_id, tally))

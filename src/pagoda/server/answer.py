@@ -12,8 +12,8 @@ from fastapi import Request, Response
 
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.door import holder_of, places_of
-from pagoda.server.errors import JSONBody
 from pagoda.server.generation import Echo, Generation, PromptOutput, unless_disconnected
+from pagoda.server.json_body import JSONBody
 from pagoda.server.keys import Holder
 from pagoda.server.logprob_bound import bounded
 from pagoda.server.options import ServerOptions

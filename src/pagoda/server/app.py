@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from pagoda.server.access_log import AccessLog
@@ -17,7 +17,6 @@ from pagoda.server.completions import completion_routes
 from pagoda.server.cors import cors_arguments
 from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
-from pagoda.server.generation import ClientGoneError
 from pagoda.server.head import HeadAsGet
 from pagoda.server.host_check import HostCheck
 from pagoda.server.inflation import Inflation
@@ -33,6 +32,7 @@ from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
 from pagoda.server.tokens import token_routes
 from pagoda.server.traffic import Traffic
+from pagoda.server.turns import Turns
 from pagoda.server.unread_answers import UnreadAnswers
 from pagoda.server.unserved import not_found
 from pagoda.server.value_limit import ValueLimit
@@ -41,11 +41,8 @@ from pagoda.server.watchdog import Watchdog
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
-_CLIENT_CLOSED_REQUEST = 499
 _MOST_PENDING = 32
 """Bodies of the largest size that may be on their way at a time."""
-_MOST_UNREAD = 32
-"""Answers as large as the largest body that may wait for their readers at a time."""
 
 
 def create_app(
@@ -68,15 +65,14 @@ def create_app(
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)
     keys = keys or KeyRing()
+    is_shared = keys.num_tenants > 1
     admission = Admission(
         engine.max_num_seqs + options.max_num_queued_reqs,
         options.max_num_reqs_per_key,
-        is_shared=keys.num_tenants > 1,
+        is_shared=is_shared,
     )
     app.state.admission = admission
-    app.state.unread_answers = UnreadAnswers(
-        _MOST_UNREAD * options.max_body_bytes, is_shared=keys.num_tenants > 1
-    )
+    app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
     app.state.engine = engine
     traffic = Traffic()
     install_handlers(app)
@@ -94,12 +90,13 @@ def create_app(
     # The last one added is the first that a request meets.
     bodies = PendingBodies(
         _MOST_PENDING * options.max_body_bytes,
-        is_shared=keys.num_tenants > 1,
+        is_shared=is_shared,
         num_rejected=admission.num_rejected,
     )
     app.add_middleware(EntryGate, admission=admission, bodies=bodies)
-    app.add_middleware(ValueLimit, max_model_len=engine.max_model_len)
-    app.add_middleware(Inflation, max_bytes=options.max_body_bytes)
+    turns = Turns()
+    app.add_middleware(ValueLimit, max_model_len=engine.max_model_len, turns=turns)
+    app.add_middleware(Inflation, max_bytes=options.max_body_bytes, turns=turns)
     app.add_middleware(
         BodyLimit, max_bytes=options.max_body_bytes, timeout_s=options.client_timeout
     )
@@ -112,11 +109,6 @@ def create_app(
     app.add_middleware(AccessLog, traffic=traffic)
     if options.allowed_origins:
         app.add_middleware(CORSMiddleware, **cors_arguments(options))
-
-    @app.exception_handler(ClientGoneError)
-    async def on_client_gone(request: Request, error: ClientGoneError) -> Response:
-        return Response(status_code=_CLIENT_CLOSED_REQUEST)
-
     return app
 
 

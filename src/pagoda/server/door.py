@@ -23,7 +23,7 @@ import binascii
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.admission import Admission, Places
-from pagoda.server.errors import RejectedError, rejection
+from pagoda.server.errors import ClientGoneError, RejectedError, client_gone, rejection
 from pagoda.server.keys import Holder, KeyRing
 from pagoda.server.pending_bodies import PendingBodies
 
@@ -40,8 +40,8 @@ GATED = frozenset(
     }
 )
 """Routes that make work."""
-_KEPT = "/v1/responses/"
-"""Begins routes that tell responses which were kept: they may be large."""
+_STORED_RESPONSES = "/v1/responses/"
+"""Begins routes that tell responses which were kept, and may be large, or forget them."""
 FREE = frozenset({"/health", "/ping"})
 """Routes that need no key."""
 _OPERATORS = frozenset({"/metrics", "/reset_prefix_cache", "/server_info"})
@@ -168,7 +168,7 @@ class EntryGate:
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _is_gated(scope["path"]):
+        if scope["type"] != "http" or not _is_gated(scope):
             await self._app(scope, receive, send)
             return
         came_at = asyncio.get_running_loop().time()
@@ -180,10 +180,13 @@ class EntryGate:
                 await self._app(scope, received, send)
         except RejectedError as error:
             await rejection(error)(scope, receive, send)
+        except ClientGoneError:
+            await client_gone()(scope, receive, send)
 
 
-def _is_gated(path: str) -> bool:
-    return path in GATED or path.startswith(_KEPT)
+def _is_gated(scope: Scope) -> bool:
+    tells_stored = scope["path"].startswith(_STORED_RESPONSES) and scope["method"] != "DELETE"
+    return scope["path"] in GATED or tells_stored
 
 
 def _presented_key(scope: Scope) -> str | None:

@@ -5,6 +5,7 @@ UnknownModelError, UnknownResponseError                        404
 RejectedError: no key, no place, too large, …                  its own, 401 to 503
 RequestTimeoutError                                            504
 ShutDownError                                                  503
+ClientGoneError                                                499, for the log alone
 an engine that has stopped or hangs, at /health                503
 everything else                                                500
 """
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
 
 from pagoda.errors import (
     ContextLengthError,
@@ -27,11 +27,10 @@ from pagoda.errors import (
     RefusedError,
     RequestTimeoutError,
     ShutDownError,
-    shorten,
 )
-from pagoda.server.error_shapes import error_shape
-from pagoda.server.responses import ErrorDetail, ErrorResponse, json_of, refusals
-from pagoda.server.tally import tally_of
+from pagoda.server.body_problems import invalid_body
+from pagoda.server.error_body import ErrorBody
+from pagoda.server.responses import ErrorDetail, ErrorResponse, refusals
 
 if TYPE_CHECKING:
     from pagoda.engine.step_watch import HungStep
@@ -39,10 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REFUSED = "invalid_request_error"
-_MAX_PHRASES = 4
 _RETRY_AFTER_S = 1
-_PART_BYTES = 256 * 1024
-"""Of an answer, sent at once."""
+CLIENT_CLOSED_REQUEST = 499
 _CHALLENGES = ('Bearer realm="pagoda"', 'Basic realm="pagoda"')
 """A header each: Chromium reads no more than the first of those that share one."""
 _TYPES = {
@@ -98,6 +95,10 @@ class RejectedError(HTTPException):
         super().__init__(status_code, reason)
 
 
+class ClientGoneError(Exception):
+    """The client closed the connection before there was anything to send."""
+
+
 class WrongBodyError(HTTPException):
     """A body whose types are wrong (HTTP 400), with what `pydantic` says of it."""
 
@@ -116,50 +117,6 @@ class ShuttingDownError(RejectedError):
 
 REFUSALS = refusals(ErrorResponse, 400, 401, 403, 404, 408, 413, 415, 429, 431, 500, 503, 504)
 """What a route that takes a body may answer instead, for the schema."""
-
-
-class JSONBody(Response):
-    """A response that is JSON text already.
-
-    It is sent in parts, each when the client has read nearly all before it: a request is over, and
-    its place free, when its answer is read and does not lie in the server's memory any more. One of
-    several parts counts among the application's `unread_answers` meanwhile.
-    """
-
-    media_type = "application/json"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self.body) <= _PART_BYTES:
-            await self._send(send)
-            return
-        with scope["app"].state.unread_answers.held(scope, len(self.body)):
-            await self._send(send)
-
-    async def _send(self, send: Send) -> None:
-        start = {"type": "http.response.start", "status": self.status_code}
-        await send({**start, "headers": self.raw_headers})
-        body = memoryview(self.body)
-        for begin in range(0, len(body), _PART_BYTES):
-            part = bytes(body[begin : begin + _PART_BYTES])
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class ErrorBody(JSONBody):
-    """An error, which the request's tally takes note of; written for the route that was asked."""
-
-    def __init__(self, status: int, detail: ErrorDetail) -> None:
-        super().__init__(status_code=status)
-        self._detail = detail
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tally = tally_of(scope)
-        tally.error = self._detail.code or self._detail.type
-        tally.error_param = self._detail.param
-        shape = error_shape(scope["path"])
-        self.body = json_of(shape(self.status_code, self._detail, tally.request_id))
-        self.headers["Content-Length"] = str(len(self.body))
-        await super().__call__(scope, receive, send)
 
 
 def refused(error: RefusedError) -> ErrorDetail:
@@ -202,6 +159,11 @@ def rejection(error: RejectedError) -> Response:
     if error.status_code in (408, 413, 431):
         response.headers["Connection"] = "close"  # nobody reads the rest
     return response
+
+
+def client_gone() -> Response:
+    """What nobody reads any more."""
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 def rejected(error: RejectedError) -> ErrorDetail:
@@ -259,17 +221,18 @@ def install_handlers(app: FastAPI) -> None:
         response.headers.update(headers)
         return response
 
-    @app.exception_handler(RequestTimeoutError)
-    async def on_timeout(request: Request, error: RequestTimeoutError) -> Response:
-        return error_response(504, detail_of(error))
-
     @app.exception_handler(ShutDownError)
     async def on_shut_down(request: Request, error: ShutDownError) -> Response:
         return rejection(ShuttingDownError())
 
+    @app.exception_handler(ClientGoneError)
+    async def on_client_gone(request: Request, error: ClientGoneError) -> Response:
+        return client_gone()
+
     @app.exception_handler(PagodaError)
     async def on_engine_error(request: Request, error: PagodaError) -> Response:
-        return error_response(500, detail_of(error))
+        status = 504 if isinstance(error, RequestTimeoutError) else 500
+        return error_response(status, detail_of(error))
 
     @app.exception_handler(Exception)
     async def on_crash(request: Request, error: Exception) -> Response:
@@ -279,43 +242,3 @@ def install_handlers(app: FastAPI) -> None:
 
 def error_response(status: int, detail: ErrorDetail) -> Response:
     return ErrorBody(status, detail)
-
-
-def invalid_body(problems: Sequence[Any], body: Any = None) -> ErrorDetail:
-    """Tell the first field of `body` that is wrong, with what each of its accepted types needs."""
-    first = problems[0]
-    location = tuple(first["loc"])[1:]
-    if first["type"] == "json_invalid":
-        reason = first.get("ctx", {}).get("error", first["msg"])
-        return ErrorDetail(message=f"the body is not valid JSON: {reason}", type=_REFUSED)
-    if not location:
-        message = "the body must be a JSON object, sent with Content-Type: application/json"
-        return ErrorDetail(message=message, type=_REFUSED)
-    field = str(location[0])
-    found = [(_path(problem, body), problem) for problem in problems if problem["loc"][1] == field]
-    # Of several types that a value may have, the one that went furthest is the one that was meant.
-    path, told = max(found, key=lambda each: len(each[0]))
-    phrases = [problem["msg"] for where, problem in found if where == path]
-    wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
-    name = field + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[1:])
-    given = "" if told["type"] == "missing" else f"={shorten(told['input'])}"
-    return ErrorDetail(message=f"{name}{given}: {wanted}", type=_REFUSED, param=field)
-
-
-def _path(problem: Any, body: Any) -> tuple[str | int, ...]:
-    """Where in `body` the problem is, without the names of types that its location has as well."""
-    path: list[str | int] = []
-    *outer, last = problem["loc"][1:]
-    for part in outer:
-        if _has(body, part):
-            path.append(part)
-            body = body[part]
-    if problem["type"] == "missing" or _has(body, last):
-        path.append(last)
-    return tuple(path)
-
-
-def _has(container: Any, part: str | int) -> bool:
-    if isinstance(container, list):
-        return isinstance(part, int) and part < len(container)
-    return isinstance(container, dict) and part in container

@@ -8,7 +8,8 @@ import selectors
 MOST_AT_ONCE = 16
 """Sockets that are served, or connections that are taken, before streams have their turn again.
 
-Each costs a millisecond or less.
+To take a connection, or a short request, costs less than a millisecond; a long part of a body is
+looked at in turns (`turns.py`).
 """
 
 
@@ -26,7 +27,11 @@ class FairSelector(selectors.DefaultSelector):
 
 
 class FairLoop(asyncio.SelectorEventLoop):
-    """What other threads have to tell never waits for a crowd of sockets."""
+    """An event loop that looks after `MOST_AT_ONCE` sockets in a turn.
+
+    A callback of another thread, such as news of the engine, runs in the next turn. With an
+    ordinary loop that is when all sockets that were ready have been served.
+    """
 
     def __init__(self) -> None:
         super().__init__(FairSelector())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fastapi import Request
 
 from pagoda.request import RequestOptions, SamplingParams
+from pagoda.server.errors import ClientGoneError
 from pagoda.server.responses import PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
 from pagoda.server.tool_calls import NO_TOOLS, ToolReader
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
 
 Result = TypeVar("Result")
-
-
-class ClientGoneError(Exception):
-    """The client closed the connection before there was anything to send."""
 
 
 class PromptOutput(NamedTuple):

@@ -8,11 +8,16 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.errors import RejectedError, rejection
+from pagoda.server.turns import Turns
 
 ENCODINGS = ("gzip", "deflate")
 _ALIASES = {"x-gzip"}
 _PART_BYTES = 64 * 2**10
-"""What is inflated at a time."""
+"""What is made in one turn of the event loop, at most."""
+_COMPRESSED_BYTES = 16 * 2**10
+"""What is read in one turn at most: there are bytes that take long and become nothing."""
+_MAX_MEMBERS = 128
+"""Compressed texts in a row: programs that compress in threads make one for some 64 KiB."""
 _ANY_HEADER = zlib.MAX_WBITS + 32
 """zlib finds out whether it is gzip's or its own."""
 
@@ -20,12 +25,14 @@ _ANY_HEADER = zlib.MAX_WBITS + 32
 class Inflation:
     """Hands bodies on as they were before a client compressed them, at most `max_bytes` of them.
 
-    A small body that would inflate to a large one takes `max_bytes` of memory and is told 413.
+    A small body that would inflate to a large one takes `max_bytes` of memory and is told 413. It
+    is inflated in `turns`.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, turns: Turns) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         encoding = "identity"
@@ -39,7 +46,8 @@ class Inflation:
                 for name, value in scope["headers"]
                 if name not in (b"content-encoding", b"content-length")
             ]
-            await self._app(scope, _InflatedBody(receive, self._max_bytes).receive, send)
+            body = _InflatedBody(receive, self._max_bytes, self._turns)
+            await self._app(scope, body.receive, send)
         else:
             limit = f"Content-Encoding must be one of {', '.join(ENCODINGS)}"
             unknown = rejection(RejectedError(415, "unsupported_content_encoding", limit))
@@ -50,12 +58,14 @@ class Inflation:
 class _InflatedBody:
     """One body, read in parts."""
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, turns: Turns) -> None:
         self._receive = receive
         self._max_bytes = max_bytes
+        self._turns = turns
         self._num_bytes = 0
         self._inflater = zlib.decompressobj(_ANY_HEADER)
-        self._compressed = b""
+        self._num_members = 1
+        self._compressed = memoryview(b"")
         """What came and is not inflated yet."""
         self._has_more = True
         self._is_complete = False
@@ -67,35 +77,47 @@ class _InflatedBody:
         """
         if self._is_complete:
             return await self._receive()
-        while not (part := self._next_part()) and self._has_more:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                return message
-            self._compressed = message.get("body", b"")
-            self._has_more = message.get("more_body", False)
+        while not (part := await self._next_part()) and (self._compressed or self._has_more):
+            if not self._compressed:
+                message = await self._receive()
+                if message["type"] != "http.request":
+                    return message
+                self._compressed = memoryview(message.get("body", b""))
+                self._has_more = message.get("more_body", False)
         self._is_complete = not part
         if self._is_complete and not self._inflater.eof:
             raise _unreadable("the compressed body ends too early")
         return {"type": "http.request", "body": part, "more_body": not self._is_complete}
 
-    def _next_part(self) -> bytes:
-        """Some bytes more; none where more must come first."""
-        part = b""
-        while not part:
-            if self._inflater.eof and self._compressed:  # gzip's may be several in a row
-                self._inflater = zlib.decompressobj(_ANY_HEADER)
-            try:
-                part = self._inflater.decompress(self._compressed, _PART_BYTES)
-            except zlib.error:
-                raise _unreadable("the body is neither gzip nor deflate") from None
-            self._compressed = self._inflater.unconsumed_tail or self._inflater.unused_data
-            if not self._compressed:
-                break
+    async def _next_part(self) -> bytes:
+        """Some bytes more; none where more must be read first."""
+        async with self._turns.next():
+            part = self._inflate()
         self._num_bytes += len(part)
         if self._num_bytes > self._max_bytes:
             limit = f"the body must have at most {self._max_bytes:,} bytes once it is inflated"
             raise RejectedError(413, "request_too_large", limit)
         return part
+
+    def _inflate(self) -> bytes:
+        """What some of the compressed bytes become, and what is left of those before."""
+        if self._inflater.eof and self._compressed:
+            self._begin_member()
+        read = self._compressed[:_COMPRESSED_BYTES]
+        try:
+            part = self._inflater.decompress(read, _PART_BYTES)
+        except zlib.error:
+            raise _unreadable("the body is neither gzip nor deflate") from None
+        num_left = len(self._inflater.unconsumed_tail or self._inflater.unused_data)
+        self._compressed = self._compressed[len(read) - num_left :]
+        return part
+
+    def _begin_member(self) -> None:
+        """gzip may have several in a row."""
+        self._num_members += 1
+        if self._num_members > _MAX_MEMBERS:
+            raise _unreadable(f"the body must have at most {_MAX_MEMBERS} gzip members")
+        self._inflater = zlib.decompressobj(_ANY_HEADER)
 
 
 def _unreadable(reason: str) -> RejectedError:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
 from fastapi import Request
 from fastapi.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Scope, Send
 
-from pagoda.server.errors import detail_of
+from pagoda.server.body_sender import BodySender
+from pagoda.server.errors import RejectedError, detail_of
 from pagoda.server.generation import Generation, PromptOutput, unless_disconnected
 from pagoda.server.responses import ErrorDetail
+from pagoda.server.tally import tally_of
 from pagoda.server.text_offsets import TextOffsets
 
 if TYPE_CHECKING:
@@ -95,40 +97,55 @@ class ChoiceCursor:
 
 
 class EventStream(StreamingResponse):
-    """Sends what is new in each output as soon as it is there, in one piece.
+    """Sends what is new in each output as soon as it is there.
 
-    However it ends it closes the outputs, so that the engine aborts what still runs.
+    However it ends it closes the outputs, so that the engine aborts what still runs. A large piece
+    for which no room is left among unread answers ends it too: the first one is answered as
+    `RejectedError` is, a later one by what the writer tells of a failure.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
+        scope: Scope,
         first: PromptOutput,
         outputs: AsyncGenerator[PromptOutput, None],
         writer: EventWriter,
     ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__((), headers=headers)
+        self._scope = scope
         self._first = first
         self._outputs = outputs
         self._writer = writer
 
     async def stream_response(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code}
+        sender = BodySender(self._scope, send, {**start, "headers": self.raw_headers})
         try:
-            start = {"type": "http.response.start", "status": self.status_code}
-            await send({**start, "headers": self.raw_headers})
-            await self._send_events(send)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send_events(sender)
+            await sender.end()
         finally:
             with anyio.CancelScope(shield=True):
                 await self._outputs.aclose()
 
-    async def _send_events(self, send: Send) -> None:
+    async def _send_events(self, sender: BodySender) -> None:
         async with aclosing(self._pieces()) as pieces:
             async for events in pieces:
-                if events:
-                    await send({"type": "http.response.body", "body": events, "more_body": True})
+                try:
+                    await sender.send(events)
+                except RejectedError as error:
+                    if not sender.has_begun:
+                        raise
+                    await self._send_failure(sender, error)
+                    return
+
+    async def _send_failure(self, sender: BodySender, error: RejectedError) -> None:
+        detail = detail_of(error)
+        tally_of(self._scope).error = detail.code
+        with suppress(RejectedError):  # it tells all once more, and is as large
+            await sender.send(self._writer.failure(detail))
 
     async def _news(self, item: PromptOutput) -> bytes:
         if self._writer.takes_long(item):
@@ -172,7 +189,7 @@ async def stream(request: Request, generation: Generation, writer: EventWriter) 
     except BaseException:
         await outputs.aclose()
         raise
-    return EventStream(first, outputs, writer)
+    return EventStream(request.scope, first, outputs, writer)
 
 
 async def _next(outputs: AsyncGenerator[PromptOutput, None]) -> PromptOutput:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Response
 
 from pagoda.server.body_route import BodyRoute
-from pagoda.server.errors import REFUSALS, JSONBody
+from pagoda.server.errors import REFUSALS
+from pagoda.server.json_body import JSONBody
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
 from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.errors import RejectedError
+from pagoda.server.turns import Turns
 
 MAX_VALUES = 2**18
 """Beside one prompt: a batch of 128 prompts of 2,048 token ids has so many."""
 MAX_MEMBERS = 100_000
 """Objects, lists, and the names in objects: each takes some 100 bytes, and time to look at."""
+_AT_ONCE_BYTES = 16 * 2**10
+_SLICE_BYTES = 64 * 2**10
+"""What is counted in one turn of the event loop, where there is more than may be at once."""
+_STRUCTURE = b'"[{,:'
+_NO_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
 
 
 class ValueCount:
     """Counts the values of a JSON text, of which parts come one after the other.
 
-    What is no JSON is counted somehow.
+    It is right as far as the text is JSON, and no parser reads on from there.
     """
 
     def __init__(self) -> None:
@@ -29,7 +35,8 @@ class ValueCount:
     def add(self, part: bytes) -> None:
         plain = (self._escape + part).replace(rb"\\", b"").replace(rb"\"", b"")
         self._escape = plain[-1:] if plain.endswith(b"\\") else b""
-        pieces = plain.split(b'"')
+        # Texts without structure are left out first: an object is made of each of the others.
+        pieces = plain.translate(None, _NO_STRUCTURE).replace(b'""', b"").split(b'"')
         structure = b"".join(pieces[self._is_in_text :: 2])
         self._is_in_text ^= len(pieces) % 2 == 0
         containers = structure.count(b"[") + structure.count(b"{")
@@ -40,12 +47,14 @@ class ValueCount:
 class ValueLimit:
     """400 for a body of more values than a request needs.
 
-    The interpreter makes an object of each, and nothing else runs meanwhile.
+    The interpreter makes an object of each, and nothing else runs meanwhile. Long parts of bodies
+    are counted in `turns`.
     """
 
-    def __init__(self, app: ASGIApp, max_model_len: int) -> None:
+    def __init__(self, app: ASGIApp, max_model_len: int, turns: Turns) -> None:
         self._app = app
         self._most = MAX_VALUES + max_model_len
+        self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,9 +64,7 @@ class ValueLimit:
 
         async def receive_counted() -> Message:
             message = await receive()
-            if part := message.get("body", b""):
-                count.add(part)
-            if too_many := _too_many(count, self._most):
+            if too_many := await self._too_many_with(count, message.get("body", b"")):
                 while message.get("more_body", False):  # or the client would not hear of it
                     message = await receive()
                 limit = f"the body must have at most {too_many}"
@@ -65,6 +72,18 @@ class ValueLimit:
             return message
 
         await self._app(scope, receive_counted, send)
+
+    async def _too_many_with(self, count: ValueCount, part: bytes) -> str | None:
+        """Add a part of the body; what there are too many of, with the limit."""
+        if len(part) <= _AT_ONCE_BYTES:
+            count.add(part)
+            return _too_many(count, self._most)
+        for begin in range(0, len(part), _SLICE_BYTES):
+            async with self._turns.next():
+                count.add(part[begin : begin + _SLICE_BYTES])
+            if too_many := _too_many(count, self._most):
+                return too_many
+        return None
 
 
 def _too_many(count: ValueCount, max_values: int) -> str | None:

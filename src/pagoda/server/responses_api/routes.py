@@ -15,7 +15,8 @@ from pagoda.models.chat_options import ChatOptions
 from pagoda.server.answer import respond
 from pagoda.server.body_route import BodyRoute
 from pagoda.server.door import tenant_of
-from pagoda.server.errors import REFUSALS, JSONBody
+from pagoda.server.errors import REFUSALS
+from pagoda.server.json_body import JSONBody
 from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.options import ServerOptions
 from pagoda.server.responses_api.answer import ResponseAnswer

@@ -1,0 +1,52 @@
+"""What pydantic finds wrong with a body, told in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pagoda.errors import shorten
+from pagoda.server.responses import ErrorDetail
+
+_KIND = "invalid_request_error"
+_MAX_PHRASES = 4
+
+
+def invalid_body(problems: Sequence[Any], body: Any = None) -> ErrorDetail:
+    """Tell the first field of `body` that is wrong, with what each of its accepted types needs."""
+    first = problems[0]
+    location = tuple(first["loc"])[1:]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return ErrorDetail(message=f"the body is not valid JSON: {reason}", type=_KIND)
+    if not location:
+        message = "the body must be a JSON object, sent with Content-Type: application/json"
+        return ErrorDetail(message=message, type=_KIND)
+    field = str(location[0])
+    found = [(_path(problem, body), problem) for problem in problems if problem["loc"][1] == field]
+    # Of several types that a value may have, the one that went furthest is the one that was meant.
+    path, told = max(found, key=lambda each: len(each[0]))
+    phrases = [problem["msg"] for where, problem in found if where == path]
+    wanted = " or ".join(dict.fromkeys(phrases[:_MAX_PHRASES]))
+    name = field + "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path[1:])
+    given = "" if told["type"] == "missing" else f"={shorten(told['input'])}"
+    return ErrorDetail(message=f"{name}{given}: {wanted}", type=_KIND, param=field)
+
+
+def _path(problem: Any, body: Any) -> tuple[str | int, ...]:
+    """Where in `body` the problem is, without the names of types that its location has as well."""
+    path: list[str | int] = []
+    *outer, last = problem["loc"][1:]
+    for part in outer:
+        if _has(body, part):
+            path.append(part)
+            body = body[part]
+    if problem["type"] == "missing" or _has(body, last):
+        path.append(last)
+    return tuple(path)
+
+
+def _has(container: Any, part: str | int) -> bool:
+    if isinstance(container, list):
+        return isinstance(part, int) and part < len(container)
+    return isinstance(container, dict) and part in container
