@@ -114,6 +114,21 @@ def silent(num: int) -> Ask:
     return ask
 
 
+def half_sent(num: int, num_bytes: int) -> Ask:
+    """Bodies of which the last byte never comes, and then somebody who asks for something."""
+
+    async def ask(port: int) -> str:
+        async with AsyncExitStack() as stack:
+            for _ in range(num):
+                await stack.enter_async_context(
+                    sent(port, _COMPLETE, b" " * num_bytes, num_missing=1)
+                )
+            await asyncio.sleep(_QUIET_S)
+            return await _A_WORD(port)
+
+    return ask
+
+
 _COMPLETE, _CHAT = "/v1/completions", "/v1/chat/completions"
 _A_WORD = asks(_COMPLETE, prompt="x", max_tokens=1)
 _DIGITS = "7" * 150_000
@@ -126,6 +141,8 @@ _SCHEMA = {
 _STOPS = [f"{number:02}" + "ab" * 511 for number in range(64)]
 _USER = {"role": "user", "content": ""}
 _JUNK = b'{"prompt": "x", "max_tokens": 16, "junk": [%s[]]}' % (b"[]," * 1_500_000)
+_QUOTES = b'"' * (8 * 2**20)
+_GZIP = "Content-Encoding: gzip"
 _NAMES = {f"name_{number}": number for number in range(300_000)}
 _COUNTED = {"prompt": "x", "max_tokens": 1, "n": _MANY}
 _FORTY = {"prompt": "x", "max_tokens": 40, "n": 16}
@@ -173,9 +190,13 @@ REQUESTS = (
     # Their siblings.
     Hostile(
         "unknown field, gzip",
-        asks_raw(_COMPLETE, gzip.compress(_JUNK), "Content-Encoding: gzip"),
+        asks_raw(_COMPLETE, gzip.compress(_JUNK), _GZIP),
         A_WORD,
     ),
+    Hostile("quotes, gzip", asks_raw(_COMPLETE, gzip.compress(_QUOTES), _GZIP)),
+    Hostile("quotes, gzip, 32 at once", at_once(32, asks_raw(_COMPLETE, gzip.compress(_QUOTES), _GZIP))),
+    Hostile("empty gzip members", asks_raw(_COMPLETE, gzip.compress(b"") * 50_000, _GZIP)),
+    Hostile("half sent", half_sent(33, 8 * 2**20 - 1), A_WORD),
     Hostile("many fields", asks(_COMPLETE, prompt="x", max_tokens=1, **_NAMES), A_WORD),
     Hostile("nested", asks_raw(_COMPLETE, b'{"prompt": ' + b"[" * 4_000_000)),
     Hostile("a model's name", asks(_COMPLETE, prompt="x", model="m" * 7_000_000)),

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 
 import httpx
 import pytest
+from starlette.types import Message
 
 from pagoda.engine.stats import FIGURES
 from pagoda.errors import InvalidOptionError, InvalidRequestError
@@ -290,6 +291,34 @@ async def test_a_head_may_be_so_large(url: str, engine: FakeEngine) -> None:
             assert (error["message"], error["code"]) == (limit, "request_headers_too_large")
             assert error["type"] == "invalid_request_error"
             assert answer.headers["connection"] == "close"
+
+
+async def test_a_client_that_goes_in_the_middle_of_a_body_is_noted_as_gone(
+    engine: FakeEngine,
+) -> None:
+    messages: list[Message] = [
+        {"type": "http.request", "body": b'{"prompt": ', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    statuses = []
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(message: Message) -> None:
+        statuses.append(message.get("status"))
+
+    app = create_app(engine)
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": COMPLETIONS,
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+    await app(scope, receive, send)
+    assert statuses[0] == 499
+    assert engine.asked == []
 
 
 async def test_a_body_may_take_so_long(engine: FakeEngine) -> None:

@@ -295,13 +295,14 @@ async def test_items_of_one_id_are_paged_through(
 async def test_what_was_kept_is_told_at_a_place_of_its_own(engine: FakeEngine) -> None:
     engine.max_num_seqs = 1
     async with client_of(create_app(engine, ServerOptions(max_num_queued_reqs=0))) as client:  # type: ignore[arg-type]
-        answer = await ask(client)
+        answer, other = await ask(client), await ask(client)
         place = f"{URL}/{answer['id']}"
         engine.hold = asyncio.Event()
         running = asyncio.create_task(ask(client))
-        await until(lambda: len(engine.started) == 2)
+        await until(lambda: len(engine.started) == 3)
         for path in (place, f"{place}/input_items"):
             assert (await client.get(path)).status_code == 503
+        assert (await client.delete(f"{URL}/{other['id']}")).status_code == 200  # it makes room
         engine.hold.set()
         await running
         assert (await client.get(place)).json() == answer
