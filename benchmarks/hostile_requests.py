@@ -141,8 +141,8 @@ _SCHEMA = {
 _STOPS = [f"{number:02}" + "ab" * 511 for number in range(64)]
 _USER = {"role": "user", "content": ""}
 _JUNK = b'{"prompt": "x", "max_tokens": 16, "junk": [%s[]]}' % (b"[]," * 1_500_000)
-_QUOTES = b'"' * (8 * 2**20)
 _GZIP = "Content-Encoding: gzip"
+_QUOTES = asks_raw(_COMPLETE, gzip.compress(b'"' * (8 * 2**20)), _GZIP)
 _NAMES = {f"name_{number}": number for number in range(300_000)}
 _COUNTED = {"prompt": "x", "max_tokens": 1, "n": _MANY}
 _FORTY = {"prompt": "x", "max_tokens": 40, "n": 16}
@@ -193,8 +193,8 @@ REQUESTS = (
         asks_raw(_COMPLETE, gzip.compress(_JUNK), _GZIP),
         A_WORD,
     ),
-    Hostile("quotes, gzip", asks_raw(_COMPLETE, gzip.compress(_QUOTES), _GZIP)),
-    Hostile("quotes, gzip, 32 at once", at_once(32, asks_raw(_COMPLETE, gzip.compress(_QUOTES), _GZIP))),
+    Hostile("quotes, gzip", _QUOTES),
+    Hostile("quotes, gzip, 32 at once", at_once(32, _QUOTES)),
     Hostile("empty gzip members", asks_raw(_COMPLETE, gzip.compress(b"") * 50_000, _GZIP)),
     Hostile("half sent", half_sent(33, 8 * 2**20 - 1), A_WORD),
     Hostile("many fields", asks(_COMPLETE, prompt="x", max_tokens=1, **_NAMES), A_WORD),

@@ -118,6 +118,24 @@ async def test_so_many_gzip_members_may_follow_each_other(engine: FakeEngine) ->
     assert "at most 128 gzip members" in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("content", [b"x", gzip.compress(b" " * (LIMIT + 1))])
+async def test_what_is_refused_is_read_to_its_end(content: bytes, engine: FakeEngine) -> None:
+    """Else the connection would be closed before the client hears of it."""
+    parts = [content, b"x" * 1000, b"x"]
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            read.append(part)
+            yield part
+
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    async with client_of(create_app(engine, ServerOptions(max_body_bytes=LIMIT))) as client:
+        refused = await client.post("/v1/completions", content=body(), headers=headers)
+    assert refused.is_client_error
+    assert read == parts
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

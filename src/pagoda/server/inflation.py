@@ -77,6 +77,14 @@ class _InflatedBody:
         """
         if self._is_complete:
             return await self._receive()
+        try:
+            return await self._next_message()
+        except RejectedError:
+            while self._has_more:  # or the client would not hear of it
+                self._has_more = (await self._receive()).get("more_body", False)
+            raise
+
+    async def _next_message(self) -> Message:
         while not (part := await self._next_part()) and (self._compressed or self._has_more):
             if not self._compressed:
                 message = await self._receive()
