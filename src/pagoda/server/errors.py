@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -31,9 +31,6 @@ from pagoda.errors import (
 from pagoda.server.body_problems import invalid_body
 from pagoda.server.error_body import ErrorBody
 from pagoda.server.responses import ErrorDetail, ErrorResponse, refusals
-
-if TYPE_CHECKING:
-    from pagoda.engine.step_watch import HungStep
 
 logger = logging.getLogger(__name__)
 
@@ -103,9 +100,13 @@ class WrongBodyError(HTTPException):
     """A body whose types are wrong (HTTP 400), with what `pydantic` says of it."""
 
     def __init__(self, problems: Sequence[Any], body: object) -> None:
-        self.problems = [{**each, "loc": ("body", *each["loc"])} for each in problems]
+        self._problems = [{**each, "loc": ("body", *each["loc"])} for each in problems]
         self.body = body
         super().__init__(400)
+
+    def errors(self) -> Sequence[Any]:
+        """As those of a `RequestValidationError`."""
+        return self._problems
 
 
 class ShuttingDownError(RejectedError):
@@ -132,20 +133,6 @@ def failed() -> ErrorDetail:
         type="server_error",
         code="engine_error",
     )
-
-
-def stopped() -> ErrorDetail:
-    """What is told when no request can be answered any more."""
-    return ErrorDetail(
-        message="the engine has stopped; restart the server",
-        type="server_error",
-        code="engine_stopped",
-    )
-
-
-def hanging(hung: HungStep) -> ErrorDetail:
-    """What is told while a step of the engine does not end."""
-    return ErrorDetail(message=f"the engine hangs: {hung}", type="server_error", code="engine_hung")
 
 
 def rejection(error: RejectedError) -> Response:
@@ -203,12 +190,11 @@ def install_handlers(app: FastAPI) -> None:
         return rejection(error)
 
     @app.exception_handler(RequestValidationError)
-    async def on_invalid_body(request: Request, error: RequestValidationError) -> Response:
-        return error_response(400, invalid_body(error.errors(), error.body))
-
     @app.exception_handler(WrongBodyError)
-    async def on_wrong_body(request: Request, error: WrongBodyError) -> Response:
-        return error_response(400, invalid_body(error.problems, error.body))
+    async def on_wrong_body(
+        request: Request, error: RequestValidationError | WrongBodyError
+    ) -> Response:
+        return error_response(400, invalid_body(error.errors(), error.body))
 
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
@@ -221,6 +207,10 @@ def install_handlers(app: FastAPI) -> None:
         response.headers.update(headers)
         return response
 
+    @app.exception_handler(RequestTimeoutError)
+    async def on_timeout(request: Request, error: RequestTimeoutError) -> Response:
+        return error_response(504, detail_of(error))
+
     @app.exception_handler(ShutDownError)
     async def on_shut_down(request: Request, error: ShutDownError) -> Response:
         return rejection(ShuttingDownError())
@@ -231,8 +221,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(PagodaError)
     async def on_engine_error(request: Request, error: PagodaError) -> Response:
-        status = 504 if isinstance(error, RequestTimeoutError) else 500
-        return error_response(status, detail_of(error))
+        return error_response(500, detail_of(error))
 
     @app.exception_handler(Exception)
     async def on_crash(request: Request, error: Exception) -> Response:

@@ -50,7 +50,7 @@ class Shares:
     def has(self, tenant: str, num: int, given_back: int = 0) -> bool:
         """There is so much left for this tenant, once it has given back so much.
 
-        There is always nothing left, even for one whose share has shrunk below what it holds.
+        0 of it is left even for a tenant whose share has shrunk below what it holds.
         """
         more = num - given_back
         num_free = self._num_free - more

@@ -16,18 +16,17 @@ from pagoda.server.errors import (
     ShuttingDownError,
     UnknownModelError,
     error_response,
-    hanging,
     rejection,
-    stopped,
 )
 from pagoda.server.metrics import registry_of
 from pagoda.server.options import ServerOptions
-from pagoda.server.responses import ErrorResponse, ModelCard, ModelList
+from pagoda.server.responses import ErrorDetail, ErrorResponse, ModelCard, ModelList
 from pagoda.server.traffic import Traffic
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
     from pagoda.engine.options import EngineOptions
+    from pagoda.engine.step_watch import HungStep
 
 
 def state_routes(
@@ -51,10 +50,10 @@ def state_routes(
         """200 while requests are answered; 503 while a step of the engine hangs, and once the
         engine or the server is ending."""
         if not engine.is_alive:
-            return error_response(503, stopped())
+            return error_response(503, _stopped())
         hung = engine.hung_step(options.step_timeout)
         if hung is not None:
-            return error_response(503, hanging(hung))
+            return error_response(503, _hanging(hung))
         if admission.is_closed:
             return rejection(ShuttingDownError())
         return Response()
@@ -117,3 +116,17 @@ def dev_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         }
 
     return router
+
+
+def _stopped() -> ErrorDetail:
+    """What is told when no request can be answered any more."""
+    return ErrorDetail(
+        message="the engine has stopped; restart the server",
+        type="server_error",
+        code="engine_stopped",
+    )
+
+
+def _hanging(hung: HungStep) -> ErrorDetail:
+    """What is told while a step of the engine does not end."""
+    return ErrorDetail(message=f"the engine hangs: {hung}", type="server_error", code="engine_hung")

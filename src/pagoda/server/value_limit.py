@@ -11,11 +11,12 @@ MAX_VALUES = 2**18
 """Beside one prompt: a batch of 128 prompts of 2,048 token ids has so many."""
 MAX_MEMBERS = 100_000
 """Objects, lists, and the names in objects: each takes some 100 bytes, and time to look at."""
-_AT_ONCE_BYTES = 16 * 2**10
+_SHORT_BYTES = 16 * 2**10
+"""Counted at once: that takes less than to wait for a turn."""
 _SLICE_BYTES = 64 * 2**10
-"""What is counted in one turn of the event loop, where there is more than may be at once."""
-_STRUCTURE = b'"[{,:'
-_NO_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
+"""Of a longer part, counted in one turn of the event loop."""
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'"[{,:'))
+"""Bytes that do not matter for counting, once escapes are gone."""
 
 
 class ValueCount:
@@ -75,7 +76,7 @@ class ValueLimit:
 
     async def _too_many_with(self, count: ValueCount, part: bytes) -> str | None:
         """Add a part of the body; what there are too many of, with the limit."""
-        if len(part) <= _AT_ONCE_BYTES:
+        if len(part) <= _SHORT_BYTES:
             count.add(part)
             return _too_many(count, self._most)
         for begin in range(0, len(part), _SLICE_BYTES):
