@@ -185,6 +185,7 @@ class EntryGate:
 
 
 def _is_gated(scope: Scope) -> bool:
+    """It makes work or has a large answer; to forget a response makes room instead."""
     tells_stored = scope["path"].startswith(_STORED_RESPONSES) and scope["method"] != "DELETE"
     return scope["path"] in GATED or tells_stored
 
