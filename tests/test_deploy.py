@@ -25,7 +25,7 @@ from pagoda.server.admission import REJECTIONS, Admission
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import COMMON_LABELS, PREFIX, registry_of
 from pagoda.server.options import ServerOptions
-from pagoda.server.tools import MAX_TOOLS
+from pagoda.server.tool_choice import MAX_TOOLS
 from pagoda.server.traffic import Answered, Traffic
 from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
 from server.fake_engine import FakeEngine

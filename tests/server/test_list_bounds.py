@@ -12,7 +12,7 @@ from pagoda.server import tools
 from pagoda.server.list_bounds import MAX_PARTS
 from pagoda.server.messages_api.blocks import InputMessage
 from pagoda.server.messages_api.body import CountTokensBody
-from pagoda.server.tools import MAX_TOOLS
+from pagoda.server.tool_choice import MAX_TOOLS
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 from pagoda.models.tool_prompt import format_in, in_plain_messages
 from pagoda.server.reading import CallPiece, ToolCall, calls_in
-from pagoda.server.tools import MAX_TOOLS
+from pagoda.server.tool_choice import MAX_TOOLS
 from server.calling_answers import CALLS, CUT_CALLS, OSLO, READ, ROME, WEATHER_ROME, hermes
 from server.fake_engine import FakeEngine
 from server.sse import chat_text, events_of

@@ -92,7 +92,8 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
-    sampling = await bounded(body.sampling(), prompts, engine, echoes=echo is not None)
+    sampling = await asyncio.to_thread(body.sampling)  # it may put schemas together
+    sampling = await bounded(sampling, prompts, engine, echoes=echo is not None)
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)
     places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")

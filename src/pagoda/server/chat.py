@@ -35,6 +35,7 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
+from pagoda.server.template_chat import prompt_of
 from pagoda.server.tool_calls import AnswerReader, new_call_id
 
 if TYPE_CHECKING:
@@ -53,15 +54,12 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_names)
-        use = body.tool_use
-        chat_options = body.chat_options(body.prompt_truncation)
-        messages = body.template_messages()
-        prompts = [await engine.tokenizer.chat(messages, use.described, chat_options)]
+        prompts = [await prompt_of(engine, partial(body.template_chat, engine.max_model_len))]
         unread = body.unread(engine.tokenizer.template_names)
         telling = body.telling()
         telling = replace(telling, ignored=[*telling.ignored, *unread])
         begin = partial(ChatAnswer, telling=telling, beginning=body.echoed())
-        answer_id, tools = new_id("chatcmpl"), use.reader(engine)
+        answer_id, tools = new_id("chatcmpl"), body.tool_use.reader(engine)
         return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)
 
     return router

@@ -32,7 +32,9 @@ from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxInt
 from pagoda.server.sampling_fields import SAMPLING_FIELDS, with_sampling_fields
 from pagoda.server.telling import Telling
-from pagoda.server.tools import ToolChoice, ToolUse
+from pagoda.server.template_chat import TemplateChat
+from pagoda.server.tool_choice import ToolChoice
+from pagoda.server.tools import ToolUse
 from pagoda.truncation import Truncation
 
 MAX_PROMPTS = 128
@@ -61,7 +63,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
     """
 
     n: LaxInt | None = None
-    logit_bias: Annotated[ManyNamed[float], at_most(MAX_LOGIT_BIASES)] | None = None
+    logit_bias: Annotated[ManyNamed[str, float], at_most(MAX_LOGIT_BIASES)] | None = None
     stop: Text | Annotated[Many[Text], at_most(MAX_STOPS)] | None = None
     stop_token_ids: Annotated[Many[int], at_most(MAX_STOPS)] | None = None
     allowed_token_ids: Annotated[Many[int], at_most(MAX_ALLOWED_TOKEN_IDS)] | None = None
@@ -236,8 +238,14 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
 
     def echoed(self) -> str:
         """What the answer begins with."""
-        last = self.template_messages()[-1]
-        return str(last["content"]) if self.echo and last["role"] == "assistant" else ""
+        last = self.messages[-1]
+        return last.text if self.echo and last.role == "assistant" else ""
+
+    def template_chat(self, max_model_len: int) -> TemplateChat:
+        """Raises `InvalidRequestError` for what cannot be told to a model of that length."""
+        options = self.chat_options(self.prompt_truncation)
+        messages = self.template_messages(max_model_len)
+        return TemplateChat(messages, self.tool_use.described, options)
 
     @cached_property
     def tool_use(self) -> ToolUse:

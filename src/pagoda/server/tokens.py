@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Response
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Response
 from pagoda.server.body_route import BodyRoute
 from pagoda.server.errors import REFUSALS, JSONBody
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
+from pagoda.server.template_chat import prompt_of
 from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
 
 if TYPE_CHECKING:
@@ -24,9 +26,8 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
         body.check(engine.model_names)
         if body.messages is not None:
-            tokens = await engine.tokenizer.chat(
-                body.template_messages(), body.described_tools(), body.chat_options()
-            )
+            chat = partial(body.template_chat, engine.max_model_len)
+            tokens = await prompt_of(engine, chat)
         else:
             adds = body.add_special_tokens is not False
             tokens = await engine.tokenizer.encode(body.prompt or "", adds)

@@ -15,6 +15,7 @@ from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, M
 from pagoda.server.messages_api.errors import MESSAGES_REFUSALS
 from pagoda.server.messages_api.message import Message, TokensCount
 from pagoda.server.options import ServerOptions
+from pagoda.server.template_chat import prompt_of
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -50,5 +51,4 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
 
 async def _prompt(engine: AsyncEngine, body: ConversationBody) -> list[int]:
     """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
-    conversation, tools = body.conversation(), body.tool_use.described
-    return await engine.tokenizer.chat(conversation.messages, tools, conversation.options)
+    return await prompt_of(engine, body.template_chat)
