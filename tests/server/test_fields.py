@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from pagoda.server.chat_request import ChatCompletionRequest
+from pagoda.server.completion_request import CompletionRequest
 from pagoda.server.field_table import FIELD_ROWS, FIELDS, FieldRow
-from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.text_offsets import TextOffsets
 from server.fake_engine import FIRST_WORD_ID, MAX_MODEL_LEN, MODEL, OTHER_NAME, FakeEngine
 from server.sse import chat_text, completion_text, events_of

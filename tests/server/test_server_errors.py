@@ -136,7 +136,7 @@ async def test_bodies_that_are_no_request(
 
 async def test_of_many_wrong_items_one_is_told(client: httpx.AsyncClient) -> None:
     started = time.monotonic()
-    body = {"prompt": [None] * 1_000_000}
+    body = {"prompt": [None] * 200_000}
     message = assert_refused(await post(client, COMPLETIONS, body), "prompt")
     assert message.count("valid") <= 4
     assert time.monotonic() - started < 20

@@ -11,13 +11,13 @@ from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import new_id, respond
 from pagoda.server.body_route import BodyRoute
+from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
 from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.logprobs import chat_logprobs
 from pagoda.server.options import ServerOptions
-from pagoda.server.protocol import ChatCompletionRequest
 from pagoda.server.reading import CallPiece, Reading, ToolCall, calls_in
 from pagoda.server.responses import (
     ChatChoice,
