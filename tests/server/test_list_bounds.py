@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
+from pagoda.models.chat_options import MAX_TEMPLATE_KWARGS
 from pagoda.request import MAX_LOGIT_BIASES, MAX_STOPS
 from pagoda.server import tools
-from pagoda.server.list_bounds import MAX_PARTS
+from pagoda.server.body import Many, ManyNamed
+from pagoda.server.chat_request import ChatCompletionRequest
+from pagoda.server.completion_request import CompletionRequest
+from pagoda.server.errors import WrongBodyError
+from pagoda.server.list_bounds import MAX_PARTS, at_most
 from pagoda.server.messages_api.blocks import InputMessage
-from pagoda.server.messages_api.body import CountTokensBody
+from pagoda.server.messages_api.body import CountTokensBody, MessagesBody
+from pagoda.server.responses_api.body import ResponsesRequest
+from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
 from pagoda.server.tool_choice import MAX_TOOLS
+from server.body_containers import containers_in
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -62,10 +71,55 @@ async def test_a_long_list_is_refused_by_its_length(
     assert not engine.started
 
 
-async def test_a_long_mapping_is_refused_by_its_length(client: httpx.AsyncClient) -> None:
-    biases = {str(number): None for number in range(MAX_LOGIT_BIASES + 1)}
-    told = await refused(client, CHAT, "logit_bias", biases)
-    assert f"at most {MAX_LOGIT_BIASES:,} of them" in told
+@pytest.mark.parametrize(
+    ("url", "field", "most"),
+    [
+        (CHAT, "logit_bias", MAX_LOGIT_BIASES),
+        (CHAT, "chat_template_kwargs", MAX_TEMPLATE_KWARGS),
+        ("/tokenize", "chat_template_kwargs", MAX_TEMPLATE_KWARGS),
+        (RESPONSES, "metadata", 16),
+    ],
+)
+async def test_a_long_mapping_is_refused_by_its_length(
+    url: str, field: str, most: int, client: httpx.AsyncClient
+) -> None:
+    odd = {str(number): [] for number in range(most + 1)}
+    told = await refused(client, url, field, odd)
+    assert f"at most {most:,} of them, and here are {most + 1:,}" in told
+    if url == "/tokenize":
+        response = await client.post(url, json={"prompt": "hi", field: odd})
+        assert "here are" in response.json()["error"]["message"]
+
+
+EVERY_BODY: list[type[BaseModel]] = [
+    CompletionRequest, ChatCompletionRequest, TokenizeRequest, DetokenizeRequest, ResponsesRequest,
+    MessagesBody, CountTokensBody,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", EVERY_BODY)
+def test_every_list_and_mapping_has_a_bound(body: type[BaseModel]) -> None:
+    found = containers_in(body)
+    assert found
+    assert [each for each in found if not each.is_bounded] == []
+
+
+def test_a_list_or_a_mapping_without_a_bound_is_found() -> None:
+    class Unbounded(BaseModel):
+        texts: Many[str]
+        slow: Annotated[list[str], at_most(3)]
+        named: Annotated[dict[str, int] | None, at_most(3)]
+        many_named: ManyNamed[str, int]
+        anything: dict[str, Any]
+
+    found = containers_in(Unbounded)
+    assert [each.field for each in found] == ["texts", "slow", "named", "many_named"]
+    assert not any(each.is_bounded for each in found)
+
+
+def test_of_many_problems_a_few_are_kept() -> None:
+    problem = {"loc": ("x",)}
+    assert 1 < len(WrongBodyError([problem] * 1000, None).problems) < 10
 
 
 @pytest.mark.parametrize(
