@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated, Any
 
 import httpx
@@ -152,17 +153,29 @@ def test_what_a_tool_is_called_with_has_no_parts() -> None:
 
 
 @pytest.mark.parametrize("url", [CHAT, RESPONSES, MESSAGES])
-async def test_tools_are_checked_once_for_each_body(
+async def test_tools_are_checked_once_for_each_body_and_beside_the_event_loop(
     url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked: list[int] = []
-    check = tools._check_tools
-    monkeypatch.setattr(
-        tools, "_check_tools", lambda given: checked.append(len(given)) or check(given)
-    )
+    threads: dict[str, list[threading.Thread]] = {"_check_tools": [], "closed": []}
+
+    def note(name: str) -> None:
+        run = getattr(tools, name)
+
+        def noted(*given: Any, **how: Any) -> Any:
+            threads[name].append(threading.current_thread())
+            return run(*given, **how)
+
+        monkeypatch.setattr(tools, name, noted)
+
+    note("_check_tools")
+    note("closed")
     tool = {"type": "function", "name": "f", "function": {"name": "f"}}
     if url == MESSAGES:
         tool = {"name": "f", "input_schema": {"type": "object"}}
-    response = await client.post(url, json={**BODIES[url], "tools": [tool]})
+    choice: Any = {"type": "any"} if url == MESSAGES else "required"
+    body = {**BODIES[url], "tools": [tool], "tool_choice": choice}
+    response = await client.post(url, json=body)
     assert response.status_code == 200, response.text
-    assert checked == [1]
+    for ran_in in threads.values():
+        assert len(ran_in) == 1
+        assert ran_in[0] is not threading.current_thread()
