@@ -96,7 +96,7 @@ class StructuredOutputs:
         if not isinstance(self.json, Mapping):
             raise self.refuse("must be a JSON schema: an object, or its text")
         if has_more_characters(self.json, MAX_CONSTRAINT_CHARACTERS):
-            raise self._too_long("more")
+            raise self._too_long("more characters")
         try:
             return json.dumps(dict(self.json))
         except (TypeError, ValueError, RecursionError):

@@ -155,6 +155,18 @@ async def test_prompts(name: str, client: httpx.AsyncClient, engine: FakeEngine)
     assert prompt_of(engine) == prompt
 
 
+async def test_a_refusal_is_kept_as_what_it_was(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    part = {"type": "refusal", "refusal": "no"}
+    said = [{"role": "user", "content": "u"}, {"role": "assistant", "content": [part]}]
+    first = await ask(client, input=said, max_output_tokens=1)
+    await ask(client, input="v", previous_response_id=first["id"])
+    assert prompt_of(engine) == "<user>u<assistant>no<assistant>zero<user>v"
+    listed = (await client.get(f"{URL}/{first['id']}/input_items?order=asc")).json()["data"]
+    assert listed[1]["content"] == [part]
+
+
 async def test_sampling(client: httpx.AsyncClient, engine: FakeEngine) -> None:
     answer = await ask(
         client, max_output_tokens=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1, seed=7,

@@ -204,7 +204,7 @@ def _check_tools(tools: Sequence[Tool]) -> None:
     parameters = [tool.function.parameters for tool in tools]
     if has_more_characters(parameters, MAX_PARAMETERS_CHARACTERS):
         limit = f"parameters may have at most {MAX_PARAMETERS_CHARACTERS:,} characters in all"
-        raise InvalidRequestError("tools", "more", limit)
+        raise InvalidRequestError("tools", "more characters", limit)
     seen: set[str] = set()
     for tool in tools:
         name = tool.function.name
