@@ -174,6 +174,8 @@ def has_more_characters(value: object, most: int) -> bool:
         num += 2
         if isinstance(each, str):
             num += len(each)
+        elif isinstance(each, int):
+            num += each.bit_length() // 4  # no more than its digits
         elif isinstance(each, Mapping):
             num += sum(len(name) for name in each if isinstance(name, str))
             left.extend(each.values())
