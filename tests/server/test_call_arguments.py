@@ -19,6 +19,8 @@ pytestmark = pytest.mark.anyio
 LONG = 2**15
 """A model's length whose characters are more than the values that a request may have."""
 CHAT, TOKENIZE, RESPONSES = "/v1/chat/completions", "/tokenize", "/v1/responses"
+LARGE = {"unknown": "x" * 2**14}
+"""Makes a body one that is read in a thread."""
 USER = {"role": "user", "content": "hi"}
 
 
@@ -103,7 +105,7 @@ async def test_arguments_are_read_once_and_beside_the_event_loop(
         return read(self, text)
 
     monkeypatch.setattr(CallArguments, "read", noted)
-    response = await client.post(url, json=body_of(url, '{"a": 1}'))
+    response = await client.post(url, json={**body_of(url, '{"a": 1}'), **LARGE})
     assert response.status_code == 200, response.text
     [reader] = readers
     assert reader is not threading.current_thread()

@@ -173,7 +173,7 @@ async def test_tools_are_checked_once_for_each_body_and_beside_the_event_loop(
     if url == MESSAGES:
         tool = {"name": "f", "input_schema": {"type": "object"}}
     choice: Any = {"type": "any"} if url == MESSAGES else "required"
-    body = {**BODIES[url], "tools": [tool], "tool_choice": choice}
+    body = {**BODIES[url], "tools": [tool], "tool_choice": choice, "unknown": "x" * 2**14}
     response = await client.post(url, json=body)
     assert response.status_code == 200, response.text
     for ran_in in threads.values():

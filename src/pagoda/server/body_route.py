@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -18,6 +19,9 @@ _SHORT_BYTES = 16 * 2**10
 """Read at once: that takes less than to ask a thread."""
 _EXPLAINED_BYTES = 2**20
 """Of a body that may be read once more, to say better what is wrong with it."""
+
+
+Result = TypeVar("Result")
 
 
 class BodyRoute(APIRoute):
@@ -45,9 +49,14 @@ class _BodyRequest(Request):
     async def json(self) -> BaseModel:
         """Raises `WrongBodyError`, and `json.JSONDecodeError` for what is no JSON."""
         content = await self.body()
-        if len(content) <= _SHORT_BYTES:
-            return checked(self._kind, content)
-        return await asyncio.to_thread(checked, self._kind, content)
+        return await beside_loop(self, partial(checked, self._kind, content))
+
+
+async def beside_loop(request: Request, work: Callable[[], Result]) -> Result:
+    """What `work` returns, which looks at the request's body: in a thread where that is long."""
+    if len(await request.body()) <= _SHORT_BYTES:
+        return work()
+    return await asyncio.to_thread(work)
 
 
 def checked(kind: type[BaseModel], content: bytes) -> BaseModel:

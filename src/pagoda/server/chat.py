@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import new_id, respond
-from pagoda.server.body_route import BodyRoute
+from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
@@ -35,7 +35,6 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
-from pagoda.server.template_chat import prompt_of
 from pagoda.server.tool_calls import AnswerReader, new_call_id
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_names)
-        prompts = [await prompt_of(engine, partial(body.template_chat, engine.max_model_len))]
+        chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
+        prompts = [await chat.token_ids(engine)]
         unread = body.unread(engine.tokenizer.template_names)
         telling = body.telling()
         telling = replace(telling, ignored=[*telling.ignored, *unread])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +19,6 @@ class TemplateChat:
     tools: list[dict[str, Any]]
     options: ChatOptions = DEFAULT_CHAT_OPTIONS
 
-
-async def prompt_of(engine: AsyncEngine, make: Callable[[], TemplateChat]) -> list[int]:
-    """Token ids of what `make` returns. It is called beside the event loop: messages, calls and
-    schemas may be long to read.
-
-    Raises `InvalidRequestError` naming `messages` or `tools`.
-    """
-    chat = await asyncio.to_thread(make)
-    return await engine.tokenizer.chat(chat.messages, chat.tools, chat.options)
+    async def token_ids(self, engine: AsyncEngine) -> list[int]:
+        """The prompt. Raises `InvalidRequestError` naming `messages`."""
+        return await engine.tokenizer.chat(self.messages, self.tools, self.options)

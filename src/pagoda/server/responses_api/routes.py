@@ -30,7 +30,7 @@ from pagoda.server.responses_api.response import (
     ResponseObject,
 )
 from pagoda.server.responses_api.store import ResponseStore, Shelf
-from pagoda.server.template_chat import TemplateChat, prompt_of
+from pagoda.server.template_chat import TemplateChat
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -47,7 +47,9 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         return await asyncio.to_thread(shelf.conversation, body.previous_response_id, body.items())
 
     async def prompt(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[int]:
-        return await prompt_of(engine, partial(_chat, body, items, engine.max_model_len))
+        # In a thread even for a short body: the items before it may be many to read.
+        chat = await asyncio.to_thread(_chat, body, items, engine.max_model_len)
+        return await chat.token_ids(engine)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
