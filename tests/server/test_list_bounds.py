@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError, create_model
 
 from pagoda.models.chat_options import MAX_TEMPLATE_KWARGS
 from pagoda.request import MAX_LOGIT_BIASES, MAX_STOPS
 from pagoda.server import tools
 from pagoda.server.body import Many, ManyNamed
+from pagoda.server.body_route import first_problems
 from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.completion_request import CompletionRequest
-from pagoda.server.errors import WrongBodyError
 from pagoda.server.list_bounds import MAX_PARTS, at_most
 from pagoda.server.messages_api.blocks import InputMessage
 from pagoda.server.messages_api.body import CountTokensBody, MessagesBody
@@ -119,8 +119,12 @@ def test_a_list_or_a_mapping_without_a_bound_is_found() -> None:
 
 
 def test_of_many_problems_a_few_are_kept() -> None:
-    problem = {"loc": ("x",)}
-    assert 1 < len(WrongBodyError([problem] * 1000, None).problems) < 10
+    fields: dict[str, Any] = {f"field_{number}": (int, ...) for number in range(99)}
+    with pytest.raises(ValidationError) as refused:
+        create_model("Wrong", **fields).model_validate({})
+    first, *others = first_problems(refused.value)
+    assert first["loc"] == ("field_0",)
+    assert len(others) < 10
 
 
 @pytest.mark.parametrize(

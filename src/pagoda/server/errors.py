@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REFUSED = "invalid_request_error"
-_MAX_PROBLEMS = 8
-"""Of a body, as many as a value of several types may have."""
 _MAX_PHRASES = 4
 _RETRY_AFTER_S = 1
 _PART_BYTES = 256 * 1024
@@ -101,11 +99,10 @@ class RejectedError(HTTPException):
 
 
 class WrongBodyError(HTTPException):
-    """A body whose types are wrong (HTTP 400), with the first that `pydantic` says of it."""
+    """A body whose types are wrong (HTTP 400), with what `pydantic` says of it."""
 
     def __init__(self, problems: Sequence[Any], body: object) -> None:
-        first = problems[:_MAX_PROBLEMS]
-        self.problems = [{**each, "loc": ("body", *each["loc"])} for each in first]
+        self.problems = [{**each, "loc": ("body", *each["loc"])} for each in problems]
         self.body = body
         super().__init__(400)
 
