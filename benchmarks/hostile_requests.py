@@ -144,6 +144,13 @@ _JUNK = b'{"prompt": "x", "max_tokens": 16, "junk": [%s[]]}' % (b"[]," * 1_500_0
 _GZIP = "Content-Encoding: gzip"
 _QUOTES = asks_raw(_COMPLETE, gzip.compress(b'"' * (8 * 2**20)), _GZIP)
 _NAMES = {f"name_{number}": number for number in range(300_000)}
+_NUMBERS = '{"a": [%s0]}' % ("0," * 3_900_000)
+_NUMBERS_CALL = {**_CALL, "function": {"name": "f", "arguments": _NUMBERS}}
+_LISTS: dict[str, list[int]] = {f"k{number}": [] for number in range(49_000)}
+_MANY_KWARGS = {f"k{number}": 1 for number in range(99_000)}
+_METADATA = {f"{number:072}": "" for number in range(90_000)}
+_LARGE_SCHEMA = {"type": "object", "enum": [["x"] * 10] * 9_000, "default": "x" * 6_000_000}
+_LARGE_TOOL = {"type": "function", "function": {"name": "f", "parameters": _LARGE_SCHEMA}}
 _COUNTED = {"prompt": "x", "max_tokens": 1, "n": _MANY}
 _FORTY = {"prompt": "x", "max_tokens": 40, "n": 16}
 _HUNDRED = {"prompt": "x", "max_tokens": 100, "n": 16, "ignore_eos": True}
@@ -208,5 +215,13 @@ REQUESTS = (
         {"role": "user", "content": _DIGITS}
     ])),
     Hostile("responses", asks("/v1/responses", input=_DIGITS)),
+    # JSON within texts, and mappings.
+    Hostile("arguments of numbers", asks(_CHAT, messages=[
+        {"role": "assistant", "content": "", "tool_calls": [_NUMBERS_CALL]}
+    ])),
+    Hostile("template kwargs", asks(_CHAT, messages=[_USER], chat_template_kwargs=_LISTS)),
+    Hostile("tokenize's kwargs", asks("/tokenize", prompt="x", chat_template_kwargs=_MANY_KWARGS)),
+    Hostile("metadata", asks("/v1/responses", input="x", metadata=_METADATA)),
+    Hostile("a large tool", asks(_CHAT, messages=[_USER], tools=[_LARGE_TOOL])),
     Hostile("100 at once", at_once(100, asks("/tokenize", prompt="x" * 1000)), A_WORD),
 )  # fmt: skip

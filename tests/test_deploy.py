@@ -20,12 +20,13 @@ from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.main import run
 from pagoda.cli.serve import ADDRESS_FLAGS, SERVER_FLAGS
 from pagoda.engine.finite import MAX_LEVELS
-from pagoda.server import protocol
+from pagoda.models.chat_options import MAX_KWARG_CHARACTERS, MAX_TEMPLATE_KWARGS
+from pagoda.server import completion_request
 from pagoda.server.admission import REJECTIONS, Admission
 from pagoda.server.metric_rows import METRIC_ROWS
 from pagoda.server.metrics import COMMON_LABELS, PREFIX, registry_of
 from pagoda.server.options import ServerOptions
-from pagoda.server.tools import MAX_TOOLS
+from pagoda.server.tool_choice import MAX_TOOLS
 from pagoda.server.traffic import Answered, Traffic
 from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
 from server.fake_engine import FakeEngine
@@ -92,8 +93,8 @@ def test_vllms_flags_that_are_not_here_are_refused(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("row", "limits"),
     [
-        ("prompts of one completion", [protocol.MAX_PROMPTS]),
-        ("`n`", [request.MAX_CHOICES, protocol.MAX_CHOICES]),
+        ("prompts of one completion", [completion_request.MAX_PROMPTS]),
+        ("`n`", [request.MAX_CHOICES, completion_request.MAX_CHOICES]),
         ("`stop`", [request.MAX_STOPS, 1, request.MAX_STOP_CHARACTERS]),
         ("`stop_token_ids`", [request.MAX_STOPS]),
         ("`logit_bias`", [request.MAX_LOGIT_BIASES]),
@@ -102,6 +103,7 @@ def test_vllms_flags_that_are_not_here_are_refused(capsys: pytest.CaptureFixture
             "structured outputs",
             [MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_LEVELS, MAX_STRUCTURED_CHOICES],
         ),
+        ("`chat_template_kwargs`", [MAX_TEMPLATE_KWARGS, MAX_KWARG_CHARACTERS]),
         ("`tools`", [MAX_TOOLS]),
     ],
 )

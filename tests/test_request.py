@@ -126,7 +126,7 @@ MADE_UP_LIMITS = [Whole(0, 3), Real(0.5, 0.75), Real(-1.0, 0.0, above_low=True),
 SOURCES = [
     path
     for path in Path(pagoda.__file__).parent.rglob("*.py")
-    if path.name not in ("request.py", "protocol.py")
+    if path.name not in ("request.py", "protocol.py", "chat_request.py", "completion_request.py")
 ]
 NAMES = [each.name for each in dataclasses.fields(SamplingParams)]
 BAD = {name: BAD_BY_HAND.get(name, []) for name in NAMES}

@@ -95,6 +95,8 @@ class StructuredOutputs:
     def _written(self) -> str:
         if not isinstance(self.json, Mapping):
             raise self.refuse("must be a JSON schema: an object, or its text")
+        if has_more_characters(self.json, MAX_CONSTRAINT_CHARACTERS):
+            raise self._too_long("more characters")
         try:
             return json.dumps(dict(self.json))
         except (TypeError, ValueError, RecursionError):
@@ -125,12 +127,15 @@ class StructuredOutputs:
         if not isinstance(text, str) or not text:
             raise self.refuse("must be text, not empty")
         if len(text) > MAX_CONSTRAINT_CHARACTERS:
-            limit = f"at most {MAX_CONSTRAINT_CHARACTERS} characters"
-            raise InvalidRequestError(self.field, f"{len(text)} characters", limit)
+            raise self._too_long(f"{len(text)} characters")
         try:
             text.encode()
         except UnicodeEncodeError:
             raise self.refuse("must be valid Unicode text") from None
+
+    def _too_long(self, value: str) -> InvalidRequestError:
+        limit = f"at most {MAX_CONSTRAINT_CHARACTERS} characters"
+        return InvalidRequestError(self.field, value, limit)
 
 
 _CHECKS = {
@@ -155,3 +160,25 @@ def is_deeper_than(value: object, limit: int) -> bool:
             for inner in (each.values() if isinstance(each, dict) else each)
         ]
     return any(isinstance(each, (dict, list)) for each in level)
+
+
+def has_more_characters(value: object, most: int) -> bool:
+    """JSON's objects, lists and texts have more than `most` characters as they are written.
+
+    Counted are those of texts and names and two for each value, until they are too many: what is
+    written has a few more, for quotation marks and escapes.
+    """
+    left, num = [value], 0
+    while left and num <= most:
+        each = left.pop()
+        num += 2
+        if isinstance(each, str):
+            num += len(each)
+        elif isinstance(each, int):
+            num += each.bit_length() // 4  # no more than its digits
+        elif isinstance(each, Mapping):
+            num += sum(len(name) for name in each if isinstance(name, str))
+            left.extend(each.values())
+        elif isinstance(each, (list, tuple)):
+            left.extend(each)
+    return num > most

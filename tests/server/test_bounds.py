@@ -16,9 +16,10 @@ from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.models.chat_options import ChatOptions
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server import chunked_answer, completions
+from pagoda.server.chat_request import ChatCompletionRequest
+from pagoda.server.completion_request import CompletionRequest
 from pagoda.server.json_parts import items_json, list_json, object_json
 from pagoda.server.logprob_bound import MAX_TOLD_LOGPROBS, bounded
-from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.responses import PromptTokensDetails, Usage
 from server.fake_engine import FakeEngine
 from server.sse import events_of

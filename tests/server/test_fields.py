@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from pagoda.server.chat_request import ChatCompletionRequest
+from pagoda.server.completion_request import CompletionRequest
 from pagoda.server.field_table import FIELD_ROWS, FIELDS, FieldRow
-from pagoda.server.protocol import ChatCompletionRequest, CompletionRequest
 from pagoda.server.text_offsets import TextOffsets
 from server.fake_engine import FIRST_WORD_ID, MAX_MODEL_LEN, MODEL, OTHER_NAME, FakeEngine
 from server.sse import chat_text, completion_text, events_of
@@ -328,6 +329,33 @@ async def test_an_answer_that_goes_on_may_begin_with_what_was_said(
     assert chat_text(await streamed(client, CHAT, **fields)) == "minus one, zero one two"
     [choice] = (await answer(client, CHAT, echo=True))["choices"]
     assert choice["message"]["content"] == "zero one two"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"content": [{"type": "text", "text": "n"}, {"type": "refusal", "refusal": "o"}]},
+        {"content": None, "refusal": "no"},
+        {"refusal": "no"},
+        {"content": "no", "refusal": None},
+    ],
+)
+async def test_a_refusal_is_what_the_assistant_said(
+    refused: dict[str, Any], client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    messages = [*HELLO, {"role": "assistant", **refused}, *HELLO]
+    await answer(client, CHAT, messages=messages)
+    assert [each["content"] for each in engine.tokenizer.messages] == ["hi", "no", "hi"]
+
+
+async def test_a_prompt_that_is_no_chat_has_no_template(client: httpx.AsyncClient) -> None:
+    kwargs = {str(number): 1 for number in range(32)}
+    body = {"prompt": "x", "chat_template_kwargs": kwargs, "reasoning_effort": "low"}
+    answered = await client.post("/tokenize", json={**body, "add_special_tokens": False})
+    fields = ("chat_template_kwargs", "reasoning_effort")
+    said = [f"{field} is ignored: no chat template is used" for field in fields]
+    assert answered.json()["warnings"] == said
+    assert "warnings" not in (await client.post("/tokenize", json={"prompt": "x"})).json()
 
 
 async def test_older_roles_and_odd_calls_are_taken(

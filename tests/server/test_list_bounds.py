@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import Annotated, Any
 
 import httpx
 import pytest
+from pydantic import BaseModel, ValidationError, create_model
 
+from pagoda.models.chat_options import MAX_TEMPLATE_KWARGS
 from pagoda.request import MAX_LOGIT_BIASES, MAX_STOPS
 from pagoda.server import tools
-from pagoda.server.list_bounds import MAX_PARTS
+from pagoda.server.body import Many, ManyNamed
+from pagoda.server.body_route import first_problems
+from pagoda.server.chat_request import ChatCompletionRequest
+from pagoda.server.completion_request import CompletionRequest
+from pagoda.server.list_bounds import MAX_PARTS, at_most
 from pagoda.server.messages_api.blocks import InputMessage
-from pagoda.server.messages_api.body import CountTokensBody
-from pagoda.server.tools import MAX_TOOLS
+from pagoda.server.messages_api.body import CountTokensBody, MessagesBody
+from pagoda.server.responses_api.body import ResponsesRequest
+from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
+from pagoda.server.tool_choice import MAX_TOOLS
+from server.body_containers import containers_in
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -62,10 +72,59 @@ async def test_a_long_list_is_refused_by_its_length(
     assert not engine.started
 
 
-async def test_a_long_mapping_is_refused_by_its_length(client: httpx.AsyncClient) -> None:
-    biases = {str(number): None for number in range(MAX_LOGIT_BIASES + 1)}
-    told = await refused(client, CHAT, "logit_bias", biases)
-    assert f"at most {MAX_LOGIT_BIASES:,} of them" in told
+@pytest.mark.parametrize(
+    ("url", "field", "most"),
+    [
+        (CHAT, "logit_bias", MAX_LOGIT_BIASES),
+        (CHAT, "chat_template_kwargs", MAX_TEMPLATE_KWARGS),
+        ("/tokenize", "chat_template_kwargs", MAX_TEMPLATE_KWARGS),
+        (RESPONSES, "metadata", 16),
+    ],
+)
+async def test_a_long_mapping_is_refused_by_its_length(
+    url: str, field: str, most: int, client: httpx.AsyncClient
+) -> None:
+    odd = {str(number): [] for number in range(most + 1)}
+    told = await refused(client, url, field, odd)
+    assert f"at most {most:,} of them, and here are {most + 1:,}" in told
+    if url == "/tokenize":
+        response = await client.post(url, json={"prompt": "hi", field: odd})
+        assert "here are" in response.json()["error"]["message"]
+
+
+EVERY_BODY: list[type[BaseModel]] = [
+    CompletionRequest, ChatCompletionRequest, TokenizeRequest, DetokenizeRequest, ResponsesRequest,
+    MessagesBody, CountTokensBody,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", EVERY_BODY)
+def test_every_list_and_mapping_has_a_bound(body: type[BaseModel]) -> None:
+    found = containers_in(body)
+    assert found
+    assert [each for each in found if not each.is_bounded] == []
+
+
+def test_a_list_or_a_mapping_without_a_bound_is_found() -> None:
+    class Unbounded(BaseModel):
+        texts: Many[str]
+        slow: Annotated[list[str], at_most(3)]
+        named: Annotated[dict[str, int] | None, at_most(3)]
+        many_named: ManyNamed[str, int]
+        anything: dict[str, Any]
+
+    found = containers_in(Unbounded)
+    assert [each.field for each in found] == ["texts", "slow", "named", "many_named"]
+    assert not any(each.is_bounded for each in found)
+
+
+def test_of_many_problems_a_few_are_kept() -> None:
+    fields: dict[str, Any] = {f"field_{number}": (int, ...) for number in range(99)}
+    with pytest.raises(ValidationError) as refused:
+        create_model("Wrong", **fields).model_validate({})
+    first, *others = first_problems(refused.value)
+    assert first["loc"] == ("field_0",)
+    assert len(others) < 10
 
 
 @pytest.mark.parametrize(
@@ -98,17 +157,29 @@ def test_what_a_tool_is_called_with_has_no_parts() -> None:
 
 
 @pytest.mark.parametrize("url", [CHAT, RESPONSES, MESSAGES])
-async def test_tools_are_checked_once_for_each_body(
+async def test_tools_are_checked_once_for_each_body_and_beside_the_event_loop(
     url: str, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked: list[int] = []
-    check = tools._check_tools
-    monkeypatch.setattr(
-        tools, "_check_tools", lambda given: checked.append(len(given)) or check(given)
-    )
+    threads: dict[str, list[threading.Thread]] = {"_check_tools": [], "closed": []}
+
+    def note(name: str) -> None:
+        run = getattr(tools, name)
+
+        def noted(*given: Any, **how: Any) -> Any:
+            threads[name].append(threading.current_thread())
+            return run(*given, **how)
+
+        monkeypatch.setattr(tools, name, noted)
+
+    note("_check_tools")
+    note("closed")
     tool = {"type": "function", "name": "f", "function": {"name": "f"}}
     if url == MESSAGES:
         tool = {"name": "f", "input_schema": {"type": "object"}}
-    response = await client.post(url, json={**BODIES[url], "tools": [tool]})
+    choice: Any = {"type": "any"} if url == MESSAGES else "required"
+    body = {**BODIES[url], "tools": [tool], "tool_choice": choice, "unknown": "x" * 2**14}
+    response = await client.post(url, json=body)
     assert response.status_code == 200, response.text
-    assert checked == [1]
+    for ran_in in threads.values():
+        assert len(ran_in) == 1
+        assert ran_in[0] is not threading.current_thread()

@@ -190,6 +190,24 @@ async def test_a_schema_is_followed_strictly(client: httpx.AsyncClient, engine: 
         assert schema_of(engine) == {**SHUT, "properties": {"a": inner}}
 
 
+async def test_the_older_name_of_a_format_is_followed_too(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    schema = {"type": "object", "properties": {"a": FREE}}
+    older = {"type": "json_schema", "schema": schema}
+    await ask(client, output_format=older)
+    assert schema_of(engine) == {**SHUT, "properties": {"a": SHUT}}
+    await ask(client, output_format=None)
+    assert engine.asked[-1]["sampling"].structured_outputs is None  # type: ignore[attr-defined]
+    forced = {"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "weather"}}
+    await ask(client, output_format=older, **forced)
+    assert "city" in schema_of(engine)["properties"]
+    both = {**BODY, "output_format": older, "output_config": FORMAT}
+    told = (await client.post(URL, json=both)).json()["error"]["message"]
+    assert told.startswith("output_format=")
+    assert told.endswith("cannot be combined with output_config.format")
+
+
 def schema_of(engine: FakeEngine) -> Any:
     sampling: Any = engine.asked[-1]["sampling"]
     return json.loads(sampling.structured_outputs.json)
@@ -464,6 +482,18 @@ async def test_a_tool_is_described_where_it_is_first_referred_to(
     definition, again = engine.tokenizer.messages[-1]["content"].split("\n")
     assert json.loads(definition)["function"]["parameters"] == CITY
     assert again == "weather"
+
+
+@pytest.mark.parametrize("choice", ["auto", "any", "none"])
+async def test_a_tool_that_may_not_be_called_is_described_as_before(
+    choice: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    body = said_by("user", {**RESULT, "content": [{"type": "tool_reference", "tool_name": "f"}]})
+    tools = [{"name": "f", "input_schema": {}, "defer_loading": True}]
+    await client.post(COUNT, json={**body, "tools": tools, "tool_choice": {"type": choice}})
+    definition = json.loads(engine.tokenizer.messages[-1]["content"])
+    assert definition["function"]["name"] == "f"
+    assert engine.tokenizer.tools == []
 
 
 def assert_error(response: httpx.Response, status: int, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
+from pagoda.server.responses_api.tool_kinds import FunctionPlace
 from server.fake_engine import FakeEngine, engine_failure
 from server.test_server_errors import assert_refused
 
@@ -119,6 +121,16 @@ INPUTS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "<user>u<assistant><tool>r<tool>s",
     ),
+    "a refusal": (
+        {
+            "input": [
+                {"role": "user", "content": "u"},
+                {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+                {"role": "user", "content": "v"},
+            ]
+        },
+        "<user>u<assistant>no<user>v",
+    ),
     "what was thought": (
         {
             "input": [
@@ -141,6 +153,18 @@ async def test_prompts(name: str, client: httpx.AsyncClient, engine: FakeEngine)
     body, prompt = INPUTS[name]
     await ask(client, **body)
     assert prompt_of(engine) == prompt
+
+
+async def test_a_refusal_is_kept_as_what_it_was(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    part = {"type": "refusal", "refusal": "no"}
+    said = [{"role": "user", "content": "u"}, {"role": "assistant", "content": [part]}]
+    first = await ask(client, input=said, max_output_tokens=1)
+    await ask(client, input="v", previous_response_id=first["id"])
+    assert prompt_of(engine) == "<user>u<assistant>no<assistant>zero<user>v"
+    listed = (await client.get(f"{URL}/{first['id']}/input_items?order=asc")).json()["data"]
+    assert listed[1]["content"] == [part]
 
 
 async def test_sampling(client: httpx.AsyncClient, engine: FakeEngine) -> None:
@@ -518,6 +542,75 @@ async def test_functions_in_namespaces(client: httpx.AsyncClient, engine: FakeEn
     engine.says = [HERMES]
     [item] = (await ask(client, tools=[WEATHER, MATH]))["output"]
     assert "namespace" not in item
+
+
+ADD = {"type": "function", "name": "add"}
+TEXTS = {**MATH, "name": "texts", "description": "Words.", "tools": [
+    {**ADD, "description": "Joins two."}, {"type": "function", "name": "cut"},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ({**ADD, "namespace": "math"}, ["math.add"]),
+        ({**ADD, "name": "math.add"}, ["math.add"]),
+        ({**ADD, "name": "cut"}, ["texts.cut"]),
+        ({**ADD, "name": "weather"}, ["weather"]),
+        ({**ADD, "name": "cut", "namespace": "math"}, []),
+        (ADD, []),
+    ],
+)
+async def test_a_choice_names_a_function_as_its_calls_are_told(
+    choice: dict[str, Any], names: list[str], client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    tools = [WEATHER, MATH, TEXTS]
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [choice]}
+    if not names:
+        for refused in (choice, allowed):
+            body = {"input": "hi", "tools": tools, "tool_choice": refused}
+            response = await client.post(URL, json=body)
+            assert response.json()["error"]["param"] == "tool_choice"
+        return
+    engine.says = ["{}"]
+    answer = await ask(client, tools=tools, tool_choice=choice)
+    assert answer["tool_choice"] == choice
+    [call] = answer["output"]
+    called = FunctionPlace(call.get("namespace"), call["name"])
+    assert [called.full_name] == names
+    await ask(client, tools=tools, tool_choice=allowed)
+    assert [each["function"]["name"] for each in engine.tokenizer.tools] == names  # type: ignore[index]
+
+
+async def test_a_namespace_is_described_by_the_first_that_is_shown(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    def descriptions() -> list[Any]:
+        functions: list[Any] = [each["function"] for each in engine.tokenizer.tools]
+        return [each.get("description") for each in functions]
+
+    await ask(client, tools=[MATH, TEXTS])
+    assert descriptions() == ["Sums.", "Words.\nJoins two.", None]
+    cut = {"type": "function", "name": "cut", "namespace": "texts"}
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [cut]}
+    await ask(client, tools=[MATH, TEXTS], tool_choice=allowed)
+    assert descriptions() == ["Words."]
+
+
+async def test_what_is_ignored_is_worked_out_once(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    find = difflib.get_close_matches
+
+    def noted(name: str, *among: Any, **how: Any) -> list[str]:
+        names.append(name)
+        return find(name, *among, **how)
+
+    monkeypatch.setattr(difflib, "get_close_matches", noted)
+    [warning] = (await ask(client, temprature=1))["warnings"]
+    assert "did you mean temperature" in warning
+    assert names == ["temprature"]
 
 
 async def test_names_in_namespaces_may_be_long(client: httpx.AsyncClient) -> None:

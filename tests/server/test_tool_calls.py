@@ -10,7 +10,7 @@ import pytest
 
 from pagoda.models.tool_prompt import format_in, in_plain_messages
 from pagoda.server.reading import CallPiece, ToolCall, calls_in
-from pagoda.server.tools import MAX_TOOLS
+from pagoda.server.tool_choice import MAX_TOOLS
 from server.calling_answers import CALLS, CUT_CALLS, OSLO, READ, ROME, WEATHER_ROME, hermes
 from server.fake_engine import FakeEngine
 from server.sse import chat_text, events_of
@@ -36,6 +36,11 @@ def named(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name}}
 
 
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = {"mode": mode, "tools": [named(name) for name in names]}
+    return {"type": "allowed_tools", "allowed_tools": tools}
+
+
 SHUT, OPEN = {"additionalProperties": False}, {"additionalProperties": True}
 TOOLS = [tool("weather"), tool("clock", {"type": "object", "properties": {}})]
 
@@ -59,6 +64,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a named choice without tools": ({"tool_choice": named("weather")}, "tool_choice"),
     "an unknown choice": ({"tools": TOOLS, "tool_choice": named("x")}, "tool_choice"),
     "a choice of a wrong type": ({"tools": TOOLS, "tool_choice": "maybe"}, "tool_choice"),
+    "a choice of tools that are not there": (
+        {"tools": TOOLS, "tool_choice": allowed("auto", "weather", "x")},
+        "tool_choice",
+    ),
+    "a choice of no tools": ({"tools": TOOLS, "tool_choice": allowed("auto")}, "tool_choice"),
+    "a choice of too many tools": (
+        {"tools": TOOLS, "tool_choice": allowed("auto", *["clock"] * (MAX_TOOLS + 1))},
+        "tool_choice",
+    ),
+    "half a choice of tools": (
+        {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}},
+        "tool_choice",
+    ),
     "a choice that is empty": ({"tools": TOOLS, "tool_choice": {}}, "tool_choice"),
     "parallel as text": ({"tools": TOOLS, "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     "a forced call and a form of all": (
@@ -151,6 +169,25 @@ async def test_an_answer_that_was_cut_says_so(
     [choice] = (await client.post(URL, json=body)).json()["choices"]
     assert choice["finish_reason"] == "length"
     assert len(choice["message"]["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+async def test_a_choice_of_some_tools_hides_the_others(
+    mode: str, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    body = {"messages": HELLO, "tools": TOOLS, "tool_choice": allowed(mode, "clock")}
+    response = await client.post(URL, json=body)
+    assert response.status_code == 200, response.text
+    assert [each["function"]["name"] for each in engine.tokenizer.tools] == ["clock"]
+    form = engine.asked[0]["sampling"].structured_outputs  # type: ignore[attr-defined]
+    assert (form is not None) == (mode == "required")
+    assert form is None or "weather" not in form.json
+
+
+async def test_half_a_choice_of_some_tools_is_told_as_such(client: httpx.AsyncClient) -> None:
+    body = {"messages": HELLO, "tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}
+    told = (await client.post(URL, json=body)).json()["error"]["message"]
+    assert told == "tool_choice.allowed_tools: Field required"
 
 
 async def test_a_choice_of_none_hides_the_tools(

@@ -13,7 +13,7 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions
 from pagoda.truncation import Truncation, truncated
 
-_MOST_CHARACTERS_PER_TOKEN = 100
+MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
 _MOST_PROMPTS = 8
 """What is tokenised for itself, or will be cut, may be so many times as long as a prompt."""
@@ -145,7 +145,7 @@ class CheckedTokenizer:
             raise self._too_large(field, f"{len(text)} characters", f"at most {most_tokens} tokens")
 
     def _check_characters(self, field: str, num: int) -> None:
-        most = _MOST_CHARACTERS_PER_TOKEN * self.max_model_len
+        most = MOST_CHARACTERS_PER_TOKEN * self.max_model_len
         if num > most:
             raise self._too_large(field, f"{num} characters", f"at most {most}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from fastapi import Request, Response
 
 from pagoda.request import RequestOptions, SamplingParams
+from pagoda.server.body_route import beside_loop
 from pagoda.server.door import holder_of, places_of
 from pagoda.server.generation import Echo, Generation, PromptOutput, unless_disconnected
 from pagoda.server.json_body import JSONBody
@@ -92,7 +93,8 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
-    sampling = await bounded(body.sampling(), prompts, engine, echoes=echo is not None)
+    sampling = await beside_loop(request, body.sampling)  # it may put schemas together
+    sampling = await bounded(sampling, prompts, engine, echoes=echo is not None)
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)
     places.hold(num_sequences, "prompt" if sampling.n == 1 else "n")

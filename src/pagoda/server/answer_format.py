@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many
-from pagoda.structured import KINDS, SWITCHES, StructuredOutputs
+from pagoda.server.list_bounds import at_most
+from pagoda.structured import KINDS, MAX_STRUCTURED_CHOICES, SWITCHES, StructuredOutputs
 
 
 class JSONSchemaFormat(BaseModel):
@@ -68,7 +69,7 @@ class AnswerFormat(BaseModel):
     structured_outputs: dict[str, Any] | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
-    guided_choice: Many[str] | None = None
+    guided_choice: Annotated[Many[str], at_most(MAX_STRUCTURED_CHOICES)] | None = None
     guided_grammar: str | None = None
     grammar: str | None = None
     """llama.cpp's name for a grammar."""

@@ -30,21 +30,22 @@ def _no_lone_surrogate(text: str) -> str:
     return text
 
 
+Name = TypeVar("Name")
 Item = TypeVar("Item")
 Many = Annotated[list[Item], Field(fail_fast=True)]
 """A list of which the first wrong item is told, not all of them."""
 
 
-def _entry_by_entry(given: object, check: Callable[[object], dict[str, Any]]) -> dict[str, Any]:
+def _entry_by_entry(given: object, check: Callable[[object], dict[Any, Any]]) -> dict[Any, Any]:
     if not isinstance(given, dict):
         return check(given)
-    checked: dict[str, Any] = {}
+    checked: dict[Any, Any] = {}
     for entry in given.items():
         checked |= check(dict([entry]))
     return checked
 
 
-ManyNamed = Annotated[dict[str, Item], WrapValidator(_entry_by_entry)]
+ManyNamed = Annotated[dict[Name, Item], WrapValidator(_entry_by_entry)]
 """A mapping of which the first wrong entry is told, not all of them."""
 
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]

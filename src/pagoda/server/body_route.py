@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import ErrorDetails, from_json
 
 from pagoda.server.errors import WrongBodyError
 
 _SHORT_BYTES = 16 * 2**10
 """Read at once: that takes less than to ask a thread."""
+_MOST_PROBLEMS = 8
 _EXPLAINED_BYTES = 2**20
 """Of a body that may be read once more, to say better what is wrong with it."""
+
+
+Result = TypeVar("Result")
 
 
 class BodyRoute(APIRoute):
@@ -45,9 +50,14 @@ class _BodyRequest(Request):
     async def json(self) -> BaseModel:
         """Raises `WrongBodyError`, and `json.JSONDecodeError` for what is no JSON."""
         content = await self.body()
-        if len(content) <= _SHORT_BYTES:
-            return checked(self._kind, content)
-        return await asyncio.to_thread(checked, self._kind, content)
+        return await beside_loop(self, partial(checked, self._kind, content))
+
+
+async def beside_loop(request: Request, work: Callable[[], Result]) -> Result:
+    """What `work` returns, which looks at the request's body: in a thread where that is long."""
+    if len(await request.body()) <= _SHORT_BYTES:
+        return work()
+    return await asyncio.to_thread(work)
 
 
 def checked(kind: type[BaseModel], content: bytes) -> BaseModel:
@@ -59,7 +69,12 @@ def checked(kind: type[BaseModel], content: bytes) -> BaseModel:
     try:
         return kind.model_validate(parsed)
     except ValidationError as error:
-        raise WrongBodyError(error.errors(include_url=False), parsed) from None
+        raise WrongBodyError(first_problems(error), parsed) from None
+
+
+def first_problems(error: ValidationError) -> list[ErrorDetails]:
+    """As many as a value of several types may have: one field is told of."""
+    return error.errors(include_url=False)[:_MOST_PROBLEMS]
 
 
 def _parsed(content: bytes) -> Any:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import new_id, respond
-from pagoda.server.body_route import BodyRoute
+from pagoda.server.body_route import BodyRoute, beside_loop
+from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Generation, PromptOutput
 from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.logprobs import chat_logprobs
 from pagoda.server.options import ServerOptions
-from pagoda.server.protocol import ChatCompletionRequest
 from pagoda.server.reading import CallPiece, Reading, ToolCall, calls_in
 from pagoda.server.responses import (
     ChatChoice,
@@ -53,15 +53,13 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_chat_completion(request: Request, body: ChatCompletionRequest) -> Response:
         """Answer a conversation."""
         body.check(engine.model_names)
-        use = body.tool_use
-        chat_options = body.chat_options(body.prompt_truncation)
-        messages = body.template_messages()
-        prompts = [await engine.tokenizer.chat(messages, use.described, chat_options)]
+        chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
+        prompts = [await chat.token_ids(engine)]
         unread = body.unread(engine.tokenizer.template_names)
         telling = body.telling()
         telling = replace(telling, ignored=[*telling.ignored, *unread])
         begin = partial(ChatAnswer, telling=telling, beginning=body.echoed())
-        answer_id, tools = new_id("chatcmpl"), use.reader(engine)
+        answer_id, tools = new_id("chatcmpl"), body.tool_use.reader(engine)
         return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)
 
     return router

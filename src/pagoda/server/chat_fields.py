@@ -6,16 +6,23 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pagoda.models.chat_options import ChatOptions
-from pagoda.server.body import Many, Text
+from pagoda.models.chat_options import MAX_TEMPLATE_KWARGS, ChatOptions
+from pagoda.server.body import Many, ManyNamed, Text
+from pagoda.server.call_arguments import CallArguments
 from pagoda.server.field_table import Ignored
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.messages import Message
-from pagoda.server.tools import MAX_TOOLS, Tool
+from pagoda.server.tool_choice import MAX_TOOLS
+from pagoda.server.tools import Tool
 from pagoda.truncation import Truncation
 
 _OWN = ("messages", "tools", "add_generation_prompt")
 """What a template is given by these fields alone."""
+
+
+_TemplateKwargs = Annotated[
+    ManyNamed[Text, Text | int | float | bool | None], at_most(MAX_TEMPLATE_KWARGS)
+]
 
 
 class ChatFields(BaseModel):
@@ -28,12 +35,14 @@ class ChatFields(BaseModel):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
-    chat_template_kwargs: dict[Text, Text | int | float | bool | None] | None = None
+    chat_template_kwargs: _TemplateKwargs | None = None
     reasoning_effort: Text | None = None
     """OpenAI's; some chat templates read it."""
 
-    def template_messages(self) -> list[dict[str, Any]]:
-        return [message.for_template() for message in self.messages or []]
+    def template_messages(self, max_model_len: int) -> list[dict[str, Any]]:
+        """Raises `InvalidRequestError` for what cannot be told to a model of that length."""
+        arguments = CallArguments(max_model_len)
+        return [message.for_template(arguments) for message in self.messages or []]
 
     def template_kwargs(self) -> dict[str, str | int | float | bool | None]:
         """What is meant for the template, under the names that it may read."""

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pagoda.server.answer import new_id, respond
 from pagoda.server.body_route import BodyRoute
 from pagoda.server.chunked_answer import ChunkedAnswer
+from pagoda.server.completion_request import CompletionRequest
 from pagoda.server.errors import REFUSALS
 from pagoda.server.generation import Echo, Generation, PromptOutput
 from pagoda.server.json_parts import list_json, object_json
@@ -20,7 +21,6 @@ from pagoda.server.logprobs import (
     echoed_logprobs,
 )
 from pagoda.server.options import ServerOptions
-from pagoda.server.protocol import CompletionRequest
 from pagoda.server.responses import (
     CompletionChoice,
     CompletionResponse,

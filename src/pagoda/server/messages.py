@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Body, Many, Text
+from pagoda.server.call_arguments import CallArguments
 from pagoda.server.tools import ToolName
-from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
 
 
 def _covered_part(kind: object) -> object:
@@ -28,6 +27,35 @@ class TextPart(Body):
     type: Annotated[Literal["text"], BeforeValidator(_covered_part)]
     text: Text
 
+    @property
+    def said(self) -> str:
+        return self.text
+
+
+class RefusalPart(BaseModel):
+    """What the assistant said where it would not answer: text as any other."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["refusal"]
+    refusal: Text
+
+    @property
+    def said(self) -> str:
+        return self.refusal
+
+
+def kind_of_part(value: Any) -> str:
+    """For a choice between text and refusals."""
+    given = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return "refusal part" if given.get("type") == "refusal" else "text part"
+
+
+_Part = Annotated[
+    Annotated[TextPart, Tag("text part")] | Annotated[RefusalPart, Tag("refusal part")],
+    Discriminator(kind_of_part),
+]
+
 
 class CalledFunction(BaseModel):
     """What was called, its arguments as JSON text."""
@@ -37,15 +65,8 @@ class CalledFunction(BaseModel):
     name: ToolName
     arguments: Text = ""
 
-    def for_template(self) -> dict[str, Any]:
-        """Chat templates write the arguments themselves; what is no JSON object stays text."""
-        try:
-            arguments = json.loads(self.arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        if not isinstance(arguments, dict) or is_deeper_than(arguments, MAX_SCHEMA_DEPTH):
-            return {"name": self.name, "arguments": self.arguments}
-        return {"name": self.name, "arguments": arguments}
+    def for_template(self, arguments: CallArguments) -> dict[str, Any]:
+        return {"name": self.name, "arguments": arguments.read(self.arguments)}
 
 
 class MadeCall(BaseModel):
@@ -57,8 +78,9 @@ class MadeCall(BaseModel):
     type: Literal["function"] = "function"
     function: CalledFunction
 
-    def for_template(self) -> dict[str, Any]:
-        return {"id": self.id, "type": self.type, "function": self.function.for_template()}
+    def for_template(self, arguments: CallArguments) -> dict[str, Any]:
+        function = self.function.for_template(arguments)
+        return {"id": self.id, "type": self.type, "function": function}
 
 
 _TEMPLATE_ROLES = {"developer": "system", "function": "tool", "ipython": "tool"}
@@ -69,7 +91,9 @@ class Message(Body):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function", "ipython"]
-    content: Text | Many[TextPart] | None = None
+    content: Text | Many[_Part] | None = None
+    refusal: Text | None = None
+    """What the assistant said instead of its content."""
     tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
     """Names the call whose result a message of role `tool` brings."""
@@ -81,21 +105,25 @@ class Message(Body):
             raise PydanticCustomError("no_content", f"a message of role {self.role} has content")
         return self
 
-    def for_template(self) -> dict[str, Any]:
+    @property
+    def text(self) -> str:
+        """All that it says."""
+        if isinstance(self.content, list):
+            return "".join(part.said for part in self.content)
+        return self.content or self.refusal or ""
+
+    def for_template(self, arguments: CallArguments) -> dict[str, Any]:
         """As chat templates expect it: plain text, OpenAI's names of old.
 
-        Raises `InvalidRequestError` for calls that no assistant made.
+        Raises `InvalidRequestError` for calls that no assistant made, and for too many arguments.
         """
         role = _TEMPLATE_ROLES.get(self.role, self.role)
-        content = self.content or ""
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        message: dict[str, Any] = {"role": role, "content": content}
+        message: dict[str, Any] = {"role": role, "content": self.text}
         if self.tool_calls:
             if role != "assistant":
                 limit = "only an assistant's message has tool_calls"
                 raise InvalidRequestError("messages", role, limit)
-            message["tool_calls"] = [call.for_template() for call in self.tool_calls]
+            message["tool_calls"] = [call.for_template(arguments) for call in self.tool_calls]
         if self.tool_call_id is not None:
             message["tool_call_id"] = self.tool_call_id
         return message

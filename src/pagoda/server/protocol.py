@@ -1,4 +1,4 @@
-"""What clients send: the bodies of OpenAI's requests, with vLLM's extra fields.
+"""What clients send: the fields of OpenAI's requests for answers, with vLLM's extra fields.
 
 Types are checked strictly here; ranges are checked once, by `SamplingParams`, so that HTTP, the
 command line and the library refuse the same values with the same words. A field that is absent or
@@ -8,7 +8,6 @@ null takes the default of `SamplingParams`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,20 +23,14 @@ from pagoda.request import (
 )
 from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Many, ManyNamed, Text
-from pagoda.server.chat_fields import ChatFields
 from pagoda.server.keys import Holder
-from pagoda.server.list_bounds import FewParts, at_most
-from pagoda.server.messages import Message
+from pagoda.server.list_bounds import at_most
 from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxInt
 from pagoda.server.sampling_fields import SAMPLING_FIELDS, with_sampling_fields
 from pagoda.server.telling import Telling
-from pagoda.server.tools import ToolChoice, ToolUse
 from pagoda.truncation import Truncation
 
-MAX_PROMPTS = 128
-MAX_CHOICES = 1024
-"""In one request, of all prompts together."""
 _PRIORITY_LIMIT = 2**63 - 1
 _LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words")
 
@@ -61,7 +54,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
     """
 
     n: LaxInt | None = None
-    logit_bias: Annotated[ManyNamed[float], at_most(MAX_LOGIT_BIASES)] | None = None
+    logit_bias: Annotated[ManyNamed[str, float], at_most(MAX_LOGIT_BIASES)] | None = None
     stop: Text | Annotated[Many[Text], at_most(MAX_STOPS)] | None = None
     stop_token_ids: Annotated[Many[int], at_most(MAX_STOPS)] | None = None
     allowed_token_ids: Annotated[Many[int], at_most(MAX_ALLOWED_TOKEN_IDS)] | None = None
@@ -163,102 +156,6 @@ class GenerationRequest(ModelBody, AnswerFormat):
         fields["structured_outputs"] = self.structured()
         given = {name: value for name, value in fields.items() if value is not None}
         return SamplingParams(**{**given, **chosen})
-
-
-class CompletionRequest(GenerationRequest):
-    """The body of `/v1/completions`."""
-
-    prompt: Text | Many[Text] | Many[int] | Many[Many[int]]
-    logprobs: LaxInt | None = None
-    echo: bool | None = None
-    """The answer begins with the prompt, and so do its log-probabilities."""
-
-    def check(self, served_models: Sequence[str]) -> None:
-        super().check(served_models)
-        count = len(self.prompts())
-        if count > MAX_PROMPTS:
-            raise InvalidRequestError("prompt", f"{count} prompts", f"at most {MAX_PROMPTS}")
-        if count * (self.n or 1) > MAX_CHOICES:
-            limit = f"at most {MAX_CHOICES} choices for all {count} prompts together"
-            raise InvalidRequestError("n", self.n, limit)
-
-    def prompts(self) -> list[str | list[int]]:
-        """Each prompt by itself, as text or as token ids.
-
-        Raises `InvalidRequestError` when there is none.
-        """
-        if self.prompt == []:
-            raise InvalidRequestError("prompt", [], "must hold at least one prompt or token id")
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [[item for item in self.prompt if isinstance(item, int)]]
-        return [item for item in self.prompt if not isinstance(item, int)]
-
-    @property
-    def wants_prompt_alone(self) -> bool:
-        """An echo that nothing follows, as is asked for to score a text."""
-        return bool(self.echo) and self.max_tokens == 0
-
-    def sampling(self) -> SamplingParams:
-        """Raises `InvalidRequestError` for a value out of range."""
-        chosen: dict[str, Any] = {"logprobs": self.logprobs}
-        if self.echo and self.logprobs is not None:
-            chosen["prompt_logprobs"] = self.logprobs
-        if self.wants_prompt_alone:
-            chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
-        return self.sampling_with(**chosen)
-
-
-class ChatCompletionRequest(GenerationRequest, ChatFields):
-    """The body of `/v1/chat/completions`."""
-
-    max_tokens_fields = ("max_completion_tokens", "max_tokens", "n_predict")
-    messages: FewParts[Message]
-    max_completion_tokens: LaxInt | None = None
-    logprobs: bool | None = None
-    top_logprobs: LaxInt | None = None
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    echo: bool | None = None
-    """vLLM's: an answer that goes on with the assistant's last message begins with that."""
-
-    def check(self, served_models: Sequence[str]) -> None:
-        super().check(served_models)
-        if not self.messages:
-            raise InvalidRequestError("messages", [], "must hold at least one message")
-        for message in self.messages:
-            message.refuse_uncovered()
-        if self.top_logprobs is not None and not self.logprobs:
-            raise InvalidRequestError(
-                "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
-            )
-
-    def echoed(self) -> str:
-        """What the answer begins with."""
-        last = self.template_messages()[-1]
-        return str(last["content"]) if self.echo and last["role"] == "assistant" else ""
-
-    @cached_property
-    def tool_use(self) -> ToolUse:
-        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
-        return ToolUse.of(self.tools, self.tool_choice, self.parallel_tool_calls)
-
-    def sampling(self) -> SamplingParams:
-        """Without a limit the answer may grow up to the model's length.
-
-        Raises `InvalidRequestError` for a value out of range.
-        """
-        chosen = self.tool_use.sampling_fields(self.structured())
-        if self.max_tokens_field is None:
-            chosen["max_tokens"] = None
-        chosen["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None
-        try:
-            return self.sampling_with(**chosen)
-        except InvalidRequestError as error:
-            if error.field != "logprobs":
-                raise
-            raise InvalidRequestError("top_logprobs", error.value, error.limit) from None
 
 
 def _token_id(key: str) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many, Text
 from pagoda.server.chat_fields import ChatFields
+from pagoda.server.field_table import Ignored
 from pagoda.server.model_body import ModelBody
+from pagoda.server.template_chat import TemplateChat
 from pagoda.server.tools import ToolUse
 
 
@@ -25,9 +26,17 @@ class TokenizeRequest(ModelBody, ChatFields):
         for message in self.messages or []:
             message.refuse_uncovered()
 
-    def described_tools(self) -> list[dict[str, Any]]:
-        """Raises `InvalidRequestError` for tools that will not do."""
-        return ToolUse.of(self.tools, None, None).described
+    def template_chat(self, max_model_len: int) -> TemplateChat:
+        """Raises `InvalidRequestError` for what cannot be told to a model of that length."""
+        tools = ToolUse.of(self.tools, None, None).described
+        return TemplateChat(self.template_messages(max_model_len), tools, self.chat_options())
+
+    def unread(self, template_names: frozenset[str]) -> list[Ignored]:
+        """A prompt that is no chat has no template."""
+        if self.messages is not None:
+            return super().unread(template_names)
+        given = [name for name in ChatFields.model_fields if name != "add_special_tokens"]
+        return [Ignored(name, "no chat template is used") for name in given if getattr(self, name)]
 
 
 class DetokenizeRequest(ModelBody):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
-from pagoda.server.body_route import BodyRoute
+from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.errors import REFUSALS
 from pagoda.server.json_body import JSONBody
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
@@ -21,13 +22,12 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
 
     @router.post("/tokenize", response_model=TokenizeResponse, responses=REFUSALS)
-    async def tokenize(body: TokenizeRequest) -> Response:
+    async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         """The token ids of a prompt, or of the prompt that a chat becomes."""
         body.check(engine.model_names)
         if body.messages is not None:
-            tokens = await engine.tokenizer.chat(
-                body.template_messages(), body.described_tools(), body.chat_options()
-            )
+            chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
+            tokens = await chat.token_ids(engine)
         else:
             adds = body.add_special_tokens is not False
             tokens = await engine.tokenizer.encode(body.prompt or "", adds)

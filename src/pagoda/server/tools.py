@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,17 +13,22 @@ from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
 from pagoda.server.tool_calls import NO_TOOLS, FirstCall, ToolReader
+from pagoda.server.tool_choice import AllowedNames, AllowedTools, NamedTool, ToolChoice, ToolMode
 from pagoda.server.tool_forms import begin_reading
-from pagoda.structured import MAX_SCHEMA_DEPTH, StructuredOutputs, is_deeper_than
+from pagoda.structured import (
+    MAX_SCHEMA_DEPTH,
+    StructuredOutputs,
+    has_more_characters,
+    is_deeper_than,
+)
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
-MAX_TOOLS = 128
 MAX_PARAMETERS_CHARACTERS = 256 * 1024
 """Of all tools together, as JSON: whoever looks at schemas takes a time that grows with them."""
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
-_FORMATS_OF_TEXT = ("response_format", "text", "output_config")
+_FORMATS_OF_TEXT = ("response_format", "text", "output_config", "output_format")
 """Fields that say how a text looks: an answer that must be a call has none. Those of vLLM and
 llama.cpp speak of the whole answer."""
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
@@ -67,29 +71,15 @@ class Tool(BaseModel):
         return {"type": "function", "function": function}
 
 
-class FunctionName(BaseModel):
-    name: str
-
-
-class NamedTool(BaseModel):
-    """The one tool that must be called."""
-
-    model_config = ConfigDict(strict=True)
-
-    type: Literal["function"]
-    function: FunctionName
-
-
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
-
-
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """The tools that one request offers its model, checked."""
 
+    offered: Sequence[Tool]
+    """All of them."""
     tools: Sequence[Tool]
-    """None where no tool may be called."""
-    choice: ToolChoice
+    """Those that may be called."""
+    choice: ToolMode | NamedTool
     parallel: bool
     """Several calls in one answer are taken."""
     deferred: frozenset[str] = frozenset()
@@ -99,15 +89,28 @@ class ToolUse:
     def of(
         cls, tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: bool | None
     ) -> ToolUse:
-        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
-        use = cls(tools or (), choice or "auto", parallel is not False)
-        _check_tools(use.tools)
-        if choice == "required" and not use.tools:
+        """Tools that are not allowed are not shown to the model either.
+
+        Raises `InvalidRequestError` for tools, or a choice among them, that will not do.
+        """
+        offered = tools or ()
+        _check_tools(offered)
+        use = cls(offered, offered, "auto", parallel is not False)
+        if isinstance(choice, AllowedTools):
+            return use._allowing(choice.allowed_tools)
+        if choice == "required" and not offered:
             raise InvalidRequestError("tool_choice", choice, "needs tools")
         if isinstance(choice, NamedTool) and choice.function.name not in use.names:
             name = choice.function.name
             raise InvalidRequestError("tool_choice", name, "must be the name of one of tools")
-        return replace(use, tools=()) if choice == "none" else use
+        return replace(use, tools=() if choice == "none" else offered, choice=choice or "auto")
+
+    def _allowing(self, allowed: AllowedNames) -> ToolUse:
+        if not allowed.tools or not allowed.names <= self.names:
+            limit = "must be the names of one or more of tools"
+            raise InvalidRequestError("tool_choice", sorted(allowed.names), limit)
+        tools = [tool for tool in self.offered if tool.function.name in allowed.names]
+        return replace(self, tools=tools, choice=allowed.mode)
 
     @property
     def names(self) -> frozenset[str]:
@@ -198,12 +201,10 @@ def _moved(schema: Any, place: str) -> Any:
 
 
 def _check_tools(tools: Sequence[Tool]) -> None:
-    if len(tools) > MAX_TOOLS:
-        raise InvalidRequestError("tools", f"{len(tools)} tools", f"at most {MAX_TOOLS}")
-    num_characters = sum(len(json.dumps(tool.function.parameters)) for tool in tools)
-    if num_characters > MAX_PARAMETERS_CHARACTERS:
+    parameters = [tool.function.parameters for tool in tools]
+    if has_more_characters(parameters, MAX_PARAMETERS_CHARACTERS):
         limit = f"parameters may have at most {MAX_PARAMETERS_CHARACTERS:,} characters in all"
-        raise InvalidRequestError("tools", f"{num_characters:,} characters", limit)
+        raise InvalidRequestError("tools", "more characters", limit)
     seen: set[str] = set()
     for tool in tools:
         name = tool.function.name

@@ -24,7 +24,9 @@ from pagoda.server.messages_api.conversation import Conversation
 from pagoda.server.messages_api.tools import OfferedTool, ToolChoice, tool_use
 from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxFloat, LaxInt
-from pagoda.server.tools import MAX_TOOLS, ToolUse
+from pagoda.server.template_chat import TemplateChat
+from pagoda.server.tool_choice import MAX_TOOLS
+from pagoda.server.tools import ToolUse
 from pagoda.structured import StructuredOutputs
 
 
@@ -35,6 +37,11 @@ class OutputFormat(BaseModel):
 
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema")
+
+    def structured(self, field: str) -> StructuredOutputs:
+        """The constraint, told about as `field`. Raises `InvalidRequestError`."""
+        wanted = StructuredOutputs(json=self.schema_, field=field)  # bounds its depth as well
+        return replace(wanted, json=closed(self.schema_, free_too=True))
 
 
 class OutputConfig(BaseModel):
@@ -54,6 +61,8 @@ class ConversationBody(ModelBody):
     tools: Annotated[Many[OfferedTool], at_most(MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    """The older name of `output_config.format`."""
     mcp_servers: list[Any] | None = None
     container: Any = None
 
@@ -63,9 +72,13 @@ class ConversationBody(ModelBody):
             if getattr(self, name):
                 raise InvalidRequestError(name, getattr(self, name), "is not covered")
 
-    def conversation(self) -> Conversation:
-        """Raises `InvalidRequestError` for messages that cannot follow one another."""
-        return Conversation.of(self.system, self.messages, self.tool_use.tools)
+    def template_chat(self) -> TemplateChat:
+        """Raises `InvalidRequestError` for messages that cannot follow one another, and as
+        `tool_use` does."""
+        tools = self.tool_use.described
+        # What a search has found may be described where it may not be called.
+        told = Conversation.of(self.system, self.messages, self.tool_use.offered)
+        return TemplateChat(told.messages, tools, told.options)
 
     @cached_property
     def tool_use(self) -> ToolUse:
@@ -115,8 +128,11 @@ class MessagesBody(ConversationBody):
         return RequestOptions(tenant=holder.tenant)
 
     def _structured(self) -> StructuredOutputs | None:
-        if self.output_config is None or self.output_config.format is None:
-            return None
-        schema = self.output_config.format.schema_
-        wanted = StructuredOutputs(json=schema, field="output_config")  # bounds its depth as well
-        return replace(wanted, json=closed(schema, free_too=True))
+        newer = None if self.output_config is None else self.output_config.format
+        wanted = None if newer is None else newer.structured("output_config")
+        if self.output_format is None:
+            return wanted
+        older = self.output_format.structured("output_format")
+        if wanted is not None:
+            raise older.refuse("cannot be combined with output_config.format")
+        return older

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request, Response
 
 from pagoda.server.answer import respond
-from pagoda.server.body_route import BodyRoute
+from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.generation import Echo
 from pagoda.server.messages_api.answer import MessageAnswer
 from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, MessagesBody
@@ -34,21 +34,21 @@ def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             options,
             request,
             body,
-            [await _prompt(engine, body)],
+            [await _prompt(request, engine, body)],
             echo=Echo(texts=(), alone=True) if body.wants_prompt_alone else None,
             tools=body.tool_use.reader(engine),
         )
 
     @router.post("/v1/messages/count_tokens", responses=MESSAGES_REFUSALS)
-    async def count_tokens(body: CountTokensBody) -> TokensCount:
+    async def count_tokens(request: Request, body: CountTokensBody) -> TokensCount:
         """The tokens of the prompt that a conversation becomes."""
         body.check(engine.model_names)
-        return TokensCount(input_tokens=len(await _prompt(engine, body)))
+        return TokensCount(input_tokens=len(await _prompt(request, engine, body)))
 
     return router
 
 
-async def _prompt(engine: AsyncEngine, body: ConversationBody) -> list[int]:
+async def _prompt(request: Request, engine: AsyncEngine, body: ConversationBody) -> list[int]:
     """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
-    conversation, tools = body.conversation(), body.tool_use.described
-    return await engine.tokenizer.chat(conversation.messages, tools, conversation.options)
+    chat = await beside_loop(request, body.template_chat)
+    return await chat.token_ids(engine)

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from pagoda.errors import InvalidRequestError
 from pagoda.server import tools
 from pagoda.server.body import Text
+from pagoda.server.tool_choice import FunctionName, NamedTool, ToolMode
 
 
 def _custom(kind: object) -> object:
@@ -44,7 +45,7 @@ class OfferedTool(BaseModel):
         return tools.Tool(type="function", function=function)
 
 
-_CHOICES: dict[str, Literal["auto", "required", "none"]] = {
+_MODES: dict[str, ToolMode] = {
     "auto": "auto",
     "any": "required",
     "none": "none",
@@ -60,14 +61,13 @@ class ToolChoice(BaseModel):
     name: Text | None = None
     disable_parallel_tool_use: bool | None = None
 
-    def as_choice(self) -> tools.ToolChoice:
+    def as_choice(self) -> ToolMode | NamedTool:
         """Raises `InvalidRequestError` where a tool is meant and none named."""
         if self.type != "tool":
-            return _CHOICES[self.type]
+            return _MODES[self.type]
         if self.name is None:
             raise InvalidRequestError("tool_choice", {"type": "tool"}, "needs the tool's name")
-        function = tools.FunctionName(name=self.name)
-        return tools.NamedTool(type="function", function=function)
+        return NamedTool(type="function", function=FunctionName(name=self.name))
 
 
 def tool_use(offered: Sequence[OfferedTool] | None, choice: ToolChoice | None) -> tools.ToolUse:

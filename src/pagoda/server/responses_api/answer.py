@@ -48,8 +48,8 @@ class ResponseAnswer(Answer):
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
         self._num_events = 0
-        ignored = (each.field for each in body.ignored())
-        generation.tally.ignored = tuple(dict.fromkeys(ignored))
+        ignored = body.ignored()
+        generation.tally.ignored = tuple(dict.fromkeys(each.field for each in ignored))
         self._response = ResponseObject(
             id=generation.request_id,
             created_at=int(time.time()),
@@ -57,6 +57,7 @@ class ResponseAnswer(Answer):
             temperature=generation.sampling.temperature,
             top_p=generation.sampling.top_p,
             store=keep is not None,
+            warnings=[each.warning for each in ignored] or None,
             **body.told(),
         )
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import SamplingParams
-from pagoda.server.body import Many, Text
+from pagoda.server.body import Many, ManyNamed, Text
 from pagoda.server.field_table import Ignored
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.numbers import LaxInt
@@ -20,11 +20,11 @@ from pagoda.server.responses_api.input_items import InputItem, MessageItem
 from pagoda.server.responses_api.offered_tools import (
     OfferedChoice,
     OfferedTools,
-    tool_use,
 )
 from pagoda.server.responses_api.text_config import TextConfig
 from pagoda.server.responses_api.tool_kinds import OtherTool, ToolKind
-from pagoda.server.tools import MAX_TOOLS, ToolUse
+from pagoda.server.tool_choice import MAX_TOOLS
+from pagoda.server.tools import ToolUse
 from pagoda.structured import StructuredOutputs
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -82,6 +82,7 @@ def own_field_names() -> Iterator[None]:
 
 _Key = Annotated[Text, Field(max_length=64)]
 _Value = Annotated[Text, Field(max_length=512)]
+_MAX_METADATA = 16
 """OpenAI's bounds of what a response repeats and nobody reads."""
 
 
@@ -111,7 +112,7 @@ class ResponsesRequest(GenerationRequest):
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
     store: bool | None = None
-    metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = None
+    metadata: Annotated[ManyNamed[_Key, _Value], at_most(_MAX_METADATA)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     user: _Value | None = None
 
@@ -138,7 +139,7 @@ class ResponsesRequest(GenerationRequest):
     @cached_property
     def tool_use(self) -> ToolUse:
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
-        return tool_use(self.offered_tools, self.tool_choice, self.parallel_tool_calls)
+        return self.offered_tools.use(self.tool_choice, self.parallel_tool_calls)
 
     @cached_property
     def offered_tools(self) -> OfferedTools:
@@ -190,9 +191,10 @@ class ResponsesRequest(GenerationRequest):
             ],
             "top_logprobs": self.top_logprobs or 0,
             "user": self.user,
-            "warnings": [each.warning for each in self.ignored()] or None,
         }
 
 
 def _told_choice(choice: OfferedChoice | None) -> str | dict[str, Any]:
-    return choice.model_dump() if isinstance(choice, BaseModel) else choice or "auto"
+    if isinstance(choice, BaseModel):
+        return choice.model_dump(exclude_none=True)
+    return choice or "auto"

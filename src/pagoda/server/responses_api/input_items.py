@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from pagoda.server.body import Many, Text
-from pagoda.server.messages import CalledFunction, MadeCall
+from pagoda.server.call_arguments import CallArguments
+from pagoda.server.messages import CalledFunction, MadeCall, RefusalPart, kind_of_part
 from pagoda.server.responses_api.tool_kinds import FunctionPlace
 from pagoda.server.tools import ToolName
 
@@ -33,17 +34,24 @@ class TextPart(_Part):
     type: Annotated[Literal["input_text", "output_text", "text"], BeforeValidator(_covered_part)]
     text: Text
 
+    @property
+    def said(self) -> str:
+        return self.text
 
-Content = Text | Many[TextPart]
+
+_MessagePart = Annotated[
+    Annotated[TextPart, Tag("text part")] | Annotated[RefusalPart, Tag("refusal part")],
+    Discriminator(kind_of_part),
+]
 
 
-def _num_parts_of(content: Content) -> int:
+def _num_parts_of(content: str | Sequence[object]) -> int:
     return 0 if isinstance(content, str) else len(content)
 
 
-def text_of(content: Content) -> str:
+def text_of(content: str | Sequence[TextPart | RefusalPart]) -> str:
     """All parts as one text."""
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+    return content if isinstance(content, str) else "".join(part.said for part in content)
 
 
 class _Item(BaseModel):
@@ -65,7 +73,7 @@ class MessageItem(_Item):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: Content
+    content: Text | Many[_MessagePart]
 
     @property
     def num_parts(self) -> int:
@@ -94,7 +102,7 @@ class FunctionOutputItem(_Item):
 
     type: Literal["function_call_output"]
     call_id: Text
-    output: Content
+    output: Text | Many[TextPart]
 
     @property
     def num_parts(self) -> int:
@@ -166,11 +174,13 @@ def new_item_id(item: Item) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-def template_messages(instructions: str | None, items: Iterable[Item]) -> list[dict[str, Any]]:
+def template_messages(
+    instructions: str | None, items: Iterable[Item], arguments: CallArguments
+) -> list[dict[str, Any]]:
     """The conversation as chat templates expect it.
 
     Calls become part of the assistant's message before them. Raises `InvalidRequestError` for
-    calls whose arguments cannot be read.
+    too many arguments.
     """
     messages: list[dict[str, Any]] = []
     if instructions is not None:
@@ -180,7 +190,7 @@ def template_messages(instructions: str | None, items: Iterable[Item]) -> list[d
             role = "system" if item.role == "developer" else item.role
             messages.append({"role": role, "content": text_of(item.content)})
         elif isinstance(item, FunctionCallItem):
-            _caller(messages).setdefault("tool_calls", []).append(_call(item))
+            _caller(messages).setdefault("tool_calls", []).append(_call(item, arguments))
         elif isinstance(item, FunctionOutputItem):
             result = {"role": "tool", "content": text_of(item.output)}
             messages.append({**result, "tool_call_id": item.call_id})
@@ -194,8 +204,8 @@ def _caller(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return messages[-1]
 
 
-def _call(item: FunctionCallItem) -> dict[str, Any]:
+def _call(item: FunctionCallItem, arguments: CallArguments) -> dict[str, Any]:
     place = FunctionPlace(item.namespace, item.name)
     function = CalledFunction(name=item.name, arguments=item.arguments)
     function = function.model_copy(update={"name": place.full_name})
-    return MadeCall(id=item.call_id, function=function).for_template()
+    return MadeCall(id=item.call_id, function=function).for_template(arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -20,7 +20,15 @@ from pagoda.server.responses_api.tool_kinds import (
     OtherTool,
     ToolKind,
 )
-from pagoda.server.tools import MAX_TOOLS, FunctionName, NamedTool, Tool, ToolUse
+from pagoda.server.tool_choice import (
+    MAX_TOOLS,
+    AllowedNames,
+    AllowedTools,
+    FunctionName,
+    NamedTool,
+    ToolMode,
+)
+from pagoda.server.tools import Tool, ToolUse
 
 _NOT_COVERED = "only functions are covered, which the client runs itself"
 
@@ -43,9 +51,11 @@ class FunctionChoice(BaseModel):
 
     type: Literal["function"]
     name: Text
+    namespace: Text | None = None
+    """May be left out where no other function has the name."""
 
 
-class AllowedTools(BaseModel):
+class AllowedFunctions(BaseModel):
     """Some of the tools, of which one may or must be called."""
 
     model_config = ConfigDict(strict=True)
@@ -58,7 +68,7 @@ class AllowedTools(BaseModel):
 
 
 OfferedChoice = Annotated[
-    Literal["none", "auto", "required"] | FunctionChoice | AllowedTools,
+    ToolMode | FunctionChoice | AllowedFunctions,
     BeforeValidator(_covered_kind),
 ]
 
@@ -68,6 +78,8 @@ class OfferedTools:
     """All tools of a body: functions, those in namespaces, and what is left out."""
 
     functions: Sequence[tuple[FunctionPlace, FunctionTool]]
+    descriptions: Mapping[str, str]
+    """Of namespaces, by their names."""
     left_out: Sequence[str]
     """Kinds of tools that are not covered, each once."""
 
@@ -75,62 +87,77 @@ class OfferedTools:
     def of(cls, offered: Sequence[ToolKind] | None) -> OfferedTools:
         """Raises `InvalidRequestError` for too many tools, and where no function is among them."""
         functions: list[tuple[FunctionPlace, FunctionTool]] = []
+        descriptions: dict[str, str] = {}
         left_out: list[str] = []
         for namespace, tool in _one_by_one(offered or ()):
             if isinstance(tool, FunctionTool):
-                functions.append((FunctionPlace(namespace, tool.name), tool))
+                name = None if namespace is None else namespace.name
+                functions.append((FunctionPlace(name, tool.name), tool))
             else:
                 left_out.append(tool.type)
+            if namespace is not None and namespace.description:
+                descriptions.setdefault(namespace.name, namespace.description)
             if len(functions) + len(left_out) > MAX_TOOLS:
                 raise InvalidRequestError("tools", "more tools", f"at most {MAX_TOOLS}")
         if left_out and not functions:
             raise InvalidRequestError("tools", left_out[0], _NOT_COVERED)
-        return cls(functions, list(dict.fromkeys(left_out)))
+        return cls(functions, descriptions, list(dict.fromkeys(left_out)))
 
     @property
     def in_namespaces(self) -> dict[str, FunctionPlace]:
         """The places of functions in namespaces, by what the model knows them by."""
         return {place.full_name: place for place, _ in self.functions if place.namespace}
 
-    def for_chat(self) -> list[Tool]:
-        """The functions, each by its full name."""
-        return [
-            Tool(type="function", function=function.model_copy(update={"name": place.full_name}))
-            for place, function in self.functions
-        ]
+    def use(self, choice: OfferedChoice | None, parallel: bool | None) -> ToolUse:
+        """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
+        if isinstance(choice, FunctionChoice):
+            return ToolUse.of(self._for_chat(), self._named(choice), parallel)
+        if not isinstance(choice, AllowedFunctions):
+            return ToolUse.of(self._for_chat(), choice, parallel)
+        names = AllowedNames(mode=choice.mode, tools=[*map(self._named, choice.tools)])
+        allowed = AllowedTools(type="allowed_tools", allowed_tools=names)
+        return ToolUse.of(self._for_chat(names.names), allowed, parallel)
 
     def ignored(self) -> list[Ignored]:
         """What is left out, for the client to know."""
         return [Ignored("tools", _NOT_COVERED, kind) for kind in self.left_out]
 
+    def _for_chat(self, shown: Set[str] | None = None) -> list[Tool]:
+        """The functions, each by its full name. A namespace is described by the first of its
+        functions that is shown; without `shown` all are."""
+        tools, descriptions = [], dict(self.descriptions)
+        for place, function in self.functions:
+            changed = {"name": place.full_name}
+            if shown is None or place.full_name in shown:
+                about = descriptions.pop(place.namespace or "", None)
+                if about is not None:
+                    changed["description"] = "\n".join(filter(None, [about, function.description]))
+            tools.append(Tool(type="function", function=function.model_copy(update=changed)))
+        return tools
+
+    def _named(self, choice: FunctionChoice) -> NamedTool:
+        name = FunctionName(name=self._full_name(choice))
+        return NamedTool(type="function", function=name)
+
+    def _full_name(self, choice: FunctionChoice) -> str:
+        """Of the function that is meant; what is none of them is left to be refused."""
+        meant = FunctionPlace(choice.namespace, choice.name).full_name
+        names = [place.full_name for place, _ in self.functions]
+        inner = [place.full_name for place, _ in self.functions if place.name == choice.name]
+        if meant in names or choice.namespace is not None or not inner:
+            return meant
+        if len(inner) > 1:
+            limit = f"needs a namespace: there are {' and '.join(inner)}"
+            raise InvalidRequestError("tool_choice", choice.name, limit)
+        return inner[0]
+
 
 def _one_by_one(
     offered: Sequence[ToolKind],
-) -> Iterator[tuple[str | None, FunctionTool | OtherTool]]:
+) -> Iterator[tuple[NamespaceTool | None, FunctionTool | OtherTool]]:
     """Each tool with the namespace that it is in."""
     for tool in offered:
         if isinstance(tool, NamespaceTool):
-            yield from ((tool.name, inner) for inner in tool.tools)
+            yield from ((tool, inner) for inner in tool.tools)
         else:
             yield None, tool
-
-
-def tool_use(offered: OfferedTools, choice: OfferedChoice | None, parallel: bool | None) -> ToolUse:
-    """Tools that are not allowed are not shown to the model either.
-
-    Raises `InvalidRequestError` for tools, or a choice among them, that will not do.
-    """
-    tools = offered.for_chat()
-    if isinstance(choice, FunctionChoice):
-        named = NamedTool(type="function", function=FunctionName(name=choice.name))
-        return ToolUse.of(tools, named, parallel)
-    if not isinstance(choice, AllowedTools):
-        return ToolUse.of(tools, choice, parallel)
-    names = ToolUse.of(tools, None, parallel).names
-    allowed = {tool.name for tool in choice.tools}
-    if not allowed or not allowed <= names:
-        limit = "must be the names of one or more of tools"
-        raise InvalidRequestError("tool_choice", sorted(allowed), limit)
-    return ToolUse.of(
-        [tool for tool in tools if tool.function.name in allowed], choice.mode, parallel
-    )

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -14,6 +14,7 @@ from pagoda.errors import InvalidRequestError
 from pagoda.models.chat_options import ChatOptions
 from pagoda.server.answer import respond
 from pagoda.server.body_route import BodyRoute
+from pagoda.server.call_arguments import CallArguments
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import REFUSALS
 from pagoda.server.json_body import JSONBody
@@ -30,6 +31,7 @@ from pagoda.server.responses_api.response import (
     ResponseObject,
 )
 from pagoda.server.responses_api.store import ResponseStore, Shelf
+from pagoda.server.template_chat import TemplateChat
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -45,10 +47,10 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         # In threads, as whatever waits for a shelf: it may have thousands of items to forget.
         return await asyncio.to_thread(shelf.conversation, body.previous_response_id, body.items())
 
-    async def prompt_of(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[int]:
-        messages = await asyncio.to_thread(_messages, body, items)
-        options = ChatOptions(truncation=body.prompt_truncation)
-        return await engine.tokenizer.chat(messages, body.tool_use.described, options)
+    async def prompt(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[int]:
+        # In a thread even for a short body: the items before it may be many to read.
+        chat = await asyncio.to_thread(_chat, body, items, engine.max_model_len)
+        return await chat.token_ids(engine)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
@@ -57,7 +59,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
             items = await conversation(shelf, body)
-            prompts = [await prompt_of(body, items)]
+            prompts = [await prompt(body, items)]
             is_kept = body.store is not False and options.response_store_bytes > 0
             answer_id, tools = f"resp_{uuid.uuid4().hex}", body.tool_use.reader(engine)
             keep = partial(shelf.put, answer_id, items) if is_kept else None
@@ -73,7 +75,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         shelf = store.of(tenant_of(request.scope))
         with own_field_names():
             items = await conversation(shelf, body)
-            return InputTokens(input_tokens=len(await prompt_of(body, items)))
+            return InputTokens(input_tokens=len(await prompt(body, items)))
 
     @router.get("/{response_id}", response_model=ResponseObject, responses=REFUSALS)
     async def tell_response(request: Request, response_id: str, stream: bool = False) -> Response:
@@ -105,12 +107,16 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     return router
 
 
-def _messages(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[dict[str, Any]]:
-    """Made in a thread of its own: the items of a long conversation are many to read."""
-    messages = template_messages(body.instructions, said_in(items))
+def _chat(
+    body: ResponsesRequest, items: Sequence[Item | KeptItem], max_model_len: int
+) -> TemplateChat:
+    """Raises `InvalidRequestError` for what cannot be told to a model of that length."""
+    arguments = CallArguments(max_model_len)
+    messages = template_messages(body.instructions, said_in(items), arguments)
     if not messages:
         raise InvalidRequestError("input", body.input, "must hold at least one message")
-    return messages
+    options = ChatOptions(truncation=body.prompt_truncation)
+    return TemplateChat(messages, body.tool_use.described, options)
 
 
 def _page(items: Sequence[KeptItem], after: str | None, limit: int) -> bytes:

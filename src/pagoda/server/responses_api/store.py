@@ -157,4 +157,6 @@ class ResponseStore:
         self._shelves: dict[str, Shelf] = {}
 
     def of(self, tenant: str) -> Shelf:
-        return self._shelves.setdefault(tenant, Shelf(self._max_bytes, self._clock))
+        if tenant not in self._shelves:
+            self._shelves[tenant] = Shelf(self._max_bytes, self._clock)
+        return self._shelves[tenant]

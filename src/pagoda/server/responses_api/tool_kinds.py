@@ -9,7 +9,8 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from pagoda.server.body import Many, Text
 from pagoda.server.list_bounds import at_most
-from pagoda.server.tools import MAX_TOOLS, Function, ToolName
+from pagoda.server.tool_choice import MAX_TOOLS
+from pagoda.server.tools import Function, ToolName
 
 
 def _can_be_told(value: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""The body of `/v1/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pagoda.errors import InvalidRequestError
+from pagoda.request import SamplingParams
+from pagoda.server.body import Many, Text
+from pagoda.server.numbers import LaxInt
+from pagoda.server.protocol import GenerationRequest
+
+MAX_PROMPTS = 128
+MAX_CHOICES = 1024
+"""In one request, of all prompts together."""
+
+
+class CompletionRequest(GenerationRequest):
+    """The body of `/v1/completions`."""
+
+    prompt: Text | Many[Text] | Many[int] | Many[Many[int]]
+    logprobs: LaxInt | None = None
+    echo: bool | None = None
+    """The answer begins with the prompt, and so do its log-probabilities."""
+
+    def check(self, served_models: Sequence[str]) -> None:
+        super().check(served_models)
+        count = len(self.prompts())
+        if count > MAX_PROMPTS:
+            raise InvalidRequestError("prompt", f"{count} prompts", f"at most {MAX_PROMPTS}")
+        if count * (self.n or 1) > MAX_CHOICES:
+            limit = f"at most {MAX_CHOICES} choices for all {count} prompts together"
+            raise InvalidRequestError("n", self.n, limit)
+
+    def prompts(self) -> list[str | list[int]]:
+        """Each prompt by itself, as text or as token ids.
+
+        Raises `InvalidRequestError` when there is none.
+        """
+        if self.prompt == []:
+            raise InvalidRequestError("prompt", [], "must hold at least one prompt or token id")
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [[item for item in self.prompt if isinstance(item, int)]]
+        return [item for item in self.prompt if not isinstance(item, int)]
+
+    @property
+    def wants_prompt_alone(self) -> bool:
+        """An echo that nothing follows, as is asked for to score a text."""
+        return bool(self.echo) and self.max_tokens == 0
+
+    def sampling(self) -> SamplingParams:
+        """Raises `InvalidRequestError` for a value out of range."""
+        chosen: dict[str, Any] = {"logprobs": self.logprobs}
+        if self.echo and self.logprobs is not None:
+            chosen["prompt_logprobs"] = self.logprobs
+        if self.wants_prompt_alone:
+            chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
+        return self.sampling_with(**chosen)
