@@ -9,7 +9,7 @@ import pytest
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.long_text import is_far_too_long
-from pagoda.errors import ContextLengthError
+from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.request import RequestOptions
 from pagoda.truncation import Truncation
 
@@ -27,6 +27,9 @@ class Words:
     def encode(self, text: str, *args: object, check_count: Callable[[int], None]) -> list[int]:
         check_count(self.count(text))
         return [0] * len(text.split())
+
+    def decode(self, token_ids: list[int], skip_special_tokens: bool) -> str:
+        return "7 " * len(token_ids)
 
     def chat(
         self,
@@ -63,9 +66,17 @@ def test_little_of_a_text_of_many_tokens_is_tokenised() -> None:
 
 def test_what_is_tokenised_for_itself_may_be_some_prompts_long() -> None:
     checked = CheckedTokenizer(Words(), vocab_size=10, max_model_len=1000)  # type: ignore[arg-type]
-    assert len(checked.encode("7 " * 8000)) == 8000
-    with pytest.raises(ContextLengthError, match="at most 8000, 8 times"):
-        checked.encode("7 " * 8001)
+    token_ids = checked.encode("7 " * 8000)
+    assert len(token_ids) == 8000
+    assert checked.decode(token_ids) == "7 " * 8000
+    for refused in (
+        lambda: checked.encode("7 " * 8001),
+        lambda: checked.encode("7 " * 50_000),
+        lambda: checked.decode([*token_ids, 7]),
+    ):
+        with pytest.raises(InvalidRequestError, match="at most 8000 tokens, 8 times") as caught:
+            refused()
+        assert not isinstance(caught.value, ContextLengthError), "the window is another length"
 
 
 def test_a_prompt_that_will_be_cut_may_be_so_long_as_well() -> None:
@@ -73,5 +84,5 @@ def test_a_prompt_that_will_be_cut_may_be_so_long_as_well() -> None:
     options = RequestOptions(truncation=Truncation(5))
     assert checked.prompt("7 " * 8000, options) == (0,) * 5
     for num_tokens in (8001, 50_000):
-        with pytest.raises(ContextLengthError, match="at most 8000"):
+        with pytest.raises(InvalidRequestError, match="at most 8000"):
             checked.prompt("7 " * num_tokens, options)

@@ -229,6 +229,22 @@ def test_a_chat_may_hold_special_tokens_where_that_is_wanted(places):
         assert kept.chat(CHAT) == read.chat(CHAT)
 
 
+def test_the_pieces_of_a_chat_are_tokenised_on_one_core(places, monkeypatch):
+    """The library takes a core for each text of a batch."""
+    tokenizer, batches = Tokenizer(locate(places["directory"])), []
+
+    class Backend:
+        def encode_batch_fast(self, texts, add_special_tokens):
+            batches.append(texts)
+            return backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+
+    backend = tokenizer.backend
+    monkeypatch.setattr(tokenizer, "backend", Backend())
+    tokenizer.chat([{"role": "user", "content": "a<|im_end|>" * 10}])
+    assert len(batches) > 10
+    assert {len(texts) for texts in batches} == {1}
+
+
 def test_a_refusal_tells_a_message_as_it_was_sent(tokenizer):
     with refused("refuses them: unknown role <|im_end|>"):
         tokenizer.chat([{"role": "<|im_end|>", "content": "x"}])

@@ -232,7 +232,7 @@ def test_a_chat_is_measured_as_it_is_written(num: int) -> None:
         assert refused.value.field == "messages"
 
 
-def test_no_more_tokens_become_text_than_a_prompt_may_have() -> None:
+def test_no_more_tokens_become_text_than_a_text_may_have() -> None:
     tokenizer = CheckedTokenizer(Renderer(), vocab_size=10, max_model_len=64)  # type: ignore[arg-type]
-    with pytest.raises(ContextLengthError, match="64 tokens"):
-        tokenizer.decode([1] * 64)
+    with pytest.raises(InvalidRequestError, match="at most 512 tokens"):
+        tokenizer.decode([1] * 513)

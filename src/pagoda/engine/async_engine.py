@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from functools import partial
 
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.build import assemble, load_model
 from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread, Order
+from pagoda.engine.intake_threads import IntakeThreads
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.slow_notice import told_if_slow
@@ -54,7 +57,10 @@ class AsyncEngine:
         """Sequences that run at once."""
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
-        self.tokenizer = AsyncTokenizer(engine.intake.tokenizer, engine.vocabulary)
+        self._intake_threads = IntakeThreads()
+        self.tokenizer = AsyncTokenizer(
+            engine.intake.tokenizer, engine.vocabulary, self._intake_threads
+        )
         self._warm_up_draws = warm_up_draws
         self._thread = EngineThread(engine, chores=chores or iter(()), gives_turns=takes_all_cores)
 
@@ -101,7 +107,8 @@ class AsyncEngine:
         self._thread.start()
 
     async def shutdown(self) -> None:
-        """End every request that is left and wait for the thread to finish."""
+        """End every request that is left and wait for the engine's thread to finish."""
+        self._intake_threads.close()
         await asyncio.to_thread(self._thread.stop)
 
     def stats(self) -> EngineStats:
@@ -150,16 +157,19 @@ class AsyncEngine:
         arrived_at = loop.time() if arrived_at is None else arrived_at
         intake = self.engine.intake
         seed = intake.draw_seed(sampling)  # here, where callers have an order
-        request = await self.tokenizer.run(
-            intake.request, request_id, prompt, sampling, options, seed=seed
-        )
-        if timeout_s is not None and loop.time() >= arrived_at + timeout_s:
-            raise RequestTimeoutError(timeout_s)
+        size = len(prompt) if isinstance(prompt, str) else 0
+        make = partial(intake.request, request_id, prompt, sampling, options, seed=seed)
+        expires_at = None if timeout_s is None else arrived_at + timeout_s
+        late = RequestTimeoutError(math.inf if timeout_s is None else timeout_s)
+        try:
+            async with asyncio.timeout_at(expires_at):
+                request = await self._intake_threads.run(size, make)
+        except TimeoutError:
+            raise late from None
         stream = Stream(loop)
         expiry = None
-        if timeout_s is not None:
-            late = RequestTimeoutError(timeout_s)
-            expiry = loop.call_at(arrived_at + timeout_s, stream.put, late)
+        if expires_at is not None:
+            expiry = loop.call_at(expires_at, stream.put, late)
         finished = False
         try:
             text = prompt if isinstance(prompt, str) else None

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
-from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.engine.intake_threads import IntakeThreads
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 class AsyncTokenizer:
-    """`CheckedTokenizer`, called in threads beside the event loop.
+    """`CheckedTokenizer`, called in threads beside the event loop."""
 
-    There are half as many of them as cores, so that many long texts at a time leave cores to the
-    engine.
-    """
-
-    def __init__(self, checked: CheckedTokenizer, vocabulary: Vocabulary) -> None:
+    def __init__(
+        self, checked: CheckedTokenizer, vocabulary: Vocabulary, threads: IntakeThreads
+    ) -> None:
         self._checked = checked
         self._vocabulary = vocabulary
-        self._threads = ThreadPoolExecutor(max(1, num_usable_cores() // 2), "tokenizer")
-
-    async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What the function returns, called in one of the threads."""
-        call = partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        self._threads = threads
 
     @property
     def has_chat_template(self) -> bool:
@@ -57,15 +44,17 @@ class AsyncTokenizer:
         options: ChatOptions = DEFAULT_CHAT_OPTIONS,
     ) -> list[int]:
         """See `CheckedTokenizer.chat`."""
-        return await self.run(self._checked.chat, messages, tools, options)
+        size = self._checked.num_characters(messages)
+        return await self._threads.run(size, self._checked.chat, messages, tools, options)
 
     async def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """See `CheckedTokenizer.encode`."""
-        return await self.run(self._checked.encode, text, add_special_tokens)
+        encode = self._checked.encode
+        return await self._threads.run(len(text), encode, text, add_special_tokens)
 
     async def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
         """See `CheckedTokenizer.decode`."""
-        return await self.run(self._checked.decode, token_ids, field)
+        return await self._threads.run(len(token_ids), self._checked.decode, token_ids, field)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of its UTF-8, whole characters or parts of one."""

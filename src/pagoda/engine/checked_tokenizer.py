@@ -16,7 +16,8 @@ from pagoda.truncation import Truncation, truncated
 MOST_CHARACTERS_PER_TOKEN = 100
 """A token stands for a bounded number of characters, and no vocabulary's average is near this."""
 _MOST_PROMPTS = 8
-"""What is tokenised for itself, or will be cut, may be so many times as long as a prompt."""
+"""How many times the model's length a prompt may have before it is cut, or a text that is tokenised
+and not answered."""
 
 
 class CheckedTokenizer:
@@ -35,17 +36,24 @@ class CheckedTokenizer:
         Raises `InvalidRequestError` naming `prompt`.
         """
         self._check_text("prompt", text, self._most_tokens)
-        check = partial(self._check_at_most, "prompt", self._most_tokens)
+        check = partial(self._check_at_most, "prompt")
         return self.tokenizer.encode(text, add_special_tokens, check_count=check)
 
     def decode(self, token_ids: Sequence[int], field: str = "tokens") -> str:
         """The text of token ids, special tokens included.
 
-        Raises `InvalidRequestError` naming `field`, also for more than one prompt may have.
+        Raises `InvalidRequestError` naming `field`, also for more than `encode` returns.
         """
-        self._check_length(field, len(token_ids))
+        self._check_at_most(field, len(token_ids))
         self.check_ids(field, token_ids)
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def num_characters(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Of all that is said in a conversation, as far as it is one."""
+        if not isinstance(messages, Sequence):
+            return 0
+        contents = (each.get("content") for each in messages if isinstance(each, Mapping))
+        return sum(len(content) for content in contents if isinstance(content, str))
 
     def chat(
         self,
@@ -105,7 +113,7 @@ class CheckedTokenizer:
         if truncation is None:
             self._check_length(field, num_tokens)
         else:
-            self._check_at_most(field, self._most_tokens, num_tokens)
+            self._check_at_most(field, num_tokens)
 
     def _check_length(self, field: str, num_tokens: int) -> None:
         if num_tokens >= self.max_model_len:
@@ -118,10 +126,9 @@ class CheckedTokenizer:
                 f"completion)",
             )
 
-    def _check_at_most(self, field: str, most: int, num_tokens: int) -> None:
-        if num_tokens > most:
-            limit = f"at most {most}, {_MOST_PROMPTS} times the model's length"
-            raise self._too_large(field, f"{num_tokens} tokens", limit)
+    def _check_at_most(self, field: str, num_tokens: int) -> None:
+        if num_tokens > self._most_tokens:
+            raise self._far_too_large(field, f"{num_tokens} tokens")
 
     def _check_messages(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Refuse messages that cannot fit before a template puts them together.
@@ -131,8 +138,7 @@ class CheckedTokenizer:
         if not isinstance(messages, Sequence):
             return
         self._check_length("messages", len(messages))  # each is a token at least
-        contents = (each.get("content") for each in messages if isinstance(each, Mapping))
-        self._check_characters("messages", sum(len(c) for c in contents if isinstance(c, str)))
+        self._check_characters("messages", self.num_characters(messages))
 
     def _check_prompt_text(self, field: str, truncation: Truncation | None, text: str) -> None:
         """Refuse text that cannot fit before all of it is tokenised."""
@@ -141,13 +147,21 @@ class CheckedTokenizer:
     def _check_text(self, field: str, text: str, most_tokens: int) -> None:
         """Refuse text of far more tokens than `most_tokens`."""
         self._check_characters(field, len(text))
-        if is_far_too_long(text, most_tokens, self.tokenizer.count):
-            raise self._too_large(field, f"{len(text)} characters", f"at most {most_tokens} tokens")
+        if not is_far_too_long(text, most_tokens, self.tokenizer.count):
+            return
+        value = f"{len(text)} characters"
+        if most_tokens == self._most_tokens:
+            raise self._far_too_large(field, value)
+        raise self._too_large(field, value, f"at most {most_tokens} tokens")
 
     def _check_characters(self, field: str, num: int) -> None:
         most = MOST_CHARACTERS_PER_TOKEN * self.max_model_len
         if num > most:
             raise self._too_large(field, f"{num} characters", f"at most {most}")
+
+    def _far_too_large(self, field: str, value: str) -> InvalidRequestError:
+        limit = f"at most {self._most_tokens} tokens, {_MOST_PROMPTS} times the model's length"
+        return InvalidRequestError(field, value, limit)
 
     def _too_large(self, field: str, value: str, limit: str) -> ContextLengthError:
         return ContextLengthError(

@@ -198,12 +198,12 @@ class Tokenizer:
     ) -> list[tokenizers.Encoding]:
         """Their lengths are known at once, their `ids` are copied.
 
-        Of a batch alone the library lets go of the interpreter's lock while it tokenises.
+        The library lets go of the interpreter's lock for batches alone, and tokenises each text of
+        one on a core of its own. Batches of one text leave the other cores to others.
         """
+        encode = partial(self.backend.encode_batch_fast, add_special_tokens=add_special_tokens)
         try:
-            return self.backend.encode_batch_fast(
-                list(texts), add_special_tokens=add_special_tokens
-            )
+            return [encode([text])[0] for text in texts]
         except (TypeError, UnicodeError) as error:
             raise InvalidRequestError(field, texts[0], "must be valid Unicode text") from error
 

@@ -1,0 +1,62 @@
+"""Threads for what is done with a request before the engine has it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.errors import ShutDownError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LONG_CHARACTERS = 32 * 2**10
+"""Shorter texts are tokenised within some 10 ms."""
+_NICENESS = 5
+"""A core that the engine wants too is given to it three times out of four."""
+
+
+class IntakeThreads:
+    """Texts are tokenised here and grammars compiled, beside the event loop and the engine's steps.
+
+    Long texts wait for one another, and short ones never wait for them. Together the threads are
+    half as many as the cores, but at least one of each kind. On Linux they give way to the engine:
+    its steps need all cores at once, and wait for the slowest.
+    """
+
+    def __init__(self) -> None:
+        num = max(1, num_usable_cores() // 4)
+        self._short = ThreadPoolExecutor(num, "short-texts", initializer=_give_way)
+        self._long = ThreadPoolExecutor(num, "long-texts", initializer=_give_way)
+        self._is_closed = False
+
+    async def run(
+        self, num_characters: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """What the function returns, which is to read a text of so many characters.
+
+        Raises `ShutDownError` after `close`.
+        """
+        if self._is_closed:
+            raise ShutDownError
+        threads = self._long if num_characters >= _LONG_CHARACTERS else self._short
+        call = partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+    def close(self) -> None:
+        """End the threads once they have done what waits for them already."""
+        self._is_closed = True
+        for threads in (self._short, self._long):
+            threads.shutdown(wait=False)
+
+
+def _give_way() -> None:
+    """A thread has a priority of its own on Linux alone."""
+    if sys.platform == "linux":
+        os.nice(_NICENESS)

@@ -1,0 +1,95 @@
+"""Threads beside the event loop: short texts pass long ones, and all give way to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.intake_threads import IntakeThreads
+from pagoda.errors import RequestTimeoutError, ShutDownError
+from pagoda.request import SamplingParams
+
+pytestmark = pytest.mark.anyio
+LONG, SHORT = 2**20, 10
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What is waited for in a thread, until the test ends at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[IntakeThreads]:
+    monkeypatch.setattr("pagoda.engine.intake_threads.num_usable_cores", lambda: 2)
+    threads = IntakeThreads()
+    yield threads
+    threads.close()
+
+
+async def test_short_texts_wait_for_no_long_ones(
+    threads: IntakeThreads, held: threading.Event
+) -> None:
+    long = [asyncio.create_task(threads.run(LONG, held.wait)) for _ in range(5)]
+    assert await threads.run(SHORT, int, "7") == 7
+    assert not any(task.done() for task in long)
+    held.set()
+    assert all(await asyncio.gather(*long))
+
+
+async def test_half_of_the_cores_are_left_to_the_engine(
+    monkeypatch: pytest.MonkeyPatch, held: threading.Event
+) -> None:
+    monkeypatch.setattr("pagoda.engine.intake_threads.num_usable_cores", lambda: 16)
+    before, threads = threading.active_count(), IntakeThreads()
+    waiting = [asyncio.create_task(threads.run(size, held.wait)) for size in (LONG, SHORT) * 12]
+    await asyncio.sleep(0)
+    assert threading.active_count() == before + 8
+    held.set()
+    assert all(await asyncio.gather(*waiting))
+    threads.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
+async def test_they_give_way(threads: IntakeThreads) -> None:
+    for size in (LONG, SHORT):
+        assert await threads.run(size, os.nice, 0) > os.nice(0)
+
+
+async def test_what_waits_is_done_after_they_close_and_nothing_more(
+    threads: IntakeThreads, held: threading.Event
+) -> None:
+    waiting = [asyncio.create_task(threads.run(LONG, held.wait)) for _ in range(3)]
+    await asyncio.sleep(0)
+    threads.close()
+    with pytest.raises(ShutDownError):
+        await threads.run(SHORT, int, "7")
+    held.set()
+    assert all(await asyncio.gather(*waiting))
+    while any(each.name.startswith("long-texts") for each in threading.enumerate()):
+        await asyncio.sleep(0.001)
+
+
+async def test_time_runs_while_a_request_waits_for_a_thread(
+    make_llm, held: threading.Event
+) -> None:
+    engine = AsyncEngine(make_llm().engine)
+    engine.start()
+    busy = [engine.tokenizer._threads.run(SHORT, held.wait) for _ in range(64)]
+    waiting = asyncio.gather(*busy)
+    await asyncio.sleep(0)
+    with pytest.raises(RequestTimeoutError, match=r"0\.05 seconds"):
+        await anext(engine.generate("x", SamplingParams(), request_id="x", timeout_s=0.05))
+    held.set()
+    await waiting
+    await engine.shutdown()
+    with pytest.raises(ShutDownError):
+        await engine.tokenizer.encode("x")
