@@ -30,6 +30,7 @@ def step(watch: StepWatch, clock: Clock, num_tokens: int, seconds: float) -> Non
     watch.begin()
     watch.hold(num_tokens)
     clock.now += seconds
+    watch.conclude()
     watch.end()
 
 

@@ -42,8 +42,9 @@ class Run:
         self.timeline.scheduled(plan)
         sampled = self.model.execute(plan)
         self.now += STEP_S
+        self.timeline.concluded()
         for sequence in conclude(self.scheduler, plan, sampled):
-            self.timeline.progressed(sequence, self.timeline.now())
+            self.timeline.progressed(sequence)
 
     def finish(self) -> None:
         while self.scheduler.has_unfinished:

@@ -26,6 +26,7 @@ class Stuck(FakeEngine):
         self.watch = StepWatch(lambda: self.now)
         self.watch.begin()
         self.watch.hold(7)
+        self.watch.conclude()
         self.watch.end()
         self.watch.begin()
         self.watch.hold(7)

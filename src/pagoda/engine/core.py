@@ -13,27 +13,26 @@ Where something fails, it fails for those whom it was done for, and for nobody e
 
     in the model, the sampler    the requests of that step end; nothing else has been changed
     anywhere else                a change may have broken off: who was in hand ends, and all others
-                                 start over. They wait, hold no blocks, and are computed again from
-                                 their tokens, so that their answers stay the same
+                                 start over, with the same answers (see `Recovery`)
 
 An interrupt, which is nobody's failure, ends those alone whose tokens or text are just changing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
-from pagoda.engine.choice import Choice
 from pagoda.engine.drawing import begin_draws
+from pagoda.engine.failures import INTERRUPTS
 from pagoda.engine.grammar_following import follow_grammars
 from pagoda.engine.intake import Intake
 from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.mask_workers import MaskWorkers
 from pagoda.engine.news import News
 from pagoda.engine.outputs import RequestOutput
+from pagoda.engine.recovery import Recovery
 from pagoda.engine.roster import Roster
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.sampler import SampledToken, Sampler
@@ -44,10 +43,8 @@ from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
-from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, StepPlan, judge
+from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
-
-_INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
 
 class Engine:
@@ -88,14 +85,12 @@ class Engine:
         self._ahead: RunAhead[LaunchedStep] = RunAhead(1 if runner.runs_ahead else 0)
         self._due: dict[str, Assembler] = {}
         """The requests whose output is to be told, by their ids."""
-        self._in_hand: Iterable[str] = ()
-        """Ids of the requests that something is just being done for, gone through if it fails."""
-        self._settling: ScheduledSequence | None = None
-        """What the step did whose token is being settled."""
-        self._restarted: set[str] = set()
-        """Ids of the requests that have started over and have not got a token since."""
-        self._is_whole = True
-        """No change has broken off without a new start after it."""
+        self._in_hand = scheduler.in_hand
+        self._recovery = Recovery(
+            *(self._in_hand, self._roster, self.news),
+            forget=self._forget,
+            start_over=self._start_over,
+        )
 
     def add(self, request: Request, prompt: str | None = None, *, streams: bool = True) -> None:
         """Take a request in; `prompt` is its text, for the output alone.
@@ -116,7 +111,8 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """End a request at once and free its blocks; no effect if it has ended."""
-        with self._whole([request_id]):
+        with self._recovery:
+            self._in_hand.request_id = request_id
             self._end(request_id)
         self.news.drop(request_id)  # nobody is there to be told
 
@@ -139,7 +135,7 @@ class Engine:
 
     def advance(self) -> None:
         """A step whose outputs and errors are left in `news`. Raises nothing but interrupts."""
-        with self._whole():
+        with self._recovery:
             self.watch.begin()
             self._follow_grammars()
             due = self._ahead.advance(self._launch())
@@ -154,7 +150,7 @@ class Engine:
 
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
-        with self._whole():
+        with self._recovery:
             self.scheduler.cache.forget()
 
     def stats(self) -> EngineStats:
@@ -165,19 +161,9 @@ class Engine:
 
     def _follow_grammars(self) -> None:
         """Work out what every constrained sequence may say next."""
-        constrained = self._roster.constrained
-        if not constrained:
-            return
-        self._fail(
-            follow_grammars(lambda: self._one_by_one(constrained.values()), self._mask_workers)
-        )
-
-    def _one_by_one(self, choices: Iterable[Choice]) -> Iterator[Choice]:
-        """The choices, each in hand until the next is asked for."""
-        for choice in choices:
-            self._in_hand = [choice.sequence.request.request_id]
-            yield choice
-        self._in_hand = ()
+        constrained = self._roster.constrained.values()
+        if constrained:
+            self._fail(follow_grammars(constrained, self._mask_workers, self._in_hand))
 
     def _launch(self) -> LaunchedStep | None:
         """Schedule a step, execute it and begin to draw; None if there is nothing to compute."""
@@ -191,7 +177,7 @@ class Engine:
             launched = begin_draws(plan, logits, self._roster, self._sampler)
             if launched.draws is not None:
                 self._runner.keep_drawn(launched.draws)
-        except _INTERRUPTS:
+        except INTERRUPTS:
             raise
         except BaseException as error:  # a library's panic may be no `Exception`
             self._fail_all_of(plan, error)
@@ -202,10 +188,8 @@ class Engine:
         """The next step; where that fails, it fails for the sequence that it came to."""
         try:
             return self.scheduler.schedule(self._ahead.held_back)
-        except _INTERRUPTS:
-            raise
-        except BaseException:
-            self._in_hand = self.scheduler.in_hand()
+        except INTERRUPTS:
+            self._in_hand.request_id = None  # nobody's answer has changed
             raise
 
     def _conclude(self, step: LaunchedStep) -> None:
@@ -213,11 +197,13 @@ class Engine:
         self.watch.hold(step.plan.num_scheduled_tokens)
         try:
             drawn = step.wait()
-        except _INTERRUPTS:
+        except INTERRUPTS:
             raise
         except BaseException as error:
             self._fail_all_of(step.plan, error)
             return
+        self.watch.conclude()
+        self.timeline.concluded()
         sick = [sequence_id for sequence_id, token in drawn.items() if token is None]
         self._fail(failures.of_sick_logits(self._roster.requests_of(sick)))
         self._settle(step.plan, drawn)
@@ -226,23 +212,14 @@ class Engine:
 
     def _settle(self, plan: StepPlan, drawn: Mapping[int, SampledToken | None]) -> None:
         """Give each sequence its token, and end those for whom it is the last."""
-        self._in_hand = self._being_settled()
-        now = self.timeline.now()
         for scheduled in plan.sequences:
-            self._settling = scheduled
             token = drawn.get(scheduled.sequence_id)
             sequence = self.scheduler.update(scheduled, None if token is None else token.token_id)
             if sequence is not None and token is not None:
-                self._progress(sequence, token, now)
-        self._in_hand = ()
+                self._progress(sequence, token)
+            self._in_hand.request_id = None
 
-    def _being_settled(self) -> Iterator[str]:
-        """Whose turn it is in `_settle`, found when it is asked for."""
-        if self._settling is not None:
-            for request in self._roster.requests_of([self._settling.sequence_id]):
-                yield request.request_id
-
-    def _progress(self, sequence: RunningSequence, token: SampledToken, now: float) -> None:
+    def _progress(self, sequence: RunningSequence, token: SampledToken) -> None:
         """The sequence has a new token: note it, end the sequence if it is the last, and see
         whether somebody waits for it."""
         choice = self._roster.choices[sequence.sequence_id]
@@ -251,72 +228,31 @@ class Engine:
         ending = judge(sequence, choice if choice.has_stop_strings else None)
         if ending is not None:
             self.scheduler.finish(sequence, ending)
-        self.timeline.progressed(sequence, now)
+        self.timeline.progressed(sequence)
         request_id = sequence.request.request_id
         assembler = self._roster.assemblers[request_id]
         if assembler.is_due_after(sequence):
             self._due[request_id] = assembler
-        if self._restarted:
-            self._restarted.discard(request_id)
 
     def _tell(self) -> None:
         """Put the outputs that are due into the news."""
         for request_id, assembler in list(self._due.items()):
-            self._in_hand = [request_id]
+            self._in_hand.request_id = request_id
+            del self._due[request_id]
             output = assembler.output()
             self.news.outputs.append(output)
-            del self._due[request_id]
+            self._in_hand.request_id = None  # whatever fails now, it has been answered
             if output.finished:
                 self._forget(request_id)
-        self._in_hand = ()
 
     # ---- the ends of requests ----------------------------------------------------------------
 
-    @contextmanager
-    def _whole(self, in_hand: Iterable[str] = ()) -> Iterator[None]:
-        """What the block changes is changed whole, or the engine starts over.
-
-        Nothing leaves the block but interrupts.
-        """
-        if not self._is_whole:  # a second interrupt came while it was starting over
-            self._start_over(KeyboardInterrupt())
-        self._in_hand = in_hand
-        try:
-            yield
-        except BaseException as cause:  # a library's panic may be no `Exception`
-            self._start_over(cause)
-            if isinstance(cause, _INTERRUPTS):
-                raise
-
-    def _start_over(self, cause: BaseException) -> None:
-        """After a change that broke off: end who is in hand, and compute all others again.
-
-        Trusted are the requests, their tokens and the text that was made of them. May itself break
-        off, and be called again.
-        """
-        self._is_whole = False
-        self._roster.find_choices()
-        self._end_those_concerned(cause)
+    def _start_over(self) -> None:
+        """Compute everybody again whose request is still here."""
         self._ahead.clear()
         self.scheduler.start_over(self._roster.unfinished())
         self.timeline.forget_others(self._roster.choices)
         self.watch.end()
-        self._is_whole = True
-
-    def _end_those_concerned(self, cause: BaseException) -> None:
-        """End who is in hand. If a failure finds nobody there, whoever has started over before and
-        has not got a token since ends."""
-        here = self._roster.assemblers
-        in_hand = self._in_hand = [one for one in set(self._in_hand) if one in here]
-        is_failure = not isinstance(cause, _INTERRUPTS)
-        ended = in_hand or (self._restarted & here.keys() if is_failure else ())
-        requests = [here[request_id].request for request_id in ended]
-        self.news.errors.update(failures.of_a_broken_change(requests, cause))
-        for request in requests:
-            self._forget(request.request_id)
-        if is_failure:
-            going_on = () if in_hand else self._roster.unfinished()
-            self._restarted = {sequence.request.request_id for sequence in going_on}
 
     def _fail_all_of(self, plan: StepPlan, cause: BaseException) -> None:
         """End the requests of a step whose computation failed; nothing but that was begun."""
@@ -327,11 +263,11 @@ class Engine:
 
     def _fail(self, errors: dict[str, PagodaError]) -> None:
         """End requests and tell each its error."""
-        self._in_hand = errors
-        self.news.errors.update(errors)
-        for request_id in errors:
+        for request_id, error in errors.items():
+            self._in_hand.request_id = request_id
+            self.news.errors[request_id] = error
             self._end(request_id)
-        self._in_hand = ()
+        self._in_hand.request_id = None
 
     def _end(self, request_id: str) -> None:
         self.scheduler.abort(request_id)
@@ -339,6 +275,5 @@ class Engine:
 
     def _forget(self, request_id: str) -> None:
         self._due.pop(request_id, None)
-        self._restarted.discard(request_id)
         for choice in self._roster.remove(request_id):
             self.timeline.forget(choice.sequence.sequence_id)

@@ -12,6 +12,9 @@ from pagoda.request import Request
 
 logger = logging.getLogger("pagoda")
 
+INTERRUPTS = (KeyboardInterrupt, SystemExit)
+"""What ends a program, and is no failure of what it was doing."""
+
 
 class StepFailedError(EngineError):
     """Some requests of one step were ended; others go on."""
@@ -35,12 +38,17 @@ def of_a_failed_step(requests: Iterable[Request], cause: BaseException) -> dict[
 
 def of_a_broken_change(requests: Iterable[Request], cause: BaseException) -> dict[str, PagodaError]:
     """The errors, by request id, of those for whom something failed with `cause` that had changed
-    the engine in part; logs it, unless it is an interrupt."""
+    the engine in part; logs it."""
     errors = _errors(requests, cause)
-    if not isinstance(cause, (KeyboardInterrupt, SystemExit)):
-        told = "the engine failed and starts over; %d requests are ended, the others go on"
-        logger.error(told, len(errors), exc_info=cause)
+    told = "the engine failed and starts over; %d requests are ended, the others go on"
+    logger.error(told, len(errors), exc_info=cause)
     return errors
+
+
+def of_an_interrupt(requests: Iterable[Request]) -> dict[str, PagodaError]:
+    """The errors, by request id, of those whose tokens or text an interrupt has left half made."""
+    told = "the engine was interrupted while computing this request"
+    return {request.request_id: EngineError(told) for request in requests}
 
 
 def of_sick_logits(requests: Iterable[Request]) -> dict[str, PagodaError]:

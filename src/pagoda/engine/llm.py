@@ -145,8 +145,7 @@ class LLM:
 
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
-        with self._steps.between():
-            self.engine.reset_prefix_cache()
+        self._steps.between(self.engine.reset_prefix_cache)
 
     # ---- inside ------------------------------------------------------------------------------
 

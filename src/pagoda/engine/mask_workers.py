@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pagoda.engine.devices.cores import num_usable_cores
+from pagoda.engine.failures import INTERRUPTS
 from pagoda.engine.grammar import Matcher
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class MaskWorkers:
         numbered = [(matcher.state, row) for row, matcher in enumerate(matchers)]
         try:
             fill_next_token_bitmask_par(self._started(), numbered, masks)
-        except (KeyboardInterrupt, SystemExit):
+        except INTERRUPTS:
             raise
         except BaseException:  # a panic of the library is no `Exception`
             logger.exception("masks are worked out one by one from now on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pagoda.engine.failures import StepFailedError
@@ -31,10 +32,22 @@ class News:
             raise StepFailedError(errors, outputs)
         return outputs
 
+    def take_output(self) -> Iterator[RequestOutput]:
+        """The oldest output alone. It stays news until the iterator is asked for it.
+
+        `inbox.extend(news.take_output())` is one call for an interrupt: the output is in the inbox
+        after it, or still here.
+        """
+        return map(self.outputs.pop, (0,))
+
+    def take_error(self, request_id: str) -> Iterator[PagodaError]:
+        """A request's error, in the same way."""
+        return map(self.errors.pop, (request_id,))
+
     def drop(self, request_id: str) -> None:
-        """What has come of a request is not to be told."""
+        """Forget what has come of a request: nobody waits for it."""
         self.errors.pop(request_id, None)
-        self.outputs = [output for output in self.outputs if output.request_id != request_id]
+        self.outputs[:] = [output for output in self.outputs if output.request_id != request_id]
 
     def clear(self) -> None:
         """Everything has been told."""

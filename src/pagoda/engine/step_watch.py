@@ -2,9 +2,10 @@
 
 step of 8 tokens     |----|                        0.2 s   ┐ 25 ms a token, of late
 step of 24 tokens           |------------|         0.6 s   ┘
-step of 512 tokens                         |------ … may take 10 × 512 × 25 ms = 128 s, or
-                                                   `timeout_s` if that is longer; never more than
-                                                   10 × `timeout_s`, as does the first step of all
+step of 512 tokens                         |------ … may take 10 × 512 × 25 ms = 128 s
+
+A step may always take `timeout_s`, and never more than 10 × `timeout_s`. That is also what any may
+take before the first one has been waited for: until then nobody knows what a token takes.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class _Running(NamedTuple):
 
     began: float
     num_tokens: int
+    is_concluded: bool
 
 
 class StepWatch:
@@ -55,18 +57,24 @@ class StepWatch:
 
     def begin(self) -> None:
         """A step begins."""
-        self._running = _Running(self._clock(), 0)
+        self._running = _Running(self._clock(), 0, is_concluded=False)
 
     def hold(self, num_tokens: int) -> None:
         """The step that runs computes so many tokens."""
         running = self._running
         if running is not None:
-            self._running = _Running(running.began, num_tokens)
+            self._running = running._replace(num_tokens=num_tokens)
+
+    def conclude(self) -> None:
+        """The tokens that the step computes are here."""
+        running = self._running
+        if running is not None:
+            self._running = running._replace(is_concluded=True)
 
     def end(self) -> None:
-        """The step has ended, however it did."""
+        """The step has ended, however it did; one that was concluded tells what tokens take."""
         running, self._running = self._running, None
-        if running is not None and running.num_tokens:
+        if running is not None and running.is_concluded:
             self._seconds = _KEPT * self._seconds + self._clock() - running.began
             self._num_tokens = _KEPT * self._num_tokens + running.num_tokens
 
@@ -79,7 +87,7 @@ class StepWatch:
     def hung(self, timeout_s: float) -> HungStep | None:
         """The running step, if it takes longer than its tokens may, and than `timeout_s`.
 
-        As long as no step has ended, nobody knows what tokens take: kernels may be compiled first.
+        Until a step has been concluded, nobody knows what tokens take: kernels may be compiled.
         """
         running = self._running
         if running is None:

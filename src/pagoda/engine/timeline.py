@@ -46,6 +46,7 @@ class Timeline:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is the one that requests' arrival times are of."""
         self._clock = clock
+        self._concluded_at = 0.0
         self._waiting: dict[int, _Course] = {}
         self._running: dict[int, _Course] = {}
         self.time_to_first_token_seconds = Histogram(_REQUEST_SECONDS)
@@ -87,12 +88,13 @@ class Timeline:
                 self._running[scheduled.sequence_id] = course
                 del self._waiting[scheduled.sequence_id]
 
-    def now(self) -> float:
-        """The time, for `progressed`: one reading serves all sequences of a step."""
-        return self._clock()
+    def concluded(self) -> None:
+        """A step's tokens are here: this is when all its sequences have `progressed`."""
+        self._concluded_at = self._clock()
 
-    def progressed(self, sequence: Sequence, now: float) -> None:
-        """The sequence got a new token at `now`, and its ending if that was the last."""
+    def progressed(self, sequence: Sequence) -> None:
+        """The sequence got a token from that step, and its ending if that was the last."""
+        now = self._concluded_at
         course = self._running[sequence.sequence_id]
         is_wanted = not sequence.request.sampling.prompt_alone
         self.num_generation_tokens += is_wanted

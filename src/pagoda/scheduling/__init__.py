@@ -1,6 +1,7 @@
 """Deciding each step: the scheduler, the sequences it keeps, and the plan it makes."""
 
 from pagoda.scheduling.ending import Ending, FinishReason, judge
+from pagoda.scheduling.in_hand import InHand
 from pagoda.scheduling.run_ahead import RunAhead
 from pagoda.scheduling.scheduler import Scheduler
 from pagoda.scheduling.sequence import Sequence, Status
@@ -13,6 +14,7 @@ from pagoda.scheduling.step import (
 __all__ = [
     "Ending",
     "FinishReason",
+    "InHand",
     "RunAhead",
     "ScheduledSequence",
     "Scheduler",

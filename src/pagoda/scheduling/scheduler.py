@@ -14,7 +14,7 @@ its blocks, of which the published ones can be found again when it resumes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from itertools import chain, count
 
 from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch
@@ -22,6 +22,7 @@ from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
 from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
+from pagoda.scheduling.in_hand import InHand
 from pagoda.scheduling.queue import POLICIES, OrderedSequences
 from pagoda.scheduling.sequence import Sequence, Status, longest
 from pagoda.scheduling.stats import SchedulerStats
@@ -59,6 +60,8 @@ class Scheduler:
             max_prompt_logit_rows=max_prompt_logit_rows,
         )
         self.cache = cache
+        self.in_hand = InHand()
+        """Whom `schedule` or `update` has come to, should it break off."""
         self._budget = max_num_batched_tokens
         self._seats = min(max_num_seqs, max_num_batched_tokens)
         self._max_model_len = max_model_len
@@ -69,8 +72,6 @@ class Scheduler:
         self._sequences: dict[int, Sequence] = {}
         self._requests: dict[str, list[Sequence]] = {}
         self._ids = count()
-        self._at: Sequence | None = None
-        """The sequence that `schedule` has come to."""
         self._num_preemptions = 0
         self._num_computed_tokens = 0
         self._num_finished: Counter[str] = Counter()
@@ -150,7 +151,6 @@ class Scheduler:
         trusted: they all wait and hold no blocks, and the cache is empty.
         """
         self.cache.reset()
-        self._at = None
         before = self._sequences.keys()
         self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
         self._sequences, self._requests = {}, {}
@@ -160,11 +160,6 @@ class Scheduler:
             self._requests.setdefault(sequence.request.request_id, []).append(sequence)
             self._waiting.add(sequence)
         self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
-
-    def in_hand(self) -> Iterator[str]:
-        """The request id of the sequence that `schedule` has come to, if it broke off."""
-        if self._at is not None:
-            yield self._at.request.request_id
 
     @property
     def max_num_seqs(self) -> int:
@@ -198,12 +193,10 @@ class Scheduler:
         came of it, to be carried out after it (see `RunAhead`). Sequences that are `held_back`, by
         their ids, do not go on while a token of theirs is not known.
         """
-        self._at = None
         step = StepBuilder(self._budget)
         self._continue_running(step, held_back)
         if not step.has_preempted:
             self._admit_waiting(step)
-        self._at = None
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
@@ -215,11 +208,13 @@ class Scheduler:
         Steps come in the order of their plans, and all sequences of each. `token_id` is the new
         token of a sequence that samples. Appends it, publishes full blocks and forks choices.
         Returns the sequence if it got a token, for the caller to `judge` and, where it ends, to
-        `finish` before the next call of `schedule`; None if not, or if it has ended meanwhile.
+        `finish` before the next call of `schedule`; None if not, or if it has ended meanwhile. It
+        leaves the sequence's request in hand, for the caller to do what follows.
         """
         sequence = self._sequences.get(scheduled.sequence_id)
         if sequence is None:
             return None
+        self.in_hand.request_id = sequence.request.request_id
         self._num_computed_tokens += scheduled.stop - scheduled.start
         if sequence.stay == scheduled.stay:  # not preempted meanwhile
             self.cache.commit(sequence.table, sequence.token_ids, scheduled.stop)
@@ -241,14 +236,15 @@ class Scheduler:
         for sequence in chain(short, long):
             if step.budget == 0:
                 break
+            self.in_hand.request_id = sequence.request.request_id
             is_held = sequence.num_pending_tokens and (
                 sequence.sequence_id in held_back or sequence.num_tokens >= sequence.max_num_tokens
             )
             if sequence.status is Status.RUNNING and not is_held:
                 self._continue(sequence, step)
+        self.in_hand.request_id = None
 
     def _continue(self, sequence: Sequence, step: StepBuilder) -> None:
-        self._at = sequence
         start = sequence.num_computed_tokens
         num_new = min(sequence.num_uncomputed_tokens, step.budget, self._chunk)
         if sequence.wants_prompt_rows(start):
@@ -261,6 +257,7 @@ class Scheduler:
             self._preempt(victim, step)
             if victim is sequence:
                 return
+            self.in_hand.request_id = sequence.request.request_id
         step.give(sequence, start, stop, copies)
 
     def _table_of(self, request: Request) -> BlockTable:
@@ -268,6 +265,7 @@ class Scheduler:
         return self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
 
     def _preempt(self, sequence: Sequence, step: StepBuilder) -> None:
+        self.in_hand.request_id = sequence.request.request_id
         step.take_back(sequence)
         self._running.remove(sequence)
         self.cache.free(sequence.table)
@@ -289,11 +287,11 @@ class Scheduler:
         if not self._waiting or step.budget == 0 or len(self._running) >= self._seats:
             return
         cache = self.cache
-        spoken_for = sum(cache.num_blocks_to_go_on(s.table, s.num_tokens) for s in self._running)
+        spoken_for = self._num_spoken_for()
         for sequence in self._waiting:
             if step.budget == 0 or len(self._running) >= self._seats:
                 break
-            self._at = sequence
+            self.in_hand.request_id = sequence.request.request_id
             if self._is_held_up(sequence):
                 continue
             match = self._match(sequence)
@@ -305,6 +303,16 @@ class Scheduler:
                 break
             self._admit(sequence, match, step)
             spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
+        self.in_hand.request_id = None
+
+    def _num_spoken_for(self) -> int:
+        """Blocks that the running sequences will certainly need."""
+        num_blocks = 0
+        for sequence in self._running:
+            self.in_hand.request_id = sequence.request.request_id
+            num_blocks += self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
+        self.in_hand.request_id = None
+        return num_blocks
 
     def _is_held_up(self, sequence: Sequence) -> bool:
         """Its newest token is still outstanding, from before it was preempted; or another sequence
