@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from ahead import let_run_ahead
 
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import Model, connect
@@ -84,6 +85,34 @@ def test_the_first_step_may_take_long_but_not_for_ever() -> None:
     assert watch.hung(TIMEOUT_S) is None
     clock.now += 1
     assert watch.hung(TIMEOUT_S) is not None
+
+
+def test_the_first_step_is_the_first_that_was_waited_for(tiny_model: Model) -> None:
+    engine = let_run_ahead(connect(tiny_model, EngineOptions(num_gpu_blocks_override=64)))
+    engine.watch = StepWatch(clock := Clock())
+    for name in ("a", "b"):
+        sampling = SamplingParams(temperature=0, max_tokens=2)
+        engine.add(engine.intake.request(name, [1, 2, 3], sampling))
+        if name == "a":
+            engine.advance()  # launched, and not waited for
+    engine.watch.begin()
+    clock.now += MOST_S
+    assert engine.watch.hung(TIMEOUT_S) is None
+    engine.watch.end()
+    engine.advance()
+    engine.watch.begin()
+    clock.now += TIMEOUT_S + 1
+    assert engine.watch.hung(TIMEOUT_S) is not None
+
+
+def test_a_step_that_fails_tells_nothing_of_the_pace() -> None:
+    watch = StepWatch(clock := Clock())
+    watch.begin()
+    watch.hold(1)
+    watch.end()
+    watch.begin()
+    clock.now += MOST_S
+    assert watch.hung(TIMEOUT_S) is None
 
 
 def test_a_step_that_was_slow_once_is_forgotten() -> None:
