@@ -80,6 +80,8 @@ class Planted:
         self._error = error
         self.frames: list[FrameType] = []
         """Where it was raised, the innermost frame first; none if the run does not come there."""
+        self.held: list[tuple[str, dict[str, Any]]] = []
+        """Each frame's function and variables, with lists as they were then."""
 
     @contextmanager
     def armed(self) -> Iterator[None]:
@@ -96,6 +98,7 @@ class Planted:
             self._turns_left -= 1
             if self._turns_left == 0:
                 self.frames = list(stack(frame))
+                self.held = [(each.f_code.co_name, variables(each)) for each in self.frames]
                 raise self._error
         return self._line
 
@@ -104,6 +107,11 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def variables(frame: FrameType) -> dict[str, Any]:
+    held = frame.f_locals
+    return {name: [*value] if type(value) is list else value for name, value in held.items()}
 
 
 @contextmanager

@@ -193,8 +193,7 @@ def served(tiny_model: Model, request: pytest.FixtureRequest) -> Iterator[Served
 
 def concerned_in(planted: Planted, served: Served) -> set[str] | None:
     """Whom an error is for that comes up where it did; None if it is for one request at most."""
-    for frame in planted.frames:
-        held, name = frame.f_locals, frame.f_code.co_name
+    for name, held in planted.held:
         if name == "deliver":
             return {output.request_id for output in held["outputs"]}
         if name == "_launch" and "plan" in held:
