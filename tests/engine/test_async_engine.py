@@ -139,17 +139,18 @@ async def test_a_device_that_is_lost_ends_the_engine(
 async def test_a_failure_between_steps_ends_what_runs_and_nothing_after(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update = engine.engine.scheduler.update
+    cache = engine.engine.scheduler.cache
+    commit = cache.commit
     broken = True
 
-    def fail(plan, sampled):
+    def fail(*args):
         nonlocal broken
         if broken:
             broken = False
             raise RuntimeError("a bug")
-        return update(plan, sampled)
+        return commit(*args)
 
-    monkeypatch.setattr(engine.engine.scheduler, "update", fail)
+    monkeypatch.setattr(cache, "commit", fail)
     with pytest.raises(EngineError):
         await answer(engine, "unlucky", "a")
     assert len(await answer(engine, "lucky", "b")) == 30
