@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import pagoda
+from pagoda.engine.core import Engine
 
 ROOT = Path(pagoda.__file__).parent
 
@@ -122,3 +123,17 @@ def traced(call: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+def require_nothing_left(engine: Engine, num_blocks: int) -> None:
+    """No request, and nothing of one, is left in an engine whose blocks are so many."""
+    engine.scheduler.cache.check_integrity()
+    assert engine.scheduler.cache.num_free_blocks == num_blocks
+    assert not engine._roster.assemblers
+    assert not engine._roster.choices
+    assert not engine._roster.constrained
+    assert not engine.timeline._waiting
+    assert not engine.timeline._running
+    assert not engine.scheduler.has_unfinished
+    stats = engine.scheduler.stats()
+    assert (stats.num_running, stats.num_waiting) == (0, 0)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ahead import let_run_ahead
 from hypothesis import settings
-from planted_errors import Code, Place, Places, Planted
+from planted_errors import Code, Place, Places, Planted, require_nothing_left
 
 from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine
@@ -131,17 +131,8 @@ class Served:
 
     def require_baseline(self) -> None:
         """Nothing is left of any request."""
-        engine = self.engine
-        engine.scheduler.cache.check_integrity()
-        assert engine.scheduler.cache.num_free_blocks == NUM_BLOCKS
-        assert not engine._roster.assemblers
-        assert not engine._roster.choices
-        assert not engine._roster.constrained
-        assert not engine.timeline._waiting
-        assert not engine.timeline._running
+        require_nothing_left(self.engine, NUM_BLOCKS)
         assert not self.thread._streams.request_ids
-        stats = engine.scheduler.stats()
-        assert (stats.num_running, stats.num_waiting) == (0, 0)
 
 
 def request_of(engine: Engine, name: str) -> Request:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from ahead import let_run_ahead
 from hypothesis import settings
-from planted_errors import Code, Place, Places, Planted
+from planted_errors import Code, Place, Places, Planted, require_nothing_left
 
 from pagoda.cache import CacheManager
 from pagoda.engine.build import Model, connect
@@ -117,14 +117,7 @@ class Crowd:
         assert len(ended) <= 1, (place, ended)
 
     def require_baseline(self) -> None:
-        engine = self.engine
-        engine.scheduler.cache.check_integrity()
-        assert engine.scheduler.cache.num_free_blocks == NUM_BLOCKS
-        assert not engine._roster.assemblers
-        assert not engine._roster.choices
-        assert not engine.timeline._waiting
-        assert not engine.timeline._running
-        assert not engine.scheduler.has_unfinished
+        require_nothing_left(self.engine, NUM_BLOCKS)
         assert not self.steps._inboxes
 
 

@@ -424,6 +424,7 @@ async def test_leaving_aborts(engine: FakeEngine) -> None:
     async with client_of(create_app(engine)) as client:
         asking = asyncio.create_task(client.post(URL, json=BODY))
         await until(lambda: len(engine.started) == 1)
+        assert engine.aborted == []
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
     await until(lambda: engine.aborted == engine.started)

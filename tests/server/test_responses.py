@@ -613,12 +613,16 @@ async def test_what_is_ignored_is_worked_out_once(
     assert names == ["temprature"]
 
 
-async def test_names_in_namespaces_may_be_long(client: httpx.AsyncClient) -> None:
+async def test_names_in_namespaces_may_be_long(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
     name = "x" * 128
     call = {"type": "function_call", "call_id": "1", "name": name, "namespace": name}
     said = [{"role": "user", "content": "u"}, {**call, "arguments": "{}"}]
     inner = {"type": "function", "name": name, "parameters": None}
     await ask(client, input=said, tools=[{**MATH, "name": name, "tools": [inner]}])
+    [made] = engine.tokenizer.messages[-1]["tool_calls"]
+    assert made["function"]["name"] == f"{name}.{name}"
 
 
 async def test_input_tokens_are_counted(client: httpx.AsyncClient, engine: FakeEngine) -> None:

@@ -55,6 +55,15 @@ def test_what_texts_hold_is_not_counted_however_the_body_is_cut(seed: int) -> No
     assert count.num_members == num_members(value)
 
 
+def test_what_is_open_in_one_text_hides_nothing_of_the_next() -> None:
+    count = ValueCount()
+    for text in (b'"open', b"[1, 2]", b"\\"):
+        count.add(text)
+        count.begin()
+    assert count.num_values == 1 + 3 + 1 + 1, "a text, a list of two, no JSON, and what comes next"
+    assert count.num_members == 1
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("body", "limit"),

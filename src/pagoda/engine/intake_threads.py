@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LONG_CHARACTERS = 32 * 2**10
-"""Shorter texts are tokenised within some 10 ms."""
+"""Of prose so many take 18 ms of a core without AVX-512, and of digits 45."""
 _NICENESS = 5
 """A core that the engine wants too is given to it three times out of four."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pagoda.engine.checked_tokenizer import MOST_CHARACTERS_PER_TOKEN
 from pagoda.errors import ContextLengthError, InvalidRequestError
-from pagoda.server.value_limit import MAX_MEMBERS, MAX_VALUES, ValueCount
+from pagoda.server.value_limit import ValueCount
 from pagoda.structured import MAX_SCHEMA_DEPTH, is_deeper_than
 
 
@@ -21,8 +21,7 @@ class CallArguments:
         """The longest prompt is as long as that, in tokens."""
         self._max_model_len = max_model_len
         self._num_characters = 0
-        self._num_values = 0
-        self._num_members = 0
+        self._count = ValueCount()
 
     def read(self, text: str) -> dict[str, Any] | str:
         """What chat templates are given, who write it themselves: what is no JSON object stays
@@ -54,18 +53,8 @@ class CallArguments:
             )
 
     def _check_values(self, text: str) -> None:
-        count = ValueCount()  # of its own: an open text in one hides nothing in the next
-        count.add(text.encode())
-        self._num_values += count.num_values
-        self._num_members += count.num_members
-        most = MAX_VALUES + self._max_model_len
-        if self._num_values > most:
-            raise _too_many(self._num_values, "values", most)
-        if self._num_members > MAX_MEMBERS:
-            names = "objects, lists and names of values"
-            raise _too_many(self._num_members, names, MAX_MEMBERS)
-
-
-def _too_many(num: int, what: str, most: int) -> InvalidRequestError:
-    limit = f"the arguments of all calls may have at most {most:,}"
-    return InvalidRequestError("messages", f"{num:,} {what}", limit)
+        self._count.add(text.encode())
+        if too_many := self._count.too_many(self._max_model_len):
+            limit = f"the arguments of all calls may have at most {too_many}"
+            raise InvalidRequestError("messages", "more", limit)
+        self._count.begin()

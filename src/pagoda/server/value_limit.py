@@ -20,15 +20,20 @@ _NO_STRUCTURE = bytes(set(range(256)) - set(b'"[{,:'))
 
 
 class ValueCount:
-    """Counts the values of a JSON text, of which parts come one after the other.
+    """Counts the values of JSON texts, of which parts come one after the other.
 
-    It is right as far as the text is JSON, and no parser reads on from there.
+    It is right as far as a text is JSON, and no parser reads on from there.
     """
 
     def __init__(self) -> None:
-        self.num_values = 1
+        self.num_values = 0
         self.num_members = 0
         """Objects, lists, and the names in objects."""
+        self.begin()
+
+    def begin(self) -> None:
+        """What comes now is another text: nothing that is open in the last one hides any of it."""
+        self.num_values += 1
         self._is_in_text = False
         self._escape = b""
         """A backslash at the end of a part."""
@@ -44,6 +49,15 @@ class ValueCount:
         self.num_values += structure.count(b",") + containers
         self.num_members += structure.count(b":") + containers
 
+    def too_many(self, max_model_len: int) -> str | None:
+        """What there are too many of beside a prompt of that length, with the limit."""
+        max_values = MAX_VALUES + max_model_len
+        if self.num_values > max_values:
+            return f"{max_values:,} values"
+        if self.num_members > MAX_MEMBERS:
+            return f"{MAX_MEMBERS:,} objects, lists and names of values"
+        return None
+
 
 class ValueLimit:
     """400 for a body of more values than a request needs.
@@ -54,7 +68,7 @@ class ValueLimit:
 
     def __init__(self, app: ASGIApp, max_model_len: int, turns: Turns) -> None:
         self._app = app
-        self._most = MAX_VALUES + max_model_len
+        self._max_model_len = max_model_len
         self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,19 +92,10 @@ class ValueLimit:
         """Add a part of the body; what there are too many of, with the limit."""
         if len(part) <= _SHORT_BYTES:
             count.add(part)
-            return _too_many(count, self._most)
+            return count.too_many(self._max_model_len)
         for begin in range(0, len(part), _SLICE_BYTES):
             async with self._turns.next():
                 count.add(part[begin : begin + _SLICE_BYTES])
-            if too_many := _too_many(count, self._most):
+            if too_many := count.too_many(self._max_model_len):
                 return too_many
         return None
-
-
-def _too_many(count: ValueCount, max_values: int) -> str | None:
-    """What there are too many of, with the limit."""
-    if count.num_values > max_values:
-        return f"{max_values:,} values"
-    if count.num_members > MAX_MEMBERS:
-        return f"{MAX_MEMBERS:,} objects, lists and names of values"
-    return None
