@@ -101,28 +101,14 @@ def unread(num: int, route: str, **body: Any) -> Ask:
     return ask
 
 
-def silent(num: int) -> Ask:
-    """Headers without a body, and then somebody who asks for something."""
+def unsent(num: int, num_bytes: int = 0) -> Ask:
+    """Bodies of which so many bytes come and no more; later somebody asks for a word."""
 
     async def ask(port: int) -> str:
         async with AsyncExitStack() as stack:
             for _ in range(num):
-                await stack.enter_async_context(sent(port, _COMPLETE, b"", num_missing=100))
-            await asyncio.sleep(1)
-            return await _A_WORD(port)
-
-    return ask
-
-
-def half_sent(num: int, num_bytes: int) -> Ask:
-    """Bodies of which the last byte never comes, and then somebody who asks for something."""
-
-    async def ask(port: int) -> str:
-        async with AsyncExitStack() as stack:
-            for _ in range(num):
-                await stack.enter_async_context(
-                    sent(port, _COMPLETE, b" " * num_bytes, num_missing=1)
-                )
+                content = b" " * num_bytes
+                await stack.enter_async_context(sent(port, _COMPLETE, content, num_missing=100))
             await asyncio.sleep(_QUIET_S)
             return await _A_WORD(port)
 
@@ -155,11 +141,13 @@ _COUNTED = {"prompt": "x", "max_tokens": 1, "n": _MANY}
 _FORTY = {"prompt": "x", "max_tokens": 40, "n": 16}
 _HUNDRED = {"prompt": "x", "max_tokens": 100, "n": 16, "ignore_eos": True}
 
-A_WORD, COUNTED, FORTY, HUNDRED = "a word", "n = 128", "n = 16, 40 tokens", "n = 16, 100 tokens"
+A_WORD, LATE_WORD = "a word", "a word, later"
+COUNTED, FORTY, HUNDRED = "n = 128", "n = 16, 40 tokens", "n = 16, 100 tokens"
 REQUESTS = (
     # What anybody may ask for.
     Hostile(NOTHING, nothing),
     Hostile(A_WORD, _A_WORD),
+    Hostile(LATE_WORD, unsent(0)),
     Hostile(COUNTED, asks(_COMPLETE, **_COUNTED)),
     Hostile(FORTY, asks(_COMPLETE, **_FORTY)),
     Hostile(HUNDRED, asks(_COMPLETE, **_HUNDRED)),
@@ -190,7 +178,7 @@ REQUESTS = (
     Hostile("salt", asks(_COMPLETE, **_COUNTED, cache_salt="s" * 7_000_000), COUNTED),
     Hostile("unknown field", asks_raw(_COMPLETE, _JUNK), A_WORD),
     Hostile("detokenize, unread", unread(6, "/detokenize", tokens=[100] * 1_000_000)),
-    Hostile("silent", silent(400), A_WORD),
+    Hostile("silent", unsent(4), LATE_WORD),
     Hostile(
         "grammars", asks(_COMPLETE, **_FORTY, structured_outputs={"json": _SCHEMA}), FORTY
     ),
@@ -201,9 +189,7 @@ REQUESTS = (
         A_WORD,
     ),
     Hostile("quotes, gzip", _QUOTES),
-    Hostile("quotes, gzip, 32 at once", at_once(32, _QUOTES)),
     Hostile("empty gzip members", asks_raw(_COMPLETE, gzip.compress(b"") * 50_000, _GZIP)),
-    Hostile("half sent", half_sent(33, 8 * 2**20 - 1), A_WORD),
     Hostile("many fields", asks(_COMPLETE, prompt="x", max_tokens=1, **_NAMES), A_WORD),
     Hostile("nested", asks_raw(_COMPLETE, b'{"prompt": ' + b"[" * 4_000_000)),
     Hostile("a model's name", asks(_COMPLETE, prompt="x", model="m" * 7_000_000)),
@@ -223,5 +209,9 @@ REQUESTS = (
     Hostile("tokenize's kwargs", asks("/tokenize", prompt="x", chat_template_kwargs=_MANY_KWARGS)),
     Hostile("metadata", asks("/v1/responses", input="x", metadata=_METADATA)),
     Hostile("a large tool", asks(_CHAT, messages=[_USER], tools=[_LARGE_TOOL])),
+    # Crowds.
+    Hostile("400 silent", unsent(400), LATE_WORD),
     Hostile("100 at once", at_once(100, asks("/tokenize", prompt="x" * 1000)), A_WORD),
+    Hostile("32 quotes, gzip", at_once(32, _QUOTES)),
+    Hostile("33 half sent", unsent(33, 8 * 2**20 - 100), LATE_WORD),
 )  # fmt: skip
