@@ -73,9 +73,11 @@ async def _taken(
     truncation = body.prompt_truncation
     if truncation is None:
         return prompt
-    token_ids = prompt
-    if isinstance(prompt, str):
-        token_ids = await engine.tokenizer.encode(prompt, body.add_special_tokens is not False)
+    token_ids = (
+        await engine.tokenizer.encode(prompt, body.add_special_tokens is not False)
+        if isinstance(prompt, str)
+        else prompt
+    )
     taken = truncated(token_ids, truncation, engine.max_model_len)
     return prompt if len(taken) == len(token_ids) else [*taken]
 
