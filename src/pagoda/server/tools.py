@@ -52,6 +52,10 @@ class Function(BaseModel):
         """What the arguments of a forced call follow; under `strict` no object of it is free."""
         return closed(self.schema_of_arguments(), free_too=bool(self.strict))
 
+    def constraint(self) -> StructuredOutputs:
+        """What an answer follows that is the arguments of a forced call and nothing else."""
+        return StructuredOutputs(json=self.schema_of_call(), field="tools", shown=self.name)
+
 
 class Tool(BaseModel):
     """One entry of `tools`."""
@@ -134,7 +138,8 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             name = self.choice.function.name
             [tool] = [tool for tool in self.tools if tool.function.name == name]
-            return StructuredOutputs(json=tool.function.schema_of_call(), field="tools")
+            return tool.function.constraint()
+        alone = [tool.function.constraint() for tool in self.tools]
         calls: dict[str, Any] = {
             "type": "array",
             "minItems": 1,
@@ -143,7 +148,10 @@ class ToolUse:
             },
         }
         return StructuredOutputs(
-            json=calls if self.parallel else {**calls, "maxItems": 1}, field="tools"
+            json=calls if self.parallel else {**calls, "maxItems": 1},
+            field="tools",
+            shown=[part.shown for part in alone],
+            parts=tuple(alone),
         )
 
     def sampling_fields(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
