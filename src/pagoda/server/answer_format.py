@@ -60,6 +60,16 @@ _NAMES = {
 """Fields of a body that hold nothing but a constraint, and its kind."""
 
 
+_NO_FALLBACK = "disable_fallback"
+"""vLLM's: no other library shall be tried. There is one."""
+_NOT_COVERED = {
+    "structural_tag": "is not covered: use grammar",
+    "whitespace_pattern": "is not covered: use grammar, or disable_any_whitespace for none",
+}
+"""Other keys that vLLM's `structured_outputs` has."""
+_ALL_KEYS = f"takes one of {', '.join(KINDS)}; and {', '.join((*SWITCHES, _NO_FALLBACK))}"
+
+
 class AnswerFormat(BaseModel):
     """The fields of a body that constrain the answer. At most one of them may be used."""
 
@@ -93,10 +103,10 @@ class AnswerFormat(BaseModel):
             return None
         field = "structured_outputs"
         given = {k: v for k, v in self.structured_outputs.items() if v is not None}
-        unknown = sorted(k for k in given.keys() - {*KINDS, *SWITCHES} if given[k] is not False)
-        if unknown:
-            raise InvalidRequestError(field, unknown, f"takes one of {', '.join(KINDS)}")
         known = {k: v for k, v in given.items() if k in (*KINDS, *SWITCHES)}
+        for key, value in given.items():
+            if key not in known and key != _NO_FALLBACK and value is not False:
+                raise InvalidRequestError(field, key, _NOT_COVERED.get(key, _ALL_KEYS))
         return StructuredOutputs(**known, field=field)
 
     def _under(self, name: str, kind: str) -> StructuredOutputs | None:
