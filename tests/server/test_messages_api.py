@@ -453,7 +453,8 @@ CALL = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "1"}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no max_tokens": ({"max_tokens": None}, "max_tokens"),
-    "negative max_tokens": ({"max_tokens": -1}, "max_tokens"),
+    "negative max_tokens": ({"max_tokens": -1}, "max_tokens=-1: must be between 0 and"),
+    "endless max_tokens": ({"max_tokens": 10**30}, "must be between 0 and"),
     "no messages": ({"messages": []}, "messages"),
     "a role": (said_by("wizard"), "messages[1].role"),
     "an image": (said_by("user", IMAGE), "messages[1].content[0]"),

@@ -161,7 +161,7 @@ class ResponsesRequest(GenerationRequest):
             raise other.refuse("cannot be combined with text")
         return wanted or other
 
-    def sampling(self) -> SamplingParams:
+    def sampling(self, max_model_len: int) -> SamplingParams:
         """Without a limit the answer may grow up to the model's length.
 
         Raises `InvalidRequestError` for a value out of range.
@@ -170,7 +170,7 @@ class ResponsesRequest(GenerationRequest):
         if self.max_output_tokens is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None
-        return self.sampling_with(**chosen)
+        return self.sampling_with(max_model_len, **chosen)
 
     @property
     def _wants_logprobs(self) -> bool:
