@@ -94,8 +94,8 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
-    sampling = partial(body.sampling, engine.max_model_len)
-    sampling = await beside_loop(request, sampling)  # it may put schemas together
+    make = partial(body.sampling, engine.max_model_len)  # it may put schemas together
+    sampling = await beside_loop(request, make)
     sampling = await bounded(sampling, prompts, engine, echoes=echo is not None)
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)

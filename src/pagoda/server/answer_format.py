@@ -10,25 +10,24 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import at_most
 from pagoda.structured import KINDS, MAX_STRUCTURED_CHOICES, SWITCHES, StructuredOutputs
 
 
-class JSONSchemaFormat(BaseModel):
-    """A schema and its name, which changes nothing. It is followed whether `strict` or not."""
-
-    model_config = ConfigDict(strict=True)
+class JSONSchemaFormat(InnerBody):
+    """A schema, which is followed whether `strict` or not. Its name and description change
+    nothing."""
 
     name: str | None = None
+    description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
     """Objects that name no properties have none."""
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(InnerBody):
     """OpenAI's `response_format`, and llama.cpp's, which has the schema beside the type."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchemaFormat | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import (
@@ -23,6 +23,7 @@ from pagoda.request import (
 )
 from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Many, ManyNamed, Text
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.keys import Holder
 from pagoda.server.list_bounds import at_most
 from pagoda.server.model_body import ModelBody
@@ -35,14 +36,14 @@ _PRIORITY_LIMIT = 2**63 - 1
 _LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(InnerBody):
     """`include_usage` adds a last chunk that carries the usage so far, `continuous_usage_stats`
     puts it into every chunk."""
 
-    model_config = ConfigDict(strict=True)
-
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+    """OpenAI's, for secrets that the lengths of chunks tell. Changes nothing: none are padded."""
 
 
 @with_sampling_fields

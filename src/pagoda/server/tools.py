@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.tool_calls import NO_TOOLS, FirstCall, ToolReader
 from pagoda.server.tool_choice import AllowedNames, AllowedTools, NamedTool, ToolChoice, ToolMode
 from pagoda.server.tool_forms import begin_reading
@@ -34,10 +35,8 @@ llama.cpp speak of the whole answer."""
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
-class Function(BaseModel):
+class Function(InnerBody):
     """A function that the model may call; `parameters` is the JSON schema of its arguments."""
-
-    model_config = ConfigDict(strict=True)
 
     name: ToolName
     description: str | None = None
@@ -57,10 +56,8 @@ class Function(BaseModel):
         return StructuredOutputs(json=self.schema_of_call(), field="tools", shown=self.name)
 
 
-class Tool(BaseModel):
+class Tool(InnerBody):
     """One entry of `tools`."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["function"]
     function: Function

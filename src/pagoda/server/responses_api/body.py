@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, ManyNamed, Text
 from pagoda.server.field_table import Ignored
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
@@ -86,10 +87,8 @@ _MAX_METADATA = 16
 """OpenAI's bounds of what a response repeats and nobody reads."""
 
 
-class Reasoning(BaseModel):
+class Reasoning(InnerBody):
     """How much a model should think. Changes nothing: a response repeats none of it."""
-
-    model_config = ConfigDict(strict=True)
 
     effort: Text | None = None
     summary: Text | None = None
