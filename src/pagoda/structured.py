@@ -12,6 +12,7 @@ from pagoda.errors import InvalidRequestError
 MAX_CONSTRAINT_CHARACTERS = 64 * 1024
 MAX_SCHEMA_DEPTH = 64
 """Objects and lists within one another, in a schema's text."""
+DEPTH_LIMIT = f"at most {MAX_SCHEMA_DEPTH} levels deep: each object and list of its JSON is one"
 MAX_STRUCTURED_CHOICES = 1024
 
 KINDS = ("json", "json_object", "regex", "choice", "grammar")
@@ -96,7 +97,7 @@ class StructuredOutputs:
         if not isinstance(schema, dict):
             raise self.refuse("a JSON schema must be an object")
         if not self.parts and is_deeper_than(schema, MAX_SCHEMA_DEPTH):
-            raise self.refuse(f"a schema may be at most {MAX_SCHEMA_DEPTH} levels deep")
+            raise self.refuse(f"a schema may be {DEPTH_LIMIT}")
         object.__setattr__(self, "json", text)
 
     def _written(self) -> str:

@@ -11,11 +11,19 @@ from pagoda.engine.grammar import Grammars
 from pagoda.errors import InvalidRequestError
 from pagoda.server.tool_choice import FunctionName, NamedTool, ToolChoice
 from pagoda.server.tools import Function, Tool, ToolUse
-from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH
+from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, StructuredOutputs
 
 GOOD = {"properties": {"x": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "integer"}}}
 LONG = {"properties": {"x": {"enum": ["x" * (MAX_CONSTRAINT_CHARACTERS // 2)]}}}
 NAMED = NamedTool(type="function", function=FunctionName(name="bad"))
+
+
+def nested(num_objects: int) -> dict[str, Any]:
+    """Objects within one another around a number: two levels each."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(num_objects):
+        schema = {"type": "object", "properties": {"x": schema}}
+    return schema
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,12 @@ def test_what_is_too_much_of_several_tools_is_told_of_all(grammars: Grammars) ->
 def test_a_schema_may_be_as_deep_beside_others_as_alone(
     choice: ToolChoice, grammars: Grammars
 ) -> None:
-    schema: dict[str, Any] = {"type": "integer"}
-    for _ in range(MAX_SCHEMA_DEPTH // 2 - 1):
-        schema = {"type": "object", "properties": {"x": schema}}
-    follow(grammars, choice, good=GOOD, bad=schema)
+    follow(grammars, choice, good=GOOD, bad=nested(MAX_SCHEMA_DEPTH // 2 - 1))
+
+
+def test_a_schema_that_is_too_deep_is_told_how_levels_are_counted(grammars: Grammars) -> None:
+    counted = "each object and list of its JSON is one"
+    with pytest.raises(InvalidRequestError, match=counted):
+        follow(grammars, "auto", bad=nested(MAX_SCHEMA_DEPTH // 2))
+    with pytest.raises(InvalidRequestError, match=counted):
+        StructuredOutputs(json=nested(MAX_SCHEMA_DEPTH // 2))

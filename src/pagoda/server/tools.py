@@ -17,6 +17,7 @@ from pagoda.server.tool_calls import NO_TOOLS, FirstCall, ToolReader
 from pagoda.server.tool_choice import AllowedNames, AllowedTools, NamedTool, ToolChoice, ToolMode
 from pagoda.server.tool_forms import begin_reading
 from pagoda.structured import (
+    DEPTH_LIMIT,
     MAX_SCHEMA_DEPTH,
     StructuredOutputs,
     has_more_characters,
@@ -218,8 +219,7 @@ def _check_tools(tools: Sequence[Tool]) -> None:
         seen.add(name)
         schema = tool.function.schema_of_arguments()
         if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
-            limit = f"parameters may be at most {MAX_SCHEMA_DEPTH} levels deep"
-            raise InvalidRequestError("tools", name, limit)
+            raise InvalidRequestError("tools", name, f"parameters may be {DEPTH_LIMIT}")
         if schema["type"] != "object" or not _is_schema(schema):
             limit = "parameters must be the JSON schema of an object"
             raise InvalidRequestError("tools", name, limit)
