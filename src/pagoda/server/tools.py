@@ -52,10 +52,6 @@ class Function(InnerBody):
         """What the arguments of a forced call follow; under `strict` no object of it is free."""
         return closed(self.schema_of_arguments(), free_too=bool(self.strict))
 
-    def constraint(self) -> StructuredOutputs:
-        """What an answer follows that is the arguments of a forced call and nothing else."""
-        return StructuredOutputs(json=self.schema_of_call(), field="tools", shown=self.name)
-
 
 class Tool(InnerBody):
     """One entry of `tools`."""
@@ -136,20 +132,23 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             name = self.choice.function.name
             [tool] = [tool for tool in self.tools if tool.function.name == name]
-            return tool.function.constraint()
-        alone = [tool.function.constraint() for tool in self.tools]
+            return _arguments(name, tool.function.schema_of_call())
+        schemas = {each.function.name: each.function.schema_of_call() for each in self.tools}
         calls: dict[str, Any] = {
             "type": "array",
             "minItems": 1,
             "items": {
-                "anyOf": [_schema_of_call(*numbered) for numbered in enumerate(self.tools)],
+                "anyOf": [
+                    _call(name, _moved(schema, f"#/items/anyOf/{index}/properties/parameters"))
+                    for index, (name, schema) in enumerate(schemas.items())
+                ],
             },
         }
         return StructuredOutputs(
             json=calls if self.parallel else {**calls, "maxItems": 1},
             field="tools",
-            shown=[part.shown for part in alone],
-            parts=tuple(alone),
+            shown=[*schemas],
+            parts=tuple(_arguments(*each) for each in schemas.items()),
         )
 
     def sampling_fields(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
@@ -179,14 +178,18 @@ class ToolUse:
         return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
 
-def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:
-    """The schema of a call of the tool at `index`, its inner references moved along."""
-    arguments = tool.function.schema_of_call()
+def _arguments(name: str, schema: dict[str, Any]) -> StructuredOutputs:
+    """The arguments of a call of that tool, told about by its name."""
+    return StructuredOutputs(json=schema, field="tools", shown=name)
+
+
+def _call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a call of that tool."""
     return {
         "type": "object",
         "properties": {
-            "name": {"const": tool.function.name},
-            "parameters": _moved(arguments, f"#/items/anyOf/{index}/properties/parameters"),
+            "name": {"const": name},
+            "parameters": arguments,
         },
         "required": ["name", "parameters"],
         "additionalProperties": False,
