@@ -12,6 +12,7 @@ from pagoda.errors import InvalidRequestError
 MAX_CONSTRAINT_CHARACTERS = 64 * 1024
 MAX_SCHEMA_DEPTH = 64
 """Objects and lists within one another, in a schema's text."""
+DEPTH_LIMIT = f"at most {MAX_SCHEMA_DEPTH} levels deep: each object and list of its JSON is one"
 MAX_STRUCTURED_CHOICES = 1024
 
 KINDS = ("json", "json_object", "regex", "choice", "grammar")
@@ -44,6 +45,11 @@ class StructuredOutputs:
     disable_any_whitespace: bool = False
     """No white space between JSON's tokens. Otherwise it may be a space, or a line's end with an
     indentation of at most 20."""
+    shown: object = field(default=None, compare=False)
+    """What errors show in place of the constraint, as the name of the tool whose schema it is."""
+    parts: tuple[StructuredOutputs, ...] = field(default=(), compare=False)
+    """The schemas that `json` is put together from. What is wrong with one of them by itself is
+    told as that one's, and a few levels around them are not counted."""
     field: str = field(default="structured_outputs", compare=False)
     """The name under which the caller gave the constraint, for errors."""
 
@@ -67,9 +73,10 @@ class StructuredOutputs:
 
     @property
     def num_bytes(self) -> int:
-        """Of its text as UTF-8."""
+        """Of its text as UTF-8, with those of its parts."""
         given = getattr(self, self.kind)
-        return len(("".join(given) if isinstance(given, tuple) else str(given)).encode())
+        of_parts = sum(part.num_bytes for part in self.parts)
+        return of_parts + len(("".join(given) if isinstance(given, tuple) else str(given)).encode())
 
     def named(self, field: str) -> StructuredOutputs:
         """The same, told about as `field` in errors."""
@@ -77,7 +84,8 @@ class StructuredOutputs:
 
     def refuse(self, limit: str) -> InvalidRequestError:
         """The error that tells what is wrong with the constraint."""
-        return InvalidRequestError(self.field, getattr(self, self.kind), limit)
+        value = getattr(self, self.kind) if self.shown is None else self.shown
+        return InvalidRequestError(self.field, value, limit)
 
     def _check_json(self) -> None:
         text = self.json if isinstance(self.json, str) else self._written()
@@ -88,8 +96,8 @@ class StructuredOutputs:
             raise self.refuse("must be valid JSON") from None
         if not isinstance(schema, dict):
             raise self.refuse("a JSON schema must be an object")
-        if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
-            raise self.refuse(f"a schema may be at most {MAX_SCHEMA_DEPTH} levels deep")
+        if not self.parts and is_deeper_than(schema, MAX_SCHEMA_DEPTH):
+            raise self.refuse(f"a schema may be {DEPTH_LIMIT}")
         object.__setattr__(self, "json", text)
 
     def _written(self) -> str:
@@ -135,7 +143,7 @@ class StructuredOutputs:
 
     def _too_long(self, value: str) -> InvalidRequestError:
         limit = f"at most {MAX_CONSTRAINT_CHARACTERS} characters"
-        return InvalidRequestError(self.field, value, limit)
+        return InvalidRequestError(self.field, self.shown or value, limit)
 
 
 _CHECKS = {

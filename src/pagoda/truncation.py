@@ -9,7 +9,8 @@ from pagoda.errors import InvalidRequestError
 from pagoda.limits import Whole
 
 _MOST = Whole(1, 2**31 - 1, or_none=True)
-_ROOM = Whole(1, 2**31 - 1)
+MOST_ROOM = 2**31 - 1
+_ROOM = Whole(1, MOST_ROOM)
 
 
 @dataclass(frozen=True, slots=True)

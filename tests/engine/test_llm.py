@@ -344,6 +344,13 @@ def test_bad_prompts_are_refused_by_name(llm: LLM, prompts, sampling: dict, fiel
     assert not llm.engine.has_unfinished
 
 
+@pytest.mark.parametrize("prompt", ["", []])
+def test_an_empty_prompt_is_told_as_it_was_given(llm: LLM, prompt: str | list[int]) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        llm.generate([prompt], use_tqdm=False)
+    assert refused.value.value == prompt
+
+
 def test_one_bad_prompt_among_many_begins_none(llm: LLM) -> None:
     before = llm.stats().prompt_tokens
     with pytest.raises(InvalidRequestError):

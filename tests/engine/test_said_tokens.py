@@ -56,6 +56,16 @@ def test_a_word_is_banned_by_the_tokens_that_spell_it(llm: LLM) -> None:
     assert request.sampling.bad_words_ids == ((97, 98), (99,))  # tokens are bytes
 
 
+def test_allowed_tokens_that_are_all_banned_are_refused(llm: LLM) -> None:
+    intake, words = llm.engine.intake, ("a", "b", "cd")
+    for left in ((97, 99), (98, 97, 100)):
+        assert intake.request("1", PROMPT, SamplingParams(bad_words=words, allowed_token_ids=left))
+    for banned in ((97,), (98, 97, 98)):
+        with pytest.raises(InvalidRequestError, match="bad_words leave none of them") as refused:
+            intake.request("1", PROMPT, SamplingParams(bad_words=words, allowed_token_ids=banned))
+        assert refused.value.field == "allowed_token_ids"
+
+
 @pytest.mark.parametrize("field", ["allowed_token_ids", "bad_words_ids"])
 def test_ids_of_no_token_are_refused(field: str, llm: LLM) -> None:
     value = (10**6,) if field == "allowed_token_ids" else ((10**6,),)

@@ -215,6 +215,25 @@ async def test_requests_are_counted_by_kinds_that_clients_cannot_make_up(
     }
 
 
+async def test_what_is_refused_on_its_way_counts_under_the_route_that_it_was_for(
+    client: httpx.AsyncClient,
+) -> None:
+    strange = {"host": "elsewhere.example"}
+    paths = ("/v1/models", "/v1/responses/resp_1", "/openapi.json", COMPLETIONS, "/made-up")
+    for path in paths:
+        assert (await client.get(path, headers=strange)).status_code == 403
+    await client.get("/openapi.json")
+    text = (await client.get("/metrics")).text
+    counted = [
+        line.split('route="')[1].split('"')[0]
+        for line in text.splitlines()
+        if line.startswith("pagoda:http_requests_total{") and 'status="403"' in line
+    ]
+    own = ["/v1/models", "/v1/responses/{response_id}", "/openapi.json", COMPLETIONS, "other"]
+    assert sorted(counted) == sorted(own)
+    assert 'route="/openapi.json",status="200"} 1.0' in text
+
+
 async def test_rejections_are_counted_by_code(engine: FakeEngine) -> None:
     app = create_app(engine, keys=KeyRing({KEY: "alice"}))
     app.state.admission.close()

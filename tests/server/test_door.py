@@ -387,6 +387,14 @@ async def test_text_and_chats_are_tokenised(client: httpx.AsyncClient) -> None:
     }
 
 
+@pytest.mark.parametrize(("body", "given"), [({}, None), ({"prompt": "x", "messages": []}, "x")])
+async def test_what_is_both_prompt_and_chat_or_neither_is_told_in_words(
+    body: dict[str, object], given: object, client: httpx.AsyncClient
+) -> None:
+    message = (await client.post("/tokenize", json=body)).json()["error"]["message"]
+    assert message == f"prompt={given!r}: takes a prompt or messages, one of the two"
+
+
 @pytest.mark.parametrize(
     ("route", "body", "param"),
     [

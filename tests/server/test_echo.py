@@ -7,6 +7,7 @@ import logging
 import httpx
 import pytest
 
+from pagoda.server.logprob_bound import MAX_TOLD_LOGPROBS
 from server.fake_engine import FakeEngine
 from server.sse import completion_text, events_of
 
@@ -40,6 +41,41 @@ async def test_logprobs_begin_with_the_prompts(client: httpx.AsyncClient) -> Non
         "text_offset": [0, 1, 2],
     }
     assert "prompt_logprobs" not in choice
+
+
+@pytest.mark.parametrize("prompt", ["abcd", [97, 98, 99, 100]])
+@pytest.mark.parametrize("max_tokens", [0, 1])
+async def test_what_is_echoed_of_a_prompt_that_is_cut_is_what_is_left(
+    prompt: object, max_tokens: int, client: httpx.AsyncClient
+) -> None:
+    answer = ["zero"][:max_tokens]
+    body = {"prompt": prompt, "truncate_prompt_tokens": 2, "max_tokens": max_tokens}
+    asked = {**body, "echo": True, "logprobs": 0, "return_token_ids": True}
+    whole = (await client.post(URL, json=asked)).json()["choices"]
+    events = events_of((await client.post(URL, json={**asked, "stream": True})).text)
+    for choice in (*whole, *events[0]["choices"]):
+        assert choice["prompt_token_ids"] == [99, 100]
+        assert choice["text"] == "".join(["cd", *answer])
+        assert choice["logprobs"]["tokens"] == ["c", "d", *answer]
+        assert choice["logprobs"]["text_offset"] == [0, 1, 2][: 2 + max_tokens]
+
+
+async def test_a_text_that_is_not_cut_is_echoed_as_it_was_given(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    body = {"prompt": "abcd", "truncate_prompt_tokens": 8, "echo": True, "max_tokens": 1}
+    [choice] = (await client.post(URL, json=body)).json()["choices"]
+    assert choice["text"] == "abcdzero"
+    assert engine.asked[0]["prompt"] == "abcd"
+
+
+async def test_log_probabilities_of_what_was_cut_off_are_not_counted(
+    client: httpx.AsyncClient,
+) -> None:
+    prompt = [97] * (MAX_TOLD_LOGPROBS // 21)
+    body = {"prompt": prompt, "n": 2, "max_tokens": 1, "prompt_logprobs": 20}
+    cut = await client.post(URL, json={**body, "truncate_prompt_tokens": 2})
+    assert (cut.status_code, cut.json()["usage"]["prompt_tokens"]) == (200, 2)
 
 
 async def test_a_text_is_scored_without_an_answer(

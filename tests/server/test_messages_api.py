@@ -228,6 +228,20 @@ def test_a_last_message_of_the_assistant_is_gone_on_with() -> None:
         assert fresh.options.add_generation_prompt
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+@pytest.mark.parametrize("nothing", ["", [], [{"type": "thinking"}]])
+async def test_a_message_that_says_nothing_is_told_as_an_empty_one(
+    role: str, nothing: object, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    empty = {"role": role, "content": nothing}
+    await ask(client, messages=[empty])
+    assert engine.tokenizer.messages == [{"role": role, "content": ""}]
+    said = [*HELLO, {"role": "assistant", "content": "A"}]
+    if role == "user":  # what the assistant says last is gone on with
+        await ask(client, messages=[*said, empty])
+        assert engine.tokenizer.messages == [*said, {"role": role, "content": ""}]
+
+
 def test_results_and_text_of_one_turn_keep_their_order() -> None:
     result = {"type": "tool_result", "tool_use_id": "1", "content": "x"}
     text = {"type": "text", "text": "y"}
@@ -439,7 +453,8 @@ CALL = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "1"}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no max_tokens": ({"max_tokens": None}, "max_tokens"),
-    "negative max_tokens": ({"max_tokens": -1}, "max_tokens"),
+    "negative max_tokens": ({"max_tokens": -1}, "max_tokens=-1: must be between 0 and"),
+    "endless max_tokens": ({"max_tokens": 10**30}, "must be between 0 and"),
     "no messages": ({"messages": []}, "messages"),
     "a role": (said_by("wizard"), "messages[1].role"),
     "an image": (said_by("user", IMAGE), "messages[1].content[0]"),

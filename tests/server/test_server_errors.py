@@ -9,13 +9,15 @@ import time
 import httpx
 import pytest
 
-from server.fake_engine import FakeEngine, engine_failure
+from server.fake_engine import MAX_MODEL_LEN, FakeEngine, engine_failure
 from server.sse import completion_text, events_of
 
 pytestmark = pytest.mark.anyio
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 HELLO = [{"role": "user", "content": "hi"}]
+ASKED = {COMPLETIONS: {"prompt": "x"}, CHAT: {"messages": HELLO}, RESPONSES: {"input": "x"}}
 
 BAD_COMPLETIONS = {
     "no prompt": ({}, "prompt"),
@@ -195,9 +197,8 @@ RENAMED = {
     "top_logprobs": ({"logprobs": True, "top_logprobs": 21}, "21: must be between 0 and 20"),
     "max_completion_tokens": (
         {"max_completion_tokens": 0},
-        f"0: must be between 1 and {2**31 - 1}",
+        f"0: must be between 1 and {MAX_MODEL_LEN}",
     ),
-    "max_tokens": ({"max_tokens": 0}, f"0: must be between 1 and {2**31 - 1}"),
     "min_tokens": ({"min_tokens": -1}, f"-1: must be between 0 and {2**31 - 1}"),
 }
 
@@ -207,6 +208,25 @@ async def test_the_field_that_was_sent_is_named(field: str, client: httpx.AsyncC
     body, told = RENAMED[field]
     message = assert_refused(await post(client, CHAT, {"messages": HELLO, **body}), field)
     assert message == f"{field}={told}"
+
+
+@pytest.mark.parametrize("value", [0, -2, 10**30])
+@pytest.mark.parametrize(
+    ("url", "field", "limit"),
+    [
+        (CHAT, "max_tokens", f"between 1 and {MAX_MODEL_LEN}"),
+        (CHAT, "n_predict", f"between 1 and {MAX_MODEL_LEN}, or -1 for as many as fit"),
+        (COMPLETIONS, "max_tokens", f"between 1 and {MAX_MODEL_LEN}, or 0 with echo"),
+        (RESPONSES, "max_output_tokens", f"between 1 and {MAX_MODEL_LEN}"),
+    ],
+)
+@pytest.mark.parametrize("extra", [{}, {"truncate_prompt_tokens": -1}])
+async def test_a_length_is_refused_with_the_lengths_that_are_taken(
+    url: str, field: str, limit: str, value: int, extra: dict[str, int], client: httpx.AsyncClient
+) -> None:
+    body = {**ASKED[url], field: value, **extra}
+    message = assert_refused(await post(client, url, body), field)
+    assert message == f"{field}={value}: must be {limit}"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.structured import StructuredOutputs
+from pagoda.structured import KINDS, SWITCHES, StructuredOutputs
 from server.fake_engine import FakeEngine
 from server.sse import chat_text, events_of
 
@@ -80,6 +80,10 @@ WANTED: dict[str, tuple[dict[str, Any], StructuredOutputs | None]] = {
             json=CITY, disable_any_whitespace=True, disable_additional_properties=False
         ),
     ),
+    "a switch that asks for nothing here": (
+        {"structured_outputs": {"json": CITY, "disable_fallback": True}},
+        StructuredOutputs(json=CITY),
+    ),
     "vLLM's schema": ({"structured_outputs": {"json": CITY}}, StructuredOutputs(json=CITY)),
     "vLLM's other kinds": (
         {"structured_outputs": {"regex": "a", "json": None, "json_object": False}},
@@ -114,6 +118,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "structured_outputs",
     ),
     "an unknown kind": ({"structured_outputs": {"structural_tag": "x"}}, "structured_outputs"),
+    "a misspelt kind": ({"structured_outputs": {"regexp": "x"}}, "structured_outputs"),
     "no object": ({"structured_outputs": "regex"}, "structured_outputs"),
     "a regex of a wrong type": ({"guided_regex": 5}, "guided_regex"),
     "choices of a wrong type": ({"guided_choice": "a"}, "guided_choice"),
@@ -146,6 +151,25 @@ BAD_GRAMMARS: dict[str, tuple[dict[str, Any], str]] = {
     "a million repeats": ({"guided_regex": "(a{1000}){1000}"}, "guided_regex"),
     "bad grammar": ({"guided_grammar": "start: other"}, "guided_grammar"),
 }
+
+
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [
+        ("x", (*KINDS, *SWITCHES, "disable_fallback")),
+        ("structural_tag", ("grammar",)),
+        ("whitespace_pattern", SWITCHES[1:]),
+    ],
+)
+async def test_a_key_that_is_refused_is_told_with_those_that_are_taken(
+    key: str, named: tuple[str, ...], client: httpx.AsyncClient
+) -> None:
+    given = {"json": CITY, key: "x"}
+    response = await client.post(CHAT, json={"messages": HELLO, "structured_outputs": given})
+    assert_refused(response, "structured_outputs")
+    told = response.json()["error"]["message"]
+    assert told.startswith(f"structured_outputs='{key}': ")
+    assert [each for each in named if each not in told] == []
 
 
 def assert_refused(response: httpx.Response, param: str) -> None:

@@ -84,12 +84,15 @@ class CheckedTokenizer:
 
         Raises `InvalidRequestError` naming `prompt`.
         """
+        encoded: Sequence[int]
         if isinstance(prompt, str):
             self._check_prompt_text("prompt", options.truncation, prompt)
             check = partial(self._check_count, "prompt", options.truncation)
-            prompt = self.tokenizer.encode(prompt, options.add_special_tokens, check_count=check)
+            encoded = self.tokenizer.encode(prompt, options.add_special_tokens, check_count=check)
+        else:
+            encoded = prompt
         try:
-            token_ids = tuple(truncated(prompt, options.truncation, self.max_model_len))
+            token_ids = tuple(truncated(encoded, options.truncation, self.max_model_len))
         except TypeError:
             limit = "must be text or a list of token ids"
             raise InvalidRequestError("prompt", prompt, limit) from None

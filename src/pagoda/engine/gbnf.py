@@ -9,14 +9,14 @@ regular expression.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from pagoda.engine.gbnf_signs import NO_REPEATS, in_lark
+
 MAX_DEPTH = 64
 """Parentheses within one another."""
-MAX_REPEATS = 10_000
 
 _RULE = re.compile(r"^[ \t]*[A-Za-z][\w-]*[ \t\r\n]*::=", re.MULTILINE)
 _TOKEN = re.compile(
@@ -30,10 +30,6 @@ _TOKEN = re.compile(
     |(?P<mark>[|()])""",
     re.VERBOSE | re.ASCII,
 )
-_CHARACTER = re.compile(
-    r"\\(?:x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})|U(?P<U>[0-9A-Fa-f]{8})|(?P<other>.))|."
-)
-_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", **{each: each for each in '\\"[]^-'}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,30 @@ class _Rule:
     references: dict[int, _Token] = field(default_factory=dict)
     """By their places in `parts`."""
 
+    open_places: list[int] = field(default_factory=list)
+    """Of each ( that has no ) yet."""
+    _item_place: int = 0
+    """Where that begins which may be repeated."""
+
+    def add(self, token: _Token, part: str) -> None:
+        """Go on with a token, which is `part` in Lark's notation."""
+        place = len(self.parts)
+        if token.kind == "name":
+            self.references[place] = token
+        if token.kind == "(":
+            self.open_places.append(place)
+        if token.kind != "repeats":
+            self._item_place = self.open_places.pop() if token.kind == ")" else place
+        if part == NO_REPEATS:
+            self._empty_item()
+        else:
+            self.parts.append(part)
+
+    def _empty_item(self) -> None:
+        self.parts[self._item_place :] = ['""']
+        while self.references and next(reversed(self.references)) >= self._item_place:
+            self.references.popitem()
+
 
 def is_gbnf(text: str) -> bool:
     """Some line begins a rule as GBNF does, which Lark has no such sign for."""
@@ -62,10 +82,6 @@ def lark_of(text: str) -> str:
     rules = _Parser(text).rules()
     if "root" not in rules:
         raise ValueError("a grammar needs a rule named root")
-    for rule in rules.values():
-        for token in rule.references.values():
-            if token.text not in rules:
-                raise _error(text, token.position, f"there is no rule named {token.text}")
     flat = _without_recursion(rules)
     names = {name: f"{'R' if name in flat else 'r'}{n}" for n, name in enumerate(rules)}
     lines = [f"start: {names['root']}"]
@@ -91,29 +107,30 @@ class _Parser:
             if name.text in rules:
                 raise _error(self._text, name.position, f"there are two rules named {name.text}")
             rules[name.text] = self._rule()
+        for token in self._tokens:
+            if token.kind == "name" and token.text not in rules:
+                raise _error(self._text, token.position, f"there is no rule named {token.text}")
         return rules
 
     def _rule(self) -> _Rule:
-        """What stands behind ::=, up to the next rule. Parentheses are counted, not recursed."""
-        rule, depth, before = _Rule(), 0, "|"
+        """What stands behind ::=, up to the next rule. Parentheses are kept, not recursed."""
+        rule, before = _Rule(), "|"
         while not self._is_at_end_of_rule():
             token = self._next
             self._at += 1
-            depth += (token.kind == "(") - (token.kind == ")")
-            if not 0 <= depth <= MAX_DEPTH:
-                problem = f"more than {MAX_DEPTH} levels" if depth > 0 else "no ( belongs to this )"
-                raise _error(self._text, token.position, problem)
+            if token.kind == "(" and len(rule.open_places) == MAX_DEPTH:
+                raise _error(self._text, token.position, f"more than {MAX_DEPTH} levels")
+            if token.kind == ")" and not rule.open_places:
+                raise _error(self._text, token.position, "no ( belongs to this )")
             if token.kind == "defined":
                 raise _error(self._text, token.position, "::= needs a rule's name in front of it")
             if token.kind == "repeats" and before in ("|", "(", "repeats"):
                 raise _error(self._text, token.position, "nothing stands here to be repeated")
             if token.kind in ("|", ")") and before in ("|", "("):
                 rule.parts.append('""')
-            if token.kind == "name":
-                rule.references[len(rule.parts)] = token
-            rule.parts.append(self._in_lark(token))
+            rule.add(token, self._in_lark(token))
             before = token.kind
-        if depth:
+        if rule.open_places:
             raise _error(self._text, self._next.position, "a ) is missing")
         if before == "|":
             rule.parts.append('""')
@@ -121,7 +138,7 @@ class _Parser:
 
     def _in_lark(self, token: _Token) -> str:
         try:
-            return _IN_LARK.get(token.kind, str)(token.text)
+            return in_lark(token.kind, token.text)
         except ValueError as error:
             raise _error(self._text, token.position, str(error)) from None
 
@@ -172,61 +189,6 @@ def _without_recursion(rules: dict[str, _Rule]) -> set[str]:
             if num_open[user] == 0:
                 found.append(user)
     return set(found)
-
-
-def _character(match: re.Match[str]) -> str:
-    """What one character of a text or a class stands for. Raises `ValueError`."""
-    code = match["x"] or match["u"] or match["U"]
-    if code is not None:
-        number = int(code, 16)
-        if number > 0x10FFFF or 0xD800 <= number < 0xE000:
-            raise ValueError(f"{match[0]} is no character")
-        return chr(number)
-    if match["other"] is None:
-        return match[0]
-    if match["other"] not in _ESCAPED:
-        raise ValueError(f"{match[0]} is no escape")
-    return _ESCAPED[match["other"]]
-
-
-def _text_in_lark(text: str) -> str:
-    said = "".join(map(_character, _CHARACTER.finditer(text, 1, len(text) - 1)))
-    return json.dumps(said, ensure_ascii=False)
-
-
-def _class_in_lark(text: str) -> str:
-    sign = "^" if text.startswith("[^") else ""
-    start, end = 1 + len(sign), len(text) - 1
-    if start == end:
-        raise ValueError("a class needs characters")
-    inside = [
-        "-"
-        if match[0] == "-" and start < match.start() < end - 1
-        else rf"\u{{{ord(_character(match)):x}}}"
-        for match in _CHARACTER.finditer(text, start, end)
-    ]
-    return f"/[{sign}{''.join(inside)}]/"
-
-
-def _repeats_in_lark(text: str) -> str:
-    if not text.startswith("{"):
-        return text
-    least, comma, most = text[1:-1].replace(" ", "").partition(",")
-    if not comma:
-        most = least
-    if int(most or least) > MAX_REPEATS:
-        raise ValueError(f"at most {MAX_REPEATS} times")
-    if most and int(most) < int(least):
-        raise ValueError(f"{least} is more than {most}")
-    return f"{{{least},{most}}}"
-
-
-_IN_LARK = {
-    "text": _text_in_lark,
-    "characters": _class_in_lark,
-    "any": lambda _: "/(?s:.)/",
-    "repeats": _repeats_in_lark,
-}
 
 
 def _error(text: str, position: int, problem: str) -> ValueError:

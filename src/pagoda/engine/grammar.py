@@ -9,20 +9,16 @@ comes.
 
 from __future__ import annotations
 
-import json
-import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.engine.closed_schema import closed
-from pagoda.engine.finite import has_finite_answer
-from pagoda.engine.gbnf import is_gbnf, lark_of
 from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
+from pagoda.engine.grammar_source import schema_source, source_of
 from pagoda.errors import EngineError, InvalidRequestError
 from pagoda.structured import StructuredOutputs
 
@@ -42,14 +38,6 @@ _LIMITS = {
 """They bound a mask to some tens of milliseconds and a grammar to some tens of megabytes."""
 _NUM_REHEARSED = 4
 """Tokens that are tried at the door: most grammars that are too complex show it at once."""
-MAX_RULES = 1000
-"""Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
-_LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
-"""Texts, regular expressions and comments of a grammar in Lark's notation."""
-_WHITE_SPACE = r" |\n[ \t]{0,20}"
-"""Between JSON's tokens: a space, or a line's end and an indentation. No answer goes on in it."""
-
-
 _ANY_OBJECT = StructuredOutputs(json_object=True)
 
 
@@ -93,16 +81,14 @@ class Grammars:
     def _compile(self, wanted: StructuredOutputs) -> Grammar:
         if not self._tokenizer.eos_token_ids:
             raise wanted.refuse("the model names no token that ends an answer")
-        import llguidance
-
-        limits = llguidance.LLParserLimits(verbose_errors=False, **_LIMITS)  # type: ignore[arg-type]
         try:
-            source = _source(wanted)
+            source = source_of(wanted)
         except (ValueError, RecursionError) as error:
             raise wanted.refuse(_first_line(str(error))) from None
         vocabulary = self._prepared(wanted)
-        matcher = llguidance.LLMatcher(vocabulary, source, log_level=0, limits=limits)
+        matcher = _compiled(source, vocabulary)
         if matcher.is_error():
+            _refuse_parts(wanted, vocabulary)
             raise wanted.refuse(_reason(matcher))
         grammar = Grammar(matcher, self._tokenizer.eos_token_ids, vocabulary.vocab_size)
         try:
@@ -214,41 +200,19 @@ class Matcher:
             raise MatchError(_reason(self.state))
 
 
-def _source(wanted: StructuredOutputs) -> str:
-    """The constraint in llguidance's own form. Raises ValueError where it cannot be read."""
-    from llguidance import LLMatcher
+def _compiled(source: str, vocabulary: llguidance.LLTokenizer) -> llguidance.LLMatcher:
+    import llguidance
 
-    if wanted.regex is not None:
-        return LLMatcher.grammar_from_regex(wanted.regex)
-    if wanted.grammar is not None:
-        return LLMatcher.grammar_from_lark(_checked_lark(wanted.grammar))
-    if wanted.choice is not None:
-        texts = " | ".join(json.dumps(text, ensure_ascii=False) for text in wanted.choice)
-        return LLMatcher.grammar_from_lark(f"start: {texts}")
-    schema = {"type": "object"} if wanted.json is None else json.loads(str(wanted.json))
-    if not has_finite_answer(schema):
-        raise ValueError("a schema must have an answer that ends: it requires itself without end")
-    if wanted.disable_additional_properties:
-        schema = closed(schema)
-    return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
+    limits = llguidance.LLParserLimits(verbose_errors=False, **_LIMITS)  # type: ignore[arg-type]
+    return llguidance.LLMatcher(vocabulary, source, log_level=0, limits=limits)
 
 
-def _checked_lark(grammar: str) -> str:
-    """The grammar in Lark's notation. Raises ValueError where it is too deep for llguidance, which
-    descends from rule to rule on the machine's stack."""
-    text = lark_of(grammar) if is_gbnf(grammar) else grammar
-    outside = _LARK_TEXT.sub("", text)
-    if outside.count(":") + outside.count("(") > MAX_RULES:
-        raise ValueError(f"a grammar may have at most {MAX_RULES} rules and groups")
-    return text
-
-
-def _style(wanted: StructuredOutputs) -> Any:  # llguidance does not export the type
-    # `oneOf` is followed as `anyOf` where it cannot be told that its schemas exclude one another
-    style: dict[str, Any] = {"coerce_one_of": True, "whitespace_pattern": _WHITE_SPACE}
-    if wanted.disable_any_whitespace:
-        style |= {"whitespace_flexible": False, "whitespace_pattern": None}
-    return style
+def _refuse_parts(whole: StructuredOutputs, vocabulary: llguidance.LLTokenizer) -> None:
+    """Raises what is wrong with the first part of `whole`, which is wrong, that is so by itself."""
+    for part in whole.parts:
+        matcher = _compiled(schema_source(part), vocabulary)
+        if matcher.is_error():
+            raise part.refuse(_reason(matcher))
 
 
 def _reason(matcher: llguidance.LLMatcher) -> str:

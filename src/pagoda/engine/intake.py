@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.grammar import Grammar, Grammars
-from pagoda.errors import ContextLengthError
+from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, Request, RequestOptions, SamplingParams
 
@@ -89,6 +89,10 @@ class Intake:
         check("allowed_token_ids", sampling.allowed_token_ids or ())
         for token_ids in sampling.bad_words_ids:
             check("bad_words_ids", token_ids)
+        banned = {token_ids[0] for token_ids in sampling.bad_words_ids if len(token_ids) == 1}
+        if sampling.allowed_token_ids and banned.issuperset(sampling.allowed_token_ids):
+            limit = "bad_words leave none of them"
+            raise InvalidRequestError("allowed_token_ids", sampling.allowed_token_ids, limit)
 
     def _with_bad_words(self, sampling: SamplingParams) -> SamplingParams:
         if not sampling.bad_words:

@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from fastapi import Request, Response
@@ -33,8 +34,8 @@ class GenerationBody(Protocol):
 
     stream: bool | None
 
-    def sampling(self) -> SamplingParams:
-        """Raises `InvalidRequestError` for a value out of range."""
+    def sampling(self, max_model_len: int) -> SamplingParams:
+        """For a model of that length. Raises `InvalidRequestError` for a value out of range."""
         ...
 
     def request_options(self, holder: Holder) -> RequestOptions:
@@ -93,7 +94,8 @@ async def respond(
 
     Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
-    sampling = await beside_loop(request, body.sampling)  # it may put schemas together
+    make = partial(body.sampling, engine.max_model_len)  # it may put schemas together
+    sampling = await beside_loop(request, make)
     sampling = await bounded(sampling, prompts, engine, echoes=echo is not None)
     num_sequences = len(prompts) * sampling.n
     places = places_of(request.scope)

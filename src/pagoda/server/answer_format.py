@@ -10,25 +10,24 @@ from pydantic import BaseModel, ConfigDict, Field
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.body import Many
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import at_most
 from pagoda.structured import KINDS, MAX_STRUCTURED_CHOICES, SWITCHES, StructuredOutputs
 
 
-class JSONSchemaFormat(BaseModel):
-    """A schema and its name, which changes nothing. It is followed whether `strict` or not."""
-
-    model_config = ConfigDict(strict=True)
+class JSONSchemaFormat(InnerBody):
+    """A schema, which is followed whether `strict` or not. Its name and description change
+    nothing."""
 
     name: str | None = None
+    description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
     """Objects that name no properties have none."""
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(InnerBody):
     """OpenAI's `response_format`, and llama.cpp's, which has the schema beside the type."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JSONSchemaFormat | None = None
@@ -58,6 +57,16 @@ _NAMES = {
     "json_schema": "json",
 }
 """Fields of a body that hold nothing but a constraint, and its kind."""
+
+
+_NO_FALLBACK = "disable_fallback"
+"""vLLM's: no other library shall be tried. There is one."""
+_NOT_COVERED = {
+    "structural_tag": "is not covered: use grammar",
+    "whitespace_pattern": "is not covered: use grammar, or disable_any_whitespace for none",
+}
+"""Other keys that vLLM's `structured_outputs` has."""
+_ALL_KEYS = f"takes one of {', '.join(KINDS)}; and {', '.join((*SWITCHES, _NO_FALLBACK))}"
 
 
 class AnswerFormat(BaseModel):
@@ -93,10 +102,10 @@ class AnswerFormat(BaseModel):
             return None
         field = "structured_outputs"
         given = {k: v for k, v in self.structured_outputs.items() if v is not None}
-        unknown = sorted(k for k in given.keys() - {*KINDS, *SWITCHES} if given[k] is not False)
-        if unknown:
-            raise InvalidRequestError(field, unknown, f"takes one of {', '.join(KINDS)}")
         known = {k: v for k, v in given.items() if k in (*KINDS, *SWITCHES)}
+        for key, value in given.items():
+            if key not in known and key != _NO_FALLBACK and value is not False:
+                raise InvalidRequestError(field, key, _NOT_COVERED.get(key, _ALL_KEYS))
         return StructuredOutputs(**known, field=field)
 
     def _under(self, name: str, kind: str) -> StructuredOutputs | None:

@@ -77,16 +77,22 @@ def create_app(
     traffic = Traffic()
     install_handlers(app)
     app.add_exception_handler(404, not_found)
-    app.include_router(completion_routes(engine, options))
-    app.include_router(chat_routes(engine, options))
-    app.include_router(responses_routes(engine, options))
-    app.include_router(messages_routes(engine, options))
-    app.include_router(token_routes(engine))
-    app.include_router(state_routes(engine, admission, traffic, options))
-    app.include_router(page_routes())
-    app.include_router(plan_page_routes())
+    routers = [
+        completion_routes(engine, options),
+        chat_routes(engine, options),
+        responses_routes(engine, options),
+        messages_routes(engine, options),
+        token_routes(engine),
+        state_routes(engine, admission, traffic, options),
+        page_routes(),
+        plan_page_routes(),
+    ]
     if options.dev_mode:
-        app.include_router(dev_routes(engine, options))
+        routers.append(dev_routes(engine, options))
+    for router in routers:
+        app.include_router(router)
+        traffic.know(router.routes)
+    traffic.know(app.routes)
     # The last one added is the first that a request meets.
     bodies = PendingBodies(
         _MOST_PENDING * options.max_body_bytes,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -19,6 +18,7 @@ from pydantic import (
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.field_table import FIELDS, FieldRow, Ignored, Treatment
+from pagoda.server.inner_body import MOST_UNKNOWN, unknown_field, unknown_within
 
 
 def _no_lone_surrogate(text: str) -> str:
@@ -49,11 +49,6 @@ ManyNamed = Annotated[dict[Name, Item], WrapValidator(_entry_by_entry)]
 """A mapping of which the first wrong entry is told, not all of them."""
 
 Text = Annotated[str, AfterValidator(_no_lone_surrogate)]
-
-
-MOST_UNKNOWN = 8
-_MOST_CHARACTERS = 32
-"""Of the name of an unknown field, to be repeated."""
 
 
 class Body(BaseModel):
@@ -88,14 +83,8 @@ class Body(BaseModel):
         """The fields that ask for something and change nothing."""
         asked = [row for row, _ in self._asked("ignored") if row.is_said]
         here = [Ignored(row.name, row.reason_beside) for row in asked]
-        return here + [self._unknown_field(name) for name in self._unknown]
-
-    def _unknown_field(self, name: str) -> Ignored:
-        if len(name) > _MOST_CHARACTERS:
-            return Ignored(name[:_MOST_CHARACTERS] + "…", "there is no such field")
-        close = difflib.get_close_matches(name, type(self).model_fields, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        return Ignored(name, f"there is no such field{hint}")
+        own = (unknown_field(name, type(self).model_fields) for name in self._unknown)
+        return [*here, *islice(chain(own, unknown_within(self)), MOST_UNKNOWN)]
 
     def _asked(self, treatment: Treatment) -> Iterator[tuple[FieldRow, object]]:
         for name, value in (self.model_extra or {}).items():

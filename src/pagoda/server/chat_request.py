@@ -57,7 +57,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
         """Raises `InvalidRequestError` for tools, or a choice among them, that will not do."""
         return ToolUse.of(self.tools, self.tool_choice, self.parallel_tool_calls)
 
-    def sampling(self) -> SamplingParams:
+    def sampling(self, max_model_len: int) -> SamplingParams:
         """Without a limit the answer may grow up to the model's length.
 
         Raises `InvalidRequestError` for a value out of range.
@@ -67,7 +67,7 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self.logprobs else None
         try:
-            return self.sampling_with(**chosen)
+            return self.sampling_with(max_model_len, **chosen)
         except InvalidRequestError as error:
             if error.field != "logprobs":
                 raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import SamplingParams
@@ -23,6 +23,10 @@ class CompletionRequest(GenerationRequest):
     logprobs: LaxInt | None = None
     echo: bool | None = None
     """The answer begins with the prompt, and so do its log-probabilities."""
+    lengths_beside: ClassVar[Mapping[str, str]] = {
+        **GenerationRequest.lengths_beside,
+        "max_tokens": "0 with echo",
+    }
 
     def check(self, served_models: Sequence[str]) -> None:
         super().check(served_models)
@@ -51,11 +55,11 @@ class CompletionRequest(GenerationRequest):
         """An echo that nothing follows, as is asked for to score a text."""
         return bool(self.echo) and self.max_tokens == 0
 
-    def sampling(self) -> SamplingParams:
+    def sampling(self, max_model_len: int) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
         chosen: dict[str, Any] = {"logprobs": self.logprobs}
         if self.echo and self.logprobs is not None:
             chosen["prompt_logprobs"] = self.logprobs
         if self.wants_prompt_alone:
             chosen |= {"max_tokens": 1, "prompt_alone": True}  # computed, but not told
-        return self.sampling_with(**chosen)
+        return self.sampling_with(max_model_len, **chosen)

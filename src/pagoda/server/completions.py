@@ -30,6 +30,7 @@ from pagoda.server.responses import (
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
 from pagoda.server.text_offsets import TextOffsets
+from pagoda.truncation import truncated
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -47,7 +48,7 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def create_completion(request: Request, body: CompletionRequest) -> Response:
         """Continue one or several prompts."""
         body.check(engine.model_names)
-        prompts = body.prompts()
+        prompts = [await _taken(each, body, engine) for each in body.prompts()]
         echo = None
         if body.echo:
             texts = [
@@ -60,6 +61,25 @@ def completion_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         return await respond(begin, answer_id, engine, options, request, body, prompts, echo)
 
     return router
+
+
+async def _taken(
+    prompt: str | list[int], body: CompletionRequest, engine: AsyncEngine
+) -> str | list[int]:
+    """What of a prompt the model is given: token ids where it is cut, else the prompt itself.
+
+    Raises `InvalidRequestError` naming `prompt` for a text that is too long to be cut.
+    """
+    truncation = body.prompt_truncation
+    if truncation is None:
+        return prompt
+    token_ids = (
+        await engine.tokenizer.encode(prompt, body.add_special_tokens is not False)
+        if isinstance(prompt, str)
+        else prompt
+    )
+    taken = truncated(token_ids, truncation, engine.max_model_len)
+    return prompt if len(taken) == len(token_ids) else [*taken]
 
 
 class CompletionAnswer(ChunkedAnswer):

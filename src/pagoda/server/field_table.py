@@ -5,7 +5,7 @@ mapped     it does what another field does here: a field of a body too
 ignored    it changes nothing, and the answer's `warnings` say so where it asks for something
 refused    it would change the answer, and the request is told 400 where it asks for something
 
-Any other field is ignored, and `warnings` name the first few.
+Any other field is ignored, and `warnings` name the first few, those of objects within a body too.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import model_validator
 
-from pagoda.server.body import MOST_UNKNOWN, Body, Text
+from pagoda.server.body import Body, Text
 from pagoda.server.errors import UnknownModelError
+from pagoda.server.inner_body import MOST_UNKNOWN
 
 
 class ModelBody(Body):

@@ -7,10 +7,10 @@ null takes the default of `SamplingParams`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.request import (
@@ -23,26 +23,27 @@ from pagoda.request import (
 )
 from pagoda.server.answer_format import AnswerFormat
 from pagoda.server.body import Many, ManyNamed, Text
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.keys import Holder
 from pagoda.server.list_bounds import at_most
 from pagoda.server.model_body import ModelBody
 from pagoda.server.numbers import LaxInt
 from pagoda.server.sampling_fields import SAMPLING_FIELDS, with_sampling_fields
 from pagoda.server.telling import Telling
-from pagoda.truncation import Truncation
+from pagoda.truncation import MOST_ROOM, Truncation
 
 _PRIORITY_LIMIT = 2**63 - 1
 _LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(InnerBody):
     """`include_usage` adds a last chunk that carries the usage so far, `continuous_usage_stats`
     puts it into every chunk."""
 
-    model_config = ConfigDict(strict=True)
-
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+    """OpenAI's, for secrets that the lengths of chunks tell. Changes nothing: none are padded."""
 
 
 @with_sampling_fields
@@ -76,6 +77,8 @@ class GenerationRequest(ModelBody, AnswerFormat):
     """vLLM's: tokens with log-probabilities are told as `token_id:17`."""
     max_tokens_fields: ClassVar[tuple[str, ...]] = ("max_tokens", "n_predict")
     """Fields that say how long an answer may be; the first that is given counts."""
+    lengths_beside: ClassVar[Mapping[str, str]] = {"n_predict": "-1 for as many as fit"}
+    """What these fields take beside numbers of tokens."""
 
     @property
     def max_tokens_field(self) -> str | None:
@@ -92,7 +95,8 @@ class GenerationRequest(ModelBody, AnswerFormat):
         if most != -1:
             return Truncation(most)
         field = self.max_tokens_field
-        return Truncation(room=max(1, getattr(self, field) if field else 1))
+        room = getattr(self, field) if field else 1
+        return Truncation(room=min(max(1, room), MOST_ROOM))
 
     def telling(self) -> Telling:
         """What the answer tells beside what was said."""
@@ -129,7 +133,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
             truncation=self.prompt_truncation,
         )
 
-    def sampling_with(self, **chosen: Any) -> SamplingParams:
+    def sampling_with(self, max_model_len: int, **chosen: Any) -> SamplingParams:
         """The sampling parameters of this body and of `chosen`, which comes first.
 
         Raises `InvalidRequestError` for a value out of range, by the name that it was given under.
@@ -142,7 +146,9 @@ class GenerationRequest(ModelBody, AnswerFormat):
         except InvalidRequestError as error:
             if error.field != "max_tokens" or field is None:
                 raise
-            raise InvalidRequestError(field, error.value, error.limit) from None
+            beside = self.lengths_beside.get(field)
+            limit = f"must be between 1 and {max_model_len}" + (f", or {beside}" if beside else "")
+            raise InvalidRequestError(field, error.value, limit) from None
 
     def _max_tokens(self, field: str) -> int | None:
         """The value of one of `max_tokens_fields`; None is as many as fit."""

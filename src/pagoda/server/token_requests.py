@@ -22,7 +22,8 @@ class TokenizeRequest(ModelBody, ChatFields):
     def check(self, served_models: Sequence[str]) -> None:
         super().check(served_models)
         if (self.prompt is None) == (self.messages is None):
-            raise InvalidRequestError("prompt", self.prompt, "or messages: exactly one of the two")
+            limit = "takes a prompt or messages, one of the two"
+            raise InvalidRequestError("prompt", self.prompt, limit)
         for message in self.messages or []:
             message.refuse_uncovered()
 

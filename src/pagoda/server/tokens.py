@@ -31,7 +31,8 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
         else:
             adds = body.add_special_tokens is not False
             tokens = await engine.tokenizer.encode(body.prompt or "", adds)
-        warnings = [each.warning for each in body.unread(engine.tokenizer.template_names)]
+        ignored = [*body.ignored(), *body.unread(engine.tokenizer.template_names)]
+        warnings = [each.warning for each in ignored]
         return await asyncio.to_thread(_told, engine, tokens, body.return_token_strs, warnings)
 
     @router.post("/detokenize", response_model=DetokenizeResponse, responses=REFUSALS)

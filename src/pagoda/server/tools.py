@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.server.forced_calls import ForcedArguments, ForcedCalls
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.tool_calls import NO_TOOLS, FirstCall, ToolReader
 from pagoda.server.tool_choice import AllowedNames, AllowedTools, NamedTool, ToolChoice, ToolMode
 from pagoda.server.tool_forms import begin_reading
 from pagoda.structured import (
+    DEPTH_LIMIT,
     MAX_SCHEMA_DEPTH,
     StructuredOutputs,
     has_more_characters,
@@ -34,10 +36,8 @@ llama.cpp speak of the whole answer."""
 _TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
-class Function(BaseModel):
+class Function(InnerBody):
     """A function that the model may call; `parameters` is the JSON schema of its arguments."""
-
-    model_config = ConfigDict(strict=True)
 
     name: ToolName
     description: str | None = None
@@ -53,10 +53,8 @@ class Function(BaseModel):
         return closed(self.schema_of_arguments(), free_too=bool(self.strict))
 
 
-class Tool(BaseModel):
+class Tool(InnerBody):
     """One entry of `tools`."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["function"]
     function: Function
@@ -134,16 +132,23 @@ class ToolUse:
         if isinstance(self.choice, NamedTool):
             name = self.choice.function.name
             [tool] = [tool for tool in self.tools if tool.function.name == name]
-            return StructuredOutputs(json=tool.function.schema_of_call(), field="tools")
+            return _arguments(name, tool.function.schema_of_call())
+        schemas = {each.function.name: each.function.schema_of_call() for each in self.tools}
         calls: dict[str, Any] = {
             "type": "array",
             "minItems": 1,
             "items": {
-                "anyOf": [_schema_of_call(*numbered) for numbered in enumerate(self.tools)],
+                "anyOf": [
+                    _call(name, _moved(schema, f"#/items/anyOf/{index}/properties/parameters"))
+                    for index, (name, schema) in enumerate(schemas.items())
+                ],
             },
         }
         return StructuredOutputs(
-            json=calls if self.parallel else {**calls, "maxItems": 1}, field="tools"
+            json=calls if self.parallel else {**calls, "maxItems": 1},
+            field="tools",
+            shown=[*schemas],
+            parts=tuple(_arguments(*each) for each in schemas.items()),
         )
 
     def sampling_fields(self, wanted: StructuredOutputs | None) -> dict[str, Any]:
@@ -173,14 +178,18 @@ class ToolUse:
         return ToolReader(begin if self.parallel else lambda: FirstCall(begin()))
 
 
-def _schema_of_call(index: int, tool: Tool) -> dict[str, Any]:
-    """The schema of a call of the tool at `index`, its inner references moved along."""
-    arguments = tool.function.schema_of_call()
+def _arguments(name: str, schema: dict[str, Any]) -> StructuredOutputs:
+    """The arguments of a call of that tool, told about by its name."""
+    return StructuredOutputs(json=schema, field="tools", shown=name)
+
+
+def _call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a call of that tool."""
     return {
         "type": "object",
         "properties": {
-            "name": {"const": tool.function.name},
-            "parameters": _moved(arguments, f"#/items/anyOf/{index}/properties/parameters"),
+            "name": {"const": name},
+            "parameters": arguments,
         },
         "required": ["name", "parameters"],
         "additionalProperties": False,
@@ -213,8 +222,7 @@ def _check_tools(tools: Sequence[Tool]) -> None:
         seen.add(name)
         schema = tool.function.schema_of_arguments()
         if is_deeper_than(schema, MAX_SCHEMA_DEPTH):
-            limit = f"parameters may be at most {MAX_SCHEMA_DEPTH} levels deep"
-            raise InvalidRequestError("tools", name, limit)
+            raise InvalidRequestError("tools", name, f"parameters may be {DEPTH_LIMIT}")
         if schema["type"] != "object" or not _is_schema(schema):
             limit = "parameters must be the JSON schema of an object"
             raise InvalidRequestError("tools", name, limit)

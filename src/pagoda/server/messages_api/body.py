@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
+from pagoda.limits import Whole
 from pagoda.request import MAX_STOPS, RequestOptions, SamplingParams
 from pagoda.server.body import Many, Text
 from pagoda.server.keys import Holder
@@ -28,6 +29,9 @@ from pagoda.server.template_chat import TemplateChat
 from pagoda.server.tool_choice import MAX_TOOLS
 from pagoda.server.tools import ToolUse
 from pagoda.structured import StructuredOutputs
+
+_MAX_TOKENS = Whole(0, 2**31 - 1)
+"""More than the model's length is taken as what is left."""
 
 
 class OutputFormat(BaseModel):
@@ -105,8 +109,9 @@ class MessagesBody(ConversationBody):
     def wants_prompt_alone(self) -> bool:
         return self.max_tokens == 0
 
-    def sampling(self) -> SamplingParams:
+    def sampling(self, max_model_len: int) -> SamplingParams:
         """Raises `InvalidRequestError` for a value out of range."""
+        _MAX_TOKENS.check("max_tokens", self.max_tokens)
         names = ("temperature", "top_p", "top_k")
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         fields["stop"] = self.stop_sequences

@@ -102,7 +102,7 @@ class _Turn:
             else:
                 results = (block for block in blocks if isinstance(block, ToolResultBlock))
                 messages += [result.for_template(definitions) for result in results]
-        return messages
+        return messages or [{"role": "user", "content": ""}]
 
     def _refuse(self, kind: type[ToolResultBlock | ToolUseBlock], limit: str) -> None:
         found = next((block for block in self.blocks if isinstance(block, kind)), None)
@@ -111,12 +111,13 @@ class _Turn:
 
 
 def _turns(messages: Sequence[InputMessage]) -> list[_Turn]:
-    """An assistant's last turn that says nothing is none: the answer begins there anyway."""
+    """An assistant's last turn that says nothing is none behind another: the answer begins there
+    anyway."""
     turns = [
         _Turn(role, [block for message in group for block in message.blocks])
         for role, group in groupby(messages, _role_of)
     ]
-    if turns and turns[-1].is_begun_answer and not any(map(_says, turns[-1].blocks)):
+    if len(turns) > 1 and turns[-1].is_begun_answer and not any(map(_says, turns[-1].blocks)):
         del turns[-1]
     return turns
 

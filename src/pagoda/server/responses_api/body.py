@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pagoda.errors import InvalidRequestError, RefusedError
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, ManyNamed, Text
 from pagoda.server.field_table import Ignored
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import FewParts, at_most
 from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
@@ -86,10 +87,8 @@ _MAX_METADATA = 16
 """OpenAI's bounds of what a response repeats and nobody reads."""
 
 
-class Reasoning(BaseModel):
+class Reasoning(InnerBody):
     """How much a model should think. Changes nothing: a response repeats none of it."""
-
-    model_config = ConfigDict(strict=True)
 
     effort: Text | None = None
     summary: Text | None = None
@@ -161,7 +160,7 @@ class ResponsesRequest(GenerationRequest):
             raise other.refuse("cannot be combined with text")
         return wanted or other
 
-    def sampling(self) -> SamplingParams:
+    def sampling(self, max_model_len: int) -> SamplingParams:
         """Without a limit the answer may grow up to the model's length.
 
         Raises `InvalidRequestError` for a value out of range.
@@ -170,7 +169,7 @@ class ResponsesRequest(GenerationRequest):
         if self.max_output_tokens is None:
             chosen["max_tokens"] = None
         chosen["logprobs"] = (self.top_logprobs or 0) if self._wants_logprobs else None
-        return self.sampling_with(**chosen)
+        return self.sampling_with(max_model_len, **chosen)
 
     @property
     def _wants_logprobs(self) -> bool:

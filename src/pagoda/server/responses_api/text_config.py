@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pagoda.errors import InvalidRequestError
 from pagoda.server.answer_format import JSONSchemaFormat, ResponseFormat
 from pagoda.server.body import Text
 from pagoda.server.field_table import FIELDS, Ignored
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.responses_api.tool_kinds import ToldObject
 from pagoda.structured import StructuredOutputs
 
 
-class TextFormat(BaseModel):
+class TextFormat(InnerBody):
     """A chat's `response_format` in one object."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: Text | None = None
@@ -37,10 +36,8 @@ class TextFormat(BaseModel):
         return ResponseFormat(type=self.type, json_schema=schema, schema=None)
 
 
-class TextConfig(BaseModel):
+class TextConfig(InnerBody):
     """How the text must look, and how long the client would like it."""
-
-    model_config = ConfigDict(strict=True)
 
     format: TextFormat | None = None
     verbosity: Text | None = None

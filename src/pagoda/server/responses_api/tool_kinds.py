@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from pydantic_core import PydanticSerializationError, to_json
 
 from pagoda.server.body import Many, Text
+from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import at_most
 from pagoda.server.tool_choice import MAX_TOOLS
 from pagoda.server.tools import Function, ToolName
@@ -56,10 +57,8 @@ _Listed = Annotated[
 ]
 
 
-class NamespaceTool(BaseModel):
+class NamespaceTool(InnerBody):
     """Functions under one name. The model calls them `namespace.function`."""
-
-    model_config = ConfigDict(strict=True)
 
     type: Literal["namespace"]
     name: ToolName
