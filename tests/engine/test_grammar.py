@@ -166,6 +166,15 @@ def test_a_constraint_that_cannot_be_compiled_is_refused(name: str, llm: LLM) ->
     assert not llm.engine.has_unfinished
 
 
+@pytest.mark.parametrize("divisor", [10_001, 1.0001, 2e4])
+def test_multiples_are_bounded_together(divisor: float, llm: LLM) -> None:
+    one = {"type": "number", "multipleOf": divisor}
+    with pytest.raises(InvalidRequestError, match="multipleOf may add up to at most 20,000"):
+        asked(llm, StructuredOutputs(json={"anyOf": [one, {"items": [one]}]}))
+    small = StructuredOutputs(json={"type": "integer", "multipleOf": 7, "minimum": 7, "maximum": 8})
+    assert answer(llm, small) == "7"
+
+
 @pytest.mark.parametrize("regex", ["(", "a" * 300 + "("])
 def test_a_regex_that_cannot_be_read_is_told_why(regex: str, llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="unclosed group") as refused:

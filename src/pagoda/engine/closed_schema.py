@@ -26,7 +26,7 @@ def closed(schema: dict[str, Any], *, free_too: bool = False) -> dict[str, Any]:
     returned as it is: a part that is closed would forbid the others. Its depth must be bounded.
     """
     result = copy.deepcopy(schema)
-    schemas = list(_schemas_in(result))
+    schemas = list(schemas_in(result))
     if any(map(_is_composed, schemas)):
         return schema
     for each in schemas:
@@ -45,8 +45,8 @@ def _close(schema: dict[str, Any]) -> None:
         schema.setdefault("additionalProperties", False)
 
 
-def _schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
-    """The schema, and those inside it."""
+def schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
+    """The schema, and those inside it. Its depth must be bounded."""
     if not isinstance(schema, dict):
         return
     yield schema
@@ -54,11 +54,11 @@ def _schemas_in(schema: Any) -> Iterator[dict[str, Any]]:
         by_name = schema.get(keyword)
         if isinstance(by_name, dict):
             for each in by_name.values():
-                yield from _schemas_in(each)
+                yield from schemas_in(each)
     for keyword in _INNER:
         inner = schema.get(keyword)
         for each in inner if isinstance(inner, list) else [inner]:
-            yield from _schemas_in(each)
+            yield from schemas_in(each)
 
 
 def _is_composed(schema: dict[str, Any]) -> bool:

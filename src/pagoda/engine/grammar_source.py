@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
-from pagoda.engine.closed_schema import closed
+from pagoda.engine.closed_schema import closed, schemas_in
 from pagoda.engine.finite import has_finite_answer
 from pagoda.engine.gbnf import is_gbnf, lark_of
 from pagoda.structured import StructuredOutputs
 
 MAX_RULES = 1000
 """Rules and groups of one grammar: llguidance needs some kilobytes of stack for each."""
+MAX_MULTIPLES = 20_000
+"""All `multipleOf` of a schema added up, their points left out: an automaton that llguidance makes
+has a state for each."""
 _LARK_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/|(?://|#)[^\n]*')
 """Texts, regular expressions and comments of a grammar in Lark's notation."""
 _WHITE_SPACE = r" |\n[ \t]{0,20}"
@@ -40,9 +44,23 @@ def schema_source(wanted: StructuredOutputs) -> str:
     from llguidance import LLMatcher
 
     schema = _schema(wanted)
+    if sum(map(_num_multiples, schemas_in(schema))) > MAX_MULTIPLES:
+        raise ValueError(f"multipleOf may add up to at most {MAX_MULTIPLES:,} in a schema")
     if wanted.disable_additional_properties:
         schema = closed(schema)
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_style(wanted))
+
+
+def _num_multiples(schema: dict[str, Any]) -> int:
+    """The `multipleOf` of a schema as a whole number: 25 of 0.25."""
+    divisor = schema.get("multipleOf")
+    if isinstance(divisor, bool) or not isinstance(divisor, int | float):
+        return 0
+    digits = Decimal(str(divisor)).as_tuple()
+    if isinstance(digits.exponent, str):  # not finite: llguidance says so
+        return 0
+    number = int("".join(map(str, digits.digits)))
+    return number * 10 ** min(digits.exponent, 9) if digits.exponent > 0 else number
 
 
 def _schema(wanted: StructuredOutputs) -> dict[str, Any]:
