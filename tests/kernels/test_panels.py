@@ -35,7 +35,7 @@ def by_threads(
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         panels.multiply(
-            counters, num_threads, routines, use, memory + thread * panels.SUMS_SIZE, out,
+            counters, num_threads, routines, use, memory + thread * panels.MEMORY_BYTES, out,
             row_bytes, item_size, x, rows, depth, first, second, width, bias, second_bias, first,
         )  # fmt: skip
 
@@ -43,14 +43,31 @@ def by_threads(
 def run(
     use: Any, out: Array, x: Array, weights: list[Array], biases: list[Array], num_threads: int = 2
 ) -> None:
-    counters, memory = phases(1), np.empty(num_threads * panels.SUMS_SIZE, np.uint8)
-    places = [weight.ctypes.data for weight in weights] + [0]
+    tables = [table_of(weight) for weight in weights]
+    run_with_tables(use, out, x, tables, len(weights[0]), biases, num_threads)
+
+
+def run_with_tables(
+    use: Any, out: Array, x: Array, tables: list[Array], width: int, biases: list[Array],
+    num_threads: int = 2,
+) -> None:  # fmt: skip
+    """A product with weights of `width` rows, by the tables of their panels."""
+    counters, memory = phases(1), np.empty(num_threads * panels.MEMORY_BYTES, np.uint8)
+    places = [table.ctypes.data for table in tables] + [0]
     offsets = [bias.ctypes.data for bias in biases] + [0]
     by_threads(
         counters.ctypes.data, memory.ctypes.data, use.address, out.ctypes.data, out.strides[0],
-        out.itemsize, x.ctypes.data, len(x), x.strides[0] // 4, *places[:2], len(weights[0]),
+        out.itemsize, x.ctypes.data, len(x), x.strides[0] // 4, *places[:2], width,
         *offsets[:2], panel_routines(x.dtype == np.uint16), num_threads,
     )  # fmt: skip
+
+
+def table_of(weight: Array) -> Array:
+    """The panels of a weight that has been turned into them, the last one twice."""
+    count = -(-len(weight) // panels.PANEL)
+    places = np.minimum(np.arange(count + 1), count - 1) * panels.PANEL
+    starts = weight.ctypes.data + places * weight.strides[0]
+    return np.stack([starts, np.zeros_like(starts)], axis=1)
 
 
 def packed(weight: Array) -> Array:
@@ -123,11 +140,12 @@ def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rows_can_be_read_from_their_panels(dtype: str, shape: tuple[int, int]):
     weight = stored(np.random.default_rng(0).normal(size=shape), dtype)
-    place = packed(weight)
+    in_panels = packed(weight)
+    table = table_of(in_panels)
     rows = np.array([shape[0] - 1, 0, shape[0] // 2])
     out = np.empty((3, shape[1]), np.float32)
     call_routine(
         panels.embed_routine(dtype == "bfloat16"), out.ctypes.data, rows.ctypes.data, 3,
-        place.ctypes.data, *shape,
+        table.ctypes.data, *shape, 0,
     )  # fmt: skip
     assert np.array_equal(out, seen(weight)[rows])

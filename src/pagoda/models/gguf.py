@@ -41,16 +41,21 @@ class GGUFFile:
         Raises `UnsupportedModelError` for a quantisation that cannot be undone.
         """
         tensor = self.tensors[name]
-        start = tensor.offset + first * tensor.row_bytes
-        size_bytes = num_rows * tensor.row_bytes
-        stored = np.frombuffer(self._data, dtype=np.uint8, count=size_bytes, offset=start)
         try:
-            rows = dequantize(stored.reshape(num_rows, tensor.row_bytes), tensor.type)
+            rows = dequantize(self.stored_rows(name, first, num_rows), tensor.type)
         except NotImplementedError as error:
             raise UnsupportedModelError(
                 name, tensor.type.name, "this quantisation is not covered"
             ) from error
         return rows
+
+    def stored_rows(self, name: str, first: int, num_rows: int) -> npt.NDArray[np.uint8]:
+        """Rows of a tensor as they lie in the file, [num_rows, bytes of a row], not copied."""
+        tensor = self.tensors[name]
+        start = tensor.offset + first * tensor.row_bytes
+        size_bytes = num_rows * tensor.row_bytes
+        stored = np.frombuffer(self._data, dtype=np.uint8, count=size_bytes, offset=start)
+        return stored.reshape(num_rows, tensor.row_bytes)
 
     def release(self, name: str) -> None:
         """Give the pages of a tensor back."""

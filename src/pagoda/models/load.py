@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -66,12 +66,14 @@ def load_weights(
     dtype: str,
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
+    keeps: Collection[str] = (),
 ) -> DecoderWeights:
     """The weights as `dtype` (float32, bfloat16 or float16), merged as `LayerWeights` says.
 
-    They are moved to `device` one by one, or stay in main memory without one. `on_progress` is
+    They are moved to `device` one by one, or stay in main memory without one; matrices of GGUF's
+    types that the caller `keeps` stay in their file (`StoredMatrix`). `on_progress` is
     called with the bytes that are done and the bytes in all. Raises `ModelError` where a tensor is
     missing, misshaped or too many, or a file is truncated.
     """
     form = FORMATS[files.kind]
-    return load_decoder(spec, form.source(files), form.names, dtype, on_progress, device)
+    return load_decoder(spec, form.source(files), form.names, dtype, on_progress, device, keeps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import torch
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.names import WeightNames
+from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import GPUMemory, HostMemory, WeightMemory
 
 DTYPES = {
@@ -26,14 +27,14 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer; matrices are row-major [out, in] and contiguous.
+    """One layer; matrices are row-major [out, in].
 
     h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size.
     """
 
     input_norm: torch.Tensor
     """[h]"""
-    qkv: torch.Tensor
+    qkv: Matrix
     """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads."""
     qkv_bias: torch.Tensor | None
     """[(Hq + 2 Hkv) * D]"""
@@ -41,17 +42,17 @@ class LayerWeights:
     """[D]"""
     k_norm: torch.Tensor | None
     """[D]"""
-    o: torch.Tensor
+    o: Matrix
     """[h, Hq * D]"""
     o_bias: torch.Tensor | None
     """[h]"""
     post_norm: torch.Tensor
     """[h]"""
-    gate_up: torch.Tensor
+    gate_up: Matrix
     """[2 I, h]: the rows of gate, then those of up."""
     gate_up_bias: torch.Tensor | None
     """[2 I]"""
-    down: torch.Tensor
+    down: Matrix
     """[h, I]"""
     down_bias: torch.Tensor | None
     """[h]"""
@@ -59,20 +60,20 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """All weights of a decoder, of one dtype."""
+    """All weights of a decoder, of one dtype but for matrices that stay as stored."""
 
-    embedding: torch.Tensor
+    embedding: Matrix
     """[vocab, h]"""
     layers: tuple[LayerWeights, ...]
     final_norm: torch.Tensor
     """[h]"""
-    lm_head: torch.Tensor
-    """[vocab, h]; the very tensor of `embedding` where the two are tied."""
+    lm_head: Matrix
+    """[vocab, h]; the very matrix of `embedding` where the two are tied."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of every weight."""
-        return self.embedding.dtype
+        """The dtype of every weight that does not stay as stored."""
+        return self.final_norm.dtype
 
     @property
     def size_bytes(self) -> int:
@@ -80,8 +81,8 @@ class DecoderWeights:
         tensors = {id(tensor): tensor for tensor in self._tensors()}
         return sum(tensor.nbytes for tensor in tensors.values())
 
-    def _tensors(self) -> list[torch.Tensor]:
-        found = [self.embedding, self.final_norm, self.lm_head]
+    def _tensors(self) -> list[Matrix]:
+        found: list[Matrix] = [self.embedding, self.final_norm, self.lm_head]
         for layer in self.layers:
             weights = (getattr(layer, field.name) for field in fields(layer))
             found += [weight for weight in weights if weight is not None]
@@ -102,6 +103,13 @@ class TensorSource(Protocol):
 
     def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
         """Copy rows of q or k, put into the order of the half-split rotation."""
+        ...
+
+    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
+        """A matrix as the file stores it, in the order of `read` or, for heads, `read_rotary`.
+
+        None for what is no block of a quantised type.
+        """
         ...
 
 
@@ -126,10 +134,13 @@ def load_decoder(
     dtype: str,
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
+    keeps: Collection[str] = (),
 ) -> DecoderWeights:
     """Read all weights as `dtype`, each straight into its merged tensor.
 
     With a `device` each is moved there once it is whole, and main memory never holds them all.
+    Matrices with a part of one of GGUF's types that the caller `keeps` are not read: they are
+    `StoredMatrix`, and count with the bytes in all of `on_progress`.
 
     Before anything is allocated, every tensor the spec needs is looked up and its shape compared;
     one that is missing, misshaped or unknown to the spec is a `ModelError` that names it.
@@ -147,17 +158,38 @@ def load_decoder(
     needed = [*embedding, *final_norm, *lm_head]
     needed += [part for layer in layers for parts in layer.values() for part in parts]
     _check(source, needed, names)
-    num_values = sum(math.prod(part.shape) for part in needed)
-    total_bytes = num_values * DTYPES[dtype].itemsize
-    memory = HostMemory(total_bytes, len(needed)) if device is None else GPUMemory(device)
-    assembler = _Assembler(source, DTYPES[dtype], memory, total_bytes, on_progress)
-    tokens = assembler.merge(embedding)
+    matrices = [embedding, *([lm_head] if lm_head else [])]
+    matrices += [layer[field] for layer in layers for field in _MATRICES]
+    stored = _stored(source, matrices, keeps)
+    read = [part for part in needed if part not in stored]
+    size_bytes = sum(math.prod(part.shape) for part in read) * DTYPES[dtype].itemsize
+    memory = HostMemory(size_bytes, len(read)) if device is None else GPUMemory(device)
+    total_bytes = size_bytes + sum(rows.nbytes for rows in stored.values())
+    assembler = _Assembler(source, DTYPES[dtype], memory, stored, total_bytes, on_progress)
+    tokens = assembler.matrix(embedding)
     return DecoderWeights(
         embedding=tokens,
         layers=tuple(assembler.layer(layer) for layer in layers),
         final_norm=assembler.merge(final_norm),
-        lm_head=assembler.merge(lm_head) if lm_head else tokens,
+        lm_head=assembler.matrix(lm_head) if lm_head else tokens,
     )
+
+
+_MATRICES = ("qkv", "o", "gate_up", "down")
+"""Fields of `LayerWeights`."""
+
+
+def _stored(
+    source: TensorSource, matrices: Sequence[tuple[Part, ...]], keeps: Collection[str]
+) -> dict[Part, StoredRows]:
+    """Every part of a matrix of which one has a type that is kept."""
+    found: dict[Part, StoredRows] = {}
+    for parts in matrices if keeps else ():
+        rows = {part: source.stored(part.name, part.rotary_head_dim) for part in parts}
+        whole = {part: each for part, each in rows.items() if each is not None}
+        if any(each.type in keeps for each in whole.values()) and len(whole) == len(parts):
+            found |= whole
+    return found
 
 
 def _layer_parts(
@@ -221,12 +253,14 @@ class _Assembler:
         source: TensorSource,
         dtype: torch.dtype,
         memory: WeightMemory,
+        stored: Mapping[Part, StoredRows],
         total_bytes: int,
         on_progress: OnProgress | None,
     ) -> None:
         self._source = source
         self._dtype = dtype
         self._room = memory
+        self._stored = stored
         self._total_bytes = total_bytes
         self._done_bytes = 0
         self._on_progress = on_progress
@@ -248,6 +282,12 @@ class _Assembler:
                 self._on_progress(self._done_bytes, self._total_bytes)
         return self._room.settle(merged)
 
+    def matrix(self, parts: tuple[Part, ...]) -> Matrix:
+        """The parts as they are stored, or merged."""
+        if parts[0] in self._stored:
+            return StoredMatrix(tuple(self._stored[part] for part in parts))
+        return self.merge(parts)
+
     def merge_if_any(self, parts: tuple[Part, ...]) -> torch.Tensor | None:
         """None where the layer has no such weight."""
         return self.merge(parts) if parts else None
@@ -256,15 +296,15 @@ class _Assembler:
         """All weights of one layer."""
         return LayerWeights(
             input_norm=self.merge(parts["input_norm"]),
-            qkv=self.merge(parts["qkv"]),
+            qkv=self.matrix(parts["qkv"]),
             qkv_bias=self.merge_if_any(parts["qkv_bias"]),
             q_norm=self.merge_if_any(parts["q_norm"]),
             k_norm=self.merge_if_any(parts["k_norm"]),
-            o=self.merge(parts["o"]),
+            o=self.matrix(parts["o"]),
             o_bias=self.merge_if_any(parts["o_bias"]),
             post_norm=self.merge(parts["post_norm"]),
-            gate_up=self.merge(parts["gate_up"]),
+            gate_up=self.matrix(parts["gate_up"]),
             gate_up_bias=self.merge_if_any(parts["gate_up_bias"]),
-            down=self.merge(parts["down"]),
+            down=self.matrix(parts["down"]),
             down_bias=self.merge_if_any(parts["down_bias"]),
         )

@@ -21,6 +21,7 @@ from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
+from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
@@ -67,7 +68,30 @@ class PreparedCPU:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
         require_even_rows(spec, dtype)
-        return self.backend.hold(spec, load_weights(files, spec, dtype, on_load), dtype)
+        keeps = STORED_TYPES if dtype == "bfloat16" else ()  # they are decoded to no other
+        loading = _Loading(on_load)
+        weights = load_weights(files, spec, dtype, loading.read, keeps=keeps)
+        return CPUModel(
+            self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype
+        )
+
+
+class _Loading:
+    """Adds up what is read and what is packed straight from its file."""
+
+    def __init__(self, on_load: OnProgress | None) -> None:
+        self._on_load = on_load
+        self._done_bytes = self._total_bytes = 0
+
+    def read(self, done_bytes: int, total_bytes: int) -> None:
+        """All that has been read so far."""
+        self._done_bytes, self._total_bytes = done_bytes, total_bytes
+        if self._on_load is not None:
+            self._on_load(done_bytes, total_bytes)
+
+    def packed(self, num_bytes: int) -> None:
+        """What has been packed since the last call."""
+        self.read(self._done_bytes + num_bytes, self._total_bytes)
 
 
 @dataclass(frozen=True, slots=True)

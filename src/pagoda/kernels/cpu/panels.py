@@ -6,6 +6,9 @@ product runs through it from end to end. With groups of four bytes, one float32 
     [in / group][32][group]
 
 The last panel of a weight may have fewer rows. A weight takes the same memory in either form.
+
+Panels that keep a quantised type (`stored_panels`) are decoded into bfloat16, a piece at a time, by
+the thread that multiplies with them. Which panels a weight has, of either kind, is in a table.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from numba import njit, prange
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.activation import silu
 from pagoda.kernels.cpu.kernel import kernel
-from pagoda.kernels.cpu.number import integer_at, number_at, put_number
+from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
 from pagoda.kernels.cpu.panel_product import (
+    OCTET,
     PANEL,
     PANEL_ROWS,
     STRIP_LINES,
@@ -35,10 +39,21 @@ _CHUNK_ROWS = 120
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
 _LINE_BYTES = 64
+_GROUP_BYTES = 4 * PANEL
+CHUNK_GROUPS = 128
+"""Groups of a panel that are decoded at a time: whole blocks of every type."""
+_CHUNK_BYTES = CHUNK_GROUPS * _GROUP_BYTES
+DECODED_BYTES = 2 * _CHUNK_BYTES
+"""Of two panels."""
+TABLE_FIELDS = 2
+"""Of a panel: its address, and that of the routine that decodes it, or 0."""
+_ENTRY_BYTES = 8 * TABLE_FIELDS
 SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
 SUMS_SIZE = -(-_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
+MEMORY_BYTES = SUMS_SIZE + DECODED_BYTES
+"""What a thread needs to multiply."""
 
 
 @kernel
@@ -67,33 +82,45 @@ def embed_routine(paired: bool) -> Any:
     """For an embedding of bfloat16, which come in pairs, or float32."""
 
     def embed_rows(
-        out: int, token_ids: int, count: int, embedding: int, vocab_size: int, width: int
+        out: int, token_ids: int, count: int, table: int, vocab_size: int, width: int, memory: int
     ) -> None:
         """out[r] = row token_ids[r] of a weight in panels.
 
-        out: [count, width] float32; token_ids: [count] int64; embedding: [vocab_size, width].
+        out: [count, width] float32; token_ids: [count] int64; table: the panels of a weight
+        [vocab_size, width]; memory: `DECODED_BYTES`.
         """
         group = 2 if paired else 1
+        groups = width // group
         for r in range(count):
             token_id = integer_at(token_ids, r, 64)
-            first = token_id // PANEL * PANEL
-            columns = min(PANEL, vocab_size - first)
-            start = first * width + (token_id - first) * group
+            place, column = token_id // PANEL, token_id % PANEL
+            panel = integer_at(table, place * TABLE_FIELDS, 64)
+            decode = integer_at(table, place * TABLE_FIELDS + 1, 64)
+            columns = min(PANEL, vocab_size - place * PANEL) if decode == 0 else PANEL
+            step = groups if decode == 0 else CHUNK_GROUPS
             target = out + r * width * 4
-            for k in range(width // group):
-                for g in range(group):
-                    number = number_at(embedding, start + k * columns * group + g, paired)
-                    put_number(target, k * group + g, number, False)
+            for first in range(0, groups, step):
+                source, size = panel, min(step, groups - first)
+                if decode != 0:
+                    call(decode, (memory, panel, first, size, column // OCTET, 1))
+                    source = memory
+                for k in range(size):
+                    for g in range(group):
+                        number = number_at(source, (k * columns + column) * group + g, paired)
+                        put_number(target, (first + k) * group + g, number, False)
 
-    return compiled(embed_rows, 6)
+    return compiled(embed_rows, 7)
 
 
 @njit(error_model="numpy")
 def _multiply_panel(
-    routines: PanelRoutines, out: int, x: int, rows: int, depth: int, address: int, width: int,
-    ahead: int,
+    routines: PanelRoutines, out: int, x: int, rows: int, depth: int, address: int, count: int,
+    width: int, ahead: int, goes_on: int,
 ) -> None:  # fmt: skip
-    """out[:rows, :width] = x[:rows] · one panel of so many columns, by addresses."""
+    """out[:rows, :width] = x[:rows] · `count` groups of one panel of so many columns.
+
+    By addresses; `depth` groups are between rows of x. If it goes on, sums are added to.
+    """
     tiles = (rows + PANEL_ROWS - 1) // PANEL_ROWS
     for tile in range(tiles):
         row, end = rows * tile // tiles, rows * (tile + 1) // tiles
@@ -101,24 +128,28 @@ def _multiply_panel(
         if width == PANEL:
             call(
                 routines.panel,
-                (target, 2 * PANEL, part, depth, address, 0, PANEL, depth, ahead, end - row),
-            )
+                (target, 2 * PANEL, part, depth, address, 0, PANEL, count, ahead, end - row,
+                 goes_on),
+            )  # fmt: skip
         else:
             for column in range(width):
                 place = 4 * column
                 call(
                     routines.column,
-                    (target + place, 2 * PANEL, part, depth, address + place, 0, width, depth, 0,
-                     end - row),
+                    (target + place, 2 * PANEL, part, depth, address + place, 0, width, count, 0,
+                     end - row, goes_on),
                 )  # fmt: skip
 
 
 @njit(error_model="numpy")
 def _multiply_pair(
     routines: PanelRoutines, out: int, x: int, rows: int, depth: int, first: int, second: int,
-    ahead: int, ahead_second: int,
+    count: int, ahead: int, ahead_second: int, goes_on: int,
 ) -> None:  # fmt: skip
-    """out[:rows] = x[:rows] · two whole panels, while the next two are asked from memory."""
+    """out[:rows] = x[:rows] · `count` groups of two whole panels, while two are asked from memory.
+
+    As `_multiply_panel`.
+    """
     tiles = (rows + TILE_ROWS - 1) // TILE_ROWS
     # Of each panel there are two lines for every group of the depth, spread over the tiles.
     lines = 2 if tiles < STRIP_LINES else 1
@@ -135,8 +166,18 @@ def _multiply_pair(
                 asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * _LINE_BYTES
             call(
                 routine,
-                (target, 2 * PANEL, part, depth, panel, second, PANEL, depth, asked, end - row),
-            )
+                (target, 2 * PANEL, part, depth, panel, second, PANEL, count, asked, end - row,
+                 goes_on),
+            )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _groups_at(panel: int, decode: int, first: int, count: int, memory: int) -> int:
+    """Address of groups `first` to `first + count` of a panel, decoded into memory if need be."""
+    if decode == 0:
+        return panel + first * _GROUP_BYTES
+    call(decode, (memory, panel, first, count, 0, PANEL // OCTET))
+    return memory
 
 
 @njit(error_model="numpy")
@@ -187,22 +228,23 @@ def gate_routine(paired: bool) -> Any:
 
 @njit(error_model="numpy")
 def multiply(
-    phase: int, num_threads: int, routines: PanelRoutines, use: int, sums: int,
+    phase: int, num_threads: int, routines: PanelRoutines, use: int, memory: int,
     out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int,
     first: int, second: int, width: int, bias: int, second_bias: int, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of the product of all rows of x with a weight in panels.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-    use: `sum_routine` or `gate_routine`. sums: `SUMS_SIZE` bytes of the thread's own. out: what
+    use: `sum_routine` or `gate_routine`. memory: `MEMORY_BYTES` of the thread's own. out: what
     `use` writes, `row_bytes` from row to row and `item_size` from column to column.
-    x: [rows, depth groups] of the weight's dtype. first: the weight, [width, depth groups];
-    second: 0, or another of that shape, whose columns are wanted together with the first's, which
-    `gate_routine` alone does. bias, second_bias: [width] float32; without a second it is not read.
-    following: what will be read next, two panels, to be asked from memory.
+    x: [rows, depth groups] of the weight's dtype. first: the table of a weight's panels, [width,
+    depth groups], with one entry more at its end; second: 0, or the table of another of that shape,
+    whose columns are wanted together with the first's, which `gate_routine` alone does.
+    bias, second_bias: [width] float32; without a second it is not read.
+    following: the table of what will be read next, two panels, to be asked from memory.
     """
     num_panels = (width + PANEL - 1) // PANEL
-    panel_bytes = PANEL * depth * 4
+    sums, decoded, decoded_other = memory, memory + SUMS_SIZE, memory + SUMS_SIZE + _CHUNK_BYTES
     # Many rows take panels in pairs, few take them one by one; gate and up belong together.
     is_gated = second != 0
     step = 2 if not is_gated and rows > PANEL_ROWS else 1
@@ -218,24 +260,47 @@ def multiply(
         start = item % chunks * chunk
         count = min(chunk, rows - start)
         source = x + start * depth * 4
-        address = first + place * panel_bytes
-        other = second + place * panel_bytes if is_gated else address + panel_bytes
-        ahead, ahead_other = following, following + panel_bytes
+        panel, decode = integers_at(first + place * _ENTRY_BYTES, TABLE_FIELDS)
+        beside = second + place * _ENTRY_BYTES if is_gated else first + (place + 1) * _ENTRY_BYTES
+        other, decode_other = integers_at(beside, TABLE_FIELDS)
+        ahead, ahead_other = integer_at(following, 0, 64), integer_at(following, TABLE_FIELDS, 64)
         if upcoming < total:
-            ahead = first + upcoming // chunks * step * panel_bytes
-            ahead_other = ahead - first + second if is_gated else ahead + panel_bytes
+            entry = upcoming // chunks * step * _ENTRY_BYTES
+            ahead = integer_at(first + entry, 0, 64)
+            ahead_other = integer_at(
+                second + entry if is_gated else first + entry + _ENTRY_BYTES, 0, 64
+            )
         column = place * PANEL
         size = min(PANEL, width - column)
-        other_size = size if is_gated else min(PANEL, max(0, width - column - PANEL))
-        if rows > PANEL_ROWS and size == PANEL and other_size == PANEL:
-            _multiply_pair(routines, sums, source, count, depth, address, other, ahead, ahead_other)
-        else:
-            _multiply_panel(routines, sums, source, count, depth, address, size, ahead)
-            if step == 2 or is_gated:
+        other_size = size
+        if not is_gated:
+            other_size = min(PANEL, max(0, width - column - PANEL)) if step == 2 else 0
+        # Rows that fill up a panel which is decoded are multiplied too.
+        panel_size = size if decode == 0 else PANEL
+        other_panel_size = other_size if decode_other == 0 or other_size == 0 else PANEL
+        is_paired = rows > PANEL_ROWS and panel_size == PANEL and other_panel_size == PANEL
+        piece = depth if decode == 0 and decode_other == 0 else CHUNK_GROUPS
+        for group in range(0, depth, piece):
+            groups = min(piece, depth - group)
+            part, asked = source + group * 4, group * _GROUP_BYTES
+            at = _groups_at(panel, decode, group, groups, decoded)
+            if is_paired:
+                at_other = _groups_at(other, decode_other, group, groups, decoded_other)
+                _multiply_pair(
+                    routines, sums, part, count, depth, at, at_other, groups, ahead + asked,
+                    ahead_other + asked, group,
+                )  # fmt: skip
+            else:
                 _multiply_panel(
-                    routines, sums + 4 * PANEL, source, count, depth, other, other_size, ahead_other
+                    routines, sums, part, count, depth, at, groups, panel_size, ahead + asked, group
                 )
-        wanted = size if is_gated or step == 1 else size + other_size
+                if other_size > 0:
+                    at_other = _groups_at(other, decode_other, group, groups, decoded_other)
+                    _multiply_panel(
+                        routines, sums + _GROUP_BYTES, part, count, depth, at_other, groups,
+                        other_panel_size, ahead_other + asked, group,
+                    )  # fmt: skip
+        wanted = size if is_gated else size + other_size
         target = out + start * row_bytes + column * item_size
         call(
             use,

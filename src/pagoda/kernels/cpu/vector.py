@@ -6,7 +6,7 @@ one. Everything here emits instructions and is for functions marked `emitted`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,15 +34,17 @@ class VectorUnit:
     """There is one that multiplies by a power of two."""
     spread_lanes: int
     """Lanes of a register that is filled from one number in memory; 0: left to LLVM."""
+    table_lanes: int
+    """Entries of a table that one instruction looks up for as many lanes; 0: there is none."""
 
 
 def _host_unit() -> VectorUnit:
     features = _features()
     if "avx512f" in features:
-        return VectorUnit(32, 24, {"avx512bf16", "avx512vl"} <= features, True, 0)
+        return VectorUnit(32, 24, {"avx512bf16", "avx512vl"} <= features, True, 0, 16)
     if "avx" in features or "neon" in features:
-        return VectorUnit(8, 6, False, False, 8 if "avx2" in features else 0)
-    return VectorUnit(4, 2, False, False, 0)
+        return VectorUnit(8, 6, False, False, *((8, 8) if "avx2" in features else (0, 0)))
+    return VectorUnit(4, 2, False, False, 0, 0)
 
 
 def _features() -> set[str]:
@@ -195,6 +197,40 @@ def _intrinsic(builder: Any, name: str, args: list[Any]) -> Any:
     """What an instruction gives that LLVM knows by name; of the type of its first argument."""
     kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+def look_up(builder: Any, table: Sequence[float], places: Any) -> Any:
+    """Entries of a table of sixteen, by a vector of sixteen int32 from 0 to 15, as float32."""
+    if UNIT.table_lanes == LANES:
+        entries = ir.Constant(floats(), [float(entry) for entry in table])
+        return _intrinsic(builder, "llvm.x86.avx512.permvar.sf.512", [entries, places])
+    if UNIT.table_lanes == LANES // 2:
+        return _look_up_halves(builder, table, places)
+    found = [constant(floats(), entry) for entry in table]
+    for bit in range(4):
+        mask = constant(places.type, 1 << bit)
+        is_set = builder.icmp_signed("!=", builder.and_(places, mask), constant(places.type, 0))
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found = [builder.select(is_set, second, first) for first, second in pairs]
+    return found[0]
+
+
+def _look_up_halves(builder: Any, table: Sequence[float], places: Any) -> Any:
+    """With an instruction for eight entries and lanes, which reads three bits of a place."""
+    half = LANES // 2
+    halves = [
+        ir.Constant(floats(half), [float(entry) for entry in part])
+        for part in (table[:half], table[half:])
+    ]
+    found = []
+    for first in (0, half):
+        lanes = ir.Constant(ir.VectorType(I32, half), list(range(first, first + half)))
+        part = builder.shuffle_vector(places, places, lanes)
+        low, high = (_intrinsic(builder, "llvm.x86.avx2.permps", [t, part]) for t in halves)
+        is_high = builder.icmp_signed(">=", part, constant(part.type, half))
+        found.append(builder.select(is_high, high, low))
+    every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    return builder.shuffle_vector(*found, every)
 
 
 def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
