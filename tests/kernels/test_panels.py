@@ -10,7 +10,6 @@ from numba import njit, prange
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu import panels
-from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.kernels.cpu.team import phases
 
 pytestmark = pytest.mark.threads
@@ -31,7 +30,7 @@ ROWS = (1, 2, 3, 4, 5, 12, 13, 24, 40, 130, 250)
 def by_threads(
     counters: int, memory: int, use: int, out: int, row_bytes: int, item_size: int, x: int,
     rows: int, depth: int, first: int, second: int, width: int, bias: int, second_bias: int,
-    routines: PanelRoutines, num_threads: int,
+    routines: panels.ProductRoutines, num_threads: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         panels.multiply(
@@ -58,7 +57,7 @@ def run_with_tables(
     by_threads(
         counters.ctypes.data, memory.ctypes.data, use.address, out.ctypes.data, out.strides[0],
         out.itemsize, x.ctypes.data, len(x), x.strides[0] // 4, *places[:2], width,
-        *offsets[:2], panel_routines(x.dtype == np.uint16), num_threads,
+        *offsets[:2], panels.product_routines(x.dtype == np.uint16), num_threads,
     )  # fmt: skip
 
 

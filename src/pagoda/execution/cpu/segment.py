@@ -18,7 +18,7 @@ from pagoda.kernels.cpu.attention import RowRoutines, row_routines
 from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
-from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
+from pagoda.kernels.cpu.panels import ProductRoutines, product_routines
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
@@ -37,7 +37,7 @@ class Segment:
     shape: HeadShape
     widths: Widths
     routines: Routines
-    panels: PanelRoutines
+    panels: ProductRoutines
     heads: HeadRoutines
     rows: RowRoutines
     kept: tuple[Array, ...]
@@ -91,7 +91,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
             cache_size=storage.array.itemsize,
         ),
         routines=routines(is_paired, is_cache_paired),
-        panels=panel_routines(is_paired),
+        panels=product_routines(is_paired),
         heads=head_routines(is_cache_paired, shape.head_dim, shape.block_size),
         rows=row_routines(is_cache_paired, is_paired),
         kept=tuple(kept),

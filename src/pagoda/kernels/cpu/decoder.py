@@ -31,9 +31,9 @@ from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
-from pagoda.kernels.cpu.panel_product import PanelRoutines
 from pagoda.kernels.cpu.panels import (
     MEMORY_BYTES,
+    ProductRoutines,
     embed_routine,
     gate_routine,
     multiply,
@@ -167,7 +167,7 @@ class Step(NamedTuple):
 @njit(error_model="numpy")
 def _run_layer(
     phase: int, fields: int, following: int, step: Step, tiling: TilingAddresses, widths: Widths,
-    shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
+    shape: HeadShape, routines: Routines, panels: ProductRoutines, heads: HeadRoutines,
     rows_of_heads: RowRoutines, scratch: Scratch, memory: int,
 ) -> None:  # fmt: skip
     """One layer, whose fields begin at an address."""
@@ -221,7 +221,7 @@ def _run_layer(
 @kernel
 def run_layers(
     table: int, num_layers: int, following: int, step: Step, tiling: TilingAddresses,
-    widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
+    widths: Widths, shape: HeadShape, routines: Routines, panels: ProductRoutines,
     heads: HeadRoutines, rows_of_heads: RowRoutines,
 ) -> None:  # fmt: skip
     """Run layers of one shape in order over the rows of a step, and write their K and V.
@@ -294,7 +294,7 @@ def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
 
 @kernel
 def project(
-    step: Step, ends: Ends, widths: Widths, routines: Routines, panels: PanelRoutines
+    step: Step, ends: Ends, widths: Widths, routines: Routines, panels: ProductRoutines
 ) -> None:
     """logits = norm(stream[logit_rows]) · lm_head."""
     for thread in prange(step.num_threads):

@@ -26,8 +26,6 @@ from pagoda.kernels.cpu.vector import LANES, after, index, pointer, prefetch, ro
 
 PANEL = 32
 """Columns of a panel: rows of a weight that lie together."""
-OCTET = 8
-"""Columns of a panel that are decoded together."""
 PANEL_ROWS = most_rows(PANEL // LANES)
 """Most rows that are multiplied with one panel at once."""
 TILE_COLUMNS = MOST_VECTORS * LANES
@@ -57,9 +55,14 @@ class PanelRoutines(NamedTuple):
 
 
 @cache
-def panel_routines(paired: bool) -> PanelRoutines:
-    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
-    shapes = ((1, 0), (PANEL, 2), *((TILE_COLUMNS, min(lines, STRIP_LINES)) for lines in (0, 1, 2)))
+def panel_routines(paired: bool, *, asks: bool = True) -> PanelRoutines:
+    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk.
+
+    Without `asks` they ask nothing from memory.
+    """
+    lines = [asked if asks else 0 for asked in (0, 2, 0, min(1, STRIP_LINES), min(2, STRIP_LINES))]
+    columns = (1, PANEL, *[TILE_COLUMNS] * 3)
+    shapes = zip(columns, lines, strict=True)
     return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
 
 

@@ -7,14 +7,14 @@ product runs through it from end to end. With groups of four bytes, one float32 
 
 The last panel of a weight may have fewer rows. A weight takes the same memory in either form.
 
-Panels that keep a quantised type (`stored_panels`) are decoded into bfloat16, a piece at a time, by
-the thread that multiplies with them. Which panels a weight has, of either kind, is in a table.
+Panels that keep a quantised type (`stored_panels`) are decoded, a piece at a time, by the thread
+that multiplies with them. Which panels a weight has, of either kind, is in a table.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import njit, prange
 
@@ -23,7 +23,6 @@ from pagoda.kernels.cpu.activation import silu
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
 from pagoda.kernels.cpu.panel_product import (
-    OCTET,
     PANEL,
     PANEL_ROWS,
     STRIP_LINES,
@@ -31,8 +30,10 @@ from pagoda.kernels.cpu.panel_product import (
     TILE_COLUMNS,
     TILE_ROWS,
     PanelRoutines,
+    panel_routines,
 )
 from pagoda.kernels.cpu.routine import call, compiled
+from pagoda.kernels.cpu.stored_panels import BAND, TOGETHER
 from pagoda.kernels.cpu.team import claim, finish
 
 _CHUNK_ROWS = 120
@@ -40,11 +41,9 @@ _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
 _LINE_BYTES = 64
 _GROUP_BYTES = 4 * PANEL
-CHUNK_GROUPS = 128
-"""Groups of a panel that are decoded at a time: whole blocks of every type."""
-_CHUNK_BYTES = CHUNK_GROUPS * _GROUP_BYTES
-DECODED_BYTES = 2 * _CHUNK_BYTES
-"""Of two panels."""
+PIECE_VALUES = 128
+"""Numbers of each row of a panel that are decoded at a time: whole spans."""
+_PIECE_BYTES = PIECE_VALUES // TOGETHER * _GROUP_BYTES
 TABLE_FIELDS = 2
 """Of a panel: its address, and that of the routine that decodes it, or 0."""
 _ENTRY_BYTES = 8 * TABLE_FIELDS
@@ -52,8 +51,9 @@ SUMS_BYTES = 4 * 2 * PANEL
 """From row to row of the sums of one item."""
 SUMS_SIZE = -(-_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
-MEMORY_BYTES = SUMS_SIZE + DECODED_BYTES
-"""What a thread needs to multiply."""
+_WIDENED = SUMS_SIZE + 2 * _PIECE_BYTES
+MEMORY_BYTES = _WIDENED + SUMS_SIZE // SUMS_BYTES * PIECE_VALUES * 4
+"""What a thread needs to multiply: sums, pieces of two panels, and of the rows for them."""
 
 
 @kernel
@@ -77,6 +77,58 @@ def pack(weight: Array) -> None:
                     place += 1
 
 
+class ProductRoutines(NamedTuple):
+    """Addresses of what `multiply` calls, for weights of one dtype."""
+
+    column: int
+    """This and the next four: `PanelRoutines` for plain panels."""
+    panel: int
+    tile: int
+    tile_line: int
+    tile_lines: int
+    decoded_panel: int
+    """This and the next: for panels that have been decoded, which ask nothing from memory."""
+    decoded_tile: int
+    widen: int
+    """Makes rows as the decoded panels are; 0: they are so."""
+
+
+@cache
+def product_routines(paired: bool) -> ProductRoutines:
+    """For bfloat16, which come in pairs, or float32, where no panel is decoded."""
+    is_pair = TOGETHER == 2
+    decoded = panel_routines(is_pair, asks=False)
+    widen = 0 if is_pair else _widen_routine().address
+    return ProductRoutines(*panel_routines(paired), decoded.panel, decoded.tile, widen)
+
+
+@njit(error_model="numpy")
+def _plain(routines: ProductRoutines) -> PanelRoutines:
+    return PanelRoutines(
+        routines.column, routines.panel, routines.tile, routines.tile_line, routines.tile_lines
+    )
+
+
+@njit(error_model="numpy")
+def _decoded(routines: ProductRoutines) -> PanelRoutines:
+    panel, tile = routines.decoded_panel, routines.decoded_tile
+    return PanelRoutines(routines.column, panel, tile, tile, tile)
+
+
+@cache
+def _widen_routine() -> Any:
+    def widen(out: int, x: int, rows: int, stride: int, count: int) -> None:
+        """out[rows, PIECE_VALUES] float32 = `count` bfloat16 of each row of x.
+
+        From row to row of x are `stride` bytes.
+        """
+        for r in range(rows):
+            for k in range(count):
+                put_number(out, r * PIECE_VALUES + k, number_at(x + r * stride, k, True), False)
+
+    return compiled(widen, 5)
+
+
 @cache
 def embed_routine(paired: bool) -> Any:
     """For an embedding of bfloat16, which come in pairs, or float32."""
@@ -87,29 +139,37 @@ def embed_routine(paired: bool) -> Any:
         """out[r] = row token_ids[r] of a weight in panels.
 
         out: [count, width] float32; token_ids: [count] int64; table: the panels of a weight
-        [vocab_size, width]; memory: `DECODED_BYTES`.
+        [vocab_size, width]; memory: `MEMORY_BYTES`.
         """
-        group = 2 if paired else 1
-        groups = width // group
         for r in range(count):
             token_id = integer_at(token_ids, r, 64)
             place, column = token_id // PANEL, token_id % PANEL
-            panel = integer_at(table, place * TABLE_FIELDS, 64)
-            decode = integer_at(table, place * TABLE_FIELDS + 1, 64)
-            columns = min(PANEL, vocab_size - place * PANEL) if decode == 0 else PANEL
-            step = groups if decode == 0 else CHUNK_GROUPS
+            panel, decode = integers_at(table + place * _ENTRY_BYTES, TABLE_FIELDS)
             target = out + r * width * 4
-            for first in range(0, groups, step):
-                source, size = panel, min(step, groups - first)
-                if decode != 0:
-                    call(decode, (memory, panel, first, size, column // OCTET, 1))
-                    source = memory
-                for k in range(size):
-                    for g in range(group):
-                        number = number_at(source, (k * columns + column) * group + g, paired)
-                        put_number(target, (first + k) * group + g, number, False)
+            if decode == 0:
+                columns = min(PANEL, vocab_size - place * PANEL)
+                _copy_column(target, panel, column, columns, width, 2 if paired else 1, paired)
+            else:
+                for first in range(0, width, PIECE_VALUES):
+                    size = min(PIECE_VALUES, width - first)
+                    call(decode, (memory, panel, first, size, column // BAND * BAND, BAND))
+                    _copy_column(
+                        target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2
+                    )
 
     return compiled(embed_rows, 7)
+
+
+@njit(error_model="numpy")
+def _copy_column(
+    out: int, panel: int, column: int, columns: int, count: int, group: int, paired: bool
+) -> None:
+    """out[:count] = a column of a panel of so many columns, in groups; float32."""
+    for k in range(count // group):
+        for g in range(group):
+            place = (k * columns + column) * group + g
+            number = number_at(panel, place, True) if paired else number_at(panel, place, False)
+            put_number(out, k * group + g, number, False)
 
 
 @njit(error_model="numpy")
@@ -172,12 +232,49 @@ def _multiply_pair(
 
 
 @njit(error_model="numpy")
-def _groups_at(panel: int, decode: int, first: int, count: int, memory: int) -> int:
-    """Address of groups `first` to `first + count` of a panel, decoded into memory if need be."""
-    if decode == 0:
-        return panel + first * _GROUP_BYTES
-    call(decode, (memory, panel, first, count, 0, PANEL // OCTET))
-    return memory
+def _multiply_stored(
+    routines: ProductRoutines, memory: int, column: int, x: int, rows: int, depth: int, panel: int,
+    decode: int, other: int, decode_other: int,
+) -> None:  # fmt: skip
+    """The sums in a thread's memory = x[:rows] · one panel, or two, which keep their types.
+
+    column: of the sums, that the first panel's come to; other: 0, or the address of another.
+    """
+    decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + _PIECE_BYTES
+    sums = memory + column * 4
+    width = 2 * depth
+    for first in range(0, width, PIECE_VALUES):
+        count = min(PIECE_VALUES, width - first)
+        call(decode, (decoded, panel, first, count, 0, PANEL))
+        part, stride = x + 2 * first, depth
+        if routines.widen != 0:
+            call(routines.widen, (memory + _WIDENED, part, rows, 4 * depth, count))
+            part, stride = memory + _WIDENED, PIECE_VALUES
+        groups = count // TOGETHER
+        if other != 0:
+            call(decode_other, (decoded_other, other, first, count, 0, PANEL))
+            _multiply_pair(
+                _decoded(routines), sums, part, rows, stride, decoded, decoded_other, groups, 0, 0,
+                first,
+            )  # fmt: skip
+        else:
+            _multiply_panel(
+                _decoded(routines), sums, part, rows, stride, decoded, groups, PANEL, 0, first
+            )
+
+
+@njit(error_model="numpy")
+def _multiply_alone(
+    routines: ProductRoutines, memory: int, column: int, x: int, rows: int, depth: int, panel: int,
+    decode: int, width: int, ahead: int,
+) -> None:  # fmt: skip
+    """The sums in a thread's memory, from `column` on, = x[:rows] · one panel of either kind."""
+    if decode != 0:
+        _multiply_stored(routines, memory, column, x, rows, depth, panel, decode, 0, 0)
+    else:
+        _multiply_panel(
+            _plain(routines), memory + column * 4, x, rows, depth, panel, depth, width, ahead, 0
+        )
 
 
 @njit(error_model="numpy")
@@ -228,7 +325,7 @@ def gate_routine(paired: bool) -> Any:
 
 @njit(error_model="numpy")
 def multiply(
-    phase: int, num_threads: int, routines: PanelRoutines, use: int, memory: int,
+    phase: int, num_threads: int, routines: ProductRoutines, use: int, memory: int,
     out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int,
     first: int, second: int, width: int, bias: int, second_bias: int, following: int,
 ) -> None:  # fmt: skip
@@ -244,7 +341,6 @@ def multiply(
     following: the table of what will be read next, two panels, to be asked from memory.
     """
     num_panels = (width + PANEL - 1) // PANEL
-    sums, decoded, decoded_other = memory, memory + SUMS_SIZE, memory + SUMS_SIZE + _CHUNK_BYTES
     # Many rows take panels in pairs, few take them one by one; gate and up belong together.
     is_gated = second != 0
     step = 2 if not is_gated and rows > PANEL_ROWS else 1
@@ -275,36 +371,30 @@ def multiply(
         other_size = size
         if not is_gated:
             other_size = min(PANEL, max(0, width - column - PANEL)) if step == 2 else 0
-        # Rows that fill up a panel which is decoded are multiplied too.
-        panel_size = size if decode == 0 else PANEL
-        other_panel_size = other_size if decode_other == 0 or other_size == 0 else PANEL
-        is_paired = rows > PANEL_ROWS and panel_size == PANEL and other_panel_size == PANEL
-        piece = depth if decode == 0 and decode_other == 0 else CHUNK_GROUPS
-        for group in range(0, depth, piece):
-            groups = min(piece, depth - group)
-            part, asked = source + group * 4, group * _GROUP_BYTES
-            at = _groups_at(panel, decode, group, groups, decoded)
-            if is_paired:
-                at_other = _groups_at(other, decode_other, group, groups, decoded_other)
-                _multiply_pair(
-                    routines, sums, part, count, depth, at, at_other, groups, ahead + asked,
-                    ahead_other + asked, group,
+        is_pair = rows > PANEL_ROWS and other_size > 0
+        if is_pair and decode != 0 and decode_other != 0:
+            _multiply_stored(
+                routines, memory, 0, source, count, depth, panel, decode, other, decode_other
+            )
+        elif is_pair and decode == decode_other and other_size == PANEL:
+            _multiply_pair(
+                _plain(routines), memory, source, count, depth, panel, other, depth, ahead,
+                ahead_other, 0,
+            )  # fmt: skip
+        else:
+            _multiply_alone(
+                routines, memory, 0, source, count, depth, panel, decode, size, ahead
+            )
+            if other_size > 0:
+                _multiply_alone(
+                    routines, memory, PANEL, source, count, depth, other, decode_other, other_size,
+                    ahead_other,
                 )  # fmt: skip
-            else:
-                _multiply_panel(
-                    routines, sums, part, count, depth, at, groups, panel_size, ahead + asked, group
-                )
-                if other_size > 0:
-                    at_other = _groups_at(other, decode_other, group, groups, decoded_other)
-                    _multiply_panel(
-                        routines, sums + _GROUP_BYTES, part, count, depth, at_other, groups,
-                        other_panel_size, ahead_other + asked, group,
-                    )  # fmt: skip
         wanted = size if is_gated else size + other_size
         target = out + start * row_bytes + column * item_size
         call(
             use,
-            (target, row_bytes, sums, count, wanted, bias + column * 4, second_bias + column * 4),
+            (target, row_bytes, memory, count, wanted, bias + column * 4, second_bias + column * 4),
         )
         mine += 1
         item = upcoming

@@ -12,7 +12,7 @@ de-quantising gives. Formats: github.com/ggml-org/ggml, src/ggml-common.h, ggml-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -217,10 +217,3 @@ _TYPES = (
 
 STORED_TYPES = MappingProxyType({each.name: each for each in _TYPES})
 """By their names in GGUF."""
-
-
-def positions(stored: StoredType) -> Iterator[tuple[int, int, int, int]]:
-    """Of each number of a block: byte and bit of the low part of its code, and of the high one."""
-    for value in range(stored.block_values):
-        high = (0, 0) if stored.high is None else stored.high(value)
-        yield (*stored.low(value), *high)

@@ -247,6 +247,19 @@ def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
     return widened(builder, bits)
 
 
+def rounded_in_place(builder: Any, value: Any) -> Any:
+    """A vector of float32, finite and at least 2⁻¹¹⁰ or 0, rounded to bfloat16's eight bits.
+
+    Adding 1.5 · 2¹⁶ times its power of two leaves no bits for what is below, and rounds to nearest,
+    ties to even. A zero loses its sign.
+    """
+    bits = builder.bitcast(value, ir.VectorType(I32, value.type.count))
+    power = builder.bitcast(builder.and_(bits, constant(bits.type, 0x7F800000)), value.type)
+    shifter = constant(value.type, 1.5 * 2**16)
+    raised = fused(builder, power, shifter, value)
+    return fused(builder, power, constant(value.type, -1.5 * 2**16), raised)
+
+
 def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
     """One number from a vector whose lanes are a power of two: halves with halves."""
     width = value.type.count // 2
