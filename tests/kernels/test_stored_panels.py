@@ -30,7 +30,9 @@ def packed(name: str, rows: Array, width: int, order: Array | None = None) -> Ar
 
 def decoded(name: str, panel: Array, first: int, count: int) -> Array:
     """Numbers of a panel: [rows, count], bits of bfloat16."""
-    target = np.zeros((count // TOGETHER, PANEL, TOGETHER), np.uint32 if TOGETHER == 1 else np.uint16)
+    target = np.zeros(
+        (count // TOGETHER, PANEL, TOGETHER), np.uint32 if TOGETHER == 1 else np.uint16
+    )
     call_routine(
         decode_routine(name), target.ctypes.data, panel.ctypes.data, first, count, 0, PANEL
     )

@@ -21,7 +21,6 @@ from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
-from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
@@ -29,6 +28,7 @@ from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
+from pagoda.sizing.kept_weights import KEPT_TYPES
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -68,12 +68,10 @@ class PreparedCPU:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
         require_even_rows(spec, dtype)
-        keeps = STORED_TYPES if dtype == "bfloat16" else ()  # they are decoded to no other
+        keeps = KEPT_TYPES if dtype == "bfloat16" else ()  # they are decoded to no other
         loading = _Loading(on_load)
         weights = load_weights(files, spec, dtype, loading.read, keeps=keeps)
-        return CPUModel(
-            self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype
-        )
+        return CPUModel(self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype)
 
 
 class _Loading:

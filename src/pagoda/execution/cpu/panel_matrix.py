@@ -14,8 +14,8 @@ from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
 from pagoda.kernels.cpu.panel_product import PANEL
 from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
 from pagoda.kernels.cpu.stored_panels import decode_routine
-from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.models.stored_rows import StoredRows
+from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept
 from pagoda.storage.cpu_storage import as_array
 
 _LINE_BYTES = 64
@@ -79,7 +79,7 @@ class PanelMatrix:
 
     @classmethod
     def of(cls, width: int, parts: Sequence[Panels]) -> PanelMatrix:
-        """Parts one below the other; each but the last fills its panels (`fit`)."""
+        """Parts one below the other; each but the last fills its panels."""
         entries = [part.entries() for part in parts]
         table = np.concatenate([*entries, entries[-1][-1:]])
         return cls((sum(part.num_rows for part in parts), width), table, tuple(parts))
@@ -91,16 +91,16 @@ class PanelMatrix:
 
     @classmethod
     def stored(cls, parts: Sequence[StoredRows], dtype: torch.dtype) -> PanelMatrix:
-        """Parts of a type in `STORED_TYPES` keep it; others are de-quantised to `dtype`.
+        """Parts of a type in `KEPT_TYPES` keep it; others are de-quantised to `dtype`.
 
-        All are where a part ends within a panel. Raises `ModelError` as `Panels.stored`.
+        All are where that is not to be (`are_kept`). Raises `ModelError` as `Panels.stored`.
         """
         width = parts[0].shape[1]
-        if not all(part.shape[0] % PANEL == 0 for part in parts[:-1]):
+        if not are_kept(parts):
             matrix = torch.cat([_read(part, dtype) for part in parts])
             return cls.plain(matrix)
         panels = [
-            Panels.stored(part) if part.type in STORED_TYPES else Panels.plain(_read(part, dtype))
+            Panels.stored(part) if part.type in KEPT_TYPES else Panels.plain(_read(part, dtype))
             for part in parts
         ]
         return cls.of(width, panels)

@@ -382,9 +382,7 @@ def multiply(
                 ahead_other, 0,
             )  # fmt: skip
         else:
-            _multiply_alone(
-                routines, memory, 0, source, count, depth, panel, decode, size, ahead
-            )
+            _multiply_alone(routines, memory, 0, source, count, depth, panel, decode, size, ahead)
             if other_size > 0:
                 _multiply_alone(
                     routines, memory, PANEL, source, count, depth, other, decode_other, other_size,

@@ -87,9 +87,7 @@ def _decode(typing: Any, args: Any, name: Any) -> Any:
         target = pointer(builder, target)
         decoder = _Decoder(builder, stored)
         spans = index(SPAN)
-        begin, end = (
-            builder.udiv(place, spans) for place in (first, builder.add(first, count))
-        )
+        begin, end = (builder.udiv(place, spans) for place in (first, builder.add(first, count)))
         bands = builder.udiv(rows, index(BAND))
         with cgutils.for_range(builder, bands) as each:
             band = builder.add(row, builder.mul(each.index, index(BAND)))
