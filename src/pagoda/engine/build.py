@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
-from pagoda.engine.devices.backend import Backend, Loaded, Running
+from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
@@ -17,7 +17,7 @@ from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
-from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
 
 logger = logging.getLogger("pagoda")
@@ -40,7 +40,7 @@ class Model:
         return self.loaded.spec
 
     @property
-    def weights(self) -> DecoderWeights:
+    def weights(self) -> Weights:
         return self.loaded.weights
 
     @property

@@ -13,6 +13,7 @@ from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+QUANTIZATIONS = ("none",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class EngineOptions:
     dtype: str = "auto"
     """The dtype of weights, activations and cache; auto: the checkpoint's. float16 is for GPUs: on
     a CPU auto takes bfloat16 in its place."""
+    quantization: str | None = None
+    """None: on a CPU and in bfloat16, matrices of a GGUF file stay as they are stored. none: they
+    are de-quantised to `dtype`, as they are in all other cases; answers are the same."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
     block_size: int = DEFAULT_BLOCK_SIZE
@@ -95,6 +99,8 @@ class EngineOptions:
         _require_share("gpu_memory_utilization", self.gpu_memory_utilization)
         _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
+        if self.quantization is not None:
+            _require_one_of("quantization", self.quantization, QUANTIZATIONS)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
         for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):

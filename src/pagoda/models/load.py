@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -67,7 +68,7 @@ def load_weights(
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
     keeps: Collection[str] = (),
-) -> DecoderWeights:
+) -> DecoderWeights[Any]:
     """The weights as `dtype` (float32, bfloat16 or float16), merged as `LayerWeights` says.
 
     They are moved to `device` one by one, or stay in main memory without one; matrices of GGUF's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -25,8 +25,12 @@ OnProgress = Callable[[int, int], None]
 """Called with the bytes that are done and the bytes in all."""
 
 
+M = TypeVar("M")
+"""What matrices are: contiguous tensors, or `Matrix` where some stay as stored."""
+
+
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
+class LayerWeights(Generic[M]):
     """One layer; matrices are row-major [out, in].
 
     h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size.
@@ -34,7 +38,7 @@ class LayerWeights:
 
     input_norm: torch.Tensor
     """[h]"""
-    qkv: Matrix
+    qkv: M
     """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads."""
     qkv_bias: torch.Tensor | None
     """[(Hq + 2 Hkv) * D]"""
@@ -42,32 +46,32 @@ class LayerWeights:
     """[D]"""
     k_norm: torch.Tensor | None
     """[D]"""
-    o: Matrix
+    o: M
     """[h, Hq * D]"""
     o_bias: torch.Tensor | None
     """[h]"""
     post_norm: torch.Tensor
     """[h]"""
-    gate_up: Matrix
+    gate_up: M
     """[2 I, h]: the rows of gate, then those of up."""
     gate_up_bias: torch.Tensor | None
     """[2 I]"""
-    down: Matrix
+    down: M
     """[h, I]"""
     down_bias: torch.Tensor | None
     """[h]"""
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderWeights:
+class DecoderWeights(Generic[M]):
     """All weights of a decoder, of one dtype but for matrices that stay as stored."""
 
-    embedding: Matrix
+    embedding: M
     """[vocab, h]"""
-    layers: tuple[LayerWeights, ...]
+    layers: tuple[LayerWeights[M], ...]
     final_norm: torch.Tensor
     """[h]"""
-    lm_head: Matrix
+    lm_head: M
     """[vocab, h]; the very matrix of `embedding` where the two are tied."""
 
     @property
@@ -81,8 +85,8 @@ class DecoderWeights:
         tensors = {id(tensor): tensor for tensor in self._tensors()}
         return sum(tensor.nbytes for tensor in tensors.values())
 
-    def _tensors(self) -> list[Matrix]:
-        found: list[Matrix] = [self.embedding, self.final_norm, self.lm_head]
+    def _tensors(self) -> list[Any]:
+        found: list[Any] = [self.embedding, self.final_norm, self.lm_head]
         for layer in self.layers:
             weights = (getattr(layer, field.name) for field in fields(layer))
             found += [weight for weight in weights if weight is not None]
@@ -135,7 +139,7 @@ def load_decoder(
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
     keeps: Collection[str] = (),
-) -> DecoderWeights:
+) -> DecoderWeights[Any]:
     """Read all weights as `dtype`, each straight into its merged tensor.
 
     With a `device` each is moved there once it is whole, and main memory never holds them all.
@@ -158,7 +162,7 @@ def load_decoder(
     needed = [*embedding, *final_norm, *lm_head]
     needed += [part for layer in layers for parts in layer.values() for part in parts]
     _check(source, needed, names)
-    matrices = [embedding, *([lm_head] if lm_head else [])]
+    matrices: list[tuple[Part, ...]] = [embedding, *([lm_head] if lm_head else [])]
     matrices += [layer[field] for layer in layers for field in _MATRICES]
     stored = _stored(source, matrices, keeps)
     read = [part for part in needed if part not in stored]
@@ -292,7 +296,7 @@ class _Assembler:
         """None where the layer has no such weight."""
         return self.merge(parts) if parts else None
 
-    def layer(self, parts: LayerParts) -> LayerWeights:
+    def layer(self, parts: LayerParts) -> LayerWeights[Matrix]:
         """All weights of one layer."""
         return LayerWeights(
             input_norm=self.merge(parts["input_norm"]),

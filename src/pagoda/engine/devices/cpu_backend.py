@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import torch
@@ -46,7 +46,9 @@ class CPUBackend:
         _require_followed(options)
         return PreparedCPU(self, options)
 
-    def hold(self, spec: DecoderSpec, weights: DecoderWeights, dtype: str) -> CPUModel:
+    def hold(
+        self, spec: DecoderSpec, weights: DecoderWeights[Any] | PanelWeights, dtype: str
+    ) -> CPUModel:
         """The weights go to the order in which products read them."""
         return CPUModel(self, spec, PanelWeights.take_over(weights), dtype)
 
@@ -68,9 +70,9 @@ class PreparedCPU:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
         require_even_rows(spec, dtype)
-        keeps = KEPT_TYPES if dtype == "bfloat16" else ()  # they are decoded to no other
+        keeps = dtype == "bfloat16" and self.options.quantization is None
         loading = _Loading(on_load)
-        weights = load_weights(files, spec, dtype, loading.read, keeps=keeps)
+        weights = load_weights(files, spec, dtype, loading.read, keeps=KEPT_TYPES if keeps else ())
         return CPUModel(self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype)
 
 

@@ -65,7 +65,7 @@ class PanelWeights:
 
     @classmethod
     def take_over(
-        cls, weights: DecoderWeights | PanelWeights, on_packed: OnPacked | None = None
+        cls, weights: DecoderWeights[Matrix] | PanelWeights, on_packed: OnPacked | None = None
     ) -> PanelWeights:
         """Turn every matrix into panels: `weights` must not be used otherwise again.
 
@@ -121,7 +121,7 @@ class _Packer:
             self._on_packed(matrix.nbytes)
         return packed
 
-    def layer(self, layer: LayerWeights) -> PanelLayer:
+    def layer(self, layer: LayerWeights[Matrix]) -> PanelLayer:
         gate, up = _halves(layer.gate_up)
         return PanelLayer(
             qkv=self.matrix(layer.qkv),
