@@ -9,7 +9,6 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.kernels.reference import bfloat16_bits
 
-
 _SCALES = {
     **{"Q8_0": 5e-4, "IQ4_NL": 5e-4, "IQ4_XS": 5e-5, "Q2_K": 2e-3, "Q3_K": 5e-4},
     **{"Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 5e-5},

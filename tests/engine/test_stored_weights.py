@@ -1,4 +1,4 @@
-"""Weights that stay as a GGUF file stores them: no answer is other than of the de-quantised model."""
+"""Weights that stay as a GGUF file stores them: answers are those of the de-quantised model."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def test_progress_ends_with_all_bytes(path):
 
 
 def test_an_option_that_is_not_there_is_refused():
-    with pytest.raises(InvalidOptionError, match="quantization='gguf': one of none"):
+    with pytest.raises(InvalidOptionError, match="quantization='gguf': none, to de-quantise"):
         EngineOptions(quantization="gguf")

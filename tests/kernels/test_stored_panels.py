@@ -9,9 +9,9 @@ from test_panels import packed as packed_plain
 from test_panels import product, run_with_tables
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu import panels
 from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
-from pagoda.kernels.cpu.panel_product import PANEL
 from pagoda.kernels.cpu.stored_panels import TOGETHER, decode_routine
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from stored_blocks import dequantised, random_rows

@@ -13,7 +13,6 @@ from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-QUANTIZATIONS = ("none",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,9 @@ class EngineOptions:
         _require_share("gpu_memory_utilization", self.gpu_memory_utilization)
         _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
-        if self.quantization is not None:
-            _require_one_of("quantization", self.quantization, QUANTIZATIONS)
+        if self.quantization not in (None, "none"):
+            limit = "none, to de-quantise a GGUF file's weights, which stay as stored without it"
+            raise InvalidOptionError("quantization", self.quantization, limit)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
         for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):

@@ -6,20 +6,12 @@ One judge for the engine, which packs them, and the planner, which counts them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Protocol
 
-PANEL_ROWS = 32
-"""Rows of a matrix that lie together; the last ones are filled up to so many."""
+from pagoda.kernels.block_types import BLOCK_TYPES, PANEL
 
-KEPT_TYPES = MappingProxyType(
-    {
-        "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34),
-        "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176),
-        "Q6_K": (256, 210), "IQ4_NL": (32, 18), "IQ4_XS": (256, 136),
-    }
-)  # fmt: skip
-"""GGUF's names → numbers in a block, and its bytes."""
+KEPT_TYPES = frozenset(BLOCK_TYPES)
+"""GGUF's names of the types that stay."""
 
 
 class MatrixPart(Protocol):
@@ -38,7 +30,7 @@ class MatrixPart(Protocol):
 
 def are_kept(parts: Sequence[MatrixPart]) -> bool:
     """Whether parts, one below the other, may keep their types: each but the last fills panels."""
-    fills = all(part.shape[0] % PANEL_ROWS == 0 for part in parts[:-1])
+    fills = all(part.shape[0] % PANEL == 0 for part in parts[:-1])
     return fills and any(part.type in KEPT_TYPES for part in parts)
 
 
@@ -52,5 +44,5 @@ def _part_bytes(part: MatrixPart, value_bytes: int, keeps: bool) -> int:
     rows, columns = part.shape
     if not keeps or part.type not in KEPT_TYPES:
         return rows * columns * value_bytes
-    block_values, block_bytes = KEPT_TYPES[part.type]
-    return -(-rows // PANEL_ROWS) * PANEL_ROWS * columns // block_values * block_bytes
+    block = BLOCK_TYPES[part.type]
+    return -(-rows // PANEL) * PANEL * columns // block.num_values * block.num_bytes

@@ -10,8 +10,8 @@ import torch
 
 from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
+from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
-from pagoda.kernels.cpu.panel_product import PANEL
 from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
 from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.models.stored_rows import StoredRows

@@ -11,9 +11,9 @@ from llvmlite import ir
 from numba import njit, prange
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import constant, emitted
-from pagoda.kernels.cpu.panel_product import PANEL
 from pagoda.kernels.cpu.routine import call, compiled, routine_body
 from pagoda.kernels.cpu.stored_panels import (
     HIGH_WORD,

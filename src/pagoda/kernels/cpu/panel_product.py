@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from numba.core import cgutils
 
+from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
@@ -24,8 +25,6 @@ from pagoda.kernels.cpu.tile import (
 )
 from pagoda.kernels.cpu.vector import LANES, after, index, pointer, prefetch, row_pointers
 
-PANEL = 32
-"""Columns of a panel: rows of a weight that lie together."""
 PANEL_ROWS = most_rows(PANEL // LANES)
 """Most rows that are multiplied with one panel at once."""
 TILE_COLUMNS = MOST_VECTORS * LANES

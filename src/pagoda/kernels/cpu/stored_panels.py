@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
+from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant, emitted, fused
-from pagoda.kernels.cpu.panel_product import PANEL
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, Head, StoredType
 from pagoda.kernels.cpu.vector import (
@@ -49,8 +48,7 @@ TOGETHER = 2 if UNIT.pairs else 1
 BAND = LANES // TOGETHER
 """Rows of a panel that are decoded together."""
 STEPS = SPAN // TOGETHER
-_STEP_TYPE = np.uint16 if TOGETHER == 2 else np.uint8
-"""A number's code and those beside it."""
+"""Of a span."""
 _BYTE = ir.IntType(8)
 LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 """What holds low and high parts of codes."""

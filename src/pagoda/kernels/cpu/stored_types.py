@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from pagoda.kernels.block_types import BLOCK_TYPES
 from pagoda.kernels.cpu.number import constant
 
 Position = tuple[int, int]
@@ -81,9 +82,6 @@ class StoredType:
     """One of GGUF's types."""
 
     name: str
-    block_values: int
-    """Numbers of a row in one block."""
-    block_bytes: int
     scale_values: int
     """Numbers that share a scale."""
     low_bits: int
@@ -102,6 +100,16 @@ class StoredType:
     """A code is stored as two's complement."""
     table: tuple[int, ...] = ()
     """What codes name, where they are no numbers."""
+
+    @property
+    def block_values(self) -> int:
+        """Numbers of a row in one block."""
+        return BLOCK_TYPES[self.name].num_values
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        return BLOCK_TYPES[self.name].num_bytes
 
     @property
     def head(self) -> tuple[int, ...]:
@@ -186,33 +194,33 @@ def _four_bit_table(head: Head, number: int) -> Scale:
 _NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
 _TYPES = (
-    StoredType("Q4_0", 32, 18, 32, 4, _nibbles(2, 16), _one_scale, offset=8),
-    StoredType("Q4_1", 32, 20, 32, 4, _nibbles(4, 16), _scale_and_minimum, halves=(0, 2)),
+    StoredType("Q4_0", 32, 4, _nibbles(2, 16), _one_scale, offset=8),
+    StoredType("Q4_1", 32, 4, _nibbles(4, 16), _scale_and_minimum, halves=(0, 2)),
     StoredType(
-        "Q5_0", 32, 22, 32, 4, _nibbles(6, 16), _one_scale,
+        "Q5_0", 32, 4, _nibbles(6, 16), _one_scale,
         high_bits=1, high=_in_order(2, 1), offset=16,
     ),
     StoredType(
-        "Q5_1", 32, 24, 32, 4, _nibbles(8, 16), _scale_and_minimum,
+        "Q5_1", 32, 4, _nibbles(8, 16), _scale_and_minimum,
         halves=(0, 2), high_bits=1, high=_in_order(4, 1),
     ),
-    StoredType("Q8_0", 32, 34, 32, 8, _in_order(2, 8), _one_scale, is_signed=True),
-    StoredType("Q2_K", 256, 84, 16, 2, _planes(16, 32, 2), _two_bit, halves=(80, 82)),
+    StoredType("Q8_0", 32, 8, _in_order(2, 8), _one_scale, is_signed=True),
+    StoredType("Q2_K", 16, 2, _planes(16, 32, 2), _two_bit, halves=(80, 82)),
     StoredType(
-        "Q3_K", 256, 110, 16, 2, _planes(32, 32, 2), _three_bit,
+        "Q3_K", 16, 2, _planes(32, 32, 2), _three_bit,
         halves=(108,), high_bits=1, high=_planes(0, 32, 1), offset=4,
     ),
-    StoredType("Q4_K", 256, 144, 32, 4, _nibbles(16, 32), _six_bit_pairs, halves=(0, 2)),
+    StoredType("Q4_K", 32, 4, _nibbles(16, 32), _six_bit_pairs, halves=(0, 2)),
     StoredType(
-        "Q5_K", 256, 176, 32, 4, _nibbles(48, 32), _six_bit_pairs,
+        "Q5_K", 32, 4, _nibbles(48, 32), _six_bit_pairs,
         halves=(0, 2), high_bits=1, high=_planes(16, 32, 1),
     ),
     StoredType(
-        "Q6_K", 256, 210, 16, 4, _nibbles(0, 64), _six_bit,
+        "Q6_K", 16, 4, _nibbles(0, 64), _six_bit,
         halves=(208,), high_bits=2, high=_planes(128, 32, 2), offset=32,
     ),
-    StoredType("IQ4_NL", 32, 18, 32, 4, _nibbles(2, 16), _one_scale, table=_NON_LINEAR),
-    StoredType("IQ4_XS", 256, 136, 32, 4, _nibbles(8, 16), _four_bit_table, table=_NON_LINEAR),
+    StoredType("IQ4_NL", 32, 4, _nibbles(2, 16), _one_scale, table=_NON_LINEAR),
+    StoredType("IQ4_XS", 32, 4, _nibbles(8, 16), _four_bit_table, table=_NON_LINEAR),
 )  # fmt: skip
 
 STORED_TYPES = MappingProxyType({each.name: each for each in _TYPES})
