@@ -10,10 +10,10 @@ from test_panels import product, run_with_tables
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu import panels
 from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
 from pagoda.kernels.cpu.stored_panels import TOGETHER, decode_routine
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
+from pagoda.kernels.cpu.sums import sum_routine
 from stored_blocks import dequantised, random_rows
 
 pytestmark = pytest.mark.threads
@@ -85,6 +85,6 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
         x = inputs(num_rows, shape[1])
         out, bias = np.empty((num_rows, shape[0]), np.float32), np.zeros(shape[0], np.float32)
         run_with_tables(
-            panels.sum_routine(adds=False), out, x, [table_of(name, in_panels)], shape[0], [bias]
+            sum_routine(adds=False), out, x, [table_of(name, in_panels)], shape[0], [bias]
         )
         assert np.array_equal(out, product(x, plain))

@@ -17,8 +17,8 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
 from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.multiply import ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
-from pagoda.kernels.cpu.panels import ProductRoutines, product_routines
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 

@@ -26,21 +26,16 @@ from pagoda.kernels.cpu.attention import (
     scratch_at,
 )
 from pagoda.kernels.cpu.attention_tiling import TilingAddresses
+from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.kernel import kernel
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
-from pagoda.kernels.cpu.panels import (
-    MEMORY_BYTES,
-    ProductRoutines,
-    embed_routine,
-    gate_routine,
-    multiply,
-    sum_routine,
-)
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.routine import call
+from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 
 PHASES = 9

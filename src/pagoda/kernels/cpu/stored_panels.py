@@ -54,12 +54,6 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 """What holds low and high parts of codes."""
 
 
-def panel_bytes(name: str, width: int) -> int:
-    """Bytes of a panel of rows of `width` numbers, of a type of GGUF's."""
-    stored = STORED_TYPES[name]
-    return PANEL * stored.block_bytes * (width // stored.block_values)
-
-
 @cache
 def decode_routine(name: str) -> Any:
     """For panels of a type of GGUF's. Compiles it or takes it from disk."""
