@@ -9,7 +9,7 @@ from numba import njit
 
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
-from pagoda.kernels.cpu.panels import ENTRY_BYTES, PIECE_VALUES, TABLE_FIELDS
+from pagoda.kernels.cpu.panels import ENTRY_BYTES, SLICE_VALUES, TABLE_FIELDS
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.stored_panels import BAND, TOGETHER
 
@@ -24,7 +24,7 @@ def embed_routine(paired: bool) -> Any:
         """out[r] = row token_ids[r] of a weight in panels.
 
         out: [count, width] float32; token_ids: [count] int64; table: the panels of a weight
-        [vocab_size, width]; memory: `PIECE_BYTES`.
+        [vocab_size, width]; memory: `SLICE_BYTES`.
         """
         for r in range(count):
             token_id = integer_at(token_ids, r, 64)
@@ -35,8 +35,8 @@ def embed_routine(paired: bool) -> Any:
                 columns = min(PANEL, vocab_size - place * PANEL)
                 _copy_column(target, panel, column, columns, width, 2 if paired else 1, paired)
             else:
-                for first in range(0, width, PIECE_VALUES):
-                    size = min(PIECE_VALUES, width - first)
+                for first in range(0, width, SLICE_VALUES):
+                    size = min(SLICE_VALUES, width - first)
                     call(decode, (memory, panel, first, size, column // BAND * BAND, BAND))
                     _copy_column(
                         target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2

@@ -20,8 +20,8 @@ from pagoda.kernels.cpu.panel_product import (
 )
 from pagoda.kernels.cpu.panels import (
     ENTRY_BYTES,
-    PIECE_BYTES,
-    PIECE_VALUES,
+    SLICE_BYTES,
+    SLICE_VALUES,
     TABLE_FIELDS,
 )
 from pagoda.kernels.cpu.routine import call, compiled
@@ -35,9 +35,9 @@ _ITEMS_PER_THREAD = 8
 _LINE_BYTES = 64
 SUMS_SIZE = -(-_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
-_WIDENED = SUMS_SIZE + 2 * PIECE_BYTES
-MEMORY_BYTES = _WIDENED + SUMS_SIZE // SUMS_BYTES * PIECE_VALUES * 4
-"""What a thread needs to multiply: sums, pieces of two panels, and of the rows for them."""
+_WIDENED = SUMS_SIZE + 2 * SLICE_BYTES
+MEMORY_BYTES = _WIDENED + SUMS_SIZE // SUMS_BYTES * SLICE_VALUES * 4
+"""What a thread needs to multiply: sums, slices of two panels, and of the rows for them."""
 
 
 class ProductRoutines(NamedTuple):
@@ -81,13 +81,13 @@ def _decoded(routines: ProductRoutines) -> PanelRoutines:
 @cache
 def _widen_routine() -> Any:
     def widen(out: int, x: int, rows: int, stride: int, count: int) -> None:
-        """out[rows, PIECE_VALUES] float32 = `count` bfloat16 of each row of x.
+        """out[rows, SLICE_VALUES] float32 = `count` bfloat16 of each row of x.
 
         From row to row of x are `stride` bytes.
         """
         for r in range(rows):
             for k in range(count):
-                put_number(out, r * PIECE_VALUES + k, number_at(x + r * stride, k, True), False)
+                put_number(out, r * SLICE_VALUES + k, number_at(x + r * stride, k, True), False)
 
     return compiled(widen, 5)
 
@@ -160,16 +160,16 @@ def _multiply_stored(
 
     column: of the sums, that the first panel's come to; other: 0, or the address of another.
     """
-    decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + PIECE_BYTES
+    decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + SLICE_BYTES
     sums = memory + column * 4
     width = 2 * depth
-    for first in range(0, width, PIECE_VALUES):
-        count = min(PIECE_VALUES, width - first)
+    for first in range(0, width, SLICE_VALUES):
+        count = min(SLICE_VALUES, width - first)
         call(decode, (decoded, panel, first, count, 0, PANEL))
         part, stride = x + 2 * first, depth
         if routines.widen != 0:
             call(routines.widen, (memory + _WIDENED, part, rows, 4 * depth, count))
-            part, stride = memory + _WIDENED, PIECE_VALUES
+            part, stride = memory + _WIDENED, SLICE_VALUES
         groups = count // TOGETHER
         if other != 0:
             call(decode_other, (decoded_other, other, first, count, 0, PANEL))

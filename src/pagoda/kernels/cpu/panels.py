@@ -7,7 +7,7 @@ product runs through it from end to end. With groups of four bytes, one float32 
 
 The last panel of a weight may have fewer rows. A weight takes the same memory in either form.
 
-Panels that keep a quantised type (`stored_panels`) are decoded, a piece at a time, by the thread
+Panels that keep a quantised type (`stored_panels`) are decoded, a slice at a time, by the thread
 that multiplies with them. Which panels a weight has, of either kind, is in a table.
 """
 
@@ -22,10 +22,10 @@ from pagoda.kernels.cpu.stored_panels import TOGETHER
 
 GROUP_BYTES = 4 * PANEL
 """Of a panel, one group of each row."""
-PIECE_VALUES = 128
+SLICE_VALUES = 128
 """Numbers of each row of a panel that are decoded at a time: whole spans."""
-PIECE_BYTES = PIECE_VALUES // TOGETHER * GROUP_BYTES
-"""Of a decoded piece."""
+SLICE_BYTES = SLICE_VALUES // TOGETHER * GROUP_BYTES
+"""Of a decoded slice."""
 TABLE_FIELDS = 2
 """Of a panel: its address, and that of the routine that decodes it, or 0."""
 ENTRY_BYTES = 8 * TABLE_FIELDS
