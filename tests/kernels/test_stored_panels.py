@@ -16,8 +16,6 @@ from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.kernels.cpu.sums import sum_routine
 from stored_blocks import dequantised, random_rows
 
-pytestmark = pytest.mark.threads
-
 TYPES = sorted(STORED_TYPES)
 
 
@@ -84,7 +82,6 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
     for num_rows in (1, 3, 40, 130):
         x = inputs(num_rows, shape[1])
         out, bias = np.empty((num_rows, shape[0]), np.float32), np.zeros(shape[0], np.float32)
-        run_with_tables(
-            sum_routine(adds=False), out, x, [table_of(name, in_panels)], shape[0], [bias]
-        )
-        assert np.array_equal(out, product(x, plain))
+        tables = [table_of(name, in_panels)]
+        run_with_tables(sum_routine(adds=False), out, x, tables, shape[0], [bias], num_threads=1)
+        assert np.array_equal(out, product(x, plain, num_threads=1))
