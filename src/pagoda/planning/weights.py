@@ -133,7 +133,7 @@ def weights_in_pagoda(
     assert model.decoder is not None
     parts = DecoderParts.of(model.decoder, GGUF_NAMES)  # no other files tell types
     keeps_stored = policy.keeps_stored(dtype, request.quantization)
-    held = hold(parts, facts.tensor_types, dtype, keeps_stored=keeps_stored)
+    held = hold(parts, dtype, facts.tensor_types, keeps_stored=keeps_stored)
     return PagodaWeights(count_parameters(facts.config, model, facts.parameters), held)
 
 

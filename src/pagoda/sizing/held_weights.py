@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from pagoda.cache.formats import PLAIN_BITS
@@ -77,7 +78,11 @@ class HeldWeights:
 
 
 def hold(
-    decoder: Decoder, types: Mapping[str, str], dtype: str, *, keeps_stored: bool
+    decoder: Decoder,
+    dtype: str,
+    types: Mapping[str, str] = MappingProxyType({}),
+    *,
+    keeps_stored: bool = False,
 ) -> HeldWeights:
     """A decoder's weights as an engine holds them.
 
