@@ -10,6 +10,7 @@ import pytest
 from checkpoints import CASES, Case, build_model, write_checkpoint
 from gguf_files import GGML, write_gguf
 from pagoda.cli.plan_model import find_facts
+from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import load_model
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
@@ -18,6 +19,7 @@ from pagoda.models.locate import locate
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.planning.result import Plan
+from pagoda.sizing.capacity import format_gib
 
 TWO_LAYERS = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
 MIXED = {
@@ -115,3 +117,22 @@ def test_weights_of_safetensors_are_plain(tmp_path: Path) -> None:
 def test_schemes_of_other_engines_are_refused() -> None:
     with pytest.raises(InvalidOptionError, match="quantization='awq': Pagoda quantises no weights"):
         PlanRequest(engine="pagoda", quantization="awq")
+
+
+def test_the_start_says_what_is_held(
+    paths: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = paths["biases"]
+    with caplog.at_level("INFO", logger="pagoda"):
+        model = load_model(EngineOptions(model=str(path), device="cpu", dtype="bfloat16"))
+    assert model.held.total_bytes == model.weights.size_bytes
+    size = format_gib(model.weights.size_bytes)
+    assert caplog.messages == [f"weights: {size} GiB, Q4_0 as stored, F32 as bfloat16"]
+
+
+def test_a_server_can_tell_it(paths: dict[str, Path]) -> None:
+    options = EngineOptions(model=str(paths["tied"]), device="cpu", num_gpu_blocks_override=64)
+    held = AsyncEngine.load(options).held
+    assert held is not None
+    assert held.total_bytes == planned(paths["tied"]).weights_bytes
+    assert {"Q4_K", "Q8_0"} <= set(held.kept)
