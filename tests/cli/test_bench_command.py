@@ -113,7 +113,8 @@ def test_the_floor_is_that_of_the_file_as_it_is_stored(
         assert bench(str(path), "single", "--repeat", "1", *flags) == 0
         *shown, last = capsys.readouterr().out.splitlines()
         rows.append(json.loads(last))
-        assert ("Q8_0 as stored" in shown[-1]) == (not flags)
+        assert shown[-2].startswith("weights: ")
+        assert ("Q8_0 as stored" in shown[-2]) == (not flags)
     stored, plain = rows
     assert (stored["quantization"], plain["quantization"]) == ("Q8_0", None)
     for row, quantization in ((stored, None), (plain, "none")):

@@ -98,7 +98,8 @@ def bench(
     if not as_json:
         out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
         out.print(table(rows))
-        out.print(limits_line(bencher.limits, model.held), highlight=False, soft_wrap=True)
+        for line in (f"weights: {model.held}", limits_line(bencher.limits)):
+            out.print(line, highlight=False, soft_wrap=True)
     for row in rows:
         sys.stdout.write(json.dumps(row.as_json()) + "\n")
 

@@ -98,11 +98,11 @@ def table(rows: Sequence[BenchRow]) -> Table:
     return shown
 
 
-def limits_line(limits: MachineLimits, weights: HeldWeights) -> str:
-    """What the roofline was computed from."""
+def limits_line(limits: MachineLimits) -> str:
+    """The limits that the roofline was computed from."""
     return (
         f"memory reads {limits.read_bandwidth / 1e9:.1f} GB/s, "
-        f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s, weights {weights}"
+        f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s"
     )
 
 
