@@ -46,7 +46,7 @@ def test_gate_and_up_are_kept_each_for_itself() -> None:
     saved = 64 * 96 * (2 - Q8_0_BYTES)
     one = held({"blk.1.ffn_up.weight": "Q8_0", "blk.1.ffn_gate.weight": "F16"})
     assert one.total_bytes == held({}).total_bytes - saved
-    assert (one.kept, one.turned) == (("Q8_0",), ("F16",))
+    assert (one.kept, one.converted) == (("Q8_0",), ("F16",))
 
 
 @pytest.mark.parametrize("kind", ["attn_norm.weight", "attn_q.bias"])
@@ -55,7 +55,7 @@ def test_a_vector_is_never_kept(kind: str) -> None:
     spec = replace(SPEC, layers=(layer, layer))
     found = held({f"blk.0.{kind}": "Q8_0"}, spec=spec)
     assert found.total_bytes == held({}, spec=spec).total_bytes
-    assert (found.kept, found.turned) == ((), ("Q8_0",))
+    assert (found.kept, found.converted) == ((), ("Q8_0",))
 
 
 def test_the_last_panel_of_an_embedding_is_filled_up() -> None:
@@ -68,11 +68,11 @@ def test_who_keeps_nothing_turns_all() -> None:
     types = {"output.weight": "Q6_K", "blk.0.attn_q.weight": "Q4_K"}
     plain = held(types, keeps=False)
     assert plain.total_bytes == held({}).total_bytes
-    assert (plain.kept, plain.turned, plain.stored_as) == ((), ("Q4_K", "Q6_K"), None)
+    assert (plain.kept, plain.converted, plain.stored_as) == ((), ("Q4_K", "Q6_K"), None)
 
 
 @pytest.mark.parametrize(
-    ("kept", "turned", "line"),
+    ("kept", "converted", "line"),
     [
         ((), (), "2.0 GiB, bfloat16"),
         ((), ("F16",), "2.0 GiB, F16 as bfloat16"),
@@ -81,7 +81,7 @@ def test_who_keeps_nothing_turns_all() -> None:
         (("Q3_K", "Q4_K", "Q6_K"), (), "2.0 GiB, Q3_K, Q4_K and Q6_K as stored"),
     ],
 )
-def test_a_line_says_it(kept: tuple[str, ...], turned: tuple[str, ...], line: str) -> None:
-    told = HeldWeights(2**31, 2**31, "bfloat16", kept, turned)
+def test_a_line_says_it(kept: tuple[str, ...], converted: tuple[str, ...], line: str) -> None:
+    told = HeldWeights(2**31, 2**31, "bfloat16", kept, converted)
     assert str(told) == line
-    assert told.as_json()["told"] == line
+    assert told.as_json()["summary"] == line

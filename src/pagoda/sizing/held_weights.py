@@ -58,7 +58,7 @@ class HeldWeights:
     """Of all that does not keep its type."""
     kept: tuple[str, ...] = ()
     """GGUF's types that stay as stored."""
-    turned: tuple[str, ...] = ()
+    converted: tuple[str, ...] = ()
     """Types of the file that became `dtype`."""
 
     @property
@@ -69,12 +69,12 @@ class HeldWeights:
     def __str__(self) -> str:
         """As in `0.09 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16`."""
         types = [f"{_listed(self.kept)} as stored"] if self.kept else []
-        types += [f"{_listed(self.turned)} as {self.dtype}"] if self.turned else []
+        types += [f"{_listed(self.converted)} as {self.dtype}"] if self.converted else []
         return ", ".join((f"{format_gib(self.total_bytes)} GiB", *(types or [self.dtype])))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the line among them."""
-        return {"told": str(self), **asdict(self)}
+        return {"summary": str(self), **asdict(self)}
 
 
 def hold(
@@ -99,7 +99,9 @@ def hold(
         read_bytes=sum(weight.size_bytes for weight in read),
         dtype=dtype,
         kept=tuple(sorted({name for weight in weights for name in weight.kept})),
-        turned=tuple(sorted({name for weight in weights for name in weight.turned} - {dtype})),
+        converted=tuple(
+            sorted({name for weight in weights for name in weight.converted} - {dtype})
+        ),
     )
 
 
@@ -117,7 +119,7 @@ class _Weight:
 
     size_bytes: int
     kept: frozenset[str]
-    turned: frozenset[str]
+    converted: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
