@@ -63,6 +63,8 @@ ROOMS = {
             "models.registry",
             "models.gguf",
             "models.gguf_config",
+            "models.names",
+            "models.weight_parts",
         ),
         banned=NO_TORCH,
     ),

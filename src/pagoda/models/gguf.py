@@ -35,6 +35,11 @@ class GGUFFile:
         """By key. A value is decoded when it is looked up."""
         self.tensors: Mapping[str, GGUFTensor] = MappingProxyType(header.tensors)
 
+    @property
+    def types(self) -> dict[str, str]:
+        """GGUF's name of each tensor's type, by the tensor's."""
+        return {name: tensor.type.name for name, tensor in self.tensors.items()}
+
     def read_rows(self, name: str, first: int, num_rows: int) -> npt.NDArray[np.float32]:
         """Rows of a tensor as float32, [num_rows, columns]; a vector is one row.
 

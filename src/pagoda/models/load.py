@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ class Format:
     config: Callable[[ModelFiles], ModelConfig]
     source: Callable[[ModelFiles], TensorSource]
     names: WeightNames
+    types: Callable[[ModelFiles], Mapping[str, str]]
+    """GGUF's name of each tensor's type; none in other files."""
 
 
 def _directory_config(files: ModelFiles) -> ModelConfig:
@@ -41,11 +43,13 @@ FORMATS = {
         config=_directory_config,
         source=lambda files: SafetensorsCheckpoint(files.tensors),
         names=HUGGING_FACE_NAMES,
+        types=lambda _: {},
     ),
     "gguf": Format(
         config=lambda files: read_gguf_config(files.gguf),
         source=lambda files: GGUFCheckpoint(files.gguf),
         names=GGUF_NAMES,
+        types=lambda files: files.gguf.types,
     ),
 }
 """One row for each kind of `ModelFiles`."""

@@ -10,10 +10,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from pagoda.errors import InvalidOptionError, ModelError
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderSpec
 from pagoda.models.names import WeightNames
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import GPUMemory, HostMemory, WeightMemory
+from pagoda.models.weight_parts import DecoderParts, LayerParts, Part, Parts
 
 DTYPES = {
     "float32": torch.float32,
@@ -117,20 +118,6 @@ class TensorSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One tensor of the checkpoint, which becomes rows of a merged one."""
-
-    name: str
-    shape: tuple[int, ...]
-    rotary_head_dim: int | None = None
-    """Set for q and k: their rows are in the order of the rotation."""
-
-
-LayerParts = dict[str, tuple[Part, ...]]
-"""Field of `LayerWeights` → the parts it is merged from, in order; empty where there is none."""
-
-
 def load_decoder(
     spec: DecoderSpec,
     source: TensorSource,
@@ -151,40 +138,26 @@ def load_decoder(
     """
     if dtype not in DTYPES:
         raise InvalidOptionError("dtype", dtype, f"one of {', '.join(DTYPES)}")
-    layers = [
-        _layer_parts(layer, names, names.layer.format(index), spec.hidden_size)
-        for index, layer in enumerate(spec.layers)
-    ]
-    matrix = (spec.vocab_size, spec.hidden_size)
-    embedding = (Part(names.embedding, matrix),)
-    final_norm = (Part(names.final_norm, (spec.hidden_size,)),)
-    lm_head = () if spec.tie_word_embeddings else (Part(names.lm_head, matrix),)
-    needed = [*embedding, *final_norm, *lm_head]
-    needed += [part for layer in layers for parts in layer.values() for part in parts]
+    parts = DecoderParts.of(spec, names)
+    needed = parts.all
     _check(source, needed, names)
-    matrices: list[tuple[Part, ...]] = [embedding, *([lm_head] if lm_head else [])]
-    matrices += [layer[field] for layer in layers for field in _MATRICES]
-    stored = _stored(source, matrices, keeps)
+    stored = _stored(source, parts.matrices, keeps)
     read = [part for part in needed if part not in stored]
     size_bytes = sum(math.prod(part.shape) for part in read) * DTYPES[dtype].itemsize
     memory = HostMemory(size_bytes, len(read)) if device is None else GPUMemory(device)
     total_bytes = size_bytes + sum(rows.nbytes for rows in stored.values())
     assembler = _Assembler(source, DTYPES[dtype], memory, stored, total_bytes, on_progress)
-    tokens = assembler.matrix(embedding)
+    tokens = assembler.matrix(parts.embedding)
     return DecoderWeights(
         embedding=tokens,
-        layers=tuple(assembler.layer(layer) for layer in layers),
-        final_norm=assembler.merge(final_norm),
-        lm_head=assembler.matrix(lm_head) if lm_head else tokens,
+        layers=tuple(assembler.layer(layer) for layer in parts.layers),
+        final_norm=assembler.merge(parts.final_norm),
+        lm_head=assembler.matrix(parts.lm_head) if parts.lm_head else tokens,
     )
 
 
-_MATRICES = ("qkv", "o", "gate_up", "down")
-"""Fields of `LayerWeights`."""
-
-
 def _stored(
-    source: TensorSource, matrices: Sequence[tuple[Part, ...]], keeps: Collection[str]
+    source: TensorSource, matrices: Sequence[Parts], keeps: Collection[str]
 ) -> dict[Part, StoredRows]:
     """Every part of a matrix of which one has a type that is kept."""
     found: dict[Part, StoredRows] = {}
@@ -194,44 +167,6 @@ def _stored(
         if any(each.type in keeps for each in whole.values()) and len(whole) == len(parts):
             found |= whole
     return found
-
-
-def _layer_parts(
-    layer: DecoderLayer, names: WeightNames, prefix: str, hidden_size: int
-) -> LayerParts:
-    """What each weight of a layer is merged from."""
-    attention, mlp = layer.attention, layer.mlp
-    head_dim = attention.head_dim
-    q_rows, kv_rows = attention.num_heads * head_dim, attention.num_kv_heads * head_dim
-
-    def qkv(kind: str, *columns: int) -> tuple[Part, ...]:
-        return (
-            Part(f"{prefix}{names.q}.{kind}", (q_rows, *columns), head_dim),
-            Part(f"{prefix}{names.k}.{kind}", (kv_rows, *columns), head_dim),
-            Part(f"{prefix}{names.v}.{kind}", (kv_rows, *columns)),
-        )
-
-    def plain(kind: str, shape: tuple[int, ...], *modules: str) -> tuple[Part, ...]:
-        return tuple(Part(f"{prefix}{module}.{kind}", shape) for module in modules)
-
-    def only(wanted: bool, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        return parts if wanted else ()
-
-    inner = mlp.intermediate_size
-    return {
-        "input_norm": plain("weight", (hidden_size,), names.input_norm),
-        "qkv": qkv("weight", hidden_size),
-        "qkv_bias": only(attention.qkv_bias, qkv("bias")),
-        "q_norm": only(attention.qk_norm, plain("weight", (head_dim,), names.q_norm)),
-        "k_norm": only(attention.qk_norm, plain("weight", (head_dim,), names.k_norm)),
-        "o": plain("weight", (hidden_size, q_rows), names.o),
-        "o_bias": only(attention.output_bias, plain("bias", (hidden_size,), names.o)),
-        "post_norm": plain("weight", (hidden_size,), names.post_norm),
-        "gate_up": plain("weight", (inner, hidden_size), names.gate, names.up),
-        "gate_up_bias": only(mlp.bias, plain("bias", (inner,), names.gate, names.up)),
-        "down": plain("weight", (hidden_size, inner), names.down),
-        "down_bias": only(mlp.bias, plain("bias", (hidden_size,), names.down)),
-    }
 
 
 def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> None:
@@ -269,7 +204,7 @@ class _Assembler:
         self._done_bytes = 0
         self._on_progress = on_progress
 
-    def merge(self, parts: tuple[Part, ...]) -> torch.Tensor:
+    def merge(self, parts: Parts) -> torch.Tensor:
         """Allocate the merged tensor and read every part into its rows."""
         num_rows = sum(part.shape[0] for part in parts)
         merged = self._room.tensor((num_rows, *parts[0].shape[1:]), self._dtype)
@@ -286,13 +221,13 @@ class _Assembler:
                 self._on_progress(self._done_bytes, self._total_bytes)
         return self._room.settle(merged)
 
-    def matrix(self, parts: tuple[Part, ...]) -> Matrix:
+    def matrix(self, parts: Parts) -> Matrix:
         """The parts as they are stored, or merged."""
         if parts[0] in self._stored:
             return StoredMatrix(tuple(self._stored[part] for part in parts))
         return self.merge(parts)
 
-    def merge_if_any(self, parts: tuple[Part, ...]) -> torch.Tensor | None:
+    def merge_if_any(self, parts: Parts) -> torch.Tensor | None:
         """None where the layer has no such weight."""
         return self.merge(parts) if parts else None
 

@@ -70,7 +70,7 @@ class PreparedCPU:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
         require_even_rows(spec, dtype)
-        keeps = dtype == "bfloat16" and self.options.quantization is None
+        keeps = self.backend.policy.keeps_stored(dtype, self.options.quantization)
         loading = _Loading(on_load)
         weights = load_weights(files, spec, dtype, loading.read, keeps=KEPT_TYPES if keeps else ())
         return CPUModel(self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype)
