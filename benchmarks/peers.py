@@ -32,7 +32,10 @@ from guard import guarded, send
 from pagoda.engine.devices.machine import measure_limits
 from pagoda.models.load import load_spec
 from pagoda.models.locate import locate
+from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.weight_parts import DecoderParts
 from pagoda.roofline import WORKLOADS, MachineLimits, Work, draw, roofline_seconds
+from pagoda.sizing.held_weights import hold
 
 WORKERS = Path(__file__).parent / "workers"
 _LOG_LINES = 15
@@ -229,6 +232,7 @@ def compare(
     spec = load_spec(locate(model))
     limits = measure_limits(torch.bfloat16)
     works = {(name, seed): draw(name, seed) for seed in args.seed for name in args.workload}
+    weight_bytes = hold(DecoderParts.of(spec, HUGGING_FACE_NAMES), "bfloat16").read_bytes
     cells = [Cell(name, seed, work) for (name, seed), work in works.items()]
     running = list(workers)
     for cell in cells:
@@ -236,7 +240,7 @@ def compare(
             take_turns(running, cell, f"round {number} of {args.repeat}")
         limits = limits.best_of(measure_limits(torch.bfloat16))
     for cell in cells:
-        cell.roofline_seconds = roofline_seconds(spec, "bfloat16", cell.work, limits)
+        cell.roofline_seconds = roofline_seconds(spec, "bfloat16", weight_bytes, cell.work, limits)
     return cells, limits
 
 

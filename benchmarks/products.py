@@ -3,9 +3,10 @@
 What batch invariance costs: the same products, with so many weights that no cache holds them all,
 by this project's kernel and by `torch.mm`, in turn. The one writes float32, the other what it
 reads. Prints a table, the machine's limits (memory read from end to end, and float32 multiplied and
-added in registers alone), then one JSON line.
+added in registers alone), then one JSON line. With `--type` its own weights keep one of GGUF's
+types, and its GB/s are of the bytes that are stored.
 
-    python benchmarks/products.py [--rows 1 4 16 64 512] [--dtype float32]
+    python benchmarks/products.py [--rows 1 4 16 64 512] [--dtype float32] [--type Q4_K]
 """
 
 from __future__ import annotations
@@ -21,10 +22,18 @@ from numba import njit, prange, types
 from numba.core import cgutils
 
 from pagoda.engine.devices.machine import best_seconds, read_bandwidth
+from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.kernels.array import Array
+from pagoda.kernels.block_types import BLOCK_TYPES
+from pagoda.kernels.cpu.multiply import (
+    MEMORY_BYTES,
+    ProductRoutines,
+    multiply,
+    product_routines,
+)
 from pagoda.kernels.cpu.number import constant, emitted, fused
-from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
-from pagoda.kernels.cpu.panels import SUMS_SIZE, multiply, pack, sum_routine
+from pagoda.kernels.cpu.stored_types import STORED_TYPES
+from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.kernels.cpu.vector import (
     LANES,
@@ -34,7 +43,7 @@ from pagoda.kernels.cpu.vector import (
     keep_loop,
     spread,
 )
-from pagoda.storage.cpu_storage import as_array
+from pagoda.models.stored_rows import StoredRows
 
 _ROUNDS = 10
 _REPEATS = 100_000
@@ -75,7 +84,7 @@ def multiply_add_rate(num_threads: int) -> float:
 
 @njit(parallel=True)
 def _multiply_all(
-    counters: int, memory: int, num_threads: int, routines: PanelRoutines, use: int, out: int,
+    counters: int, memory: int, num_threads: int, routines: ProductRoutines, use: int, out: int,
     x: int, rows: int, depth: int, weights: Array, width: int, no_bias: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
@@ -83,25 +92,26 @@ def _multiply_all(
             upcoming = weights[min(number + 1, len(weights) - 1)]
             multiply(
                 counters + number * PHASE_BYTES, num_threads, routines, use,
-                memory + thread * SUMS_SIZE, out, width * 4, 4, x, rows, depth, weights[number], 0,
-                width, no_bias, 0, upcoming,
+                memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth,
+                weights[number], 0, width, no_bias, 0, upcoming,
             )  # fmt: skip
 
 
 class Products:
     """x · each of some weights [width, depth] of a dtype, by either."""
 
-    def __init__(self, dtype: torch.dtype, num_weights: int, width: int, depth: int) -> None:
+    def __init__(
+        self, dtype: torch.dtype, num_weights: int, width: int, depth: int, kind: str | None
+    ) -> None:
         self._dtype = dtype
         self._plain = [torch.randn(width, depth).to(dtype) for _ in range(num_weights)]
-        self._packed = [as_array(weight.clone()) for weight in self._plain]
-        for weight in self._packed:
-            pack(weight)
-        self._places = np.array([weight.ctypes.data for weight in self._packed])
+        self._own = [_own(weight, kind) for weight in self._plain]
+        self._places = np.array([weight.address for weight in self._own])
         self._bias = np.zeros(width, np.float32)
         self._num_threads = numba.get_num_threads()
-        self._memory = np.empty(self._num_threads * SUMS_SIZE, np.uint8)
-        self.num_bytes = num_weights * width * depth * dtype.itemsize
+        self._memory = np.empty(self._num_threads * MEMORY_BYTES, np.uint8)
+        self.num_bytes = sum(weight.nbytes for weight in self._own)
+        self.num_plain_bytes = num_weights * width * depth * dtype.itemsize
         self.num_operations = num_weights * width * depth * 2
         """For each row."""
         self._shape = width, depth
@@ -112,7 +122,7 @@ class Products:
         x = torch.randn(num_rows, depth).to(self._dtype)
         own, other = torch.empty(num_rows, width), torch.empty(num_rows, width).to(self._dtype)
         use = sum_routine(adds=False)
-        routines = panel_routines(self._dtype == torch.bfloat16)
+        routines = product_routines(self._dtype == torch.bfloat16)
         groups = depth * self._dtype.itemsize // 4
 
         def multiply_own() -> None:
@@ -134,6 +144,27 @@ class Products:
         return own_s, other_s
 
 
+def _own(weight: torch.Tensor, kind: str | None) -> PanelMatrix:
+    """A copy of the weight in panels, or random blocks of a type of GGUF's."""
+    if kind is None:
+        return PanelMatrix.plain(weight.clone())
+    block, rng = BLOCK_TYPES[kind], np.random.default_rng(0)
+    count = weight.numel() // block.num_values
+    blocks = rng.integers(0, 256, (count, block.num_bytes), np.uint8)
+    for half in STORED_TYPES[kind].halves:
+        blocks[:, half : half + 2] = np.frombuffer(np.float16(1e-3).tobytes(), np.uint8)
+    stored = StoredRows(
+        name="a weight",
+        type=kind,
+        shape=(weight.shape[0], weight.shape[1]),
+        rows=blocks.reshape(len(weight), -1),
+        order=None,
+        read=lambda target: None,
+        release=lambda: None,
+    )
+    return PanelMatrix.stored([stored], weight.dtype)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64, 512])
@@ -141,8 +172,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=3072)
     parser.add_argument("--depth", type=int, default=576)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--type", choices=tuple(BLOCK_TYPES), help="of this project's weights")
     args = parser.parse_args()
-    products = Products(getattr(torch, args.dtype), args.weights, args.width, args.depth)
+    if args.type and args.dtype != "bfloat16":
+        parser.error("stored types are multiplied in bfloat16")
+    dtype = getattr(torch, args.dtype)
+    products = Products(dtype, args.weights, args.width, args.depth, args.type)
     rate, bandwidth = _limits()
     results = []
     print("| rows | GB/s | PyTorch | TFLOP/s | PyTorch | times as fast |")
@@ -150,7 +185,7 @@ def main() -> None:
     for rows in args.rows:
         own, other = products.seconds(rows)
         rate, bandwidth = map(max, (rate, bandwidth), _limits())
-        rates = [products.num_bytes / seconds / 1e9 for seconds in (own, other)]
+        rates = [products.num_bytes / own / 1e9, products.num_plain_bytes / other / 1e9]
         operations = [products.num_operations * rows / seconds / 1e12 for seconds in (own, other)]
         print(
             f"| {rows} | {rates[0]:.1f} | {rates[1]:.1f} | {operations[0]:.3f} |"

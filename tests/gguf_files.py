@@ -17,6 +17,7 @@ import torch
 import transformers
 
 from checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, VOCAB_SIZE, Case, byte_alphabet
+from stored_blocks import random_rows
 
 QUANTISABLE = {"intermediate_size": 128}
 """Sizes on top of `checkpoints.SIZES` whose rows are whole blocks of 32."""
@@ -95,11 +96,13 @@ def write_gguf(
     metadata: Mapping[str, Any] | None = None,
     without: tuple[str, ...] = (),
     extra_tensors: Mapping[str, np.ndarray] | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a model and the byte tokenizer; matrices get the quantisation, vectors stay float32.
 
     `metadata` overrides or adds keys (under the architecture's name where they have no dot in
-    front), `without` leaves keys and tensors out.
+    front), `without` leaves keys and tensors out. A tensor that `types` name gets random blocks of
+    the type there in place of its values.
     """
     config = model.config
     architecture = ARCHITECTURES[config.model_type]
@@ -112,7 +115,12 @@ def write_gguf(
         if name in without:
             continue
         kind = quantisation if values.ndim > 1 else GGML.F32
-        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        if types is not None and name in types:
+            kind = GGML[types[name]]
+            stored = random_rows(kind.name, *values.shape)
+        else:
+            stored = gguf.quants.quantize(values, kind)
+        writer.add_tensor(name, stored, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

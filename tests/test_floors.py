@@ -52,7 +52,7 @@ ROOMS = {
     "models": Room(2, uses=("cache.spec",)),
     "scheduling": Room(3, uses=("cache", "sizing"), banned=NO_TORCH),
     "execution": Room(3, uses=("kernels", "storage", "models", "sizing")),
-    "sizing": Room(2, uses=("cache", "kernels.gpu.parts"), banned=NO_TORCH),
+    "sizing": Room(2, uses=("cache", "kernels.block_types", "kernels.gpu.parts"), banned=NO_TORCH),
     "planning": Room(
         3,
         uses=(
@@ -63,6 +63,8 @@ ROOMS = {
             "models.registry",
             "models.gguf",
             "models.gguf_config",
+            "models.names",
+            "models.weight_parts",
         ),
         banned=NO_TORCH,
     ),

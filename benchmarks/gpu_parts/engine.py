@@ -93,9 +93,7 @@ class _Own:
         plan = _TINY_PLAN if self._setting.tiny else _STREAM
         with self._job.attempt("one stream"):
             step_s, _ = self._decode(llm, plan, 1)
-            spec, weights = self._model.spec, self._model.weights
-            embedding = 0 if spec.tie_word_embeddings else weights.embedding.nbytes
-            read_bytes = weights.size_bytes - embedding  # of the embedding one row is read
+            read_bytes = self._model.held.read_bytes
             share = read_bytes / self._limits.copy_bandwidth / step_s
             self._job.add(
                 f"one stream: {1 / step_s:,.1f} tokens/s, {share:.0%} of weights ÷ bandwidth",
@@ -135,8 +133,11 @@ class _Own:
         for name in NAMES:
             with self._job.attempt(f"workload {name}"):
                 work = self._work(name)
+                model = self._model
                 roofline_s = roofline_seconds(
-                    self._model.spec, self._model.dtype, work, self._limits.for_roofline
+                    *(model.spec, model.dtype, model.held.read_bytes),
+                    work,
+                    self._limits.for_roofline,
                 )
                 rounds = 1 if name == NANO else self._setting.rounds
                 _time_workload(
@@ -171,7 +172,8 @@ class _Own:
         short, long = (min(times) for times in zip(*seconds, strict=True))
         # In the interpreter the longer may seem the shorter.
         step_s = max(long - short, 1e-9) / num_steps
-        costs = step_costs(self._model.spec, self._model.dtype, more)
+        model = self._model
+        costs = step_costs(model.spec, model.dtype, model.held.read_bytes, more)
         limit = self._limits.for_roofline
         wanted = islice(costs, plan.fewer, plan.more)
         return step_s, sum(cost.seconds(limit) for cost in wanted) / num_steps

@@ -22,10 +22,13 @@ from pagoda.models.config import CONFIG_FILE
 from pagoda.models.decoder import DecoderLayer
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
+from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.tokenizer import Tokenizer
+from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights
 from pagoda.sizing.device_policy import GPUPolicy
 from pagoda.sizing.gpu_memory import GPUUsage
+from pagoda.sizing.held_weights import hold
 
 _HOST_BYTES = 256 * 2**20
 """Memory of the device that `--tiny` makes up."""
@@ -65,6 +68,7 @@ def random_model(setting: Setting, shape: Shape, dtype: str, max_model_len: int)
         tokenizer=stand_in_tokenizer(shape.spec.vocab_size),
         max_model_len=min(max_model_len, shape.spec.max_position_embeddings),
         loaded=backend.hold(shape.spec, weights, dtype),
+        held=hold(DecoderParts.of(shape.spec, HUGGING_FACE_NAMES), dtype),
     )
 
 
@@ -82,6 +86,7 @@ def default_model(setting: Setting, dtype: str, max_model_len: int) -> Model:
         tokenizer=Tokenizer(files),
         max_model_len=max_model_len,
         loaded=backend.hold(spec, weights, dtype),
+        held=hold(DecoderParts.of(spec, HUGGING_FACE_NAMES), dtype),
     )
 
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -361,4 +362,29 @@ def test_a_command_with_flags_of_its_own_shows_its_plan_until_something_is_chang
     tab.press(*RIGHT)
     tab.wait_for("document.getElementById('notice').hidden")
     assert f"{answer.low.num_tokens:,} – " not in tab.text("#tiles")
+    assert tab.problems == []
+
+
+def test_a_file_that_pagoda_keeps_as_stored_has_its_bytes(browser: Browser, tmp_path: Path) -> None:
+    found = find_model("Llama-3.1-8B-Instruct")
+    assert found is not None
+    types = {f"blk.{layer}.ffn_down.weight": "Q6_K" for layer in range(32)}
+    own = replace(ModelFacts.of_row(*found), name="mine", stored_as="Q4_K", tensor_types=types)
+    machine = {"max_model_len": 4096, "gpu_memory_utilization": 0.9}
+    choices: list[dict[str, Any]] = [
+        {"gpu": "DESKTOP-DDR5"}, {"gpu": "DESKTOP-DDR5", "quantization": "none"}, {"gpu": "H100"},
+        {"gpu": "H100", "quantization": "none"},
+    ]  # fmt: skip
+    asked = [PlanRequest(engine="pagoda", **choice, **machine) for choice in choices]
+    path = tmp_path / "plan.html"
+    path.write_text(plan_page(PlannedChoice(own, asked[0], None, None)), "utf-8")
+    tab = browser.open()
+    open_at(tab, path.as_uri())
+    requests = json.dumps([{"model": "mine", **asdict(request)} for request in asked])
+    shown = json.loads(tab.value(f"JSON.stringify({requests}.map({PLAN}))"))
+    for request, figures in zip(asked, shown, strict=True):
+        require_same(plan_with_alternatives(own, request).as_json(), figures, str(request))
+    assert [figures["quantization"] for figures in shown] == ["Q6_K", None, None, None]
+    names = "[...document.getElementById('weights').options].map((each) => each.text).join('; ')"
+    assert tab.value(names) == "Q6_K, as published; bfloat16, not quantised"
     assert tab.problems == []

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 import pagoda
-from checkpoints import Case, write_checkpoint
+from checkpoints import Case, build_model, write_checkpoint
+from gguf_files import GGML, QUANTISABLE, write_gguf
 from pagoda.cli.bench import BENCH_FLAGS, _with_kv_cache
 from pagoda.cli.main import run
+from pagoda.cli.plan_model import find_facts
 from pagoda.engine.devices import machine
 from pagoda.engine.devices.cpu_backend import CPUBackend, SizedCPU
 from pagoda.engine.options import EngineOptions
+from pagoda.planning.request import PlanRequest
+from pagoda.planning.subject import read_subject
 from pagoda.roofline import WORKLOADS, MachineLimits
 
 FIELDS = {
     "engine", "version", "workload", "seed", "prompt_tokens", "output_tokens", "cached_tokens",
     "seconds", "best_seconds", "ready_seconds", "time_to_first_token", "time_per_output_token",
-    "roofline_seconds", "share", "read_bandwidth", "product_rate",
+    "roofline_seconds", "share", "read_bandwidth", "product_rate", "weight_read_bytes",
+    "quantization",
 }  # fmt: skip
 
 
@@ -93,6 +99,33 @@ def test_people_get_a_table_first(
     assert line.rstrip().endswith("%")
     assert "…" not in "".join(shown)
     assert shown[-1].startswith("memory reads ")
+
+
+def test_the_floor_is_that_of_the_file_as_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = MachineLimits(read_bandwidth=1e5, product_rate=1e30)  # reading alone decides
+    monkeypatch.setattr(machine, "measure_limits", lambda dtype: slow)
+    case = Case("llama", {"max_position_embeddings": 1200, "num_hidden_layers": 1, **QUANTISABLE})
+    path = write_gguf(tmp_path / "stored.gguf", build_model(case), quantisation=GGML.Q8_0)
+    rows = []
+    for flags in ((), ("--quantization", "none")):
+        assert bench(str(path), "single", "--repeat", "1", *flags) == 0
+        *shown, last = capsys.readouterr().out.splitlines()
+        rows.append(json.loads(last))
+        assert shown[-2].startswith("weights: ")
+        assert ("Q8_0 as stored" in shown[-2]) == (not flags)
+    stored, plain = rows
+    assert (stored["quantization"], plain["quantization"]) == ("Q8_0", None)
+    for row, quantization in ((stored, None), (plain, "none")):
+        request = PlanRequest(engine="pagoda", quantization=quantization)
+        planned = read_subject(find_facts(str(path)), request, None)
+        assert row["weight_read_bytes"] == planned.weights.read_bytes(1)
+    saved = plain["weight_read_bytes"] - stored["weight_read_bytes"]
+    assert saved > 0
+    least = 128 * saved / slow.read_bandwidth  # 128 steps
+    between = plain["roofline_seconds"] - stored["roofline_seconds"]
+    assert between == pytest.approx(least, abs=0.002)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ GIVEN = {
     "revision": "v1.0",
     "device": "cpu",
     "dtype": "float32",
+    "quantization": "none",
     "max_model_len": 128,
     "block_size": 16,
     "kv_cache_memory_bytes": 2 * 2**30,

@@ -106,7 +106,7 @@ def test_help_names_the_commands(arguments: list[str], capsys: pytest.CaptureFix
     ("arguments", "told"),
     [
         (["serve", "-tp", "2"], "--tensor-parallel-size (one process on"),
-        (["bench", "--quantization=awq"], "--quantization (a .gguf file is recognised"),
+        (["bench", "--load-format=gguf"], "--load-format (a .gguf file is recognised"),
         (["plan", "--tp", "2"], "--tp (did you mean -tp?)"),
         (["plan", "--ssl-keyfile", "x"], "--ssl-keyfile\n"),
     ],

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import CASES, write_checkpoint
+from checkpoints import CASES, build_model, write_checkpoint
+from gguf_files import GGML, quantisable, write_gguf
 from pagoda.cli.doctor import Told, machine_of
 from pagoda.cli.model_bytes import Served, model_bytes
 from pagoda.cli.plan_model import find_facts
@@ -39,6 +40,15 @@ def test_a_well_known_model_and_accelerator_are_the_planners() -> None:
     assert machine.bandwidth == pytest.approx(3.35e12, rel=0.01)
     assert machine.intensity == pytest.approx(295, rel=0.01)
     assert machine_of(Told(gpu="H100", bandwidth=2500)).bandwidth == 2.5e12
+
+
+def test_pagoda_reads_a_quantised_file_as_it_is_stored_on_cpus_alone(tmp_path: Path) -> None:
+    model = build_model(quantisable(CASES["llama-gqa"]))
+    facts = find_facts(str(write_gguf(tmp_path / "model.gguf", model, quantisation=GGML.Q8_0)))
+    assert facts.files_bytes is not None
+    on_cpu, on_gpu = (model_bytes(facts, Served("pagoda", gpu)).weights for gpu in (None, "H100"))
+    assert on_cpu < facts.files_bytes
+    assert on_gpu > 1.8 * on_cpu
 
 
 def test_a_step_of_more_sequences_reads_more_experts() -> None:

@@ -88,9 +88,9 @@ def test_greedy_answers_are_those_of_a_cpu(
     assert llm.stats().prefix_cache_hits > before
     heads = [message.split(":")[0] for message in caplog.messages]
     assert heads[0].startswith("Model loading took ")
-    assert heads[1:3] == ["Available KV cache memory", "GPU KV cache size"]
-    assert heads[3].startswith("Graph capturing finished in ")
-    assert re.search(r"took 0\.0\d+ GiB$", heads[3]), "the fake graphs take some MiB"
+    assert heads[1:4] == ["weights", "Available KV cache memory", "GPU KV cache size"]
+    assert heads[4].startswith("Graph capturing finished in ")
+    assert re.search(r"took 0\.0\d+ GiB$", heads[4]), "the fake graphs take some MiB"
 
 
 def test_without_graphs_the_answers_are_the_same(

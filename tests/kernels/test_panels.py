@@ -9,8 +9,9 @@ from numba import njit, prange
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu import panels
-from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu import embed, multiply, panels
+from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import phases
 
 pytestmark = pytest.mark.threads
@@ -31,11 +32,11 @@ ROWS = (1, 2, 3, 4, 5, 12, 13, 24, 40, 130, 250)
 def by_threads(
     counters: int, memory: int, use: int, out: int, row_bytes: int, item_size: int, x: int,
     rows: int, depth: int, first: int, second: int, width: int, bias: int, second_bias: int,
-    routines: PanelRoutines, num_threads: int,
+    routines: multiply.ProductRoutines, num_threads: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
-        panels.multiply(
-            counters, num_threads, routines, use, memory + thread * panels.SUMS_SIZE, out,
+        multiply.multiply(
+            counters, num_threads, routines, use, memory + thread * multiply.MEMORY_BYTES, out,
             row_bytes, item_size, x, rows, depth, first, second, width, bias, second_bias, first,
         )  # fmt: skip
 
@@ -43,14 +44,31 @@ def by_threads(
 def run(
     use: Any, out: Array, x: Array, weights: list[Array], biases: list[Array], num_threads: int = 2
 ) -> None:
-    counters, memory = phases(1), np.empty(num_threads * panels.SUMS_SIZE, np.uint8)
-    places = [weight.ctypes.data for weight in weights] + [0]
+    tables = [table_of(weight) for weight in weights]
+    run_with_tables(use, out, x, tables, len(weights[0]), biases, num_threads)
+
+
+def run_with_tables(
+    use: Any, out: Array, x: Array, tables: list[Array], width: int, biases: list[Array],
+    num_threads: int = 2,
+) -> None:  # fmt: skip
+    """A product with weights of `width` rows, by the tables of their panels."""
+    counters, memory = phases(1), np.empty(num_threads * multiply.MEMORY_BYTES, np.uint8)
+    places = [table.ctypes.data for table in tables] + [0]
     offsets = [bias.ctypes.data for bias in biases] + [0]
     by_threads(
         counters.ctypes.data, memory.ctypes.data, use.address, out.ctypes.data, out.strides[0],
-        out.itemsize, x.ctypes.data, len(x), x.strides[0] // 4, *places[:2], len(weights[0]),
-        *offsets[:2], panel_routines(x.dtype == np.uint16), num_threads,
+        out.itemsize, x.ctypes.data, len(x), x.strides[0] // 4, *places[:2], width,
+        *offsets[:2], multiply.product_routines(x.dtype == np.uint16), num_threads,
     )  # fmt: skip
+
+
+def table_of(weight: Array) -> Array:
+    """The panels of a weight that has been turned into them, the last one twice."""
+    count = -(-len(weight) // PANEL)
+    places = np.minimum(np.arange(count + 1), count - 1) * PANEL
+    starts = weight.ctypes.data + places * weight.strides[0]
+    return np.stack([starts, np.zeros_like(starts)], axis=1)
 
 
 def packed(weight: Array) -> Array:
@@ -63,7 +81,7 @@ def product(x: Array, weight: Array, num_threads: int = 2) -> Array:
     """By a weight in its panels."""
     out = np.full((len(x), len(weight)), np.nan, np.float32)
     bias = np.zeros(len(weight), np.float32)
-    run(panels.sum_routine(adds=False), out, x, [weight], [bias], num_threads)
+    run(sum_routine(adds=False), out, x, [weight], [bias], num_threads)
     return out
 
 
@@ -101,7 +119,7 @@ def test_results_are_added_to_what_is_there(dtype: str, rows: int):
     bias = rng.normal(size=80).astype(np.float32)
     stream = rng.normal(size=(rows, 80)).astype(np.float32)
     expected = stream + seen(x) @ seen(weight).T + bias
-    run(panels.sum_routine(adds=True), stream, x, [packed(weight)], [bias])
+    run(sum_routine(adds=True), stream, x, [packed(weight)], [bias])
     assert_close(stream, expected, "float32")
 
 
@@ -115,7 +133,7 @@ def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int):
     sums = np.concatenate([seen(x) @ seen(weight).T for weight in weights], axis=1)
     out = np.empty((rows, inner), x.dtype)
     biases = [bias[:inner].copy(), bias[inner:].copy()]
-    run(panels.gate_routine(dtype == "bfloat16"), out, x, list(map(packed, weights)), biases)
+    run(gate_routine(dtype == "bfloat16"), out, x, list(map(packed, weights)), biases)
     assert_close(out, reference.silu_mul(sums + bias), dtype)
 
 
@@ -123,11 +141,12 @@ def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rows_can_be_read_from_their_panels(dtype: str, shape: tuple[int, int]):
     weight = stored(np.random.default_rng(0).normal(size=shape), dtype)
-    place = packed(weight)
+    in_panels = packed(weight)
+    table = table_of(in_panels)
     rows = np.array([shape[0] - 1, 0, shape[0] // 2])
     out = np.empty((3, shape[1]), np.float32)
     call_routine(
-        panels.embed_routine(dtype == "bfloat16"), out.ctypes.data, rows.ctypes.data, 3,
-        place.ctypes.data, *shape,
+        embed.embed_routine(dtype == "bfloat16"), out.ctypes.data, rows.ctypes.data, 3,
+        table.ctypes.data, *shape, 0,
     )  # fmt: skip
     assert np.array_equal(out, seen(weight)[rows])

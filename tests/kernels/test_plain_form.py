@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("test_panels.py", "test_attention.py", "test_softmax.py", "test_number.py")
+FILES = (
+    "test_panels.py",
+    "test_attention.py",
+    "test_softmax.py",
+    "test_number.py",
+    *(
+        f"test_stored_panels.py::test_a_product_is_that_with_the_de_quantised_weight[{name}]"
+        for name in ("Q5_K", "Q6_K", "IQ4_XS")  # an addend, codes in two parts, a table
+    ),
+)
 PLAIN = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 QUICK_PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
 """Without what these files do not need, Triton before all."""

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec
+from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.weight_parts import DecoderParts
 from pagoda.roofline import MachineLimits, WorkItem, draw, roofline_seconds
 from pagoda.roofline.least_time import StepCost, step_costs
+from pagoda.sizing.held_weights import hold
 
 
 def decoder(layer: DecoderLayer, num_layers: int, hidden_size: int, vocab_size: int) -> DecoderSpec:
@@ -26,7 +29,7 @@ LAYER = DecoderLayer(AttentionSpec(2, 1, 2, 0.7, None), MLPSpec(3))
 TINY = decoder(LAYER, num_layers=2, hidden_size=4, vocab_size=5)
 """A layer has 4 × 2 × (2 + 1 + 1) + 4 × 4 = 48 values around attention and 3 × 4 × 3 = 36 in the
 feed-forward part, 84 in all; the head has 20. A token's K and V are 4 values a layer."""
-MATRICES_BYTES = 2 * (2 * 84 + 20)
+WEIGHT_BYTES = 2 * (2 * 84 + 20)
 KV_BYTES = 2 * 2 * 4
 """Bytes of one token, in bfloat16, both layers."""
 TOKEN_OPERATIONS = 2 * 2 * 84
@@ -36,19 +39,19 @@ ATTENDED_OPERATIONS = 2 * 4 * 2 * 2
 
 
 def costs(*items: WorkItem, spec: DecoderSpec = TINY) -> list[StepCost]:
-    return list(step_costs(spec, "bfloat16", items))
+    return list(step_costs(spec, "bfloat16", WEIGHT_BYTES, items))
 
 
 def test_one_request() -> None:
     assert costs(WorkItem((1, 2, 3), 3)) == [
         # 1 + 2 + 3 tokens attended to
-        StepCost(MATRICES_BYTES, 3 * TOKEN_OPERATIONS + HEAD_OPERATIONS + 6 * ATTENDED_OPERATIONS),
+        StepCost(WEIGHT_BYTES, 3 * TOKEN_OPERATIONS + HEAD_OPERATIONS + 6 * ATTENDED_OPERATIONS),
         StepCost(
-            MATRICES_BYTES + 3 * KV_BYTES,
+            WEIGHT_BYTES + 3 * KV_BYTES,
             TOKEN_OPERATIONS + HEAD_OPERATIONS + 4 * ATTENDED_OPERATIONS,
         ),
         StepCost(
-            MATRICES_BYTES + 4 * KV_BYTES,
+            WEIGHT_BYTES + 4 * KV_BYTES,
             TOKEN_OPERATIONS + HEAD_OPERATIONS + 5 * ATTENDED_OPERATIONS,
         ),
     ]
@@ -61,7 +64,7 @@ def test_a_shared_prefix_is_computed_and_read_once() -> None:
         5 * TOKEN_OPERATIONS + 2 * HEAD_OPERATIONS + 13 * ATTENDED_OPERATIONS
     )
     assert second == StepCost(
-        MATRICES_BYTES + 5 * KV_BYTES,
+        WEIGHT_BYTES + 5 * KV_BYTES,
         2 * TOKEN_OPERATIONS + 2 * HEAD_OPERATIONS + (4 + 5) * ATTENDED_OPERATIONS,
     )
 
@@ -69,7 +72,7 @@ def test_a_shared_prefix_is_computed_and_read_once() -> None:
 def test_a_finished_request_costs_no_more_but_its_neighbours_still_share() -> None:
     steps = costs(WorkItem((1, 1, 1), 2), WorkItem((1, 1, 2), 1), WorkItem((1, 3), 2))
     # In order: (1, 1, 1), then (1, 1, 2), then (1, 3), which shares one token with either.
-    assert steps[1].read_bytes == MATRICES_BYTES + (3 + 1) * KV_BYTES
+    assert steps[1].read_bytes == WEIGHT_BYTES + (3 + 1) * KV_BYTES
     assert len(steps) == 2
 
 
@@ -81,7 +84,7 @@ def test_a_window_bounds_what_is_read_and_attended_to() -> None:
     # 1 + 2 + 3 + 4 in the one layer, 1 + 2 + 2 + 2 in the other
     assert first.operations == 4 * TOKEN_OPERATIONS + HEAD_OPERATIONS + (10 + 7) * half
     assert second == StepCost(
-        MATRICES_BYTES + (4 + 2) * KV_BYTES // 2,
+        WEIGHT_BYTES + (4 + 2) * KV_BYTES // 2,
         TOKEN_OPERATIONS + HEAD_OPERATIONS + (5 + 2) * half,
     )
 
@@ -93,8 +96,15 @@ def test_the_slower_of_reading_and_computing_counts_in_each_step() -> None:
     # 1,280 operations against 376 bytes, then 504 operations against 424 bytes.
     assert (prompt.operations, prompt.read_bytes) == (1240, 376)
     assert (answer.operations, answer.read_bytes) == (504, 424)
-    assert roofline_seconds(TINY, "bfloat16", work, limits) == 1240 / 2 + 424
-    assert roofline_seconds(TINY, "float32", work, limits) == max(620, 752) + 848
+    assert roofline_seconds(TINY, "bfloat16", WEIGHT_BYTES, work, limits) == 1240 / 2 + 424
+    assert roofline_seconds(TINY, "float32", 2 * WEIGHT_BYTES, work, limits) == 752 + 848
+
+
+def test_the_weights_are_read_as_they_are_held() -> None:
+    limits = MachineLimits(read_bandwidth=1.0, product_rate=1e9)
+    work = [WorkItem((1, 2, 3), 2)]
+    plain = roofline_seconds(TINY, "bfloat16", WEIGHT_BYTES, work, limits)
+    assert roofline_seconds(TINY, "bfloat16", 100, work, limits) == plain - 2 * (WEIGHT_BYTES - 100)
 
 
 def test_the_best_of_two_measurements() -> None:
@@ -108,8 +118,8 @@ def test_the_best_of_two_measurements() -> None:
 def test_the_floors_of_the_default_model(workload: str, seconds: float) -> None:
     layer = DecoderLayer(AttentionSpec(9, 3, 64, 0.125, None), MLPSpec(1536))
     smollm2 = decoder(layer, num_layers=30, hidden_size=576, vocab_size=49_152)
-    (prompt, *_) = step_costs(smollm2, "bfloat16", [WorkItem((1,), 1)])
-    assert prompt.read_bytes == 268_959_744
+    weight_bytes = hold(DecoderParts.of(smollm2, HUGGING_FACE_NAMES), "bfloat16").read_bytes
+    assert weight_bytes == 2 * 134_515_008
     limits = MachineLimits(read_bandwidth=45e9, product_rate=0.96e12)
-    least = roofline_seconds(smollm2, "bfloat16", draw(workload, 0), limits)
+    least = roofline_seconds(smollm2, "bfloat16", weight_bytes, draw(workload, 0), limits)
     assert least == pytest.approx(seconds, abs=0.005)

@@ -23,6 +23,7 @@ from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.scheduling import SchedulerStats
+from pagoda.sizing.held_weights import HeldWeights
 
 MODEL = "fake-model"
 OTHER_NAME = "fake"
@@ -87,6 +88,7 @@ class FakeEngine:
         self.model_names = (MODEL, OTHER_NAME)
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
+        self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0
         self.timeline = Timeline()
         self.tokenizer = FakeTokenizer(self._check)

@@ -366,6 +366,14 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
     assert info["engine"]["num_blocks"] == 40
     assert info["engine"].keys() == set(FIGURES)
     assert (info["max_num_seqs"], info["engine_options"]) == (2, None)  # nobody has told them
+    assert info["weights"] == {
+        "summary": "0.25 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16",
+        "total_bytes": 2**28,
+        "read_bytes": 2**28,
+        "dtype": "bfloat16",
+        "kept": ["Q4_1", "Q8_0"],
+        "converted": ["F32"],
+    }
 
 
 @pytest.fixture

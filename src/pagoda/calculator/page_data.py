@@ -39,6 +39,7 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, model_rows
+from pagoda.planning.weights import CountedWeights
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION
 
 WEIGHT_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
@@ -150,6 +151,7 @@ def _weights(facts: ModelFacts, own: Subject) -> dict[str, list[Any]]:
 
 def _bits(subject: Subject) -> list[float]:
     weights = subject.weights
+    assert isinstance(weights, CountedWeights)  # vLLM's
     return [weights.plain_bits, weights.layer_bits, weights.expert_bits, weights.scale]
 
 
@@ -164,7 +166,10 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
     return {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
-        "weights": [*_bits(on_cpu), None],
+        "weights": {
+            "stored": _held(on_cpu),
+            "plain": _held(read_subject(facts, replace(request, quantization="none"), None)),
+        },
         "steps": {
             subject.batch.max_num_batched_tokens: step_bytes(
                 facts.config, subject.model, subject.batch, subject.dtype
@@ -173,6 +178,12 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
         },
         "head": widest_head(on_cpu.model),
     }
+
+
+def _held(subject: Subject) -> list[Any]:
+    """Bytes in all, bytes that a step reads, and how they are stored."""
+    weights = subject.weights
+    return [weights.total_bytes, weights.read_bytes(1), subject.quantization]
 
 
 def _layer(layer: CachedLayer) -> dict[str, Any]:

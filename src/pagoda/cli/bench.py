@@ -98,7 +98,8 @@ def bench(
     if not as_json:
         out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
         out.print(table(rows))
-        out.print(limits_line(bencher.limits), highlight=False, soft_wrap=True)
+        for line in (f"weights: {model.held}", limits_line(bencher.limits)):
+            out.print(line, highlight=False, soft_wrap=True)
     for row in rows:
         sys.stdout.write(json.dumps(row.as_json()) + "\n")
 
@@ -160,8 +161,15 @@ class Bench:
             num_prompt_tokens=sum(len(item.prompt_token_ids) for item in work),
             runs=tuple(runs),
             ready_s=self._ready_s,
-            roofline_s=roofline_seconds(self._model.spec, self._model.dtype, work, self.limits),
+            roofline_s=roofline_seconds(
+                self._model.spec,
+                self._model.dtype,
+                self._model.held.read_bytes,
+                work,
+                self.limits,
+            ),
             limits=self.limits,
+            weights=self._model.held,
         )
 
 

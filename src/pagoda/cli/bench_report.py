@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pagoda import __version__
 from pagoda.roofline import MachineLimits
+from pagoda.sizing.held_weights import HeldWeights
 
 if TYPE_CHECKING:
     from pagoda.engine.timing import RunTimes
@@ -28,6 +29,7 @@ class BenchRow:
     """From the start of loading to the end of a first short request."""
     roofline_s: float
     limits: MachineLimits
+    weights: HeldWeights
 
     @property
     def best(self) -> RunTimes:
@@ -59,6 +61,8 @@ class BenchRow:
             "share": round(self.share, 3),
             "read_bandwidth": round(self.limits.read_bandwidth),
             "product_rate": round(self.limits.product_rate),
+            "weight_read_bytes": self.weights.read_bytes,
+            "quantization": self.weights.stored_as,
         }
 
 

@@ -126,6 +126,7 @@ def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
     at_once = 0.0 if running is None else running.mean / cache.num_replicas
     served = Served(
         engine=window.engine,
+        gpu=told.gpu,
         tensor_parallel_size=told.tensor_parallel_size,
         kv_cache_dtype=cache.dtype,
         block_size=cache.block_size,

@@ -18,6 +18,11 @@ ENGINE_FLAGS = FlagGroup(
         Flag("revision", TEXT, "Of a hub id: a commit, a branch or a tag."),
         Flag("device", TEXT, "cpu, cuda (a GPU of NVIDIA's or AMD's), or auto: a GPU if there is."),
         Flag("dtype", TEXT, "Weights and cache as auto, bfloat16, float16 (GPUs) or float32."),
+        Flag(
+            "quantization",
+            TEXT,
+            "none: de-quantise a GGUF file's weights, which stay as stored on CPUs without it.",
+        ),
         Flag("max_model_len", TOKENS, "Longest prompt and answer together, as 8192, 32k or 8K."),
         Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
         Flag(

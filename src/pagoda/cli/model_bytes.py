@@ -30,6 +30,8 @@ class Served:
     """What a server says of how it runs the model; None where it does not."""
 
     engine: str = "vllm"
+    gpu: str | None = None
+    """As the planner knows it; None: not told."""
     tensor_parallel_size: int = 1
     kv_cache_dtype: str | None = None
     block_size: int | None = None
@@ -45,6 +47,7 @@ def model_bytes(facts: ModelFacts, served: Served) -> ModelBytes:
     # Neither the length of requests nor that of a batch matters to what a step reads.
     whole = PlanRequest(
         engine=served.engine,
+        gpu=served.gpu,
         tensor_parallel_size=served.tensor_parallel_size,
         max_model_len=1,
         max_num_batched_tokens=1,

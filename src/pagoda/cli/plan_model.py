@@ -82,7 +82,14 @@ def _of_gguf(path: Path) -> ModelFacts:
         tensor.type.name for tensor in tensors if len(tensor.shape) > 1
     ).most_common(1)
     return ModelFacts(
-        path.stem, str(path), reading.config, numbers, stored, commonest, reading.refused_by_pagoda
+        name=path.stem,
+        source=str(path),
+        config=reading.config,
+        parameters=numbers,
+        files_bytes=stored,
+        stored_as=commonest,
+        refused_by_pagoda=reading.refused_by_pagoda,
+        tensor_types=file.types,
     )
 
 

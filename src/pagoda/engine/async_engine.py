@@ -22,6 +22,7 @@ from pagoda.engine.streams import call_in
 from pagoda.errors import PagodaError, RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
+from pagoda.sizing.held_weights import HeldWeights
 
 
 class AsyncEngine:
@@ -41,6 +42,7 @@ class AsyncEngine:
         warm_up_draws: Callable[[], None] = lambda: None,
         chores: Iterator[None] | None = None,
         takes_all_cores: bool = False,
+        held: HeldWeights | None = None,
     ) -> None:
         """See `Running` for what comes beside the engine.
 
@@ -55,6 +57,8 @@ class AsyncEngine:
         self.max_model_len = engine.max_model_len
         self.max_num_seqs = engine.scheduler.max_num_seqs
         """Sequences that run at once."""
+        self.held = held
+        """What the model's weights take; None: nobody has told."""
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
         self._intake_threads = IntakeThreads()
@@ -70,9 +74,11 @@ class AsyncEngine:
 
         Raises `RefusedError` for options, model files or memory that will not do.
         """
-        engine, running = assemble(load_model(options, on_load), options)
+        model = load_model(options, on_load)
+        engine, running = assemble(model, options)
         return cls(
             engine,
+            held=model.held,
             warm_up_draws=running.warm_up_draws,
             chores=running.chores,
             takes_all_cores=running.takes_all_cores,

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
 from pagoda.engine.core import Engine
-from pagoda.engine.devices.backend import Backend, Loaded, Running
+from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.load import load_spec
-from pagoda.models.locate import locate
+from pagoda.models.load import FORMATS, load_spec
+from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.tokenizer import Tokenizer
-from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.models.weight_parts import DecoderParts
+from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
+from pagoda.sizing.held_weights import HeldWeights, hold
 
 logger = logging.getLogger("pagoda")
 
@@ -32,6 +34,8 @@ class Model:
     max_model_len: int
     loaded: Loaded
     """Its weights, on their device."""
+    held: HeldWeights
+    """What these take there, and in which types."""
     other_names: tuple[str, ...] = ()
     """By which clients may ask for it as well."""
 
@@ -40,7 +44,7 @@ class Model:
         return self.loaded.spec
 
     @property
-    def weights(self) -> DecoderWeights:
+    def weights(self) -> Weights:
         return self.loaded.weights
 
     @property
@@ -65,13 +69,24 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
+    loaded = prepared.load(files, spec, on_load)
+    held = _held(files, loaded, options)
+    logger.info("weights: %s", held)
     return Model(
         name=name,
         tokenizer=tokenizer,
         max_model_len=max_model_len,
-        loaded=prepared.load(files, spec, on_load),
+        loaded=loaded,
+        held=held,
         other_names=tuple(others),
     )
+
+
+def _held(files: ModelFiles, loaded: Loaded, options: EngineOptions) -> HeldWeights:
+    form = FORMATS[files.kind]
+    parts = DecoderParts.of(loaded.spec, form.names)
+    keeps_stored = loaded.backend.policy.keeps_stored(loaded.dtype, options.quantization)
+    return hold(parts, loaded.dtype, form.types(files), keeps_stored=keeps_stored)
 
 
 def connect(model: Model, options: EngineOptions) -> Engine:

@@ -30,8 +30,8 @@ FOREIGN_OPTIONS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("kv-cache-dtype",), "the cache has the numbers of `--dtype`"),
     (
-        ("quantization", "load-format"),
-        "a `.gguf` file is recognised, and de-quantised when loaded",
+        ("load-format",),
+        "a `.gguf` file is recognised",
     ),
     (("tokenizer",), "the model's own"),
     (("download-dir",), "the environment's `HF_HOME` says where models from the hub are kept"),

@@ -28,6 +28,9 @@ class EngineOptions:
     dtype: str = "auto"
     """The dtype of weights, activations and cache; auto: the checkpoint's. float16 is for GPUs: on
     a CPU auto takes bfloat16 in its place."""
+    quantization: str | None = None
+    """None: on a CPU and in bfloat16, matrices of a GGUF file stay as they are stored. none: they
+    are de-quantised to `dtype`, as they are in all other cases; answers are the same."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
     block_size: int = DEFAULT_BLOCK_SIZE
@@ -95,6 +98,9 @@ class EngineOptions:
         _require_share("gpu_memory_utilization", self.gpu_memory_utilization)
         _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
+        if self.quantization not in (None, "none"):
+            limit = "none, to de-quantise a GGUF file's weights, which stay as stored without it"
+            raise InvalidOptionError("quantization", self.quantization, limit)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
         for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):

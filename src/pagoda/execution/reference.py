@@ -14,7 +14,7 @@ from pagoda.models.weights import DecoderWeights, LayerWeights
 @torch.inference_mode()
 def reference_logits(
     spec: DecoderSpec,
-    weights: DecoderWeights,
+    weights: DecoderWeights[torch.Tensor],
     token_ids: Sequence[int],
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
@@ -32,7 +32,7 @@ def reference_logits(
 
 
 def attention(
-    hidden: torch.Tensor, spec: AttentionSpec, weights: LayerWeights, eps: float
+    hidden: torch.Tensor, spec: AttentionSpec, weights: LayerWeights[torch.Tensor], eps: float
 ) -> torch.Tensor:
     """[num_tokens, hidden_size] to the same shape."""
     num_tokens = hidden.shape[0]

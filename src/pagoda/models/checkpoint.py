@@ -54,3 +54,6 @@ class SafetensorsCheckpoint:
     def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
         """Copy rows of q or k; here they are stored in the order they are used."""
         self.read(name, target)
+
+    def stored(self, name: str, head_dim: int | None) -> None:
+        """Nothing here is quantised."""

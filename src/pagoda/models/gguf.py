@@ -35,22 +35,32 @@ class GGUFFile:
         """By key. A value is decoded when it is looked up."""
         self.tensors: Mapping[str, GGUFTensor] = MappingProxyType(header.tensors)
 
+    @property
+    def types(self) -> dict[str, str]:
+        """GGUF's name of each tensor's type, by the tensor's."""
+        return {name: tensor.type.name for name, tensor in self.tensors.items()}
+
     def read_rows(self, name: str, first: int, num_rows: int) -> npt.NDArray[np.float32]:
         """Rows of a tensor as float32, [num_rows, columns]; a vector is one row.
 
         Raises `UnsupportedModelError` for a quantisation that cannot be undone.
         """
         tensor = self.tensors[name]
-        start = tensor.offset + first * tensor.row_bytes
-        size_bytes = num_rows * tensor.row_bytes
-        stored = np.frombuffer(self._data, dtype=np.uint8, count=size_bytes, offset=start)
         try:
-            rows = dequantize(stored.reshape(num_rows, tensor.row_bytes), tensor.type)
+            rows = dequantize(self.stored_rows(name, first, num_rows), tensor.type)
         except NotImplementedError as error:
             raise UnsupportedModelError(
                 name, tensor.type.name, "this quantisation is not covered"
             ) from error
         return rows
+
+    def stored_rows(self, name: str, first: int, num_rows: int) -> npt.NDArray[np.uint8]:
+        """Rows of a tensor as they lie in the file, [num_rows, bytes of a row], not copied."""
+        tensor = self.tensors[name]
+        start = tensor.offset + first * tensor.row_bytes
+        size_bytes = num_rows * tensor.row_bytes
+        stored = np.frombuffer(self._data, dtype=np.uint8, count=size_bytes, offset=start)
+        return stored.reshape(num_rows, tensor.row_bytes)
 
     def release(self, name: str) -> None:
         """Give the pages of a tensor back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import torch
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_config import gguf_architecture
 from pagoda.models.rows import copy_rows
+from pagoda.models.stored_rows import StoredRows
 
 Values = npt.NDArray[np.float32]
 
@@ -39,6 +41,28 @@ class GGUFCheckpoint:
         reorder = partial(_half_split, head_dim=head_dim) if self._interleaved else _as_stored
         self._read(name, target, head_dim, reorder)
 
+    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
+        """A matrix as the file stores it; `head_dim`: in the order of `read_rotary`."""
+        tensor = self._file.tensors[name]
+        if len(tensor.shape) != 2:
+            return None
+        num_rows = tensor.shape[0]
+        order = None
+        read = partial(self.read, name)
+        if head_dim is not None:
+            read = partial(self.read_rotary, name, head_dim=head_dim)
+            if self._interleaved:
+                order = _half_split(np.arange(num_rows), head_dim)
+        return StoredRows(
+            name=name,
+            type=tensor.type.name,
+            shape=(num_rows, tensor.shape[1]),
+            rows=self._file.stored_rows(name, 0, num_rows),
+            order=order,
+            read=read,
+            release=partial(self._file.release, name),
+        )
+
     def _read(
         self, name: str, target: torch.Tensor, multiple: int, reorder: Callable[[Values], Values]
     ) -> None:
@@ -60,7 +84,7 @@ def _as_stored(rows: Values) -> Values:
     return rows
 
 
-def _half_split(rows: Values, head_dim: int) -> Values:
+def _half_split(rows: npt.NDArray[Any], head_dim: int) -> npt.NDArray[Any]:
     """Rows of heads that rotate i with i + 1 → rows that rotate i with i + head_dim / 2."""
     pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -26,6 +27,8 @@ class Format:
     config: Callable[[ModelFiles], ModelConfig]
     source: Callable[[ModelFiles], TensorSource]
     names: WeightNames
+    types: Callable[[ModelFiles], Mapping[str, str]]
+    """GGUF's name of each tensor's type; none in other files."""
 
 
 def _directory_config(files: ModelFiles) -> ModelConfig:
@@ -40,11 +43,13 @@ FORMATS = {
         config=_directory_config,
         source=lambda files: SafetensorsCheckpoint(files.tensors),
         names=HUGGING_FACE_NAMES,
+        types=lambda _: {},
     ),
     "gguf": Format(
         config=lambda files: read_gguf_config(files.gguf),
         source=lambda files: GGUFCheckpoint(files.gguf),
         names=GGUF_NAMES,
+        types=lambda files: files.gguf.types,
     ),
 }
 """One row for each kind of `ModelFiles`."""
@@ -66,12 +71,14 @@ def load_weights(
     dtype: str,
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
-) -> DecoderWeights:
+    keeps: Collection[str] = (),
+) -> DecoderWeights[Any]:
     """The weights as `dtype` (float32, bfloat16 or float16), merged as `LayerWeights` says.
 
-    They are moved to `device` one by one, or stay in main memory without one. `on_progress` is
+    They are moved to `device` one by one, or stay in main memory without one; matrices of GGUF's
+    types that the caller `keeps` stay in their file (`StoredMatrix`). `on_progress` is
     called with the bytes that are done and the bytes in all. Raises `ModelError` where a tensor is
     missing, misshaped or too many, or a file is truncated.
     """
     form = FORMATS[files.kind]
-    return load_decoder(spec, form.source(files), form.names, dtype, on_progress, device)
+    return load_decoder(spec, form.source(files), form.names, dtype, on_progress, device, keeps)

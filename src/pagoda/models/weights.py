@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from pagoda.errors import InvalidOptionError, ModelError
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderSpec
 from pagoda.models.names import WeightNames
+from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import GPUMemory, HostMemory, WeightMemory
+from pagoda.models.weight_parts import DecoderParts, LayerParts, Part, Parts
 
 DTYPES = {
     "float32": torch.float32,
@@ -24,16 +26,20 @@ OnProgress = Callable[[int, int], None]
 """Called with the bytes that are done and the bytes in all."""
 
 
+M = TypeVar("M")
+"""What matrices are: contiguous tensors, or `Matrix` where some stay as stored."""
+
+
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One layer; matrices are row-major [out, in] and contiguous.
+class LayerWeights(Generic[M]):
+    """One layer; matrices are row-major [out, in].
 
     h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size.
     """
 
     input_norm: torch.Tensor
     """[h]"""
-    qkv: torch.Tensor
+    qkv: M
     """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads."""
     qkv_bias: torch.Tensor | None
     """[(Hq + 2 Hkv) * D]"""
@@ -41,38 +47,38 @@ class LayerWeights:
     """[D]"""
     k_norm: torch.Tensor | None
     """[D]"""
-    o: torch.Tensor
+    o: M
     """[h, Hq * D]"""
     o_bias: torch.Tensor | None
     """[h]"""
     post_norm: torch.Tensor
     """[h]"""
-    gate_up: torch.Tensor
+    gate_up: M
     """[2 I, h]: the rows of gate, then those of up."""
     gate_up_bias: torch.Tensor | None
     """[2 I]"""
-    down: torch.Tensor
+    down: M
     """[h, I]"""
     down_bias: torch.Tensor | None
     """[h]"""
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderWeights:
-    """All weights of a decoder, of one dtype."""
+class DecoderWeights(Generic[M]):
+    """All weights of a decoder, of one dtype but for matrices that stay as stored."""
 
-    embedding: torch.Tensor
+    embedding: M
     """[vocab, h]"""
-    layers: tuple[LayerWeights, ...]
+    layers: tuple[LayerWeights[M], ...]
     final_norm: torch.Tensor
     """[h]"""
-    lm_head: torch.Tensor
-    """[vocab, h]; the very tensor of `embedding` where the two are tied."""
+    lm_head: M
+    """[vocab, h]; the very matrix of `embedding` where the two are tied."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of every weight."""
-        return self.embedding.dtype
+        """The dtype of every weight that does not stay as stored."""
+        return self.final_norm.dtype
 
     @property
     def size_bytes(self) -> int:
@@ -80,8 +86,8 @@ class DecoderWeights:
         tensors = {id(tensor): tensor for tensor in self._tensors()}
         return sum(tensor.nbytes for tensor in tensors.values())
 
-    def _tensors(self) -> list[torch.Tensor]:
-        found = [self.embedding, self.final_norm, self.lm_head]
+    def _tensors(self) -> list[Any]:
+        found: list[Any] = [self.embedding, self.final_norm, self.lm_head]
         for layer in self.layers:
             weights = (getattr(layer, field.name) for field in fields(layer))
             found += [weight for weight in weights if weight is not None]
@@ -104,19 +110,12 @@ class TensorSource(Protocol):
         """Copy rows of q or k, put into the order of the half-split rotation."""
         ...
 
+    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
+        """A matrix as the file stores it, in the order of `read` or, for heads, `read_rotary`.
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One tensor of the checkpoint, which becomes rows of a merged one."""
-
-    name: str
-    shape: tuple[int, ...]
-    rotary_head_dim: int | None = None
-    """Set for q and k: their rows are in the order of the rotation."""
-
-
-LayerParts = dict[str, tuple[Part, ...]]
-"""Field of `LayerWeights` → the parts it is merged from, in order; empty where there is none."""
+        None for what is no block of a quantised type.
+        """
+        ...
 
 
 def load_decoder(
@@ -126,76 +125,48 @@ def load_decoder(
     dtype: str,
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
-) -> DecoderWeights:
+    keeps: Collection[str] = (),
+) -> DecoderWeights[Any]:
     """Read all weights as `dtype`, each straight into its merged tensor.
 
     With a `device` each is moved there once it is whole, and main memory never holds them all.
+    Matrices with a part of one of GGUF's types that the caller `keeps` are not read: they are
+    `StoredMatrix`, and count with the bytes in all of `on_progress`.
 
     Before anything is allocated, every tensor the spec needs is looked up and its shape compared;
     one that is missing, misshaped or unknown to the spec is a `ModelError` that names it.
     """
     if dtype not in DTYPES:
         raise InvalidOptionError("dtype", dtype, f"one of {', '.join(DTYPES)}")
-    layers = [
-        _layer_parts(layer, names, names.layer.format(index), spec.hidden_size)
-        for index, layer in enumerate(spec.layers)
-    ]
-    matrix = (spec.vocab_size, spec.hidden_size)
-    embedding = (Part(names.embedding, matrix),)
-    final_norm = (Part(names.final_norm, (spec.hidden_size,)),)
-    lm_head = () if spec.tie_word_embeddings else (Part(names.lm_head, matrix),)
-    needed = [*embedding, *final_norm, *lm_head]
-    needed += [part for layer in layers for parts in layer.values() for part in parts]
+    parts = DecoderParts.of(spec, names)
+    needed = parts.all
     _check(source, needed, names)
-    num_values = sum(math.prod(part.shape) for part in needed)
-    total_bytes = num_values * DTYPES[dtype].itemsize
-    memory = HostMemory(total_bytes, len(needed)) if device is None else GPUMemory(device)
-    assembler = _Assembler(source, DTYPES[dtype], memory, total_bytes, on_progress)
-    tokens = assembler.merge(embedding)
+    stored = _stored(source, parts.matrices, keeps)
+    read = [part for part in needed if part not in stored]
+    size_bytes = sum(math.prod(part.shape) for part in read) * DTYPES[dtype].itemsize
+    memory = HostMemory(size_bytes, len(read)) if device is None else GPUMemory(device)
+    total_bytes = size_bytes + sum(rows.nbytes for rows in stored.values())
+    assembler = _Assembler(source, DTYPES[dtype], memory, stored, total_bytes, on_progress)
+    tokens = assembler.matrix(parts.embedding)
     return DecoderWeights(
         embedding=tokens,
-        layers=tuple(assembler.layer(layer) for layer in layers),
-        final_norm=assembler.merge(final_norm),
-        lm_head=assembler.merge(lm_head) if lm_head else tokens,
+        layers=tuple(assembler.layer(layer) for layer in parts.layers),
+        final_norm=assembler.merge(parts.final_norm),
+        lm_head=assembler.matrix(parts.lm_head) if parts.lm_head else tokens,
     )
 
 
-def _layer_parts(
-    layer: DecoderLayer, names: WeightNames, prefix: str, hidden_size: int
-) -> LayerParts:
-    """What each weight of a layer is merged from."""
-    attention, mlp = layer.attention, layer.mlp
-    head_dim = attention.head_dim
-    q_rows, kv_rows = attention.num_heads * head_dim, attention.num_kv_heads * head_dim
-
-    def qkv(kind: str, *columns: int) -> tuple[Part, ...]:
-        return (
-            Part(f"{prefix}{names.q}.{kind}", (q_rows, *columns), head_dim),
-            Part(f"{prefix}{names.k}.{kind}", (kv_rows, *columns), head_dim),
-            Part(f"{prefix}{names.v}.{kind}", (kv_rows, *columns)),
-        )
-
-    def plain(kind: str, shape: tuple[int, ...], *modules: str) -> tuple[Part, ...]:
-        return tuple(Part(f"{prefix}{module}.{kind}", shape) for module in modules)
-
-    def only(wanted: bool, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        return parts if wanted else ()
-
-    inner = mlp.intermediate_size
-    return {
-        "input_norm": plain("weight", (hidden_size,), names.input_norm),
-        "qkv": qkv("weight", hidden_size),
-        "qkv_bias": only(attention.qkv_bias, qkv("bias")),
-        "q_norm": only(attention.qk_norm, plain("weight", (head_dim,), names.q_norm)),
-        "k_norm": only(attention.qk_norm, plain("weight", (head_dim,), names.k_norm)),
-        "o": plain("weight", (hidden_size, q_rows), names.o),
-        "o_bias": only(attention.output_bias, plain("bias", (hidden_size,), names.o)),
-        "post_norm": plain("weight", (hidden_size,), names.post_norm),
-        "gate_up": plain("weight", (inner, hidden_size), names.gate, names.up),
-        "gate_up_bias": only(mlp.bias, plain("bias", (inner,), names.gate, names.up)),
-        "down": plain("weight", (hidden_size, inner), names.down),
-        "down_bias": only(mlp.bias, plain("bias", (hidden_size,), names.down)),
-    }
+def _stored(
+    source: TensorSource, matrices: Sequence[Parts], keeps: Collection[str]
+) -> dict[Part, StoredRows]:
+    """Every part of a matrix of which one has a type that is kept."""
+    found: dict[Part, StoredRows] = {}
+    for parts in matrices if keeps else ():
+        rows = {part: source.stored(part.name, part.rotary_head_dim) for part in parts}
+        whole = {part: each for part, each in rows.items() if each is not None}
+        if any(each.type in keeps for each in whole.values()) and len(whole) == len(parts):
+            found |= whole
+    return found
 
 
 def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> None:
@@ -221,17 +192,19 @@ class _Assembler:
         source: TensorSource,
         dtype: torch.dtype,
         memory: WeightMemory,
+        stored: Mapping[Part, StoredRows],
         total_bytes: int,
         on_progress: OnProgress | None,
     ) -> None:
         self._source = source
         self._dtype = dtype
         self._room = memory
+        self._stored = stored
         self._total_bytes = total_bytes
         self._done_bytes = 0
         self._on_progress = on_progress
 
-    def merge(self, parts: tuple[Part, ...]) -> torch.Tensor:
+    def merge(self, parts: Parts) -> torch.Tensor:
         """Allocate the merged tensor and read every part into its rows."""
         num_rows = sum(part.shape[0] for part in parts)
         merged = self._room.tensor((num_rows, *parts[0].shape[1:]), self._dtype)
@@ -248,23 +221,29 @@ class _Assembler:
                 self._on_progress(self._done_bytes, self._total_bytes)
         return self._room.settle(merged)
 
-    def merge_if_any(self, parts: tuple[Part, ...]) -> torch.Tensor | None:
+    def matrix(self, parts: Parts) -> Matrix:
+        """The parts as they are stored, or merged."""
+        if parts[0] in self._stored:
+            return StoredMatrix(tuple(self._stored[part] for part in parts))
+        return self.merge(parts)
+
+    def merge_if_any(self, parts: Parts) -> torch.Tensor | None:
         """None where the layer has no such weight."""
         return self.merge(parts) if parts else None
 
-    def layer(self, parts: LayerParts) -> LayerWeights:
+    def layer(self, parts: LayerParts) -> LayerWeights[Matrix]:
         """All weights of one layer."""
         return LayerWeights(
             input_norm=self.merge(parts["input_norm"]),
-            qkv=self.merge(parts["qkv"]),
+            qkv=self.matrix(parts["qkv"]),
             qkv_bias=self.merge_if_any(parts["qkv_bias"]),
             q_norm=self.merge_if_any(parts["q_norm"]),
             k_norm=self.merge_if_any(parts["k_norm"]),
-            o=self.merge(parts["o"]),
+            o=self.matrix(parts["o"]),
             o_bias=self.merge_if_any(parts["o_bias"]),
             post_norm=self.merge(parts["post_norm"]),
-            gate_up=self.merge(parts["gate_up"]),
+            gate_up=self.matrix(parts["gate_up"]),
             gate_up_bias=self.merge_if_any(parts["gate_up_bias"]),
-            down=self.merge(parts["down"]),
+            down=self.matrix(parts["down"]),
             down_bias=self.merge_if_any(parts["down_bias"]),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
@@ -32,6 +32,8 @@ class ModelFacts:
     """What the file calls its numbers, where the config does not say: Q4_K_M."""
     refused_by_pagoda: UnsupportedModelError | None = None
     """What Pagoda's engine says of a file that it does not run, where the config cannot tell."""
+    tensor_types: Mapping[str, str] = field(default_factory=dict)
+    """GGUF's name of each tensor's type; none for files of other formats."""
 
     @classmethod
     def of_row(cls, hub_id: str, row: Mapping[str, Any]) -> ModelFacts:
@@ -147,8 +149,9 @@ class PlanRequest:
                 "pipeline_parallel_size", self.pipeline_parallel_size, "Pagoda runs on one device",
             ),
             (
-                self.engine_name == "pagoda" and self.quantization is not None,
-                "quantization", self.quantization, "Pagoda stores weights as plain numbers",
+                self.engine_name == "pagoda" and self.quantization not in (None, "none"),
+                "quantization", self.quantization,
+                "Pagoda quantises no weights: none de-quantises those of a GGUF file",
             ),
             (
                 self.engine_name == "pagoda" and self.engine_version is not None,

@@ -19,17 +19,14 @@ from pagoda.planning.architecture import (
     read_architecture_in_pagoda,
 )
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
-from pagoda.planning.fields import text_config
 from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
 from pagoda.planning.pagoda import PagodaDevice, pagoda_device
-from pagoda.planning.parameters import count_parameters
 from pagoda.planning.pool import (
     CPU_BLOCK_SIZE,
     PoolOptions,
     build_pool,
     rank_layers,
 )
-from pagoda.planning.quantization import Scheme, scheme_named, scheme_of
 from pagoda.planning.releases import (
     NEWEST,
     Release,
@@ -40,7 +37,7 @@ from pagoda.planning.releases import (
 )
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
-from pagoda.planning.weights import Weights, store_weights
+from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
@@ -99,10 +96,7 @@ class Subject:
     @property
     def quantization(self) -> str | None:
         """How weights are stored, where they are no plain numbers."""
-        if self.is_pagoda or self.request.quantization == "none":
-            return None
-        scheme = _scheme(self.facts, self.request.quantization)
-        return self.facts.stored_as if scheme is None else scheme.name
+        return self.weights.stored_as
 
 
 def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None) -> Subject:
@@ -127,7 +121,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     if draft is not None:
         drafting = _read_draft(draft, request)
         whole = replace(model, layers=(*model.layers, *drafting.layers))
-        draft_weights = _weights(draft, drafting, dtype, None, is_pagoda=is_pagoda)
+        draft_weights = weights_in_vllm(draft, drafting, dtype, None)
     return Subject(
         facts=facts,
         request=request,
@@ -142,7 +136,11 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         context=_context(request, max_model_len),
         batch=batch,
         options=options,
-        weights=_weights(facts, model, dtype, request.quantization, is_pagoda=is_pagoda),
+        weights=(
+            weights_in_vllm(facts, model, dtype, request.quantization)
+            if pagoda is None
+            else weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
+        ),
         draft_weights=draft_weights,
         pool=_pagoda_pool(whole, options) if is_pagoda else build_pool(whole, options, release),
         warnings=(
@@ -269,27 +267,6 @@ def _doubts(
         ),
     }
     return [words for words, holds in doubts.items() if holds]
-
-
-def _scheme(facts: ModelFacts, asked: str | None) -> Scheme | None:
-    if asked == "none":
-        return None
-    own = scheme_of(facts.config) or scheme_of(text_config(facts.config))
-    return scheme_named(asked) or own
-
-
-def _weights(
-    facts: ModelFacts, model: Architecture, dtype: str, asked: str | None, *, is_pagoda: bool
-) -> Weights:
-    """The weights as the engine holds them: Pagoda as plain numbers, whatever the file has."""
-    parameters = count_parameters(facts.config, model, facts.parameters)
-    if is_pagoda:
-        return store_weights(parameters, dtype, None)
-    scheme, own = _scheme(facts, asked), _scheme(facts, None)
-    is_own = scheme == own and asked != "none"
-    is_kept = scheme is not None or facts.stored_as is not None or dtype == model.dtype
-    files = facts.files_bytes if is_own and is_kept else None
-    return store_weights(parameters, dtype, scheme, files)
 
 
 def _pagoda_pool(model: Architecture, options: PoolOptions) -> GroupedPool:

@@ -2,20 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+from pagoda.models.names import GGUF_NAMES
+from pagoda.models.weight_parts import DecoderParts
+from pagoda.planning.architecture import Architecture
+from pagoda.planning.fields import text_config
 from pagoda.planning.groups import stages_of
-from pagoda.planning.parameters import LayerParameters, Parameters
+from pagoda.planning.parameters import LayerParameters, Parameters, count_parameters
 from pagoda.planning.pool import PoolOptions
-from pagoda.planning.quantization import Scheme, plain
+from pagoda.planning.quantization import Scheme, plain, scheme_named, scheme_of
+from pagoda.planning.request import ModelFacts, PlanRequest
+from pagoda.sizing.device_policy import DevicePolicy
+from pagoda.sizing.held_weights import HeldWeights, hold
 
 _LOADER_SHARE = 0.01
 _LOADER_BYTES = 32 * 2**20
 
 
+class Weights(Protocol):
+    """A model's weights as an engine stores them."""
+
+    @property
+    def parameters(self) -> Parameters: ...
+
+    @property
+    def stored_as(self) -> str | None:
+        """How, where they are no plain numbers."""
+        ...
+
+    @property
+    def total_bytes(self) -> int: ...
+
+    def rank_bytes(self, options: PoolOptions) -> tuple[int, ...]:
+        """For each stage of the pipeline, the bytes on one of its ranks."""
+        ...
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """Bytes of weights that a step of `num_tokens` sequences reads, in all."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """A model's weights as they are stored."""
+class PagodaWeights:
+    """Pagoda's, to the byte, on its one device; see `Weights`."""
+
+    parameters: Parameters
+    held: HeldWeights
+
+    @property
+    def stored_as(self) -> str | None:
+        return self.held.stored_as
+
+    @property
+    def total_bytes(self) -> int:
+        return self.held.total_bytes
+
+    def rank_bytes(self, options: PoolOptions) -> tuple[int, ...]:
+        """All of them."""
+        return (self.total_bytes,)
+
+    def read_bytes(self, num_tokens: int) -> int:
+        """However many tokens there are."""
+        return self.held.read_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CountedWeights:
+    """Numbers × bits; see `Weights`."""
 
     parameters: Parameters
     plain_bits: float
@@ -25,6 +80,7 @@ class Weights:
     expert_bits: float
     scale: float = 1.0
     """Bytes of the files over bytes counted, where the files are known."""
+    stored_as: str | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -70,17 +126,42 @@ class Weights:
         return dense + part.experts * self.expert_bits * experts_share
 
 
+def weights_in_pagoda(
+    facts: ModelFacts, request: PlanRequest, model: Architecture, dtype: str, policy: DevicePolicy
+) -> PagodaWeights:
+    """The weights as Pagoda's engine would have them on such a device."""
+    assert model.decoder is not None
+    parts = DecoderParts.of(model.decoder, GGUF_NAMES)  # no other files tell types
+    keeps_stored = policy.keeps_stored(dtype, request.quantization)
+    held = hold(parts, dtype, facts.tensor_types, keeps_stored=keeps_stored)
+    return PagodaWeights(count_parameters(facts.config, model, facts.parameters), held)
+
+
+def weights_in_vllm(
+    facts: ModelFacts, model: Architecture, dtype: str, asked: str | None
+) -> CountedWeights:
+    """The weights as vLLM holds them, `asked` to store them so."""
+    parameters = count_parameters(facts.config, model, facts.parameters)
+    own = scheme_of(facts.config) or scheme_of(text_config(facts.config))
+    scheme = None if asked == "none" else scheme_named(asked) or own
+    is_own = scheme == own and asked != "none"
+    is_kept = scheme is not None or facts.stored_as is not None or dtype == model.dtype
+    files = facts.files_bytes if is_own and is_kept else None
+    weights = store_weights(parameters, dtype, scheme, files)
+    stored_as = facts.stored_as if scheme is None else scheme.name
+    return replace(weights, stored_as=None if asked == "none" else stored_as)
+
+
 def store_weights(
     parameters: Parameters, dtype: str, scheme: Scheme | None, files_bytes: int | None = None
-) -> Weights:
+) -> CountedWeights:
     """The weights under a scheme, or in plain `dtype` numbers; `files_bytes` goes first."""
     base = plain(dtype).bits
     layer_bits = base if scheme is None or scheme.experts_only else scheme.bits
-    weights = Weights(parameters, base, layer_bits, base if scheme is None else scheme.bits)
+    weights = CountedWeights(parameters, base, layer_bits, base if scheme is None else scheme.bits)
     if files_bytes is None:
         return weights
-    scale = files_bytes / weights.total_bytes
-    return Weights(parameters, base, layer_bits, weights.expert_bits, scale)
+    return replace(weights, scale=files_bytes / weights.total_bytes)
 
 
 def loaded_bytes(stored_bytes: int) -> int:

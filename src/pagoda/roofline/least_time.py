@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from pagoda.cache.formats import PLAIN_BITS
 from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.roofline.workloads import Work, WorkItem
@@ -58,11 +57,13 @@ class Span:
     stop: int
 
 
-def roofline_seconds(spec: DecoderSpec, dtype: str, work: Work, limits: MachineLimits) -> float:
+def roofline_seconds(
+    spec: DecoderSpec, dtype: str, weight_bytes: int, work: Work, limits: MachineLimits
+) -> float:
     """Seconds that `work` takes if each step takes what reading or computing takes alone.
 
         roofline   = sum over steps of max(bytes / read_bandwidth, operations / product_rate)
-        bytes      = the matrices of all layers and of the output head, once a step
+        bytes      = `weight_bytes`, what a step reads of the weights as they are held
                    + K and V that earlier steps left, read once for all requests that share them
         operations = 2 × values of the layers' matrices × tokens computed
                    + 2 × hidden_size × vocab_size × tokens sampled
@@ -73,12 +74,12 @@ def roofline_seconds(spec: DecoderSpec, dtype: str, work: Work, limits: MachineL
     in a step, and the whole prompt counts as one step: where long prompts and growing answers are
     mixed, an engine that computes while it reads could go a little below.
 
-    Weights, K and V are of `dtype`; norms, biases and all that is written are left out.
+    K and V are of `dtype`; all that is written is left out.
     """
-    return sum(cost.seconds(limits) for cost in step_costs(spec, dtype, work))
+    return sum(cost.seconds(limits) for cost in step_costs(spec, dtype, weight_bytes, work))
 
 
-def step_costs(spec: DecoderSpec, dtype: str, work: Work) -> Iterator[StepCost]:
+def step_costs(spec: DecoderSpec, dtype: str, weight_bytes: int, work: Work) -> Iterator[StepCost]:
     """What each step of `roofline_seconds` costs."""
     ordered = sorted(work, key=lambda item: item.prompt_token_ids)
     shared = _shared_with_previous(ordered)
@@ -87,10 +88,10 @@ def step_costs(spec: DecoderSpec, dtype: str, work: Work) -> Iterator[StepCost]:
         Span(common, common, len(item.prompt_token_ids))
         for item, common in zip(ordered, shared, strict=True)
     ]
-    yield _step_cost(spec, layers, dtype, prompts, num_sampled=len(work))
+    yield _step_cost(spec, layers, dtype, weight_bytes, prompts, num_sampled=len(work))
     for num_made in range(1, max(item.num_output_tokens for item in work)):
         spans = _decode_spans(ordered, shared, num_made)
-        yield _step_cost(spec, layers, dtype, spans, num_sampled=len(spans))
+        yield _step_cost(spec, layers, dtype, weight_bytes, spans, num_sampled=len(spans))
 
 
 def _shared_with_previous(ordered: Sequence[WorkItem]) -> list[int]:
@@ -123,13 +124,13 @@ def _step_cost(
     spec: DecoderSpec,
     layers: Counter[DecoderLayer],
     dtype: str,
+    weight_bytes: int,
     spans: Sequence[Span],
     num_sampled: int,
 ) -> StepCost:
-    head_values = spec.hidden_size * spec.vocab_size
     num_computed = sum(span.stop - span.start for span in spans)
-    read_bytes = _size_bytes(head_values, dtype)
-    operations = 2 * head_values * num_sampled
+    read_bytes = weight_bytes
+    operations = 2 * spec.hidden_size * spec.vocab_size * num_sampled
     for layer, count in layers.items():
         values = _matrix_values(layer, spec.hidden_size)
         attention = layer.attention
@@ -137,7 +138,7 @@ def _step_cost(
         kept = sum(min(span.start - span.shared, window) for span in spans)
         attended = sum(_attended(span, window) for span in spans)
         kv = AttentionLayerSpec(attention.num_kv_heads, attention.head_dim, dtype)
-        read_bytes += count * (_size_bytes(values, dtype) + kv.block_bytes(kept))
+        read_bytes += count * kv.block_bytes(kept)
         operations += count * (
             2 * values * num_computed + 4 * attention.num_heads * attention.head_dim * attended
         )
@@ -156,7 +157,3 @@ def _attended(span: Span, window: int) -> int:
     full = max(min(span.stop, window) - span.start, 0)
     within = full * (2 * span.start + full + 1) // 2
     return within + (span.stop - span.start - full) * window
-
-
-def _size_bytes(num_values: int, dtype: str) -> int:
-    return num_values * PLAIN_BITS[dtype] // 8

@@ -110,6 +110,7 @@ def dev_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             "model": engine.model_name,
             "max_model_len": engine.max_model_len,
             "max_num_seqs": engine.max_num_seqs,
+            "weights": None if engine.held is None else engine.held.as_json(),
             "engine_options": None if given is None else dataclasses.asdict(given),
             "server": dataclasses.asdict(options),
             "engine": engine.stats().figures(),

@@ -50,6 +50,11 @@ class DevicePolicy(Protocol):
         """The dtype of weights and cache, `own` being the checkpoint's. Raises likewise."""
         ...
 
+    def keeps_stored(self, dtype: str, quantization: str | None) -> bool:
+        """Whether matrices of a GGUF file keep their types (`kept_weights`), `dtype` being that of
+        all else; `quantization` none undoes it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CPUPolicy:
@@ -73,6 +78,10 @@ class CPUPolicy:
         """The checkpoint's, but bfloat16 in place of float16."""
         self.require_dtype(asked)
         return self.in_place_of.get(own, own) if asked == "auto" else asked
+
+    def keeps_stored(self, dtype: str, quantization: str | None) -> bool:
+        """In bfloat16: kernels decode them to no other."""
+        return dtype == "bfloat16" and quantization is None
 
     def available_bytes(
         self, asked: CacheSize, free_bytes: int, block_bytes: int, blocks_of_longest: int
@@ -125,6 +134,10 @@ class GPUPolicy:
         """The checkpoint's where nothing is said."""
         self.require_dtype(asked)
         return own if asked == "auto" else asked
+
+    def keeps_stored(self, dtype: str, quantization: str | None) -> bool:
+        """Never: they are de-quantised when they are loaded."""
+        return False
 
     def utilization(self, asked: CacheSize) -> float:
         """The share of the device that the engine takes in all."""

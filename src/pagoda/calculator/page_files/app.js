@@ -14,6 +14,7 @@ import { contextsUpTo, drawCliff } from "./cliff.js";
 import {
   MOST_RANKS,
   USERS,
+  allowedSchemes,
   billions,
   contextSteps,
   fillDevices,
@@ -73,7 +74,7 @@ function settled(choice) {
     users: choice.users === null ? null : Math.max(1, choice.users),
     max_model_len: choice.max_model_len === null ? null : most,
     shared_prefix: Math.min(choice.shared_prefix ?? 0, context),
-    quantization: isPagoda ? null : choice.quantization,
+    quantization: allowedSchemes(tables, choice).includes(choice.quantization) ? choice.quantization : null,
   };
   const [format] = allowedFormats(tables, requestOf(fitting), [fitting.kv_cache_dtype, "auto"]);
   return { ...fitting, kv_cache_dtype: format };

@@ -54,7 +54,7 @@ export function showControls(tables, choice, fitting) {
   const names = new Set([...Object.keys(FORMATS), choice.kv_cache_dtype]);
   const formats = allowedFormats(tables, requestOf(choice), [...names]);
   options($("kv"), formats, (name) => (name === "auto" ? `${dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
-  options($("weights"), isPagoda ? [""] : schemesOf(model), (name) => (isPagoda ? `${dtype}, ${SCHEMES.none}` : schemeName(model, name)), choice.quantization ?? "");
+  options($("weights"), allowedSchemes(tables, choice), (name) => schemeName(tables, choice, name, dtype), choice.quantization ?? "");
   $("shared").value = choice.shared_prefix;
   $("length").value = choice.max_model_len ?? "";
   $("price").value = choice.price ?? "";
@@ -85,18 +85,28 @@ export function options(select, values, nameOf, chosen) {
   select.value = chosen;
 }
 
-/** The checkpoint's own form once, whatever it is called. */
-function schemesOf(model) {
-  const own = model.weights[""];
+/** What weights stay as where nothing is said; null: plain numbers. */
+function ownScheme(tables, { model: name, engine, gpu }) {
+  const model = tables.models[name];
+  if (!tables.engines[engine].pagoda) return model.weights[""][4];
+  return tables.devices[gpu].pagoda.kind === "CPU" ? (model.pagoda.weights?.stored[2] ?? null) : null;
+}
+
+/** The checkpoint's own form once, whatever it is called; Pagoda has no other but plain numbers. */
+export function allowedSchemes(tables, choice) {
+  const own = ownScheme(tables, choice);
   return Object.keys(SCHEMES).filter((name) => {
     if (name === "") return true;
-    return name === "none" ? own[4] !== null : own[4] !== name;
+    if (name === "none") return own !== null;
+    return own !== name && !tables.engines[choice.engine].pagoda;
   });
 }
 
-function schemeName(model, name) {
-  if (name === "none") return `${model.dtype}, ${SCHEMES.none}`;
-  return name === "" ? `${model.weights[""][4] ?? model.dtype}, ${SCHEMES[""]}` : SCHEMES[name];
+function schemeName(tables, choice, name, dtype) {
+  const own = ownScheme(tables, choice);
+  const isPlain = name === "none" || (own === null && tables.engines[choice.engine].pagoda);
+  if (isPlain) return `${dtype}, ${SCHEMES.none}`;
+  return name === "" ? `${own ?? dtype}, ${SCHEMES[""]}` : SCHEMES[name];
 }
 
 function modelHint(tables, { model: name, engine }) {

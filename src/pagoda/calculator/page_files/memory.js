@@ -51,6 +51,22 @@ export class Weights {
   }
 }
 
+/** The weights as Pagoda holds them: bytes in all, and bytes that a step reads. */
+export class HeldWeights {
+  constructor([total, read]) {
+    this.totalBytes = total;
+    this.read = read;
+  }
+
+  rankBytes() {
+    return this.totalBytes;
+  }
+
+  readBytes() {
+    return this.read;
+  }
+}
+
 /** The parts beside the cache, each at least and at most. */
 export function partsBeside(tables, model, asked, weights) {
   const { rules, device, ranks, dtype } = asked;

@@ -1,7 +1,7 @@
 // What is planned: model, device, engine and flags, compared with one another.
 
 import { Refusal } from "./layers.js";
-import { Weights, partsBeside } from "./memory.js";
+import { HeldWeights, Weights, partsBeside } from "./memory.js";
 import { whole } from "./numbers.js";
 import { buildPool, has, pagodaPool, rankLayers } from "./pool.js";
 
@@ -35,8 +35,8 @@ export function readSubject(tables, request) {
   const { kind, batch, refused } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
-  if (rules.pagoda && request.quantization !== null) {
-    throw new Refusal("quantization", "Pagoda stores weights as plain numbers");
+  if (rules.pagoda && ![null, "none"].includes(request.quantization)) {
+    throw new Refusal("quantization", "Pagoda quantises no weights");
   }
   if (refused) throw new Refusal("gpu", refused);
   if (row.refused) throw new Refusal(row.refused_field, row.refused);
@@ -49,8 +49,7 @@ export function readSubject(tables, request) {
   if (rules.pagoda && !["auto", dtype].includes(request.kv_cache_dtype)) {
     throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
   }
-  const stored = rules.pagoda ? row.weights : model.weights[request.quantization ?? ""];
-  const weights = new Weights(model, stored);
+  const { weights, quantization } = weightsOf(request, model, rules, kind);
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
@@ -59,7 +58,16 @@ export function readSubject(tables, request) {
   const pooled = rankLayers(tables, model, cached);
   const pool = rules.pagoda ? pagodaPool(pooled) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, asked, weights);
-  return { ...asked, weights, quantization: stored[4], layers, pool, parts };
+  return { ...asked, weights, quantization, layers, pool, parts };
+}
+
+function weightsOf({ quantization: asked }, model, rules, kind) {
+  if (rules.pagoda) {
+    const row = model.pagoda.weights[kind === "CPU" && asked === null ? "stored" : "plain"];
+    return { weights: new HeldWeights(row), quantization: row[2] };
+  }
+  const row = model.weights[asked ?? ""];
+  return { weights: new Weights(model, row), quantization: row[4] };
 }
 
 /** What the engine computes in on CPUs, or on GPUs. */

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -47,7 +47,7 @@ class Backend(Protocol):
         """
         ...
 
-    def hold(self, spec: DecoderSpec, weights: DecoderWeights, dtype: str) -> Loaded:
+    def hold(self, spec: DecoderSpec, weights: DecoderWeights[Any], dtype: str) -> Loaded:
         """A model whose weights are on the device already, as `dtype`. Takes them over."""
         ...
 
@@ -67,6 +67,18 @@ class Prepared(Protocol):
         ...
 
 
+class Weights(Protocol):
+    """A decoder's weights where a device computes, in the form that it wants."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of all that does not stay as its file stores it."""
+        ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
 class Loaded(Protocol):
     """A model whose weights are where a device computes; several engines may share it."""
 
@@ -79,7 +91,7 @@ class Loaded(Protocol):
     def spec(self) -> DecoderSpec: ...
 
     @property
-    def weights(self) -> DecoderWeights: ...
+    def weights(self) -> Weights: ...
 
     @property
     def dtype(self) -> str:

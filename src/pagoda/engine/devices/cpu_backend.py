@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import torch
@@ -28,6 +28,7 @@ from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
+from pagoda.sizing.kept_weights import KEPT_TYPES
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -45,7 +46,9 @@ class CPUBackend:
         _require_followed(options)
         return PreparedCPU(self, options)
 
-    def hold(self, spec: DecoderSpec, weights: DecoderWeights, dtype: str) -> CPUModel:
+    def hold(
+        self, spec: DecoderSpec, weights: DecoderWeights[Any] | PanelWeights, dtype: str
+    ) -> CPUModel:
         """The weights go to the order in which products read them."""
         return CPUModel(self, spec, PanelWeights.take_over(weights), dtype)
 
@@ -67,7 +70,28 @@ class PreparedCPU:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
         require_even_rows(spec, dtype)
-        return self.backend.hold(spec, load_weights(files, spec, dtype, on_load), dtype)
+        keeps = self.backend.policy.keeps_stored(dtype, self.options.quantization)
+        loading = _Loading(on_load)
+        weights = load_weights(files, spec, dtype, loading.read, keeps=KEPT_TYPES if keeps else ())
+        return CPUModel(self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype)
+
+
+class _Loading:
+    """Adds up what is read and what is packed straight from its file."""
+
+    def __init__(self, on_load: OnProgress | None) -> None:
+        self._on_load = on_load
+        self._done_bytes = self._total_bytes = 0
+
+    def read(self, done_bytes: int, total_bytes: int) -> None:
+        """All that has been read so far."""
+        self._done_bytes, self._total_bytes = done_bytes, total_bytes
+        if self._on_load is not None:
+            self._on_load(done_bytes, total_bytes)
+
+    def packed(self, num_bytes: int) -> None:
+        """What has been packed since the last call."""
+        self.read(self._done_bytes + num_bytes, self._total_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ class GPUBackend:
             require_share(self.at_start, self.policy.utilization(options.cache_size))
         return PreparedGPU(self, options)
 
-    def hold(self, spec: DecoderSpec, weights: DecoderWeights, dtype: str) -> GPUModel:
+    def hold(
+        self, spec: DecoderSpec, weights: DecoderWeights[torch.Tensor], dtype: str
+    ) -> GPUModel:
         """As they are."""
         return GPUModel(self, spec, weights, dtype)
 
@@ -123,7 +125,7 @@ class GPUModel:
 
     backend: GPUBackend
     spec: DecoderSpec
-    weights: DecoderWeights
+    weights: DecoderWeights[torch.Tensor]
     dtype: str
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedGPU:

@@ -45,7 +45,7 @@ class GPUSteps:
     """What the steps of one engine are made of, but for its cache."""
 
     spec: DecoderSpec
-    weights: DecoderWeights
+    weights: DecoderWeights[torch.Tensor]
     max_model_len: int
     limits: StepLimits
     graph_sizes: Sequence[int]

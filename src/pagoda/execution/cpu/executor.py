@@ -26,7 +26,7 @@ from pagoda.kernels.cpu.decoder import (
 )
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
-from pagoda.storage.cpu_storage import CPUStorage, as_array
+from pagoda.storage.cpu_storage import CPUStorage
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _EMBED_PHASES, _PROJECT_PHASES = 1, 2
@@ -65,7 +65,7 @@ class CPUExecutor:
         ropes = {layer.attention.rope for layer in spec.layers}
         tables = {rope: RotaryTables.of(rope, max_model_len) for rope in ropes}
         self._segments = segments(spec, weights, storage, tables)
-        self._dtype = as_array(weights.embedding).dtype
+        self._dtype = np.dtype(np.uint16 if weights.dtype == torch.bfloat16 else np.float32)
         self._final_norm = weights.final_norm.float().numpy()
         self._no_bias = np.zeros(spec.vocab_size, np.float32)
         self._eps = np.array([spec.norm_eps], np.float32)
@@ -163,13 +163,13 @@ class CPUExecutor:
         """Address of what is read after segment `number`."""
         if number + 1 < len(self._segments):
             return int(self._segments[number + 1].table[0, 0])
-        return self._weights.lm_head.data_ptr()
+        return self._weights.lm_head.address
 
     def _ends(self, batch: Batch, logits: Array) -> Ends:
         return Ends(
             token_ids=batch.token_ids.ctypes.data,
-            embedding=self._weights.embedding.data_ptr(),
-            lm_head=self._weights.lm_head.data_ptr(),
+            embedding=self._weights.embedding.address,
+            lm_head=self._weights.lm_head.address,
             no_bias=self._no_bias.ctypes.data,
             norm=self._final_norm.ctypes.data,
             vocab_size=self.spec.vocab_size,

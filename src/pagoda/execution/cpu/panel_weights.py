@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 import torch
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.kernels.cpu.panels import pack
+from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.weights import DecoderWeights
-from pagoda.storage.cpu_storage import as_array
+from pagoda.models.stored_rows import Matrix, StoredMatrix
+from pagoda.models.weights import DecoderWeights, LayerWeights
 
 
 def require_even_rows(spec: DecoderSpec, dtype: str) -> None:
@@ -30,25 +31,117 @@ def require_even_rows(spec: DecoderSpec, dtype: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PanelWeights(DecoderWeights):
-    """Weights whose matrices lie in panels; gate and up each for themselves."""
+class PanelLayer:
+    """One layer: `LayerWeights` with its matrices in panels, gate and up each for themselves."""
+
+    qkv: PanelMatrix
+    o: PanelMatrix
+    gate: PanelMatrix
+    up: PanelMatrix
+    down: PanelMatrix
+    input_norm: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+    o_bias: torch.Tensor | None
+    post_norm: torch.Tensor
+    gate_up_bias: torch.Tensor | None
+    down_bias: torch.Tensor | None
+
+
+OnPacked = Callable[[int], None]
+"""Called with the bytes of a matrix that was stored and now lies in panels."""
+
+
+@dataclass(frozen=True, slots=True)
+class PanelWeights:
+    """All weights of a decoder, the matrices in panels."""
+
+    embedding: PanelMatrix
+    layers: tuple[PanelLayer, ...]
+    final_norm: torch.Tensor
+    lm_head: PanelMatrix
+    """The very matrix of `embedding` where the two are tied."""
 
     @classmethod
-    def take_over(cls, weights: DecoderWeights) -> PanelWeights:
-        """Turn every matrix into panels where it lies: `weights` must not be used otherwise again.
+    def take_over(
+        cls, weights: DecoderWeights[Matrix] | PanelWeights, on_packed: OnPacked | None = None
+    ) -> PanelWeights:
+        """Turn every matrix into panels: `weights` must not be used otherwise again.
 
-        Nothing is allocated. Rows of bfloat16 have to be even (`require_even_rows`). Raises
-        InvalidOptionError for another dtype than float32 and bfloat16.
+        Plain ones are turned where they lie. Those that stay as stored are packed from their file,
+        into memory of their own. Rows of bfloat16 have to be even (`require_even_rows`). Raises
+        InvalidOptionError for another dtype than float32 and bfloat16, ModelError for a scale that
+        is not finite.
         """
         if isinstance(weights, PanelWeights):
             return weights
         if weights.dtype not in (torch.float32, torch.bfloat16):
             raise InvalidOptionError("dtype", str(weights.dtype), "float32 or bfloat16 on a CPU")
-        matrices = [weights.embedding]
-        if weights.lm_head is not weights.embedding:
-            matrices.append(weights.lm_head)
-        for layer in weights.layers:
-            matrices += [layer.qkv, layer.o, *layer.gate_up.chunk(2), layer.down]
-        for matrix in matrices:
-            pack(as_array(matrix))
-        return cls(weights.embedding, weights.layers, weights.final_norm, weights.lm_head)
+        packer = _Packer(weights.dtype, on_packed)
+        embedding = packer.matrix(weights.embedding)
+        is_tied = weights.lm_head is weights.embedding
+        return cls(
+            embedding=embedding,
+            layers=tuple(packer.layer(layer) for layer in weights.layers),
+            final_norm=weights.final_norm,
+            lm_head=embedding if is_tied else packer.matrix(weights.lm_head),
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of all that does not keep the type of its file."""
+        return self.final_norm.dtype
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all weights; a tied one counts once."""
+        tied = 0 if self.lm_head is self.embedding else self.lm_head.nbytes
+        layers = sum(
+            value.nbytes
+            for layer in self.layers
+            for field in fields(layer)
+            if (value := getattr(layer, field.name)) is not None
+        )
+        return self.embedding.nbytes + tied + self.final_norm.nbytes + layers
+
+
+class _Packer:
+    """Puts matrices into panels, whatever they come as."""
+
+    def __init__(self, dtype: torch.dtype, on_packed: OnPacked | None) -> None:
+        self._dtype = dtype
+        self._on_packed = on_packed
+
+    def matrix(self, matrix: Matrix) -> PanelMatrix:
+        if isinstance(matrix, torch.Tensor):
+            return PanelMatrix.plain(matrix)
+        packed = PanelMatrix.stored(matrix.parts, self._dtype)
+        if self._on_packed is not None:
+            self._on_packed(matrix.nbytes)
+        return packed
+
+    def layer(self, layer: LayerWeights[Matrix]) -> PanelLayer:
+        gate, up = _halves(layer.gate_up)
+        return PanelLayer(
+            qkv=self.matrix(layer.qkv),
+            o=self.matrix(layer.o),
+            gate=self.matrix(gate),
+            up=self.matrix(up),
+            down=self.matrix(layer.down),
+            input_norm=layer.input_norm,
+            qkv_bias=layer.qkv_bias,
+            q_norm=layer.q_norm,
+            k_norm=layer.k_norm,
+            o_bias=layer.o_bias,
+            post_norm=layer.post_norm,
+            gate_up_bias=layer.gate_up_bias,
+            down_bias=layer.down_bias,
+        )
+
+
+def _halves(gate_up: Matrix) -> tuple[Matrix, ...]:
+    """Gate and up."""
+    if isinstance(gate_up, torch.Tensor):
+        return gate_up.chunk(2)
+    return tuple(StoredMatrix((part,)) for part in gate_up.parts)

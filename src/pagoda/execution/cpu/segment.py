@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.execution.cpu.panel_matrix import PanelMatrix
+from pagoda.execution.cpu.panel_weights import PanelLayer, PanelWeights
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
 from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.multiply import ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
-from pagoda.kernels.cpu.panel_product import PanelRoutines, panel_routines
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
-from pagoda.models.weights import LayerWeights
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
 _LOG2_E = 1.4426950408889634
@@ -37,7 +37,7 @@ class Segment:
     shape: HeadShape
     widths: Widths
     routines: Routines
-    panels: PanelRoutines
+    panels: ProductRoutines
     heads: HeadRoutines
     rows: RowRoutines
     kept: tuple[Array, ...]
@@ -48,7 +48,7 @@ class _Part(NamedTuple):
     """One layer."""
 
     spec: DecoderLayer
-    weights: LayerWeights
+    weights: PanelLayer
     storage: CPULayer
 
 
@@ -58,7 +58,8 @@ def segments(
     """All layers in order, together where they have the same shape."""
     layers = zip(spec.layers, weights.layers, storage.layers, strict=True)
     parts = [_Part(*layer) for layer in layers]
-    return tuple(_segment(list(run), ropes) for _, run in groupby(parts, _shape))
+    dtype = weights.dtype
+    return tuple(_segment(list(run), ropes, dtype) for _, run in groupby(parts, _shape))
 
 
 def _shape(part: _Part) -> tuple[object, ...]:
@@ -69,12 +70,12 @@ def _shape(part: _Part) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _segment(parts: Sequence[_Part], ropes: Ropes) -> Segment:
+def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segment:
     attention, storage, weights = parts[0].spec.attention, parts[0].storage, parts[0].weights
     num_kv_heads = attention.num_kv_heads
     group_size = attention.num_heads // num_kv_heads
     shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
-    is_paired = weights.qkv.dtype == torch.bfloat16
+    is_paired = dtype == torch.bfloat16
     is_cache_paired = storage.array.dtype == np.uint16
     kept: list[Array] = []
     table = [_fields(part, ropes, kept) for part in parts]
@@ -86,11 +87,11 @@ def _segment(parts: Sequence[_Part], ropes: Ropes) -> Segment:
             qkv=weights.qkv.shape[0],
             attended=weights.o.shape[1],
             inner=weights.down.shape[1],
-            weight_size=weights.qkv.itemsize,
+            weight_size=dtype.itemsize,
             cache_size=storage.array.itemsize,
         ),
         routines=routines(is_paired, is_cache_paired),
-        panels=panel_routines(is_paired),
+        panels=product_routines(is_paired),
         heads=head_routines(is_cache_paired, shape.head_dim, shape.block_size),
         rows=row_routines(is_cache_paired, is_paired),
         kept=tuple(kept),
@@ -107,32 +108,31 @@ def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
     def floats(values: torch.Tensor) -> int:
         return address(values.float().numpy())
 
-    def bias(values: torch.Tensor | None, weight: torch.Tensor) -> int:
-        return floats(torch.zeros(len(weight)) if values is None else values)
+    def bias(values: torch.Tensor | None, weight: PanelMatrix) -> int:
+        return floats(torch.zeros(weight.shape[0]) if values is None else values)
 
     def norm(values: torch.Tensor | None) -> int:
         return 0 if values is None else floats(values)
 
     weights, attention = part.weights, part.spec.attention
     rope = ropes[attention.rope]
-    gate, up = weights.gate_up.chunk(2)
     gate_bias, up_bias = (None, None)
     if weights.gate_up_bias is not None:
         gate_bias, up_bias = weights.gate_up_bias.chunk(2)
     return LayerFields(
-        qkv=weights.qkv.data_ptr(),
-        o=weights.o.data_ptr(),
-        gate=gate.data_ptr(),
-        up=up.data_ptr(),
-        down=weights.down.data_ptr(),
+        qkv=weights.qkv.address,
+        o=weights.o.address,
+        gate=weights.gate.address,
+        up=weights.up.address,
+        down=weights.down.address,
         input_norm=floats(weights.input_norm),
         qkv_bias=bias(weights.qkv_bias, weights.qkv),
         q_norm=norm(weights.q_norm),
         k_norm=norm(weights.k_norm),
         o_bias=bias(weights.o_bias, weights.o),
         post_norm=floats(weights.post_norm),
-        gate_bias=bias(gate_bias, gate),
-        up_bias=bias(up_bias, up),
+        gate_bias=bias(gate_bias, weights.gate),
+        up_bias=bias(up_bias, weights.up),
         down_bias=bias(weights.down_bias, weights.down),
         cosines=address(rope.cosines),
         sines=address(rope.sines),

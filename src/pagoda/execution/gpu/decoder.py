@@ -30,7 +30,7 @@ class _Layer(NamedTuple):
 
     shape: LayerShape
     attention: AttentionSpec
-    weights: LayerWeights
+    weights: LayerWeights[torch.Tensor]
     blocks: torch.Tensor
     """[num_blocks, 2, Hkv, block_size, D]"""
     cosines: torch.Tensor
@@ -47,7 +47,7 @@ class Decoder:
     def __init__(
         self,
         spec: DecoderSpec,
-        weights: DecoderWeights,
+        weights: DecoderWeights[torch.Tensor],
         storage: GPUStorage,
         max_model_len: int,
     ) -> None:

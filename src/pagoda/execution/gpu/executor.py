@@ -41,7 +41,7 @@ class GPUExecutor:
     def __init__(
         self,
         spec: DecoderSpec,
-        weights: DecoderWeights,
+        weights: DecoderWeights[torch.Tensor],
         storage: GPUStorage,
         max_model_len: int,
         graph_sizes: Sequence[int] = (),

@@ -26,21 +26,16 @@ from pagoda.kernels.cpu.attention import (
     scratch_at,
 )
 from pagoda.kernels.cpu.attention_tiling import TilingAddresses
+from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.kernel import kernel
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
-from pagoda.kernels.cpu.panel_product import PanelRoutines
-from pagoda.kernels.cpu.panels import (
-    SUMS_SIZE,
-    embed_routine,
-    gate_routine,
-    multiply,
-    sum_routine,
-)
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.routine import call
+from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 
 PHASES = 9
@@ -55,7 +50,7 @@ class LayerFields(NamedTuple):
     """One layer: a row of a table of whole numbers, most of them addresses.
 
     h is the hidden size, D the head size, Q the width of q, k and v together, I the inner size.
-    Weights lie in panels; the others are float32.
+    Weights are tables of panels; the others are float32.
     """
 
     qkv: int
@@ -167,8 +162,8 @@ class Step(NamedTuple):
 @njit(error_model="numpy")
 def _run_layer(
     phase: int, fields: int, following: int, step: Step, tiling: TilingAddresses, widths: Widths,
-    shape: HeadShape, routines: Routines, panels: PanelRoutines, heads: HeadRoutines,
-    rows_of_heads: RowRoutines, scratch: Scratch, sums: int,
+    shape: HeadShape, routines: Routines, panels: ProductRoutines, heads: HeadRoutines,
+    rows_of_heads: RowRoutines, scratch: Scratch, memory: int,
 ) -> None:  # fmt: skip
     """One layer, whose fields begin at an address."""
     layer = LayerFields(*integers_at(fields, _NUM_FIELDS))
@@ -179,7 +174,7 @@ def _run_layer(
         layer.input_norm, step.eps,
     )  # fmt: skip
     multiply(
-        phase + PHASE_BYTES, threads, panels, routines.keep, sums,
+        phase + PHASE_BYTES, threads, panels, routines.keep, memory,
         step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth,
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
@@ -197,7 +192,7 @@ def _run_layer(
         rows_of_heads, scratch,
     )  # fmt: skip
     multiply(
-        phase + 5 * PHASE_BYTES, threads, panels, routines.add, sums,
+        phase + 5 * PHASE_BYTES, threads, panels, routines.add, memory,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
         widths.attended * size // 4, layer.o, _NONE, widths.hidden, layer.o_bias, _NONE, layer.gate,
     )  # fmt: skip
@@ -206,12 +201,12 @@ def _run_layer(
         widths.hidden, layer.post_norm, step.eps,
     )  # fmt: skip
     multiply(
-        phase + 7 * PHASE_BYTES, threads, panels, routines.gate, sums,
+        phase + 7 * PHASE_BYTES, threads, panels, routines.gate, memory,
         step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth,
         layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
     )  # fmt: skip
     multiply(
-        phase + 8 * PHASE_BYTES, threads, panels, routines.add, sums,
+        phase + 8 * PHASE_BYTES, threads, panels, routines.add, memory,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
         widths.inner * size // 4, layer.down, _NONE, widths.hidden, layer.down_bias, _NONE,
         following,
@@ -221,7 +216,7 @@ def _run_layer(
 @kernel
 def run_layers(
     table: int, num_layers: int, following: int, step: Step, tiling: TilingAddresses,
-    widths: Widths, shape: HeadShape, routines: Routines, panels: PanelRoutines,
+    widths: Widths, shape: HeadShape, routines: Routines, panels: ProductRoutines,
     heads: HeadRoutines, rows_of_heads: RowRoutines,
 ) -> None:  # fmt: skip
     """Run layers of one shape in order over the rows of a step, and write their K and V.
@@ -230,8 +225,8 @@ def run_layers(
     after the last layer.
     """
     for thread in prange(step.num_threads):
-        sums = step.memory + thread * step.memory_bytes
-        scratch = scratch_at(sums + SUMS_SIZE, tiling.most_rows, shape, heads.score_blocks)
+        memory = step.memory + thread * step.memory_bytes
+        scratch = scratch_at(memory + MEMORY_BYTES, tiling.most_rows, shape, heads.score_blocks)
         for layer in range(num_layers):
             fields = table + layer * _NUM_FIELDS * 8
             upcoming = following
@@ -240,13 +235,13 @@ def run_layers(
             _run_layer(
                 step.counters + layer * PHASES * PHASE_BYTES, fields,
                 upcoming, step, tiling, widths, shape, routines, panels, heads,
-                rows_of_heads, scratch, sums,
+                rows_of_heads, scratch, memory,
             )  # fmt: skip
 
 
 def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
     """What a thread needs of `Step.memory`, for a tiling's `most_rows`."""
-    return int(scratch_at(SUMS_SIZE, most_rows, shape, heads.score_blocks).end)
+    return int(scratch_at(MEMORY_BYTES, most_rows, shape, heads.score_blocks).end)
 
 
 class Ends(NamedTuple):
@@ -255,7 +250,7 @@ class Ends(NamedTuple):
     token_ids: int
     """[rows] int64"""
     embedding: int
-    """[vocab_size, h] in panels"""
+    """The table of the panels of [vocab_size, h]"""
     lm_head: int
     """As `embedding`."""
     no_bias: int
@@ -276,7 +271,7 @@ class Ends(NamedTuple):
 def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
     """stream[r] = the embedding of token_ids[r]."""
     total = (step.num_rows + _ITEM_ROWS - 1) // _ITEM_ROWS
-    for _ in prange(step.num_threads):
+    for thread in prange(step.num_threads):
         mine = 0
         item = claim(step.counters)
         while item < total:
@@ -285,7 +280,7 @@ def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
                 routines.embed,
                 (step.stream + first * widths.hidden * 4, ends.token_ids + first * 8,
                  min(_ITEM_ROWS, step.num_rows - first), ends.embedding, ends.vocab_size,
-                 widths.hidden),
+                 widths.hidden, step.memory + thread * step.memory_bytes),
             )  # fmt: skip
             mine += 1
             item = claim(step.counters)
@@ -294,7 +289,7 @@ def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
 
 @kernel
 def project(
-    step: Step, ends: Ends, widths: Widths, routines: Routines, panels: PanelRoutines
+    step: Step, ends: Ends, widths: Widths, routines: Routines, panels: ProductRoutines
 ) -> None:
     """logits = norm(stream[logit_rows]) · lm_head."""
     for thread in prange(step.num_threads):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from numba.core import cgutils
 
+from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
@@ -24,8 +25,6 @@ from pagoda.kernels.cpu.tile import (
 )
 from pagoda.kernels.cpu.vector import LANES, after, index, pointer, prefetch, row_pointers
 
-PANEL = 32
-"""Columns of a panel: rows of a weight that lie together."""
 PANEL_ROWS = most_rows(PANEL // LANES)
 """Most rows that are multiplied with one panel at once."""
 TILE_COLUMNS = MOST_VECTORS * LANES
@@ -55,9 +54,14 @@ class PanelRoutines(NamedTuple):
 
 
 @cache
-def panel_routines(paired: bool) -> PanelRoutines:
-    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk."""
-    shapes = ((1, 0), (PANEL, 2), *((TILE_COLUMNS, min(lines, STRIP_LINES)) for lines in (0, 1, 2)))
+def panel_routines(paired: bool, *, asks: bool = True) -> PanelRoutines:
+    """For bfloat16, which come in pairs, or float32. Compiles them or takes them from disk.
+
+    Without `asks` they ask nothing from memory.
+    """
+    lines = [asked if asks else 0 for asked in (0, 2, 0, min(1, STRIP_LINES), min(2, STRIP_LINES))]
+    columns = (1, PANEL, *[TILE_COLUMNS] * 3)
+    shapes = zip(columns, lines, strict=True)
     return PanelRoutines(*(_panel_routine(paired, *shape).address for shape in shapes))
 
 
@@ -65,20 +69,21 @@ def panel_routines(paired: bool) -> PanelRoutines:
 def _panel_routine(paired: bool, columns: int, lines: int) -> Any:
     def multiply_panels(
         out: int, out_stride: int, x: int, x_stride: int, first: int, second: int, stride: int,
-        depth: int, ahead: int, rows: int,
+        depth: int, ahead: int, rows: int, goes_on: int,
     ) -> None:  # fmt: skip
-        """out[:rows, :columns] = x[:rows] · panels.
+        """out[:rows, :columns] = x[:rows] · panels, or, if it goes on, += that.
 
         out: float32. first, second: panels [depth, stride] in groups, of which the second is
         there with two panels' columns; depth: in groups. `lines` cache lines from `ahead` on are
-        asked from memory meanwhile with every group of the depth.
+        asked from memory meanwhile with every group of the depth. A product that goes on is, bit
+        for bit, the one of both parts of the depth.
         """
         _multiply_panels(
-            (out, out_stride, x, x_stride, first, second, stride, depth, ahead, rows),
+            (out, out_stride, x, x_stride, first, second, stride, depth, ahead, rows, goes_on),
             paired, columns, lines,
         )  # fmt: skip
 
-    return compiled(multiply_panels, 10)
+    return compiled(multiply_panels, 11)
 
 
 @emitted
@@ -88,13 +93,16 @@ def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: A
     num_lines = lines.literal_value
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        out, out_stride, x, x_stride, *bases, stride, depth, ahead, rows = values
+        out, out_stride, x, x_stride, *bases, stride, depth, ahead, rows, goes_on = values
         bases = [pointer(builder, address) for address in bases[:panels]]
         ahead = pointer(builder, ahead)
 
         def emit_rows(count: int) -> None:
             tile = Tile(builder, paired.literal_value, count, lanes * panels)
             x_rows = row_pointers(builder, pointer(builder, x), x_stride, count)
+            out_rows = row_pointers(builder, pointer(builder, out), out_stride, count)
+            with builder.if_then(builder.icmp_signed("!=", goes_on, index(0)), likely=False):
+                tile.load(out_rows)
             with cgutils.for_range(builder, depth) as loop:
                 line = builder.mul(loop.index, index(num_lines * _LINE_GROUPS))
                 for number in range(num_lines):
@@ -108,7 +116,7 @@ def _multiply_panels(typing: Any, args: Any, paired: Any, columns: Any, lines: A
                         for column, _ in vectors(lanes)
                     ],
                 )
-            tile.store(row_pointers(builder, pointer(builder, out), out_stride, count))
+            tile.store(out_rows)
 
         for_each_row_count(builder, rows, most_rows(len(lanes) * panels), emit_rows)
 

@@ -72,6 +72,15 @@ class Tile:
             for _ in range(num_rows)
         ]
 
+    def load(self, rows: Sequence[Any]) -> None:
+        """Begin with the sums that `store` has written."""
+        for pointer, cells in zip(rows, self._cells, strict=True):
+            column = 0
+            for cell, lanes in zip(cells, self._lanes, strict=True):
+                source = self._builder.gep(pointer, [index(column)])
+                self._builder.store(load_vector(self._builder, source, floats(lanes)), cell)
+                column += lanes
+
     def add(self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None) -> None:
         """Add the products of one group: a pointer for each row, and one for each vector of b.
 

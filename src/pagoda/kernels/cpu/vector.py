@@ -6,7 +6,7 @@ one. Everything here emits instructions and is for functions marked `emitted`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,15 +34,17 @@ class VectorUnit:
     """There is one that multiplies by a power of two."""
     spread_lanes: int
     """Lanes of a register that is filled from one number in memory; 0: left to LLVM."""
+    table_lanes: int
+    """Entries of a table that one instruction looks up for as many lanes; 0: there is none."""
 
 
 def _host_unit() -> VectorUnit:
     features = _features()
     if "avx512f" in features:
-        return VectorUnit(32, 24, {"avx512bf16", "avx512vl"} <= features, True, 0)
+        return VectorUnit(32, 24, {"avx512bf16", "avx512vl"} <= features, True, 0, 16)
     if "avx" in features or "neon" in features:
-        return VectorUnit(8, 6, False, False, 8 if "avx2" in features else 0)
-    return VectorUnit(4, 2, False, False, 0)
+        return VectorUnit(8, 6, False, False, *((8, 8) if "avx2" in features else (0, 0)))
+    return VectorUnit(4, 2, False, False, 0, 0)
 
 
 def _features() -> set[str]:
@@ -197,6 +199,40 @@ def _intrinsic(builder: Any, name: str, args: list[Any]) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
+def look_up(builder: Any, table: Sequence[float], places: Any) -> Any:
+    """Entries of a table of sixteen, by a vector of sixteen int32 from 0 to 15, as float32."""
+    if UNIT.table_lanes == LANES:
+        entries = ir.Constant(floats(), [float(entry) for entry in table])
+        return _intrinsic(builder, "llvm.x86.avx512.permvar.sf.512", [entries, places])
+    if UNIT.table_lanes == LANES // 2:
+        return _look_up_halves(builder, table, places)
+    found = [constant(floats(), entry) for entry in table]
+    for bit in range(4):
+        mask = constant(places.type, 1 << bit)
+        is_set = builder.icmp_signed("!=", builder.and_(places, mask), constant(places.type, 0))
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found = [builder.select(is_set, second, first) for first, second in pairs]
+    return found[0]
+
+
+def _look_up_halves(builder: Any, table: Sequence[float], places: Any) -> Any:
+    """With an instruction for eight entries and lanes, which reads three bits of a place."""
+    half = LANES // 2
+    halves = [
+        ir.Constant(floats(half), [float(entry) for entry in part])
+        for part in (table[:half], table[half:])
+    ]
+    found = []
+    for first in (0, half):
+        lanes = ir.Constant(ir.VectorType(I32, half), list(range(first, first + half)))
+        part = builder.shuffle_vector(places, places, lanes)
+        low, high = (_intrinsic(builder, "llvm.x86.avx2.permps", [t, part]) for t in halves)
+        is_high = builder.icmp_signed(">=", part, constant(part.type, half))
+        found.append(builder.select(is_high, high, low))
+    every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+    return builder.shuffle_vector(*found, every)
+
+
 def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
     """Write a vector of float32, as bfloat16 if paired; returns what was written, as float32."""
     if not paired:
@@ -209,6 +245,19 @@ def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
         bits = rounded(builder, value)
     store_vector(builder, bits, target)
     return widened(builder, bits)
+
+
+def rounded_in_place(builder: Any, value: Any) -> Any:
+    """A vector of float32, finite and at least 2⁻¹¹⁰ or 0, rounded to bfloat16's eight bits.
+
+    Adding 1.5 · 2¹⁶ times its power of two leaves no bits for what is below, and rounds to nearest,
+    ties to even. A zero loses its sign.
+    """
+    bits = builder.bitcast(value, ir.VectorType(I32, value.type.count))
+    power = builder.bitcast(builder.and_(bits, constant(bits.type, 0x7F800000)), value.type)
+    shifter = constant(value.type, 1.5 * 2**16)
+    raised = fused(builder, power, shifter, value)
+    return fused(builder, power, constant(value.type, -1.5 * 2**16), raised)
 
 
 def combine_lanes(builder: Any, value: Any, combine: Callable[[Any, Any], Any]) -> Any:

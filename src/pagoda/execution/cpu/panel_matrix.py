@@ -1,0 +1,122 @@
+"""A weight in panels, of whatever kinds, as products take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pagoda.errors import ModelError
+from pagoda.kernels.array import Array
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
+from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
+from pagoda.kernels.cpu.stored_panels import decode_routine
+from pagoda.models.stored_rows import StoredRows
+from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept
+from pagoda.storage.cpu_storage import as_array
+
+_LINE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Rows of a weight in panels of one kind, one panel after the other."""
+
+    num_rows: int
+    memory: Array
+    """What they lie in; they begin with it."""
+    panel_bytes: int
+    decode: int
+    """Address of the routine that decodes them; 0: they are plain."""
+
+    @classmethod
+    def plain(cls, matrix: torch.Tensor) -> Panels:
+        """Turn a matrix into panels where it lies: it must not be used otherwise again."""
+        array = as_array(matrix)
+        pack(array)
+        return cls(len(array), array, PANEL * array.strides[0], 0)
+
+    @classmethod
+    def stored(cls, rows: StoredRows) -> Panels:
+        """Put rows into panels that keep their type, in memory of their own.
+
+        Raises `ModelError` for a scale that is not finite.
+        """
+        size = panel_bytes(rows.type, rows.shape[1])
+        count = -(-rows.shape[0] // PANEL)
+        panels = _lines(count * size).reshape(count, size)
+        if not pack_stored(rows.type, rows.rows, rows.order, panels):
+            raise ModelError(rows.name, rows.type, "its scales must be finite")
+        rows.release()
+        return cls(rows.shape[0], panels, size, decode_routine(rows.type).address)
+
+    def entries(self) -> Array:
+        """Their rows of a table: [panels, `TABLE_FIELDS`] int64."""
+        count = -(-self.num_rows // PANEL)
+        table = np.full((count, TABLE_FIELDS), self.decode, np.int64)
+        table[:, 0] = self.memory.ctypes.data + self.panel_bytes * np.arange(count)
+        return table
+
+
+def _lines(size_bytes: int) -> Array:
+    """Memory that begins with a cache line."""
+    memory = np.empty(size_bytes + _LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % _LINE_BYTES
+    return memory[start : start + size_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PanelMatrix:
+    """A weight [out, in] in panels."""
+
+    shape: tuple[int, int]
+    table: Array
+    """[panels + 1, `TABLE_FIELDS`] int64: every panel, and the last one once more."""
+    parts: tuple[Panels, ...]
+
+    @classmethod
+    def of(cls, width: int, parts: Sequence[Panels]) -> PanelMatrix:
+        """Parts one below the other; each but the last fills its panels."""
+        entries = [part.entries() for part in parts]
+        table = np.concatenate([*entries, entries[-1][-1:]])
+        return cls((sum(part.num_rows for part in parts), width), table, tuple(parts))
+
+    @classmethod
+    def plain(cls, matrix: torch.Tensor) -> PanelMatrix:
+        """See `Panels.plain`."""
+        return cls.of(matrix.shape[1], [Panels.plain(matrix)])
+
+    @classmethod
+    def stored(cls, parts: Sequence[StoredRows], dtype: torch.dtype) -> PanelMatrix:
+        """Parts of a type in `KEPT_TYPES` keep it; others are de-quantised to `dtype`.
+
+        All are where that is not to be (`are_kept`). Raises `ModelError` as `Panels.stored`.
+        """
+        width = parts[0].shape[1]
+        if not are_kept(parts):
+            matrix = torch.cat([_read(part, dtype) for part in parts])
+            return cls.plain(matrix)
+        panels = [
+            Panels.stored(part) if part.type in KEPT_TYPES else Panels.plain(_read(part, dtype))
+            for part in parts
+        ]
+        return cls.of(width, panels)
+
+    @property
+    def address(self) -> int:
+        """Of the table."""
+        return int(self.table.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all panels."""
+        return sum(part.memory.nbytes for part in self.parts)
+
+
+def _read(part: StoredRows, dtype: torch.dtype) -> torch.Tensor:
+    matrix = torch.empty(part.shape, dtype=dtype)
+    part.read(matrix)
+    return matrix

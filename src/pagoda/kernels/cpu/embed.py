@@ -1,0 +1,57 @@
+"""Rows of a weight in panels, as the stream begins with them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from numba import njit
+
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
+from pagoda.kernels.cpu.panels import ENTRY_BYTES, SLICE_VALUES, TABLE_FIELDS
+from pagoda.kernels.cpu.routine import call, compiled
+from pagoda.kernels.cpu.stored_panels import BAND, TOGETHER
+
+
+@cache
+def embed_routine(paired: bool) -> Any:
+    """For an embedding of bfloat16, which come in pairs, or float32."""
+
+    def embed_rows(
+        out: int, token_ids: int, count: int, table: int, vocab_size: int, width: int, memory: int
+    ) -> None:
+        """out[r] = row token_ids[r] of a weight in panels.
+
+        out: [count, width] float32; token_ids: [count] int64; table: the panels of a weight
+        [vocab_size, width]; memory: `SLICE_BYTES`.
+        """
+        for r in range(count):
+            token_id = integer_at(token_ids, r, 64)
+            place, column = token_id // PANEL, token_id % PANEL
+            panel, decode = integers_at(table + place * ENTRY_BYTES, TABLE_FIELDS)
+            target = out + r * width * 4
+            if decode == 0:
+                columns = min(PANEL, vocab_size - place * PANEL)
+                _copy_column(target, panel, column, columns, width, 2 if paired else 1, paired)
+            else:
+                for first in range(0, width, SLICE_VALUES):
+                    size = min(SLICE_VALUES, width - first)
+                    call(decode, (memory, panel, first, size, column // BAND * BAND, BAND))
+                    _copy_column(
+                        target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2
+                    )
+
+    return compiled(embed_rows, 7)
+
+
+@njit(error_model="numpy")
+def _copy_column(
+    out: int, panel: int, column: int, columns: int, count: int, group: int, paired: bool
+) -> None:
+    """out[:count] = a column of a panel of so many columns, in groups; float32."""
+    for k in range(count // group):
+        for g in range(group):
+            place = (k * columns + column) * group + g
+            number = number_at(panel, place, True) if paired else number_at(panel, place, False)
+            put_number(out, k * group + g, number, False)

@@ -1,0 +1,281 @@
+"""The product of rows with a weight in panels, shared out among threads."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
+from pagoda.kernels.cpu.panel_product import (
+    PANEL_ROWS,
+    STRIP_LINES,
+    STRIPS,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    PanelRoutines,
+    panel_routines,
+)
+from pagoda.kernels.cpu.panels import (
+    ENTRY_BYTES,
+    SLICE_BYTES,
+    SLICE_VALUES,
+    TABLE_FIELDS,
+)
+from pagoda.kernels.cpu.routine import call, compiled
+from pagoda.kernels.cpu.stored_panels import TOGETHER
+from pagoda.kernels.cpu.sums import SUMS_BYTES
+from pagoda.kernels.cpu.team import claim, finish
+
+_CHUNK_ROWS = 120
+_LEAST_CHUNK = 24
+_ITEMS_PER_THREAD = 8
+_LINE_BYTES = 64
+SUMS_SIZE = -(-_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
+"""Bytes of the largest item's sums, which are whole tiles."""
+_WIDENED = SUMS_SIZE + 2 * SLICE_BYTES
+MEMORY_BYTES = _WIDENED + SUMS_SIZE // SUMS_BYTES * SLICE_VALUES * 4
+"""What a thread needs to multiply: sums, slices of two panels, and of the rows for them."""
+
+
+class ProductRoutines(NamedTuple):
+    """Addresses of what `multiply` calls, for weights of one dtype."""
+
+    column: int
+    """This and the next four: `PanelRoutines` for plain panels."""
+    panel: int
+    tile: int
+    tile_line: int
+    tile_lines: int
+    decoded_panel: int
+    """This and the next: for panels that have been decoded, which ask nothing from memory."""
+    decoded_tile: int
+    widen: int
+    """Makes rows as the decoded panels are; 0: they are so."""
+
+
+@cache
+def product_routines(paired: bool) -> ProductRoutines:
+    """For bfloat16, which come in pairs, or float32, where no panel is decoded."""
+    is_pair = TOGETHER == 2
+    decoded = panel_routines(is_pair, asks=False)
+    widen = 0 if is_pair else _widen_routine().address
+    return ProductRoutines(*panel_routines(paired), decoded.panel, decoded.tile, widen)
+
+
+@njit(error_model="numpy")
+def _plain(routines: ProductRoutines) -> PanelRoutines:
+    return PanelRoutines(
+        routines.column, routines.panel, routines.tile, routines.tile_line, routines.tile_lines
+    )
+
+
+@njit(error_model="numpy")
+def _decoded(routines: ProductRoutines) -> PanelRoutines:
+    panel, tile = routines.decoded_panel, routines.decoded_tile
+    return PanelRoutines(routines.column, panel, tile, tile, tile)
+
+
+@cache
+def _widen_routine() -> Any:
+    def widen(out: int, x: int, rows: int, stride: int, count: int) -> None:
+        """out[rows, SLICE_VALUES] float32 = `count` bfloat16 of each row of x.
+
+        From row to row of x are `stride` bytes.
+        """
+        for r in range(rows):
+            for k in range(count):
+                put_number(out, r * SLICE_VALUES + k, number_at(x + r * stride, k, True), False)
+
+    return compiled(widen, 5)
+
+
+@njit(error_model="numpy")
+def _multiply_panel(
+    routines: PanelRoutines, out: int, x: int, rows: int, depth: int, address: int, count: int,
+    width: int, ahead: int, goes_on: int,
+) -> None:  # fmt: skip
+    """out[:rows, :width] = x[:rows] · `count` groups of one panel of so many columns.
+
+    By addresses; `depth` groups are between rows of x. If it goes on, sums are added to.
+    """
+    tiles = (rows + PANEL_ROWS - 1) // PANEL_ROWS
+    for tile in range(tiles):
+        row, end = rows * tile // tiles, rows * (tile + 1) // tiles
+        part, target = x + row * depth * 4, out + row * SUMS_BYTES
+        if width == PANEL:
+            call(
+                routines.panel,
+                (target, 2 * PANEL, part, depth, address, 0, PANEL, count, ahead, end - row,
+                 goes_on),
+            )  # fmt: skip
+        else:
+            for column in range(width):
+                place = 4 * column
+                call(
+                    routines.column,
+                    (target + place, 2 * PANEL, part, depth, address + place, 0, width, count, 0,
+                     end - row, goes_on),
+                )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _multiply_pair(
+    routines: PanelRoutines, out: int, x: int, rows: int, depth: int, first: int, second: int,
+    count: int, ahead: int, ahead_second: int, goes_on: int,
+) -> None:  # fmt: skip
+    """out[:rows] = x[:rows] · `count` groups of two whole panels, while two are asked from memory.
+
+    As `_multiply_panel`.
+    """
+    tiles = (rows + TILE_ROWS - 1) // TILE_ROWS
+    # Of each panel there are two lines for every group of the depth, spread over the tiles.
+    lines = 2 if tiles < STRIP_LINES else 1
+    for strip in range(STRIPS):
+        column = strip * TILE_COLUMNS
+        panel = (first if column < PANEL else second) + column % PANEL * 4
+        for tile in range(tiles):
+            row, end = rows * tile // tiles, rows * (tile + 1) // tiles
+            part, target = x + row * depth * 4, out + row * SUMS_BYTES + column * 4
+            routine, asked = routines.tile, 0
+            if tile * lines < STRIP_LINES:
+                line = strip * STRIP_LINES + tile * lines
+                routine = routines.tile_lines if lines == 2 else routines.tile_line
+                asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * _LINE_BYTES
+            call(
+                routine,
+                (target, 2 * PANEL, part, depth, panel, second, PANEL, count, asked, end - row,
+                 goes_on),
+            )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _multiply_stored(
+    routines: ProductRoutines, memory: int, column: int, x: int, rows: int, depth: int, panel: int,
+    decode: int, other: int, decode_other: int,
+) -> None:  # fmt: skip
+    """The sums in a thread's memory = x[:rows] · one panel, or two, which keep their types.
+
+    column: of the sums, that the first panel's come to; other: 0, or the address of another.
+    """
+    decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + SLICE_BYTES
+    sums = memory + column * 4
+    width = 2 * depth
+    for first in range(0, width, SLICE_VALUES):
+        count = min(SLICE_VALUES, width - first)
+        call(decode, (decoded, panel, first, count, 0, PANEL))
+        part, stride = x + 2 * first, depth
+        if routines.widen != 0:
+            call(routines.widen, (memory + _WIDENED, part, rows, 4 * depth, count))
+            part, stride = memory + _WIDENED, SLICE_VALUES
+        groups = count // TOGETHER
+        if other != 0:
+            call(decode_other, (decoded_other, other, first, count, 0, PANEL))
+            _multiply_pair(
+                _decoded(routines), sums, part, rows, stride, decoded, decoded_other, groups, 0, 0,
+                first,
+            )  # fmt: skip
+        else:
+            _multiply_panel(
+                _decoded(routines), sums, part, rows, stride, decoded, groups, PANEL, 0, first
+            )
+
+
+@njit(error_model="numpy")
+def _multiply_alone(
+    routines: ProductRoutines, memory: int, column: int, x: int, rows: int, depth: int, panel: int,
+    decode: int, width: int, ahead: int,
+) -> None:  # fmt: skip
+    """The sums in a thread's memory, from `column` on, = x[:rows] · one panel of either kind."""
+    if decode != 0:
+        _multiply_stored(routines, memory, column, x, rows, depth, panel, decode, 0, 0)
+    else:
+        _multiply_panel(
+            _plain(routines), memory + column * 4, x, rows, depth, panel, depth, width, ahead, 0
+        )
+
+
+@njit(error_model="numpy")
+def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
+    """Rows of an item, in whole tiles: few enough that all threads are busy to the end."""
+    wanted = (_ITEMS_PER_THREAD * num_threads + columns - 1) // columns
+    chunks = max((rows + _CHUNK_ROWS - 1) // _CHUNK_ROWS, min(wanted, rows // _LEAST_CHUNK))
+    return -(-rows // (chunks * TILE_ROWS)) * TILE_ROWS
+
+
+@njit(error_model="numpy")
+def multiply(
+    phase: int, num_threads: int, routines: ProductRoutines, use: int, memory: int,
+    out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int,
+    first: int, second: int, width: int, bias: int, second_bias: int, following: int,
+) -> None:  # fmt: skip
+    """A thread's share of the product of all rows of x with a weight in panels.
+
+    phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
+    use: `sum_routine` or `gate_routine`. memory: `MEMORY_BYTES` of the thread's own. out: what
+    `use` writes, `row_bytes` from row to row and `item_size` from column to column.
+    x: [rows, depth groups] of the weight's dtype. first: the table of a weight's panels, [width,
+    depth groups], with one entry more at its end; second: 0, or the table of another of that shape,
+    whose columns are wanted together with the first's, which `gate_routine` alone does.
+    bias, second_bias: [width] float32; without a second it is not read.
+    following: the table of what will be read next, two panels, to be asked from memory.
+    """
+    num_panels = (width + PANEL - 1) // PANEL
+    # Many rows take panels in pairs, few take them one by one; gate and up belong together.
+    is_gated = second != 0
+    step = 2 if not is_gated and rows > PANEL_ROWS else 1
+    columns = (num_panels + step - 1) // step
+    chunk = _chunk_rows(rows, columns, num_threads) if rows > PANEL_ROWS else rows
+    chunks = (rows + chunk - 1) // chunk
+    total = columns * chunks
+    mine = 0
+    item = claim(phase)
+    while item < total:
+        upcoming = claim(phase)
+        place = item // chunks * step
+        start = item % chunks * chunk
+        count = min(chunk, rows - start)
+        source = x + start * depth * 4
+        panel, decode = integers_at(first + place * ENTRY_BYTES, TABLE_FIELDS)
+        beside = second + place * ENTRY_BYTES if is_gated else first + (place + 1) * ENTRY_BYTES
+        other, decode_other = integers_at(beside, TABLE_FIELDS)
+        ahead, ahead_other = integer_at(following, 0, 64), integer_at(following, TABLE_FIELDS, 64)
+        if upcoming < total:
+            entry = upcoming // chunks * step * ENTRY_BYTES
+            ahead = integer_at(first + entry, 0, 64)
+            ahead_other = integer_at(
+                second + entry if is_gated else first + entry + ENTRY_BYTES, 0, 64
+            )
+        column = place * PANEL
+        size = min(PANEL, width - column)
+        other_size = size
+        if not is_gated:
+            other_size = min(PANEL, max(0, width - column - PANEL)) if step == 2 else 0
+        is_pair = rows > PANEL_ROWS and other_size > 0
+        if is_pair and decode != 0 and decode_other != 0:
+            _multiply_stored(
+                routines, memory, 0, source, count, depth, panel, decode, other, decode_other
+            )
+        elif is_pair and decode == decode_other and other_size == PANEL:
+            _multiply_pair(
+                _plain(routines), memory, source, count, depth, panel, other, depth, ahead,
+                ahead_other, 0,
+            )  # fmt: skip
+        else:
+            _multiply_alone(routines, memory, 0, source, count, depth, panel, decode, size, ahead)
+            if other_size > 0:
+                _multiply_alone(
+                    routines, memory, PANEL, source, count, depth, other, decode_other, other_size,
+                    ahead_other,
+                )  # fmt: skip
+        wanted = size if is_gated else size + other_size
+        target = out + start * row_bytes + column * item_size
+        call(
+            use,
+            (target, row_bytes, memory, count, wanted, bias + column * 4, second_bias + column * 4),
+        )
+        mine += 1
+        item = upcoming
+    finish(phase, mine, total)

@@ -1,0 +1,52 @@
+"""What becomes of the sums of a product: kept, added to the stream, or gated."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.activation import silu
+from pagoda.kernels.cpu.number import number_at, put_number
+from pagoda.kernels.cpu.routine import compiled
+
+SUMS_BYTES = 4 * 2 * PANEL
+"""From row to row of the sums of one item: two panels."""
+
+
+@cache
+def sum_routine(adds: bool) -> Any:
+    """What `multiply` calls to keep the results as they are, or to add them to what is there."""
+
+    def put_sums(
+        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
+    ) -> None:
+        """out = sums + bias, or out += sums + bias; float32, from row to row `row_bytes`."""
+        for r in range(rows):
+            target, source = out + r * row_bytes, sums + r * SUMS_BYTES
+            for c in range(width):
+                value = number_at(source, c, False) + number_at(bias, c, False)
+                if adds:
+                    value += number_at(target, c, False)
+                put_number(target, c, value, False)
+
+    return compiled(put_sums, 7)
+
+
+@cache
+def gate_routine(paired: bool) -> Any:
+    """What `multiply` calls for the product with gate and up; for bfloat16, or float32."""
+
+    def gate(
+        out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
+    ) -> None:
+        """out = silu(gate + bias) · (up + second_bias); out: of the routine's dtype."""
+        for r in range(rows):
+            target, gates = out + r * row_bytes, sums + r * SUMS_BYTES
+            ups = gates + PANEL * 4
+            for c in range(width):
+                x = number_at(gates, c, False) + number_at(bias, c, False)
+                up = number_at(ups, c, False) + number_at(second_bias, c, False)
+                put_number(target, c, silu(x) * up, paired)
+
+    return compiled(gate, 7)

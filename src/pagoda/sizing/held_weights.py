@@ -1,0 +1,152 @@
+"""What a decoder's weights take where an engine holds them, and in which types.
+
+Worked out from the header of a file, by the same judge that the engine packs them by
+(`kept_weights`), so that engine and planner say the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from pagoda.cache.formats import PLAIN_BITS
+from pagoda.sizing.capacity import format_gib
+from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept, matrix_bytes
+
+
+class Tensor(Protocol):
+    """A tensor of a checkpoint."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+class Decoder(Protocol):
+    """Of which tensors, one below the other, each weight of a decoder is made."""
+
+    @property
+    def embedding(self) -> Sequence[Tensor]: ...
+
+    @property
+    def final_norm(self) -> Sequence[Tensor]: ...
+
+    @property
+    def lm_head(self) -> Sequence[Tensor]:
+        """Empty where it is the embedding."""
+        ...
+
+    def of_layers(self) -> Iterable[Sequence[Tensor]]:
+        """Those of each weight of a layer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWeights:
+    """A decoder's weights in memory."""
+
+    total_bytes: int
+    read_bytes: int
+    """What a step reads: all but an embedding that is not the output head too, of which it takes a
+    row for each token."""
+    dtype: str
+    """Of all that does not keep its type."""
+    kept: tuple[str, ...] = ()
+    """GGUF's types that stay as stored."""
+    converted: tuple[str, ...] = ()
+    """Types of the file that became `dtype`."""
+
+    @property
+    def stored_as(self) -> str | None:
+        """The types that are kept, in words; None: there are plain numbers alone."""
+        return _listed(self.kept) or None
+
+    def __str__(self) -> str:
+        """As in `0.09 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16`."""
+        types = [f"{_listed(self.kept)} as stored"] if self.kept else []
+        types += [f"{_listed(self.converted)} as {self.dtype}"] if self.converted else []
+        return ", ".join((f"{format_gib(self.total_bytes)} GiB", *(types or [self.dtype])))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the line among them."""
+        return {"summary": str(self), **asdict(self)}
+
+
+def hold(
+    decoder: Decoder,
+    dtype: str,
+    types: Mapping[str, str] = MappingProxyType({}),
+    *,
+    keeps_stored: bool = False,
+) -> HeldWeights:
+    """A decoder's weights as an engine holds them.
+
+    `types` are GGUF's names by tensor; a tensor that is not there is of `dtype`. Where the engine
+    `keeps_stored`, matrices stay as they are if they may (`are_kept`).
+    """
+    holder = _Holder(types, dtype, keeps_stored)
+    head = decoder.lm_head or decoder.embedding
+    read = [holder.weight(tensors) for tensors in (head, decoder.final_norm, *decoder.of_layers())]
+    looked_up = [holder.weight(decoder.embedding)] if decoder.lm_head else []
+    weights = [*read, *looked_up]
+    return HeldWeights(
+        total_bytes=sum(weight.size_bytes for weight in weights),
+        read_bytes=sum(weight.size_bytes for weight in read),
+        dtype=dtype,
+        kept=tuple(sorted({name for weight in weights for name in weight.kept})),
+        converted=tuple(
+            sorted({name for weight in weights for name in weight.converted} - {dtype})
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """See `MatrixPart`."""
+
+    type: str
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """One weight: its bytes, and the types that it keeps and does not."""
+
+    size_bytes: int
+    kept: frozenset[str]
+    converted: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    types: Mapping[str, str]
+    dtype: str
+    keeps_stored: bool
+
+    def weight(self, tensors: Sequence[Tensor]) -> _Weight:
+        value_bytes = PLAIN_BITS[self.dtype] // 8
+        found = frozenset(self._type(tensor) for tensor in tensors)
+        parts = [
+            _Rows(self._type(tensor), (tensor.shape[0], tensor.shape[1]))
+            for tensor in tensors
+            if len(tensor.shape) == 2  # vectors never keep their type
+        ]
+        if not (self.keeps_stored and parts and are_kept(parts)):
+            num_values = sum(math.prod(tensor.shape) for tensor in tensors)
+            return _Weight(num_values * value_bytes, frozenset(), found)
+        kept = found & KEPT_TYPES
+        return _Weight(matrix_bytes(parts, value_bytes), kept, found - kept)
+
+    def _type(self, tensor: Tensor) -> str:
+        return self.types.get(tensor.name, self.dtype)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """A, B and C."""
+    *others, last = names or ("",)
+    return f"{', '.join(others)} and {last}" if others else last

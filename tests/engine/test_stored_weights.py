@@ -1,0 +1,146 @@
+"""Weights that stay as a GGUF file stores them: answers are those of the de-quantised model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from checkpoints import CASES, Case, build_model
+from gguf_files import GGML, write_gguf
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError, ModelError
+from pagoda.kernels.cpu.stored_types import STORED_TYPES
+from pagoda.models.gguf import GGUFFile
+from pagoda.request import SamplingParams
+from pagoda.sizing.kept_weights import KEPT_TYPES
+
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "head_dim": 64}
+MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+PROMPTS = [list(range(5, 5 + length)) for length in (1, 3, 17, 40, 150)]
+
+
+def wide(name: str = "llama-gqa", **config: object) -> Case:
+    case = CASES[name]
+    return Case(case.family, {**case.config, **WIDE, **config})
+
+
+def every_type() -> dict[str, str]:
+    """A tensor of each type, and two of the first ones."""
+    names = [f"blk.{layer}.{name}.weight" for layer in range(2) for name in MATRICES]
+    kinds = sorted(KEPT_TYPES)
+    mixed = {name: kinds[number % len(kinds)] for number, name in enumerate(names)}
+    return {**mixed, "token_embd.weight": "Q6_K", "output.weight": "Q4_K"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("stored") / "mixed.gguf"
+    return write_gguf(target, build_model(wide()), types=every_type())
+
+
+def make(path: Path, quantization: str | None = None, **options: object) -> LLM:
+    given = {"model": str(path), "quantization": quantization, "num_gpu_blocks_override": 64}
+    whole = EngineOptions(**{**given, "max_model_len": 256, **options})  # type: ignore[arg-type]
+    return LLM.from_engine(connect(load_model(whole), whole))
+
+
+def answers(llm: LLM) -> list[tuple[list[int], list[object], list[object]]]:
+    """Tokens, and the log-probabilities of prompts and answers."""
+    params = SamplingParams(
+        temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, prompt_logprobs=3
+    )
+    found = llm.generate(PROMPTS, params, use_tqdm=False)
+    return [
+        (each.outputs[0].token_ids, each.outputs[0].logprobs, each.prompt_logprobs)
+        for each in found
+    ]
+
+
+@pytest.fixture(scope="module")
+def dequantised(path: Path) -> list[tuple[list[int], list[object], list[object]]]:
+    return answers(make(path, "none"))
+
+
+def test_not_a_bit_of_an_answer_is_other_than_of_the_de_quantised_model(path, dequantised):
+    assert len({tuple(tokens) for tokens, _, _ in dequantised}) > 1
+    assert answers(make(path)) == dequantised
+    assert answers(make(path, max_num_batched_tokens=7, threads=1)) == dequantised
+
+
+def load(path: Path, **options: object) -> Model:
+    return load_model(EngineOptions(model=str(path), **options))  # type: ignore[arg-type]
+
+
+def matrix_bytes(path: Path) -> int:
+    """Of the tensors of a file that are no vectors."""
+    tensors = GGUFFile(path).tensors.values()
+    return sum(each.size_bytes for each in tensors if len(each.shape) == 2)
+
+
+def test_they_take_as_many_bytes_as_in_the_file(path):
+    model = load(path)
+    vectors = (2 * 2 + 1) * model.spec.hidden_size * 2
+    assert model.weights.size_bytes == matrix_bytes(path) + vectors
+    assert load(path, quantization="none").weights.size_bytes > 2 * model.weights.size_bytes
+
+
+def test_a_tied_output_head_is_there_once(tmp_path):
+    model = build_model(wide("llama-tied"))
+    path = write_gguf(tmp_path / "tied.gguf", model, quantisation=GGML.Q8_0)
+    weights = load(path).weights
+    assert weights.lm_head is weights.embedding
+    assert answers(make(path)) == answers(make(path, "none"))
+
+
+def test_parts_that_end_within_a_panel_are_de_quantised_together(tmp_path):
+    model = build_model(wide("llama-mqa", head_dim=16))  # k has 16 rows
+    path = write_gguf(tmp_path / "narrow.gguf", model, quantisation=GGML.Q8_0)
+    layer = load(path).weights.layers[0]
+    assert layer.qkv.nbytes == 2 * 96 * 256
+    assert layer.o.nbytes == 256 * 64 // 32 * 34
+    assert answers(make(path)) == answers(make(path, "none"))
+
+
+def test_rows_beyond_whole_panels_are_no_columns_of_the_product(tmp_path):
+    model = build_model(wide(vocab_size=295))
+    path = write_gguf(tmp_path / "odd.gguf", model, quantisation=GGML.Q4_0)
+    assert load(path).weights.lm_head.nbytes == 320 * 256 // 32 * 18
+    assert answers(make(path)) == answers(make(path, "none"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [(GGML.TQ2_0, {}), (GGML.Q8_0, {"dtype": "float32"}), (GGML.F16, {})]
+)
+def test_what_is_not_covered_is_de_quantised(kind, options, tmp_path):
+    path = write_gguf(tmp_path / "other.gguf", build_model(wide()), quantisation=kind)
+    weights = load(path, **options).weights
+    assert weights.layers[0].o.nbytes == 256 * 256 * weights.dtype.itemsize
+    assert answers(make(path, **options)) == answers(make(path, "none", **options))
+
+
+def test_a_scale_that_is_not_finite_is_named(path, tmp_path):
+    tensor = GGUFFile(path).tensors["blk.1.ffn_up.weight"]
+    stored = STORED_TYPES[tensor.type.name]
+    data = bytearray(path.read_bytes())
+    half = tensor.offset + 3 * stored.block_bytes + stored.halves[-1]
+    data[half : half + 2] = np.float16(np.inf).tobytes()
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(data)
+    with pytest.raises(ModelError, match=r"blk\.1\.ffn_up\.weight='.*': its scales must be finite"):
+        load(broken)
+
+
+def test_progress_ends_with_all_bytes(path):
+    told: list[tuple[int, int]] = []
+    load_model(EngineOptions(model=str(path)), lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert told[-1] == (told[-1][1], told[0][1])
+
+
+def test_an_option_that_is_not_there_is_refused():
+    with pytest.raises(InvalidOptionError, match="quantization='gguf': none, to de-quantise"):
+        EngineOptions(quantization="gguf")

@@ -1,0 +1,138 @@
+"""Weights in a plan of Pagoda are those that its engine holds, to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import CASES, Case, build_model, write_checkpoint
+from gguf_files import GGML, write_gguf
+from pagoda.cli.plan_model import find_facts
+from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.build import load_model
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import locate
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import PlanRequest
+from pagoda.planning.result import Plan
+from pagoda.sizing.capacity import format_gib
+
+TWO_LAYERS = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+MIXED = {
+    "blk.0.attn_q.weight": "Q4_K", "blk.0.attn_k.weight": "Q4_K", "blk.0.attn_v.weight": "Q6_K",
+    "blk.0.ffn_gate.weight": "Q5_K", "blk.1.ffn_down.weight": "IQ4_XS",
+    "blk.1.attn_v.weight": "Q2_K", "token_embd.weight": "Q3_K",
+}  # fmt: skip
+"""Types of some tensors; the second layer's v is in one matrix with plain q and k."""
+FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "untied": ("llama-gqa", {}, {"types": {**MIXED, "output.weight": "Q8_0"}}),
+    "tied": ("llama-tied", {}, {"types": MIXED, "quantisation": GGML.Q8_0}),
+    "plain head": ("llama-gqa", {}, {"types": MIXED, "quantisation": GGML.F16}),
+    "biases": ("qwen2", {}, {"quantisation": GGML.Q4_0}),
+    "norms of heads": ("qwen3", {}, {"types": MIXED}),
+    "rows of k end within a panel": (
+        "llama-mqa", {"head_dim": 16, "num_attention_heads": 16}, {"quantisation": GGML.Q8_0},
+    ),
+    "vocabulary ends within a panel": (
+        "llama-tied", {"vocab_size": 295}, {"types": {"token_embd.weight": "Q6_K"}},
+    ),
+    "gate ends within a panel": (
+        "llama-gqa", {"intermediate_size": 500},
+        {"types": {"blk.0.ffn_gate.weight": "Q4_K"}, "quantisation": GGML.F16},
+    ),
+    "a type that is not kept": ("llama-gqa", {}, {"types": MIXED, "quantisation": GGML.TQ2_0}),
+    "numbers of 32 bits": ("llama-gqa", {}, {}),
+}  # fmt: skip
+"""A case, what its config has else, and how `write_gguf` stores it."""
+ASKED: tuple[dict[str, Any], ...] = (
+    {}, {"dtype": "bfloat16"}, {"dtype": "float32"}, {"dtype": "bfloat16", "quantization": "none"},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("held")
+    return {name: write(folder / f"{name}.gguf", name) for name in FILES}
+
+
+def write(path: Path, name: str) -> Path:
+    case, config, stored = FILES[name]
+    given = CASES[case]
+    model = build_model(Case(given.family, {**given.config, **TWO_LAYERS, **config}))
+    return write_gguf(path, model, **stored)
+
+
+def planned(path: Path, **options: Any) -> Plan:
+    return make_plan(find_facts(str(path)), PlanRequest(engine="pagoda", **options))
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("name", FILES)
+def test_a_plan_tells_the_bytes_that_the_engine_holds(
+    paths: dict[str, Path], name: str, asked: dict[str, Any]
+) -> None:
+    model = load_model(EngineOptions(model=str(paths[name]), device="cpu", **asked))
+    assert planned(paths[name], **asked).weights_bytes == model.weights.size_bytes
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_on_a_gpu_all_are_de_quantised(paths: dict[str, Path], name: str) -> None:
+    files = locate(str(paths[name]))
+    whole = load_weights(files, load_spec(files), "bfloat16").size_bytes
+    plan = planned(paths[name], gpu="H100", dtype="bfloat16")
+    assert (plan.weights_bytes, plan.quantization) == (whole, None)
+    assert planned(paths[name], dtype="bfloat16").weights_bytes <= whole
+
+
+def test_a_plan_names_the_types_that_are_kept(paths: dict[str, Path]) -> None:
+    kept = "IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K"
+    assert planned(paths["a type that is not kept"]).quantization == kept
+    assert planned(paths["biases"]).quantization == "Q4_0"
+    assert planned(paths["biases"], quantization="none").quantization is None
+    assert planned(paths["numbers of 32 bits"]).quantization is None
+
+
+def test_what_stays_as_stored_takes_less_of_the_machine(paths: dict[str, Path]) -> None:
+    machine = {"memory": 8 * 2**30}
+    kept, plain = (
+        planned(paths["untied"], dtype="bfloat16", quantization=scheme, **machine)
+        for scheme in (None, "none")
+    )
+    saved = plain.weights_bytes - kept.weights_bytes
+    own, other = (plan.memory[0].low for plan in (kept, plain))
+    assert other - own == saved > 0
+
+
+def test_weights_of_safetensors_are_plain(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "plain", CASES["llama-gqa"])
+    for dtype in ("bfloat16", "float32"):
+        model = load_model(EngineOptions(model=str(path), device="cpu", dtype=dtype))
+        assert planned(path, dtype=dtype).weights_bytes == model.weights.size_bytes
+
+
+def test_schemes_of_other_engines_are_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="quantization='awq': Pagoda quantises no weights"):
+        PlanRequest(engine="pagoda", quantization="awq")
+
+
+def test_the_start_says_what_is_held(
+    paths: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = paths["biases"]
+    with caplog.at_level("INFO", logger="pagoda"):
+        model = load_model(EngineOptions(model=str(path), device="cpu", dtype="bfloat16"))
+    assert model.held.total_bytes == model.weights.size_bytes
+    size = format_gib(model.weights.size_bytes)
+    assert caplog.messages == [f"weights: {size} GiB, Q4_0 as stored, F32 as bfloat16"]
+
+
+def test_a_server_can_tell_it(paths: dict[str, Path]) -> None:
+    options = EngineOptions(model=str(paths["tied"]), device="cpu", num_gpu_blocks_override=64)
+    held = AsyncEngine.load(options).held
+    assert held is not None
+    assert held.total_bytes == planned(paths["tied"]).weights_bytes
+    assert {"Q4_K", "Q8_0"} <= set(held.kept)

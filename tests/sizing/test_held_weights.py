@@ -1,0 +1,87 @@
+"""What weights take, and how it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec
+from pagoda.models.names import GGUF_NAMES
+from pagoda.models.weight_parts import DecoderParts
+from pagoda.sizing.held_weights import HeldWeights, hold
+
+LAYER = DecoderLayer(AttentionSpec(4, 2, 32, 0.1, None), MLPSpec(96))
+SPEC = DecoderSpec(
+    architecture="LlamaForCausalLM",
+    vocab_size=100,
+    hidden_size=64,
+    layers=(LAYER, LAYER),
+    norm_eps=1e-5,
+    tie_word_embeddings=False,
+    max_position_embeddings=128,
+    dtype="bfloat16",
+)
+LAYER_VALUES = 64 * (128 + 2 * 64 + 128) + 3 * 64 * 96 + 2 * 64
+HEAD_VALUES = 100 * 64
+Q8_0_BYTES = 34 / 32
+"""Of one number."""
+
+
+def held(types: Mapping[str, str], *, spec: DecoderSpec = SPEC, keeps: bool = True) -> HeldWeights:
+    parts = DecoderParts.of(spec, GGUF_NAMES)
+    return hold(parts, "bfloat16", types, keeps_stored=keeps)
+
+
+def test_plain_weights_are_numbers_times_bytes() -> None:
+    layers = 2 * (2 * LAYER_VALUES + 64)
+    plain = held({})
+    assert plain == HeldWeights(layers + 4 * HEAD_VALUES, layers + 2 * HEAD_VALUES, "bfloat16")
+    tied = held({}, spec=replace(SPEC, tie_word_embeddings=True))
+    assert tied.total_bytes == tied.read_bytes == plain.read_bytes
+
+
+def test_gate_and_up_are_kept_each_for_itself() -> None:
+    saved = 64 * 96 * (2 - Q8_0_BYTES)
+    one = held({"blk.1.ffn_up.weight": "Q8_0", "blk.1.ffn_gate.weight": "F16"})
+    assert one.total_bytes == held({}).total_bytes - saved
+    assert (one.kept, one.converted) == (("Q8_0",), ("F16",))
+
+
+@pytest.mark.parametrize("kind", ["attn_norm.weight", "attn_q.bias"])
+def test_a_vector_is_never_kept(kind: str) -> None:
+    layer = replace(LAYER, attention=replace(LAYER.attention, qkv_bias=True))
+    spec = replace(SPEC, layers=(layer, layer))
+    found = held({f"blk.0.{kind}": "Q8_0"}, spec=spec)
+    assert found.total_bytes == held({}, spec=spec).total_bytes
+    assert (found.kept, found.converted) == ((), ("Q8_0",))
+
+
+def test_the_last_panel_of_an_embedding_is_filled_up() -> None:
+    kept = held({"token_embd.weight": "Q8_0"})
+    assert kept.total_bytes == held({}).total_bytes - HEAD_VALUES * 2 + 128 * 64 * Q8_0_BYTES
+    assert kept.read_bytes == held({}).read_bytes  # a few rows of it do not count
+
+
+def test_who_keeps_nothing_turns_all() -> None:
+    types = {"output.weight": "Q6_K", "blk.0.attn_q.weight": "Q4_K"}
+    plain = held(types, keeps=False)
+    assert plain.total_bytes == held({}).total_bytes
+    assert (plain.kept, plain.converted, plain.stored_as) == ((), ("Q4_K", "Q6_K"), None)
+
+
+@pytest.mark.parametrize(
+    ("kept", "converted", "line"),
+    [
+        ((), (), "2.0 GiB, bfloat16"),
+        ((), ("F16",), "2.0 GiB, F16 as bfloat16"),
+        (("Q8_0",), (), "2.0 GiB, Q8_0 as stored"),
+        (("Q4_1", "Q8_0"), ("F32",), "2.0 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16"),
+        (("Q3_K", "Q4_K", "Q6_K"), (), "2.0 GiB, Q3_K, Q4_K and Q6_K as stored"),
+    ],
+)
+def test_a_line_says_it(kept: tuple[str, ...], converted: tuple[str, ...], line: str) -> None:
+    told = HeldWeights(2**31, 2**31, "bfloat16", kept, converted)
+    assert str(told) == line
+    assert told.as_json()["summary"] == line
