@@ -105,6 +105,16 @@ def test_parts_that_end_within_a_panel_are_de_quantised_together(tmp_path):
     assert answers(make(path)) == answers(make(path, "none"))
 
 
+def test_plain_parts_lie_beside_those_that_are_kept(tmp_path):
+    names = [f"blk.{layer}.{name}.weight" for layer in range(2) for name in ("attn_q", "ffn_gate")]
+    path = tmp_path / "plain.gguf"
+    write_gguf(path, build_model(wide()), quantisation=GGML.F16, types=dict.fromkeys(names, "Q5_K"))
+    layer = load(path, dtype="bfloat16").weights.layers[0]
+    assert layer.qkv.nbytes == 256 * 176 + 2 * 2 * 128 * 256
+    assert (layer.gate.nbytes, layer.up.nbytes) == (512 * 176, 2 * 512 * 256)
+    assert answers(make(path, dtype="bfloat16")) == answers(make(path, "none", dtype="bfloat16"))
+
+
 def test_rows_beyond_whole_panels_are_no_columns_of_the_product(tmp_path):
     model = build_model(wide(vocab_size=295))
     path = write_gguf(tmp_path / "odd.gguf", model, quantisation=GGML.Q4_0)

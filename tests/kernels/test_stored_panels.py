@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_arrays import call_routine, stored
+from kernel_arrays import call_routine, seen, stored
 from test_panels import packed as packed_plain
 from test_panels import product, run_with_tables
+from test_panels import table_of as plain_table
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
+from pagoda.kernels.block_types import PANEL, panel_bytes
+from pagoda.kernels.cpu.embed import embed_routine
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES
+from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.stored_panels import TOGETHER, decode_routine
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
-from pagoda.kernels.cpu.sums import sum_routine
+from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from stored_blocks import dequantised, random_rows
 
 TYPES = sorted(STORED_TYPES)
@@ -85,3 +88,76 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
         tables = [table_of(name, in_panels)]
         run_with_tables(sum_routine(adds=False), out, x, tables, shape[0], [bias], num_threads=1)
         assert np.array_equal(out, product(x, plain, num_threads=1))
+
+
+@pytest.mark.threads
+def test_a_last_slice_may_have_any_number_of_spans():
+    rows = random_rows("Q5_0", 64, 224)
+    tables = [table_of("Q5_0", in_panels := packed("Q5_0", rows, 224))]
+    plain = packed_plain(dequantised("Q5_0", rows))
+    for num_rows in (2, 50):
+        x, out = inputs(num_rows, 224), np.empty((num_rows, 64), np.float32)
+        no_bias = np.zeros(64, np.float32)
+        run_with_tables(sum_routine(adds=False), out, x, tables, 64, [no_bias], num_threads=2)
+        assert np.array_equal(out, product(x, plain))
+    assert len(in_panels) == 2
+
+
+@pytest.mark.threads
+def test_gate_and_up_may_be_of_different_kinds():
+    width, inner = 256, 96
+    kept = random_rows("Q4_K", inner, width)
+    in_panels = packed("Q4_K", kept, width)
+    gate, up = dequantised("Q4_K", kept), inputs(inner, width)
+    plain_gate, plain_up = packed_plain(gate), packed_plain(up)
+    bias = np.random.default_rng(0).normal(size=inner).astype(np.float32)
+    for num_rows in (1, 40):
+        x = inputs(num_rows, width)
+        found, expected = (np.empty((num_rows, inner), np.uint16) for _ in range(2))
+        use, up_table = gate_routine(True), plain_table(plain_up)
+        for out, table in (
+            (found, table_of("Q4_K", in_panels)),
+            (expected, plain_table(plain_gate)),
+        ):
+            run_with_tables(use, out, x, [table, up_table], inner, [bias, bias], num_threads=2)
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q6_K"])
+def test_rows_can_be_read_from_their_panels(name: str):
+    rows = random_rows(name, 70, 256)
+    table, width = table_of(name, in_panels := packed(name, rows, 256)), 256
+    wanted = np.array([69, 0, 33, 15, 16])
+    out, memory = np.empty((5, width), np.float32), np.empty(MEMORY_BYTES, np.uint8)
+    call_routine(
+        embed_routine(True), out.ctypes.data, wanted.ctypes.data, 5, table.ctypes.data, 70, width,
+        memory.ctypes.data,
+    )  # fmt: skip
+    assert np.array_equal(out, seen(dequantised(name, rows))[wanted])
+    assert len(in_panels) == 3
+
+
+def test_rows_go_where_their_order_says():
+    rows = random_rows("Q8_0", 64, 64)
+    order = np.random.default_rng(0).permutation(64)
+    assert np.array_equal(packed("Q8_0", rows, 64, order), packed("Q8_0", rows[order], 64))
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_K", "Q2_K", "Q6_K"])
+@pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
+def test_every_scale_must_be_finite(name: str, scale: float):
+    for half in STORED_TYPES[name].halves:
+        rows = random_rows(name, 40, 512)
+        rows[37, half : half + 2] = np.float16(scale).reshape(1).view(np.uint8)
+        target = np.empty((2, panel_bytes(name, 512)), np.uint8)
+        assert not pack_stored(name, rows, None, target)
+
+
+def test_scales_without_an_exponent_are_what_they_are():
+    rows = random_rows("Q4_1", 32, 32)
+    for row, scale in enumerate(
+        (2**-24, -(2**-24), 3 * 2**-20, 2**-14 - 2**-24, 2**-14, 0.0, -0.0)
+    ):
+        rows[row, :2] = np.float16(scale).reshape(1).view(np.uint8)
+    expected = without_sign_of_zero(dequantised("Q4_1", rows))
+    assert np.array_equal(decoded("Q4_1", packed("Q4_1", rows, 32)[0], 0, 32), expected)

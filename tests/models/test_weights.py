@@ -132,6 +132,9 @@ class Tensors:
     def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
         self.read(name, target)
 
+    def stored(self, name: str, head_dim: int | None) -> None:
+        pass
+
 
 @pytest.fixture
 def llama(tmp_path) -> tuple[DecoderSpec, State]:

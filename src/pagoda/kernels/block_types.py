@@ -37,3 +37,9 @@ BLOCK_TYPES = MappingProxyType(
     }
 )
 """By their names in GGUF."""
+
+
+def panel_bytes(name: str, width: int) -> int:
+    """Bytes of a panel of rows of `width` numbers."""
+    block = BLOCK_TYPES[name]
+    return PANEL * (width // block.num_values) * block.num_bytes

@@ -53,11 +53,13 @@ class GGUFCheckpoint:
             read = partial(self.read_rotary, name, head_dim=head_dim)
             if self._interleaved:
                 order = _half_split(np.arange(num_rows), head_dim)
+        rows = self._file.stored_rows(name, 0, num_rows)
+        rows.setflags(write=False)
         return StoredRows(
             name=name,
             type=tensor.type.name,
             shape=(num_rows, tensor.shape[1]),
-            rows=self._file.stored_rows(name, 0, num_rows),
+            rows=rows,
             order=order,
             read=read,
             release=partial(self._file.release, name),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,14 @@ from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
 from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
 from pagoda.models.registry import decoder_spec, find_family
-from pagoda.models.weights import DecoderWeights, OnProgress, TensorSource, load_decoder
+from pagoda.models.weights import (
+    DecoderWeights,
+    Keeps,
+    OnProgress,
+    TensorSource,
+    keeps_none,
+    load_decoder,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +78,12 @@ def load_weights(
     dtype: str,
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
-    keeps: Collection[str] = (),
+    keeps: Keeps = keeps_none,
 ) -> DecoderWeights[Any]:
     """The weights as `dtype` (float32, bfloat16 or float16), merged as `LayerWeights` says.
 
-    They are moved to `device` one by one, or stay in main memory without one; matrices of GGUF's
-    types that the caller `keeps` stay in their file (`StoredMatrix`). `on_progress` is
+    They are moved to `device` one by one, or stay in main memory without one; matrices that
+    the caller `keeps` stay in their file (`StoredMatrix`). `on_progress` is
     called with the bytes that are done and the bytes in all. Raises `ModelError` where a tensor is
     missing, misshaped or too many, or a file is truncated.
     """

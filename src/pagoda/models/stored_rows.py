@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,9 +35,9 @@ class StoredRows:
 
 @dataclass(frozen=True, slots=True)
 class StoredMatrix:
-    """A matrix [out, in] of tensors one below the other, each of its own type."""
+    """A matrix [out, in] of parts one below the other, of which some stay as stored."""
 
-    parts: tuple[StoredRows, ...]
+    parts: tuple[StoredRows | torch.Tensor, ...]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -46,12 +45,8 @@ class StoredMatrix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in the file."""
+        """Bytes in the file of what is stored, and of tensors."""
         return sum(part.nbytes for part in self.parts)
-
-    @property
-    def num_values(self) -> int:
-        return math.prod(self.shape)
 
 
 Matrix = torch.Tensor | StoredMatrix

@@ -61,9 +61,9 @@ class DecoderParts:
 
     @property
     def matrices(self) -> tuple[Parts, ...]:
-        """Those of each matrix."""
-        of_layers = (layer[field] for layer in self.layers for field in _MATRICES)
-        return tuple(parts for parts in (self.embedding, self.lm_head, *of_layers) if parts)
+        """Those of each matrix that lies by itself in panels, as gate and up do."""
+        outside = (self.embedding, self.lm_head) if self.lm_head else (self.embedding,)
+        return (*outside, *(parts for parts in self.of_layers() if len(parts[0].shape) == 2))
 
     def of_layers(self) -> Iterator[Parts]:
         """Those of each weight of a layer that lies by itself in panels, as gate and up do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -94,6 +94,15 @@ class DecoderWeights(Generic[M]):
         return found
 
 
+Keeps = Callable[[Sequence[StoredRows]], bool]
+"""Whether a matrix of these parts stays as stored."""
+
+
+def keeps_none(parts: Sequence[StoredRows]) -> bool:
+    """Everything is de-quantised."""
+    return False
+
+
 class TensorSource(Protocol):
     """A checkpoint, whatever its format."""
 
@@ -113,7 +122,7 @@ class TensorSource(Protocol):
     def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
         """A matrix as the file stores it, in the order of `read` or, for heads, `read_rotary`.
 
-        None for what is no block of a quantised type.
+        None for a vector, and where files have no quantised types.
         """
         ...
 
@@ -125,13 +134,13 @@ def load_decoder(
     dtype: str,
     on_progress: OnProgress | None = None,
     device: torch.device | None = None,
-    keeps: Collection[str] = (),
+    keeps: Keeps = keeps_none,
 ) -> DecoderWeights[Any]:
     """Read all weights as `dtype`, each straight into its merged tensor.
 
     With a `device` each is moved there once it is whole, and main memory never holds them all.
-    Matrices with a part of one of GGUF's types that the caller `keeps` are not read: they are
-    `StoredMatrix`, and count with the bytes in all of `on_progress`.
+    Matrices that the caller `keeps` are not read: they are `StoredMatrix`, and count with the bytes
+    in all of `on_progress`. So is gate and up together where one of them is kept.
 
     Before anything is allocated, every tensor the spec needs is looked up and its shape compared;
     one that is missing, misshaped or unknown to the spec is a `ModelError` that names it.
@@ -157,15 +166,15 @@ def load_decoder(
 
 
 def _stored(
-    source: TensorSource, matrices: Sequence[Parts], keeps: Collection[str]
+    source: TensorSource, matrices: Sequence[Parts], keeps: Keeps
 ) -> dict[Part, StoredRows]:
-    """Every part of a matrix of which one has a type that is kept."""
+    """The parts of every matrix that is kept."""
     found: dict[Part, StoredRows] = {}
-    for parts in matrices if keeps else ():
-        rows = {part: source.stored(part.name, part.rotary_head_dim) for part in parts}
-        whole = {part: each for part, each in rows.items() if each is not None}
-        if any(each.type in keeps for each in whole.values()) and len(whole) == len(parts):
-            found |= whole
+    for parts in matrices:
+        rows = [source.stored(part.name, part.rotary_head_dim) for part in parts]
+        whole = [each for each in rows if each is not None]
+        if len(whole) == len(parts) and keeps(whole):
+            found.update(zip(parts, whole, strict=True))
     return found
 
 
@@ -222,10 +231,10 @@ class _Assembler:
         return self._room.settle(merged)
 
     def matrix(self, parts: Parts) -> Matrix:
-        """The parts as they are stored, or merged."""
-        if parts[0] in self._stored:
-            return StoredMatrix(tuple(self._stored[part] for part in parts))
-        return self.merge(parts)
+        """The parts merged, or, where one is stored, each by itself."""
+        if not any(part in self._stored for part in parts):
+            return self.merge(parts)
+        return StoredMatrix(tuple(self._stored.get(part) or self.merge((part,)) for part in parts))
 
     def merge_if_any(self, parts: Parts) -> torch.Tensor | None:
         """None where the layer has no such weight."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pagoda.kernels.block_types import BLOCK_TYPES, PANEL
+from pagoda.kernels.block_types import BLOCK_TYPES, PANEL, panel_bytes
 
 KEPT_TYPES = frozenset(BLOCK_TYPES)
 """GGUF's names of the types that stay."""
@@ -44,5 +44,4 @@ def _part_bytes(part: MatrixPart, value_bytes: int, keeps: bool) -> int:
     rows, columns = part.shape
     if not keeps or part.type not in KEPT_TYPES:
         return rows * columns * value_bytes
-    block = BLOCK_TYPES[part.type]
-    return -(-rows // PANEL) * PANEL * columns // block.num_values * block.num_bytes
+    return -(-rows // PANEL) * panel_bytes(part.type, columns)

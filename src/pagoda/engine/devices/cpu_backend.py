@@ -24,11 +24,11 @@ from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
-from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.models.weights import DecoderWeights, OnProgress, keeps_none
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
-from pagoda.sizing.kept_weights import KEPT_TYPES
+from pagoda.sizing.kept_weights import are_kept
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -72,7 +72,9 @@ class PreparedCPU:
         require_even_rows(spec, dtype)
         keeps = self.backend.policy.keeps_stored(dtype, self.options.quantization)
         loading = _Loading(on_load)
-        weights = load_weights(files, spec, dtype, loading.read, keeps=KEPT_TYPES if keeps else ())
+        weights = load_weights(
+            files, spec, dtype, loading.read, keeps=are_kept if keeps else keeps_none
+        )
         return CPUModel(self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype)
 
 

@@ -10,15 +10,14 @@ import torch
 
 from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.pack_stored import pack_stored, panel_bytes
+from pagoda.kernels.block_types import PANEL, panel_bytes
+from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
 from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.models.stored_rows import StoredRows
-from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept
+from pagoda.models.weight_memory import HostMemory
+from pagoda.sizing.kept_weights import KEPT_TYPES
 from pagoda.storage.cpu_storage import as_array
-
-_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +39,17 @@ class Panels:
         return cls(len(array), array, PANEL * array.strides[0], 0)
 
     @classmethod
-    def stored(cls, rows: StoredRows) -> Panels:
-        """Put rows into panels that keep their type, in memory of their own.
+    def stored(cls, rows: StoredRows, memory: HostMemory) -> Panels:
+        """Put rows into panels that keep their type.
 
         Raises `ModelError` for a scale that is not finite.
         """
         size = panel_bytes(rows.type, rows.shape[1])
         count = -(-rows.shape[0] // PANEL)
-        panels = _lines(count * size).reshape(count, size)
+        panels = memory.tensor((count, size), torch.uint8).numpy()
         if not pack_stored(rows.type, rows.rows, rows.order, panels):
-            raise ModelError(rows.name, rows.type, "its scales must be finite")
+            limit = "its scales must be finite; --quantization none loads it as it is"
+            raise ModelError(rows.name, rows.type, limit)
         rows.release()
         return cls(rows.shape[0], panels, size, decode_routine(rows.type).address)
 
@@ -59,13 +59,6 @@ class Panels:
         table = np.full((count, TABLE_FIELDS), self.decode, np.int64)
         table[:, 0] = self.memory.ctypes.data + self.panel_bytes * np.arange(count)
         return table
-
-
-def _lines(size_bytes: int) -> Array:
-    """Memory that begins with a cache line."""
-    memory = np.empty(size_bytes + _LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % _LINE_BYTES
-    return memory[start : start + size_bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +83,14 @@ class PanelMatrix:
         return cls.of(matrix.shape[1], [Panels.plain(matrix)])
 
     @classmethod
-    def stored(cls, parts: Sequence[StoredRows], dtype: torch.dtype) -> PanelMatrix:
+    def stored(
+        cls, parts: Sequence[StoredRows | torch.Tensor], dtype: torch.dtype, memory: HostMemory
+    ) -> PanelMatrix:
         """Parts of a type in `KEPT_TYPES` keep it; others are de-quantised to `dtype`.
 
-        All are where that is not to be (`are_kept`). Raises `ModelError` as `Panels.stored`.
+        Raises `ModelError` as `Panels.stored`.
         """
-        width = parts[0].shape[1]
-        if not are_kept(parts):
-            matrix = torch.cat([_read(part, dtype) for part in parts])
-            return cls.plain(matrix)
-        panels = [
-            Panels.stored(part) if part.type in KEPT_TYPES else Panels.plain(_read(part, dtype))
-            for part in parts
-        ]
-        return cls.of(width, panels)
+        return cls.of(parts[0].shape[1], [_panels(part, dtype, memory) for part in parts])
 
     @property
     def address(self) -> int:
@@ -116,7 +103,11 @@ class PanelMatrix:
         return sum(part.memory.nbytes for part in self.parts)
 
 
-def _read(part: StoredRows, dtype: torch.dtype) -> torch.Tensor:
-    matrix = torch.empty(part.shape, dtype=dtype)
+def _panels(part: StoredRows | torch.Tensor, dtype: torch.dtype, memory: HostMemory) -> Panels:
+    if isinstance(part, torch.Tensor):
+        return Panels.plain(part)
+    if part.type in KEPT_TYPES:
+        return Panels.stored(part, memory)
+    matrix = memory.tensor(part.shape, dtype)
     part.read(matrix)
-    return matrix
+    return Panels.plain(matrix)

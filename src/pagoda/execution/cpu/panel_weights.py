@@ -10,8 +10,10 @@ import torch
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.stored_rows import Matrix, StoredMatrix
+from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
+from pagoda.models.weight_memory import HostMemory
 from pagoda.models.weights import DecoderWeights, LayerWeights
+from pagoda.sizing.kept_weights import matrix_bytes
 
 
 def require_even_rows(spec: DecoderSpec, dtype: str) -> None:
@@ -70,15 +72,15 @@ class PanelWeights:
         """Turn every matrix into panels: `weights` must not be used otherwise again.
 
         Plain ones are turned where they lie. Those that stay as stored are packed from their file,
-        into memory of their own. Rows of bfloat16 have to be even (`require_even_rows`). Raises
-        InvalidOptionError for another dtype than float32 and bfloat16, ModelError for a scale that
-        is not finite.
+        into one allocation of their own. Rows of bfloat16 have to be even (`require_even_rows`).
+        Raises InvalidOptionError for another dtype than float32 and bfloat16, ModelError for a
+        scale that is not finite, CapacityError where the system has no such memory.
         """
         if isinstance(weights, PanelWeights):
             return weights
         if weights.dtype not in (torch.float32, torch.bfloat16):
             raise InvalidOptionError("dtype", str(weights.dtype), "float32 or bfloat16 on a CPU")
-        packer = _Packer(weights.dtype, on_packed)
+        packer = _Packer(weights.dtype, _memory_for(weights), on_packed)
         embedding = packer.matrix(weights.embedding)
         is_tied = weights.lm_head is weights.embedding
         return cls(
@@ -109,14 +111,15 @@ class PanelWeights:
 class _Packer:
     """Puts matrices into panels, whatever they come as."""
 
-    def __init__(self, dtype: torch.dtype, on_packed: OnPacked | None) -> None:
+    def __init__(self, dtype: torch.dtype, memory: HostMemory, on_packed: OnPacked | None) -> None:
         self._dtype = dtype
+        self._memory = memory
         self._on_packed = on_packed
 
     def matrix(self, matrix: Matrix) -> PanelMatrix:
         if isinstance(matrix, torch.Tensor):
             return PanelMatrix.plain(matrix)
-        packed = PanelMatrix.stored(matrix.parts, self._dtype)
+        packed = PanelMatrix.stored(matrix.parts, self._dtype, self._memory)
         if self._on_packed is not None:
             self._on_packed(matrix.nbytes)
         return packed
@@ -144,4 +147,22 @@ def _halves(gate_up: Matrix) -> tuple[Matrix, ...]:
     """Gate and up."""
     if isinstance(gate_up, torch.Tensor):
         return gate_up.chunk(2)
-    return tuple(StoredMatrix((part,)) for part in gate_up.parts)
+    return tuple(
+        part if isinstance(part, torch.Tensor) else StoredMatrix((part,)) for part in gate_up.parts
+    )
+
+
+def _memory_for(weights: DecoderWeights[Matrix]) -> HostMemory:
+    """For what stays as stored. Raises `CapacityError` where the system has no such memory."""
+    matrices = [weights.embedding]
+    if weights.lm_head is not weights.embedding:
+        matrices.append(weights.lm_head)
+    for layer in weights.layers:
+        matrices += [layer.qkv, layer.o, *_halves(layer.gate_up), layer.down]
+    kept = [
+        [part for part in matrix.parts if isinstance(part, StoredRows)]
+        for matrix in matrices
+        if isinstance(matrix, StoredMatrix)
+    ]
+    size_bytes = sum(matrix_bytes(parts, weights.dtype.itemsize) for parts in kept)
+    return HostMemory(size_bytes, sum(map(len, kept)))

@@ -59,10 +59,12 @@ class ProductRoutines(NamedTuple):
 @cache
 def product_routines(paired: bool) -> ProductRoutines:
     """For bfloat16, which come in pairs, or float32, where no panel is decoded."""
-    is_pair = TOGETHER == 2
+    plain, is_pair = panel_routines(paired), TOGETHER == 2
+    if not paired:
+        return ProductRoutines(*plain, plain.panel, plain.tile, 0)
     decoded = panel_routines(is_pair, asks=False)
     widen = 0 if is_pair else _widen_routine().address
-    return ProductRoutines(*panel_routines(paired), decoded.panel, decoded.tile, widen)
+    return ProductRoutines(*plain, decoded.panel, decoded.tile, widen)
 
 
 @njit(error_model="numpy")
@@ -74,6 +76,7 @@ def _plain(routines: ProductRoutines) -> PanelRoutines:
 
 @njit(error_model="numpy")
 def _decoded(routines: ProductRoutines) -> PanelRoutines:
+    """They are always whole: `column` is not called."""
     panel, tile = routines.decoded_panel, routines.decoded_tile
     return PanelRoutines(routines.column, panel, tile, tile, tile)
 
@@ -220,7 +223,7 @@ def multiply(
     depth groups], with one entry more at its end; second: 0, or the table of another of that shape,
     whose columns are wanted together with the first's, which `gate_routine` alone does.
     bias, second_bias: [width] float32; without a second it is not read.
-    following: the table of what will be read next, two panels, to be asked from memory.
+    following: the table of what will be read next, two panels, which plain panels ask from memory.
     """
     num_panels = (width + PANEL - 1) // PANEL
     # Many rows take panels in pairs, few take them one by one; gate and up belong together.

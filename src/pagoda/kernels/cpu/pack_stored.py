@@ -27,21 +27,15 @@ from pagoda.kernels.cpu.vector import I32, LANES, load_vector, spread, store_vec
 
 _BYTE = ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, LANES)
-_STEP = np.uint16 if TOGETHER == 2 else np.uint8
+_STEP_CODES = np.uint16 if TOGETHER == 2 else np.uint8
 """A number's code and those beside it."""
-
-
-def panel_bytes(name: str, width: int) -> int:
-    """Bytes of a panel of rows of `width` numbers, of a type of GGUF's."""
-    stored = STORED_TYPES[name]
-    return PANEL * stored.block_bytes * (width // stored.block_values)
 
 
 def pack_stored(name: str, rows: Array, order: Array | None, target: Array) -> bool:
     """Put rows of a type of GGUF's into panels; returns whether all their scales are finite.
 
     rows: [out, bytes of a row] uint8; order: [out] int64, which of them comes where, None as they
-    are; target: written, uint8 [panels, `panel_bytes`].
+    are; target: written, uint8 [panels, bytes of a panel].
     """
     places = np.arange(len(rows)) if order is None else order
     is_finite = np.ones(len(target), np.bool_)
@@ -58,10 +52,10 @@ class _Block(NamedTuple):
     """The upper byte of each float16."""
     num_values: int
     num_bytes: int
-    take: int
-    """Address of `_take_routine`."""
-    put: int
-    """Address of `_put_routine`."""
+    read_codes: int
+    """Address of `_code_routine`."""
+    write_words: int
+    """Address of `_word_routine`."""
 
 
 @cache
@@ -72,8 +66,8 @@ def _block(name: str) -> _Block:
         halves=np.array(stored.halves) + 1,
         num_values=stored.block_values,
         num_bytes=stored.block_bytes,
-        take=_take_routine(name).address,
-        put=_put_routine(name).address,
+        read_codes=_code_routine(name).address,
+        write_words=_word_routine(name).address,
     )
 
 
@@ -81,8 +75,8 @@ def _block(name: str) -> _Block:
 def _pack(block: _Block, rows: Array, places: Array, target: Array, is_finite: Array) -> None:
     num_blocks = rows.shape[1] // block.num_bytes
     for panel in prange(target.shape[0]):
-        codes = np.zeros((PANEL, block.num_values // TOGETHER), _STEP)
-        turned = np.empty((block.num_values // TOGETHER, PANEL), _STEP)
+        codes = np.zeros((PANEL, block.num_values // TOGETHER), _STEP_CODES)
+        turned = np.empty((block.num_values // TOGETHER, PANEL), _STEP_CODES)
         count = min(PANEL, rows.shape[0] - panel * PANEL)
         out = target[panel]
         out[:] = 0
@@ -96,11 +90,11 @@ def _pack(block: _Block, rows: Array, places: Array, target: Array, is_finite: A
                 for half in range(block.halves.shape[0]):
                     if source[first + block.halves[half]] & 0x7C == 0x7C:
                         is_finite[panel] = False
-                call(block.take, (codes.ctypes.data + row * block.num_values,
+                call(block.read_codes, (codes.ctypes.data + row * block.num_values,
                                   source.ctypes.data + first))  # fmt: skip
             _turn(codes, turned)
             head_bytes = block.head.shape[0] * PANEL
-            call(block.put, (out.ctypes.data + start + head_bytes, turned.ctypes.data))
+            call(block.write_words, (out.ctypes.data + start + head_bytes, turned.ctypes.data))
 
 
 @njit(error_model="numpy")
@@ -111,16 +105,16 @@ def _turn(codes: Array, turned: Array) -> None:
 
 
 @cache
-def _take_routine(name: str) -> Any:
-    def take(codes: int, block: int) -> None:
+def _code_routine(name: str) -> Any:
+    def read_codes(codes: int, block: int) -> None:
         """codes[n] = the code of number n of a row's block: uint8, by addresses."""
-        _take((codes, block), name)
+        _read_codes((codes, block), name)
 
-    return compiled(take, 2)
+    return compiled(read_codes, 2)
 
 
 @emitted
-def _take(typing: Any, args: Any, name: Any) -> Any:
+def _read_codes(typing: Any, args: Any, name: Any) -> Any:
     stored = STORED_TYPES[name.literal_value]
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
@@ -170,16 +164,16 @@ def _require_run(place: Any, first: int) -> None:
 
 
 @cache
-def _put_routine(name: str) -> Any:
-    def put(words: int, turned: int) -> None:
+def _word_routine(name: str) -> Any:
+    def write_words(words: int, turned: int) -> None:
         """Codes of a panel's block, [steps][rows][numbers of a step], as `stored_panels` says."""
-        _put((words, turned), name)
+        _write_words((words, turned), name)
 
-    return compiled(put, 2)
+    return compiled(write_words, 2)
 
 
 @emitted
-def _put(typing: Any, args: Any, name: Any) -> Any:
+def _write_words(typing: Any, args: Any, name: Any) -> Any:
     stored = STORED_TYPES[name.literal_value]
 
     def emit(builder: Any, values: Sequence[Any]) -> None:

@@ -36,15 +36,18 @@ class Head:
     def half(self, place: int) -> Any:
         """The float16 in two bytes, as float32; it is finite.
 
-        Its exponent and fraction, moved to where float32 has them, mean the number times 2⁻¹¹².
+        Exponent and fraction go to where float32 has them. Without an exponent, the fraction is a
+        whole number of 2⁻²⁴; what is multiplied is never below what float32 calls normal.
         """
         builder = self.builder
         bits = builder.or_(self.byte(place), self.shifted(self.byte(place + 1), 8))
-        size = self.shifted(self.masked(bits, 0x7FFF), 13)
-        number = builder.fmul(builder.bitcast(size, self._floats), constant(self._floats, 2.0**112))
+        size = self.masked(bits, 0x7FFF)
+        moved = builder.add(self.shifted(size, 13), constant(size.type, 112 << 23))
+        small = builder.fmul(builder.sitofp(size, self._floats), constant(self._floats, 2.0**-24))
+        is_small = builder.icmp_signed("<", size, constant(size.type, 1 << 10))
+        number = builder.select(is_small, builder.bitcast(small, bits.type), moved)
         sign = self.shifted(self.masked(bits, 0x8000), 16)
-        whole = builder.or_(builder.bitcast(number, bits.type), sign)
-        return builder.bitcast(whole, self._floats)
+        return builder.bitcast(builder.or_(number, sign), self._floats)
 
     def bits(self, place: int, first: int, count: int) -> Any:
         """`count` bits of a byte from bit `first` on, as a whole number."""
