@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
+from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
@@ -34,6 +36,14 @@ from pagoda.storage.cpu_storage import CPUStorage
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
+
+
+logger = logging.getLogger("pagoda")
+
+_SLOWER = (
+    "this CPU has no products of bfloat16, so weights are decoded slower than they would be read: "
+    "with --quantization none they take more memory, and few requests at a time less time"
+)
 
 
 class CPUBackend:
@@ -72,10 +82,13 @@ class PreparedCPU:
         require_even_rows(spec, dtype)
         keeps = self.backend.policy.keeps_stored(dtype, self.options.quantization)
         loading = _Loading(on_load)
-        weights = load_weights(
+        loaded = load_weights(
             files, spec, dtype, loading.read, keeps=are_kept if keeps else keeps_none
         )
-        return CPUModel(self.backend, spec, PanelWeights.take_over(weights, loading.packed), dtype)
+        weights = PanelWeights.take_over(loaded, loading.packed)
+        if weights.keeps_any and not UNIT.pairs:
+            logger.info(_SLOWER)
+        return CPUModel(self.backend, spec, weights, dtype)
 
 
 class _Loading:
