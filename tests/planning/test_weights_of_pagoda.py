@@ -14,6 +14,7 @@ from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import load_model
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
+from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.planning.plan import make_plan
@@ -127,7 +128,9 @@ def test_the_start_says_what_is_held(
         model = load_model(EngineOptions(model=str(path), device="cpu", dtype="bfloat16"))
     assert model.held.total_bytes == model.weights.size_bytes
     size = format_gib(model.weights.size_bytes)
-    assert caplog.messages == [f"weights: {size} GiB, Q4_0 as stored, F32 as bfloat16"]
+    *hints, told = caplog.messages
+    assert told == f"weights: {size} GiB, Q4_0 as stored, F32 as bfloat16"
+    assert ["--quantization none" in hint for hint in hints] == ([] if UNIT.pairs else [True])
 
 
 def test_a_server_can_tell_it(paths: dict[str, Path]) -> None:
