@@ -14,6 +14,7 @@ class Pagoda:
         self._llm = LLM(
             model,
             dtype="bfloat16",
+            quantization="none",  # as the others have the model
             max_model_len=MAX_MODEL_LEN,
             kv_cache_memory_bytes=KV_CACHE_BYTES,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pagoda.engine.build import Model
-from pagoda.engine.grammar import Grammars
+from pagoda.engine.grammar import Grammar, Grammars
 from pagoda.errors import InvalidRequestError
 from pagoda.server.tool_choice import FunctionName, NamedTool, ToolChoice
 from pagoda.server.tools import Function, Tool, ToolUse
@@ -31,7 +31,7 @@ def grammars(tiny_model: Model) -> Grammars:
     return Grammars(tiny_model.tokenizer, tiny_model.tokenizer.vocab_size)
 
 
-def follow(grammars: Grammars, choice: ToolChoice, **schemas: dict[str, Any]) -> None:
+def follow(grammars: Grammars, choice: ToolChoice, **schemas: dict[str, Any]) -> Grammar:
     """Compile what forces a call of one of the tools, each of which takes what its schema says."""
     tools = [
         Tool(type="function", function=Function(name=name, parameters=schema))
@@ -39,7 +39,7 @@ def follow(grammars: Grammars, choice: ToolChoice, **schemas: dict[str, Any]) ->
     ]
     constraint = ToolUse.of(tools, choice, None).constraint()
     assert constraint is not None
-    grammars.compile(constraint)
+    return grammars.compile(constraint)
 
 
 @pytest.mark.parametrize("choice", ["required", NAMED], ids=["required", "named"])
@@ -71,7 +71,10 @@ def test_what_is_too_much_of_several_tools_is_told_of_all(grammars: Grammars) ->
 def test_a_schema_may_be_as_deep_beside_others_as_alone(
     choice: ToolChoice, grammars: Grammars
 ) -> None:
-    follow(grammars, choice, good=GOOD, bad=nested(MAX_SCHEMA_DEPTH // 2 - 1))
+    deep = nested(MAX_SCHEMA_DEPTH // 2 - 1)
+    followed = follow(grammars, choice, good=GOOD, bad=deep).matcher()
+    assert not followed.state.is_error()
+    assert not followed.state.is_stopped()
 
 
 def test_a_schema_that_is_too_deep_is_told_how_levels_are_counted(grammars: Grammars) -> None:

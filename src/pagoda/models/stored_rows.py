@@ -40,10 +40,6 @@ class StoredMatrix:
     parts: tuple[StoredRows | torch.Tensor, ...]
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return sum(part.shape[0] for part in self.parts), self.parts[0].shape[1]
-
-    @property
     def nbytes(self) -> int:
         """Bytes in the file of what is stored, and of tensors."""
         return sum(part.nbytes for part in self.parts)

@@ -86,7 +86,7 @@ class PreparedCPU:
             files, spec, dtype, loading.read, keeps=are_kept if keeps else keeps_none
         )
         weights = PanelWeights.take_over(loaded, loading.packed)
-        if weights.keeps_any and not UNIT.pairs:
+        if loading.has_packed and not UNIT.pairs:
             logger.info(_SLOWER)
         return CPUModel(self.backend, spec, weights, dtype)
 
@@ -97,6 +97,7 @@ class _Loading:
     def __init__(self, on_load: OnProgress | None) -> None:
         self._on_load = on_load
         self._done_bytes = self._total_bytes = 0
+        self.has_packed = False
 
     def read(self, done_bytes: int, total_bytes: int) -> None:
         """All that has been read so far."""
@@ -106,6 +107,7 @@ class _Loading:
 
     def packed(self, num_bytes: int) -> None:
         """What has been packed since the last call."""
+        self.has_packed = True
         self.read(self._done_bytes + num_bytes, self._total_bytes)
 
 

@@ -98,11 +98,6 @@ class PanelMatrix:
         return int(self.table.ctypes.data)
 
     @property
-    def keeps_any(self) -> bool:
-        """Some of its panels keep the type of their file."""
-        return any(part.decode for part in self.parts)
-
-    @property
     def nbytes(self) -> int:
         """Of all panels."""
         return sum(part.memory.nbytes for part in self.parts)

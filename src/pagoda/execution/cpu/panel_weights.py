@@ -96,13 +96,6 @@ class PanelWeights:
         return self.final_norm.dtype
 
     @property
-    def keeps_any(self) -> bool:
-        """Some of the matrices keep the types of their file."""
-        first = self.layers[0]
-        matrices = (self.embedding, first.qkv, first.o, first.gate, first.up, first.down)
-        return any(matrix.keeps_any for matrix in matrices)
-
-    @property
     def size_bytes(self) -> int:
         """Bytes of all weights; a tied one counts once."""
         tied = 0 if self.lm_head is self.embedding else self.lm_head.nbytes

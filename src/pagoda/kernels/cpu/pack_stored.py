@@ -79,7 +79,8 @@ def _pack(block: _Block, rows: Array, places: Array, target: Array, is_finite: A
         turned = np.empty((block.num_values // TOGETHER, PANEL), _STEP_CODES)
         count = min(PANEL, rows.shape[0] - panel * PANEL)
         out = target[panel]
-        out[:] = 0
+        if count < PANEL:
+            out[:] = 0
         for number in range(num_blocks):
             start = number * PANEL * block.num_bytes
             for row in range(count):
@@ -159,8 +160,7 @@ def _require_run(place: Any, first: int) -> None:
     byte, bit = place(first)
     expected = [(byte + number, bit) for number in range(LANES)]
     found: list[Position] = [place(first + number) for number in range(LANES)]
-    if found != expected:
-        raise NotImplementedError(f"codes at {found}")
+    assert found == expected, f"codes lie at {found}"
 
 
 @cache
