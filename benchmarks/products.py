@@ -44,6 +44,8 @@ from pagoda.kernels.cpu.vector import (
     spread,
 )
 from pagoda.models.stored_rows import StoredRows
+from pagoda.models.weight_memory import HostMemory
+from pagoda.sizing.kept_weights import matrix_bytes
 
 _ROUNDS = 10
 _REPEATS = 100_000
@@ -153,16 +155,18 @@ def _own(weight: torch.Tensor, kind: str | None) -> PanelMatrix:
     blocks = rng.integers(0, 256, (count, block.num_bytes), np.uint8)
     for half in STORED_TYPES[kind].halves:
         blocks[:, half : half + 2] = np.frombuffer(np.float16(1e-3).tobytes(), np.uint8)
+    rows = blocks.reshape(len(weight), -1)
     stored = StoredRows(
         name="a weight",
         type=kind,
         shape=(weight.shape[0], weight.shape[1]),
-        rows=blocks.reshape(len(weight), -1),
-        order=None,
+        nbytes=blocks.nbytes,
+        blocks=lambda first, num_rows: rows[first : first + num_rows],
         read=lambda target: None,
         release=lambda: None,
     )
-    return PanelMatrix.stored([stored], weight.dtype)
+    memory = HostMemory(matrix_bytes([stored], weight.dtype.itemsize), 1)
+    return PanelMatrix.stored([stored], weight.dtype, memory)
 
 
 def main() -> None:

@@ -22,10 +22,10 @@ from stored_blocks import dequantised, random_rows
 TYPES = sorted(STORED_TYPES)
 
 
-def packed(name: str, rows: Array, width: int, order: Array | None = None) -> Array:
+def packed(name: str, rows: Array, width: int) -> Array:
     num_panels = -(-len(rows) // PANEL)
     target = np.full((num_panels, panel_bytes(name, width)), 0xAA, np.uint8)
-    assert pack_stored(name, rows, order, target)
+    assert pack_stored(name, rows, target)
     return target
 
 
@@ -137,12 +137,6 @@ def test_rows_can_be_read_from_their_panels(name: str):
     assert len(in_panels) == 3
 
 
-def test_rows_go_where_their_order_says():
-    rows = random_rows("Q8_0", 64, 64)
-    order = np.random.default_rng(0).permutation(64)
-    assert np.array_equal(packed("Q8_0", rows, 64, order), packed("Q8_0", rows[order], 64))
-
-
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_K", "Q2_K", "Q6_K"])
 @pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
 def test_every_scale_must_be_finite(name: str, scale: float):
@@ -150,7 +144,7 @@ def test_every_scale_must_be_finite(name: str, scale: float):
         rows = random_rows(name, 40, 512)
         rows[37, half : half + 2] = np.float16(scale).reshape(1).view(np.uint8)
         target = np.empty((2, panel_bytes(name, 512)), np.uint8)
-        assert not pack_stored(name, rows, None, target)
+        assert not pack_stored(name, rows, target)
 
 
 def test_scales_without_an_exponent_are_what_they_are():

@@ -46,24 +46,28 @@ class GGUFCheckpoint:
         tensor = self._file.tensors[name]
         if len(tensor.shape) != 2:
             return None
-        num_rows = tensor.shape[0]
-        order = None
-        read = partial(self.read, name)
+        blocks, read = partial(self._file.stored_rows, name), partial(self.read, name)
         if head_dim is not None:
             read = partial(self.read_rotary, name, head_dim=head_dim)
             if self._interleaved:
-                order = _half_split(np.arange(num_rows), head_dim)
-        rows = self._file.stored_rows(name, 0, num_rows)
-        rows.setflags(write=False)
+                order = _half_split(np.arange(tensor.shape[0]), head_dim)
+                blocks = partial(self._chosen_rows, name, order)
         return StoredRows(
             name=name,
             type=tensor.type.name,
-            shape=(num_rows, tensor.shape[1]),
-            rows=rows,
-            order=order,
+            shape=(tensor.shape[0], tensor.shape[1]),
+            nbytes=tensor.size_bytes,
+            blocks=blocks,
             read=read,
             release=partial(self._file.release, name),
         )
+
+    def _chosen_rows(
+        self, name: str, order: npt.NDArray[np.int64], first: int, count: int
+    ) -> npt.NDArray[np.uint8]:
+        """Rows as stored, of an order of all of them."""
+        rows = self._file.stored_rows(name, 0, len(order))
+        return rows[order[first : first + count]]
 
     def _read(
         self, name: str, target: torch.Tensor, multiple: int, reorder: Callable[[Values], Values]

@@ -1,4 +1,4 @@
-"""Matrices that stay as their file stores them, until a device takes them."""
+"""Matrices in blocks of quantised types, a few rows at a time, until a device takes them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,20 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """A tensor [rows, columns] in its file, mapped into memory."""
+    """A tensor [rows, columns] whose rows can be had as blocks of a type."""
 
     name: str
     type: str
     """The name of its type in GGUF: Q4_K, F16, …"""
     shape: tuple[int, int]
-    rows: npt.NDArray[np.uint8]
-    """[rows, bytes of a row], read-only."""
-    order: npt.NDArray[np.int64] | None
-    """Which of these rows comes where; None: as they are."""
+    nbytes: int
+    """Bytes in the file."""
+    blocks: Callable[[int, int], npt.NDArray[np.uint8]]
+    """`count` rows from row `first` on, [count, bytes of a row], not to be written."""
     read: Callable[[torch.Tensor], None]
-    """De-quantises all rows, in order, into a tensor of the shape and any dtype."""
+    """De-quantises all rows into a tensor of the shape and any dtype."""
     release: Callable[[], None]
     """Gives the file's pages back, once the rows have been read."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in the file."""
-        return self.rows.nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from pagoda.models.weight_memory import HostMemory
 from pagoda.sizing.kept_weights import KEPT_TYPES
 from pagoda.storage.cpu_storage import as_array
 
+_CHUNK_BYTES = 1 << 24
+"""Of panels that are packed at once: few beside a matrix, many for each thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Panels:
@@ -47,9 +50,13 @@ class Panels:
         size = panel_bytes(rows.type, rows.shape[1])
         count = -(-rows.shape[0] // PANEL)
         panels = memory.tensor((count, size), torch.uint8).numpy()
-        if not pack_stored(rows.type, rows.rows, rows.order, panels):
-            limit = "its scales must be finite; --quantization none loads it as it is"
-            raise ModelError(rows.name, rows.type, limit)
+        step = -(-_CHUNK_BYTES // size)
+        for first in range(0, count, step):
+            chunk = panels[first : first + step]
+            num_rows = min(len(chunk) * PANEL, rows.shape[0] - first * PANEL)
+            if not pack_stored(rows.type, rows.blocks(first * PANEL, num_rows), chunk):
+                limit = "its scales must be finite; --quantization none loads it as it is"
+                raise ModelError(rows.name, rows.type, limit)
         rows.release()
         return cls(rows.shape[0], panels, size, decode_routine(rows.type).address)
 

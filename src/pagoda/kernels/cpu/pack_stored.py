@@ -31,15 +31,13 @@ _STEP_CODES = np.uint16 if TOGETHER == 2 else np.uint8
 """A number's code and those beside it."""
 
 
-def pack_stored(name: str, rows: Array, order: Array | None, target: Array) -> bool:
+def pack_stored(name: str, rows: Array, target: Array) -> bool:
     """Put rows of a type of GGUF's into panels; returns whether all their scales are finite.
 
-    rows: [out, bytes of a row] uint8; order: [out] int64, which of them comes where, None as they
-    are; target: written, uint8 [panels, bytes of a panel].
+    rows: [out, bytes of a row] uint8; target: written, uint8 [panels, bytes of a panel].
     """
-    places = np.arange(len(rows)) if order is None else order
     is_finite = np.ones(len(target), np.bool_)
-    _pack(_block(name), rows, places, target, is_finite)
+    _pack(_block(name), rows, target, is_finite)
     return bool(is_finite.all())
 
 
@@ -72,7 +70,7 @@ def _block(name: str) -> _Block:
 
 
 @kernel
-def _pack(block: _Block, rows: Array, places: Array, target: Array, is_finite: Array) -> None:
+def _pack(block: _Block, rows: Array, target: Array, is_finite: Array) -> None:
     num_blocks = rows.shape[1] // block.num_bytes
     for panel in prange(target.shape[0]):
         codes = np.zeros((PANEL, block.num_values // TOGETHER), _STEP_CODES)
@@ -84,7 +82,7 @@ def _pack(block: _Block, rows: Array, places: Array, target: Array, is_finite: A
         for number in range(num_blocks):
             start = number * PANEL * block.num_bytes
             for row in range(count):
-                source = rows[places[panel * PANEL + row]]
+                source = rows[panel * PANEL + row]
                 first = number * block.num_bytes
                 for place in range(block.head.shape[0]):
                     out[start + place * PANEL + row] = source[first + block.head[place]]
