@@ -94,7 +94,7 @@ def _multiply_all(
             upcoming = weights[min(number + 1, len(weights) - 1)]
             multiply(
                 counters + number * PHASE_BYTES, num_threads, routines, use,
-                memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth,
+                memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth, 0,
                 weights[number], 0, width, no_bias, 0, upcoming,
             )  # fmt: skip
 

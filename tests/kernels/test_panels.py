@@ -37,7 +37,7 @@ def by_threads(
     for thread in prange(num_threads):
         multiply.multiply(
             counters, num_threads, routines, use, memory + thread * multiply.MEMORY_BYTES, out,
-            row_bytes, item_size, x, rows, depth, first, second, width, bias, second_bias, first,
+            row_bytes, item_size, x, rows, depth, 0, first, second, width, bias, second_bias, first,
         )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def table_of(weight: Array) -> Array:
     count = -(-len(weight) // PANEL)
     places = np.minimum(np.arange(count + 1), count - 1) * PANEL
     starts = weight.ctypes.data + places * weight.strides[0]
-    return np.stack([starts, np.zeros_like(starts)], axis=1)
+    return np.stack([starts, *[np.zeros_like(starts)] * (panels.TABLE_FIELDS - 1)], axis=1)
 
 
 def packed(weight: Array) -> Array:

@@ -14,8 +14,9 @@ from pagoda.kernels.block_types import PANEL, panel_bytes
 from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.pack_stored import pack_stored
-from pagoda.kernels.cpu.stored_panels import TOGETHER, decode_routine
+from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
+from pagoda.kernels.cpu.stored_words import TOGETHER
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from stored_blocks import dequantised, random_rows
 
@@ -69,7 +70,8 @@ def table_of(name: str, in_panels: Array) -> Array:
     """The panels, the last one twice."""
     places = np.minimum(np.arange(len(in_panels) + 1), len(in_panels) - 1)
     starts = in_panels.ctypes.data + places * in_panels.strides[0]
-    return np.stack([starts, np.full_like(starts, decode_routine(name).address)], axis=1)
+    decode = np.full_like(starts, decode_routine(name).address)
+    return np.stack([starts, decode, np.zeros_like(starts)], axis=1)
 
 
 def inputs(num_rows: int, width: int) -> Array:

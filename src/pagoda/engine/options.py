@@ -13,6 +13,7 @@ from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+ACTIVATION_DTYPES = ("auto", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class EngineOptions:
     quantization: str | None = None
     """None: on a CPU and in bfloat16, matrices of a GGUF file stay as they are stored. none: they
     are de-quantised to `dtype`, as they are in all other cases; answers are the same."""
+    activation_dtype: str = "auto"
+    """What products with weights that stay as stored take. auto: `dtype`, and answers are those of
+    de-quantised weights; int8: on a CPU, rows rounded to eight bits, 32 numbers a scale, which is
+    quicker and a little less exact."""
     max_model_len: int | None = None
     """Longest prompt and output together, in tokens; None: what the model was made for."""
     block_size: int = DEFAULT_BLOCK_SIZE
@@ -101,6 +106,7 @@ class EngineOptions:
         if self.quantization not in (None, "none"):
             limit = "none, to de-quantise a GGUF file's weights, which stay as stored without it"
             raise InvalidOptionError("quantization", self.quantization, limit)
+        _require_one_of("activation_dtype", self.activation_dtype, ACTIVATION_DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
         for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):

@@ -85,7 +85,8 @@ class PreparedCPU:
         loaded = load_weights(
             files, spec, dtype, loading.read, keeps=are_kept if keeps else keeps_none
         )
-        weights = PanelWeights.take_over(loaded, loading.packed)
+        rounds_rows = self.options.activation_dtype == "int8"
+        weights = PanelWeights.take_over(loaded, loading.packed, rounds_rows=rounds_rows)
         if loading.has_packed and not UNIT.pairs:
             logger.info(_SLOWER)
         return CPUModel(self.backend, spec, weights, dtype)

@@ -19,17 +19,19 @@ from pagoda.kernels.cpu.decoder import (
     PHASES,
     Ends,
     Step,
+    Widths,
     embed,
     memory_bytes,
     project,
     run_layers,
 )
+from pagoda.kernels.cpu.int8_rows import record_bytes
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
-_EMBED_PHASES, _PROJECT_PHASES = 1, 2
+_EMBED_PHASES, _PROJECT_PHASES = 1, 3
 _MOST_KEPT_ROWS = 256
 """Rows of logits whose memory is used again."""
 
@@ -150,8 +152,16 @@ class CPUExecutor:
             qkv=address("qkv", widths.qkv, _FLOAT),
             attended=address("attended", widths.attended, self._dtype),
             gated=address("gated", widths.inner, self._dtype),
+            records=self._records(count, widths),
             eps=self._eps.ctypes.data,
         )
+
+    def _records(self, num_rows: int, widths: Widths) -> int:
+        """Address of memory for rows that are rounded; 0: none are."""
+        if not self._weights.rounds_rows:
+            return 0
+        widest = max(widths.hidden, widths.attended, widths.inner)
+        return self._workspace.address("records", num_rows, record_bytes(widest), _BYTE)
 
     def _new_logits(self, num_rows: int) -> Array:
         """[num_rows, vocab_size]; what a prompt's log-probabilities take is not kept for good."""

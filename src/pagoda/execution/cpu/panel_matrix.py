@@ -11,8 +11,9 @@ import torch
 from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL, panel_bytes
+from pagoda.kernels.cpu.int8_product import int8_routine
 from pagoda.kernels.cpu.pack_stored import pack_stored
-from pagoda.kernels.cpu.panels import TABLE_FIELDS, pack
+from pagoda.kernels.cpu.panels import PanelEntry, pack
 from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.models.stored_rows import StoredRows
 from pagoda.models.weight_memory import HostMemory
@@ -32,18 +33,20 @@ class Panels:
     """What they lie in; they begin with it."""
     panel_bytes: int
     decode: int
-    """Address of the routine that decodes them; 0: they are plain."""
+    """As `PanelEntry`'s."""
+    rounded: int
+    """As `PanelEntry`'s."""
 
     @classmethod
     def plain(cls, matrix: torch.Tensor) -> Panels:
         """Turn a matrix into panels where it lies: it must not be used otherwise again."""
         array = as_array(matrix)
         pack(array)
-        return cls(len(array), array, PANEL * array.strides[0], 0)
+        return cls(len(array), array, PANEL * array.strides[0], 0, 0)
 
     @classmethod
-    def stored(cls, rows: StoredRows, memory: HostMemory) -> Panels:
-        """Put rows into panels that keep their type.
+    def stored(cls, rows: StoredRows, memory: HostMemory, *, rounds_rows: bool) -> Panels:
+        """Put rows into panels that keep their type; whether what they multiply is rounded.
 
         Raises `ModelError` for a scale that is not finite.
         """
@@ -58,13 +61,16 @@ class Panels:
                 limit = "its scales must be finite; --quantization none loads it as it is"
                 raise ModelError(rows.name, rows.type, limit)
         rows.release()
-        return cls(rows.shape[0], panels, size, decode_routine(rows.type).address)
+        decode = decode_routine(rows.type).address
+        rounded = int8_routine(rows.type).address if rounds_rows else 0
+        return cls(rows.shape[0], panels, size, decode, rounded)
 
     def entries(self) -> Array:
         """Their rows of a table: [panels, `TABLE_FIELDS`] int64."""
         count = -(-self.num_rows // PANEL)
-        table = np.full((count, TABLE_FIELDS), self.decode, np.int64)
-        table[:, 0] = self.memory.ctypes.data + self.panel_bytes * np.arange(count)
+        first = PanelEntry(self.memory.ctypes.data, self.decode, self.rounded)
+        table = np.tile(np.array(first, np.int64), (count, 1))
+        table[:, 0] += self.panel_bytes * np.arange(count)
         return table
 
 
@@ -91,13 +97,20 @@ class PanelMatrix:
 
     @classmethod
     def stored(
-        cls, parts: Sequence[StoredRows | torch.Tensor], dtype: torch.dtype, memory: HostMemory
+        cls,
+        parts: Sequence[StoredRows | torch.Tensor],
+        dtype: torch.dtype,
+        memory: HostMemory,
+        *,
+        rounds_rows: bool = False,
     ) -> PanelMatrix:
         """Parts of a type in `KEPT_TYPES` keep it; others are de-quantised to `dtype`.
 
+        With `rounds_rows` those that keep it are multiplied with rows rounded to eight bits.
         Raises `ModelError` as `Panels.stored`.
         """
-        return cls.of(parts[0].shape[1], [_panels(part, dtype, memory) for part in parts])
+        kept = [_panels(part, dtype, memory, rounds_rows) for part in parts]
+        return cls.of(parts[0].shape[1], kept)
 
     @property
     def address(self) -> int:
@@ -110,11 +123,13 @@ class PanelMatrix:
         return sum(part.memory.nbytes for part in self.parts)
 
 
-def _panels(part: StoredRows | torch.Tensor, dtype: torch.dtype, memory: HostMemory) -> Panels:
+def _panels(
+    part: StoredRows | torch.Tensor, dtype: torch.dtype, memory: HostMemory, rounds_rows: bool
+) -> Panels:
     if isinstance(part, torch.Tensor):
         return Panels.plain(part)
     if part.type in KEPT_TYPES:
-        return Panels.stored(part, memory)
+        return Panels.stored(part, memory, rounds_rows=rounds_rows)
     matrix = memory.tensor(part.shape, dtype)
     part.read(matrix)
     return Panels.plain(matrix)

@@ -1,9 +1,12 @@
 """A whole step of a decoder in one compiled function: from token ids to logits, over all layers.
 
 Every thread runs the same function and takes its share of each phase (see `team`); Python is called
-once a step. One layer is nine phases, each a barrier:
+once a step. One layer is thirteen phases, each a barrier:
 
-    norm | qkv | rotary and write | attention | merge | o | norm | gate and up | down
+    norm | round | qkv | rotary and write | attention | merge | round | o
+    norm | round | gate and up | round | down
+
+Where activations are not rounded to eight bits, those four are left out.
 
 A projection adds straight to the residual stream, which is float32, and the gate is applied where
 the sums of gate and up are still in cache. So only what the next product reads is rounded to the
@@ -28,6 +31,7 @@ from pagoda.kernels.cpu.attention import (
 from pagoda.kernels.cpu.attention_tiling import TilingAddresses
 from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.int8_rows import round_routine, round_rows
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
@@ -38,7 +42,7 @@ from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 
-PHASES = 9
+PHASES = 13
 """Phases of one layer."""
 _ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
@@ -113,6 +117,7 @@ class Routines(NamedTuple):
     keep: int
     add: int
     gate: int
+    round: int
 
 
 @cache
@@ -125,6 +130,7 @@ def routines(paired_weights: bool, paired_cache: bool) -> Routines:
         sum_routine(adds=False).address,
         sum_routine(adds=True).address,
         gate_routine(paired_weights).address,
+        round_routine().address,
     )
 
 
@@ -155,8 +161,17 @@ class Step(NamedTuple):
     """[rows, num_heads * D] of the weights' dtype"""
     gated: int
     """[rows, I] of the weights' dtype"""
+    records: int
+    """What rounding makes of the rows that a product takes; 0: they are not rounded."""
     eps: int
     """[1] float32, of every norm"""
+
+
+@njit(error_model="numpy")
+def _round(phase: int, step: Step, routines: Routines, x: int, rows: int, width: int) -> None:
+    """A thread's share of rounding what the next product takes, where it is rounded."""
+    if step.records != 0:
+        round_rows(phase, routines.round, step.records, x, rows, width)
 
 
 @njit(error_model="numpy")
@@ -173,13 +188,14 @@ def _run_layer(
         phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
         layer.input_norm, step.eps,
     )  # fmt: skip
+    _round(phase + PHASE_BYTES, step, routines, step.hidden, rows, widths.hidden)
     multiply(
-        phase + PHASE_BYTES, threads, panels, routines.keep, memory,
-        step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth,
+        phase + 2 * PHASE_BYTES, threads, panels, routines.keep, memory,
+        step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth, step.records,
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
     rotate_and_write(
-        phase + 2 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
+        phase + 3 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
         widths.cache_size, step.slot_mapping, tiling.positions, shape, layer.cosines, layer.sines,
         layer.half, layer.q_norm, layer.k_norm, step.eps,
     )  # fmt: skip
@@ -188,28 +204,32 @@ def _run_layer(
         widths.cache_size, layer.scale, layer.window,
     )  # fmt: skip
     attend(
-        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
+        phase + 4 * PHASE_BYTES, phase + 5 * PHASE_BYTES, threads, attention, tiling, shape, heads,
         rows_of_heads, scratch,
     )  # fmt: skip
+    _round(phase + 6 * PHASE_BYTES, step, routines, step.attended, rows, widths.attended)
     multiply(
-        phase + 5 * PHASE_BYTES, threads, panels, routines.add, memory,
+        phase + 7 * PHASE_BYTES, threads, panels, routines.add, memory,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
-        widths.attended * size // 4, layer.o, _NONE, widths.hidden, layer.o_bias, _NONE, layer.gate,
+        widths.attended * size // 4, step.records, layer.o, _NONE, widths.hidden, layer.o_bias,
+        _NONE, layer.gate,
     )  # fmt: skip
     rms_norm(
-        phase + 6 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
+        phase + 8 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
         widths.hidden, layer.post_norm, step.eps,
     )  # fmt: skip
+    _round(phase + 9 * PHASE_BYTES, step, routines, step.hidden, rows, widths.hidden)
     multiply(
-        phase + 7 * PHASE_BYTES, threads, panels, routines.gate, memory,
-        step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth,
+        phase + 10 * PHASE_BYTES, threads, panels, routines.gate, memory,
+        step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth, step.records,
         layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
     )  # fmt: skip
+    _round(phase + 11 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
     multiply(
-        phase + 8 * PHASE_BYTES, threads, panels, routines.add, memory,
+        phase + 12 * PHASE_BYTES, threads, panels, routines.add, memory,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
-        widths.inner * size // 4, layer.down, _NONE, widths.hidden, layer.down_bias, _NONE,
-        following,
+        widths.inner * size // 4, step.records, layer.down, _NONE, widths.hidden, layer.down_bias,
+        _NONE, following,
     )  # fmt: skip
 
 
@@ -297,10 +317,14 @@ def project(
             step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
             ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
         )  # fmt: skip
+        _round(
+            step.counters + PHASE_BYTES, step, routines, step.hidden, ends.num_logit_rows,
+            widths.hidden,
+        )  # fmt: skip
         multiply(
-            step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
+            step.counters + 2 * PHASE_BYTES, step.num_threads, panels, routines.keep,
             step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
             _FLOAT_SIZE,
-            step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4,
+            step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4, step.records,
             ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
         )  # fmt: skip

@@ -9,9 +9,9 @@ from numba import njit
 
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
-from pagoda.kernels.cpu.panels import ENTRY_BYTES, SLICE_VALUES, TABLE_FIELDS
+from pagoda.kernels.cpu.panels import ENTRY_BYTES, SLICE_VALUES, TABLE_FIELDS, PanelEntry
 from pagoda.kernels.cpu.routine import call, compiled
-from pagoda.kernels.cpu.stored_panels import BAND, TOGETHER
+from pagoda.kernels.cpu.stored_words import BAND, TOGETHER
 
 
 @cache
@@ -29,15 +29,19 @@ def embed_routine(paired: bool) -> Any:
         for r in range(count):
             token_id = integer_at(token_ids, r, 64)
             place, column = token_id // PANEL, token_id % PANEL
-            panel, decode = integers_at(table + place * ENTRY_BYTES, TABLE_FIELDS)
+            panel = PanelEntry(*integers_at(table + place * ENTRY_BYTES, TABLE_FIELDS))
             target = out + r * width * 4
-            if decode == 0:
+            if panel.decode == 0:
                 columns = min(PANEL, vocab_size - place * PANEL)
-                _copy_column(target, panel, column, columns, width, 2 if paired else 1, paired)
+                group = 2 if paired else 1
+                _copy_column(target, panel.address, column, columns, width, group, paired)
             else:
                 for first in range(0, width, SLICE_VALUES):
                     size = min(SLICE_VALUES, width - first)
-                    call(decode, (memory, panel, first, size, column // BAND * BAND, BAND))
+                    call(
+                        panel.decode,
+                        (memory, panel.address, first, size, column // BAND * BAND, BAND),
+                    )
                     _copy_column(
                         target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2
                     )

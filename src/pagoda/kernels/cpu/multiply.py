@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.int8_rows import RECORD_BYTES
 from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
 from pagoda.kernels.cpu.panel_product import (
     PANEL_ROWS,
@@ -23,9 +24,10 @@ from pagoda.kernels.cpu.panels import (
     SLICE_BYTES,
     SLICE_VALUES,
     TABLE_FIELDS,
+    PanelEntry,
 )
 from pagoda.kernels.cpu.routine import call, compiled
-from pagoda.kernels.cpu.stored_panels import TOGETHER
+from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.team import claim, finish
 
@@ -154,50 +156,85 @@ def _multiply_pair(
             )  # fmt: skip
 
 
+class Rows(NamedTuple):
+    """Rows that are multiplied: x [count, depth groups] of the weight's dtype."""
+
+    x: int
+    """Its address."""
+    num_rows: int
+    depth: int
+    records: int
+    """Address of what rounding made of the rows (`int8_rows`); 0: they are not rounded."""
+    record_stride: int
+    """Bytes of records from span to span."""
+
+
+@njit(error_model="numpy")
+def _is_rounded(rows: Rows, panel: PanelEntry) -> bool:
+    return rows.records != 0 and panel.rounded != 0
+
+
 @njit(error_model="numpy")
 def _multiply_stored(
-    routines: ProductRoutines, memory: int, column: int, x: int, rows: int, depth: int, panel: int,
-    decode: int, other: int, decode_other: int,
+    routines: ProductRoutines, memory: int, column: int, rows: Rows, panel: PanelEntry,
+    other: PanelEntry, is_pair: bool,
 ) -> None:  # fmt: skip
-    """The sums in a thread's memory = x[:rows] · one panel, or two, which keep their types.
+    """The sums in a thread's memory = rows · one panel, or two, which keep their types.
 
-    column: of the sums, that the first panel's come to; other: 0, or the address of another.
+    column: of the sums, that the first panel's come to; other: not read unless it is a pair.
     """
     decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + SLICE_BYTES
     sums = memory + column * 4
-    width = 2 * depth
+    width = 2 * rows.depth
     for first in range(0, width, SLICE_VALUES):
         count = min(SLICE_VALUES, width - first)
-        call(decode, (decoded, panel, first, count, 0, PANEL))
-        part, stride = x + 2 * first, depth
+        call(panel.decode, (decoded, panel.address, first, count, 0, PANEL))
+        part, stride = rows.x + 2 * first, rows.depth
         if routines.widen != 0:
-            call(routines.widen, (memory + _WIDENED, part, rows, 4 * depth, count))
+            call(routines.widen, (memory + _WIDENED, part, rows.num_rows, 4 * rows.depth, count))
             part, stride = memory + _WIDENED, SLICE_VALUES
         groups = count // TOGETHER
-        if other != 0:
-            call(decode_other, (decoded_other, other, first, count, 0, PANEL))
+        if is_pair:
+            call(other.decode, (decoded_other, other.address, first, count, 0, PANEL))
             _multiply_pair(
-                _decoded(routines), sums, part, rows, stride, decoded, decoded_other, groups, 0, 0,
-                first,
+                _decoded(routines), sums, part, rows.num_rows, stride, decoded, decoded_other,
+                groups, 0, 0, first,
             )  # fmt: skip
         else:
             _multiply_panel(
-                _decoded(routines), sums, part, rows, stride, decoded, groups, PANEL, 0, first
+                _decoded(routines),
+                sums,
+                part,
+                rows.num_rows,
+                stride,
+                decoded,
+                groups,
+                PANEL,
+                0,
+                first,
             )
 
 
 @njit(error_model="numpy")
 def _multiply_alone(
-    routines: ProductRoutines, memory: int, column: int, x: int, rows: int, depth: int, panel: int,
-    decode: int, width: int, ahead: int,
+    routines: ProductRoutines, memory: int, column: int, rows: Rows, panel: PanelEntry, width: int,
+    ahead: int,
 ) -> None:  # fmt: skip
-    """The sums in a thread's memory, from `column` on, = x[:rows] · one panel of either kind."""
-    if decode != 0:
-        _multiply_stored(routines, memory, column, x, rows, depth, panel, decode, 0, 0)
+    """The sums in a thread's memory, from `column` on, = rows · one panel of any kind."""
+    sums = memory + column * 4
+    if _is_rounded(rows, panel):
+        spans = 2 * rows.depth // SPAN
+        call(
+            panel.rounded,
+            (sums, rows.records, rows.record_stride, rows.num_rows, panel.address, spans),
+        )
+    elif panel.decode != 0:
+        _multiply_stored(routines, memory, column, rows, panel, panel, False)
     else:
         _multiply_panel(
-            _plain(routines), memory + column * 4, x, rows, depth, panel, depth, width, ahead, 0
-        )
+            _plain(routines), sums, rows.x, rows.num_rows, rows.depth, panel.address, rows.depth,
+            width, ahead, 0,
+        )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -211,7 +248,7 @@ def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
 @njit(error_model="numpy")
 def multiply(
     phase: int, num_threads: int, routines: ProductRoutines, use: int, memory: int,
-    out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int,
+    out: int, row_bytes: int, item_size: int, x: int, rows: int, depth: int, records: int,
     first: int, second: int, width: int, bias: int, second_bias: int, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of the product of all rows of x with a weight in panels.
@@ -219,9 +256,10 @@ def multiply(
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
     use: `sum_routine` or `gate_routine`. memory: `MEMORY_BYTES` of the thread's own. out: what
     `use` writes, `row_bytes` from row to row and `item_size` from column to column.
-    x: [rows, depth groups] of the weight's dtype. first: the table of a weight's panels, [width,
-    depth groups], with one entry more at its end; second: 0, or the table of another of that shape,
-    whose columns are wanted together with the first's, which `gate_routine` alone does.
+    x: [rows, depth groups] of the weight's dtype; records: of these rows, see `Rows`.
+    first: the table of a weight's panels, [width, depth groups], with one entry more at its end;
+    second: 0, or the table of another of that shape, whose columns are wanted together with the
+    first's, which `gate_routine` alone does.
     bias, second_bias: [width] float32; without a second it is not read.
     following: the table of what will be read next, two panels, which plain panels ask from memory.
     """
@@ -240,10 +278,12 @@ def multiply(
         place = item // chunks * step
         start = item % chunks * chunk
         count = min(chunk, rows - start)
-        source = x + start * depth * 4
-        panel, decode = integers_at(first + place * ENTRY_BYTES, TABLE_FIELDS)
+        part = Rows(x + start * depth * 4, count, depth, 0, rows * RECORD_BYTES)
+        if records != 0:
+            part = Rows(part.x, count, depth, records + start * RECORD_BYTES, part.record_stride)
+        panel = PanelEntry(*integers_at(first + place * ENTRY_BYTES, TABLE_FIELDS))
         beside = second + place * ENTRY_BYTES if is_gated else first + (place + 1) * ENTRY_BYTES
-        other, decode_other = integers_at(beside, TABLE_FIELDS)
+        other = PanelEntry(*integers_at(beside, TABLE_FIELDS))
         ahead, ahead_other = integer_at(following, 0, 64), integer_at(following, TABLE_FIELDS, 64)
         if upcoming < total:
             entry = upcoming // chunks * step * ENTRY_BYTES
@@ -257,22 +297,18 @@ def multiply(
         if not is_gated:
             other_size = min(PANEL, max(0, width - column - PANEL)) if step == 2 else 0
         is_pair = rows > PANEL_ROWS and other_size > 0
-        if is_pair and decode != 0 and decode_other != 0:
-            _multiply_stored(
-                routines, memory, 0, source, count, depth, panel, decode, other, decode_other
-            )
-        elif is_pair and decode == decode_other and other_size == PANEL:
+        is_rounded = _is_rounded(part, panel) or _is_rounded(part, other)
+        if is_pair and not is_rounded and panel.decode != 0 and other.decode != 0:
+            _multiply_stored(routines, memory, 0, part, panel, other, True)
+        elif is_pair and panel.decode == 0 and other.decode == 0 and other_size == PANEL:
             _multiply_pair(
-                _plain(routines), memory, source, count, depth, panel, other, depth, ahead,
-                ahead_other, 0,
+                _plain(routines), memory, part.x, count, depth, panel.address, other.address, depth,
+                ahead, ahead_other, 0,
             )  # fmt: skip
         else:
-            _multiply_alone(routines, memory, 0, source, count, depth, panel, decode, size, ahead)
+            _multiply_alone(routines, memory, 0, part, panel, size, ahead)
             if other_size > 0:
-                _multiply_alone(
-                    routines, memory, PANEL, source, count, depth, other, decode_other, other_size,
-                    ahead_other,
-                )  # fmt: skip
+                _multiply_alone(routines, memory, PANEL, part, other, other_size, ahead_other)
         wanted = size if is_gated else size + other_size
         target = out + start * row_bytes + column * item_size
         call(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,14 +15,16 @@ from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import constant, emitted
 from pagoda.kernels.cpu.routine import call, compiled, routine_body
-from pagoda.kernels.cpu.stored_panels import (
+from pagoda.kernels.cpu.stored_types import STORED_TYPES, Position, StoredType
+from pagoda.kernels.cpu.stored_words import (
     HIGH_WORD,
     LOW_WORD,
     STEPS,
     TOGETHER,
     code_offset,
+    high_bit,
+    low_bit,
 )
-from pagoda.kernels.cpu.stored_types import STORED_TYPES, Position, StoredType
 from pagoda.kernels.cpu.vector import I32, LANES, load_vector, spread, store_vector
 
 _BYTE = ir.IntType(8)
@@ -164,7 +166,7 @@ def _require_run(place: Any, first: int) -> None:
 @cache
 def _word_routine(name: str) -> Any:
     def write_words(words: int, turned: int) -> None:
-        """Codes of a panel's block, [steps][rows][numbers of a step], as `stored_panels` says."""
+        """Codes of a panel's block, [steps][rows][numbers of a step], as `stored_words` says."""
         _write_words((words, turned), name)
 
     return compiled(write_words, 2)
@@ -179,33 +181,41 @@ def _write_words(typing: Any, args: Any, name: Any) -> Any:
         at = 0
         for band in range(0, PANEL * TOGETHER, LANES):
             for span in range(0, stored.block_values // TOGETHER, STEPS):
-                for kind, first, bits in _kinds(stored):
+                for kind, first, bits, place in _kinds(stored):
                     count = kind.width // bits
                     for step in range(span, span + STEPS, count):
                         places = [
                             (step + number) * PANEL * TOGETHER + band for number in range(count)
                         ]
-                        word = _word(builder, turned, places, kind, first, bits)
+                        word = _word(builder, turned, places, kind, first, bits, place)
                         store_vector(builder, word, builder.gep(words, [ir.Constant(I32, at)]))
                         at += LANES * kind.width // 8
 
     return routine_body(args, (name,), emit)
 
 
-def _kinds(stored: StoredType) -> list[tuple[Any, int, int]]:
-    """Words of a span: their type, and the first bit and bits of a code that they hold."""
-    low = [(LOW_WORD, 0, stored.low_bits)]
-    return low + ([(HIGH_WORD, stored.low_bits, stored.high_bits)] if stored.high_bits else [])
+_Kind = tuple[Any, int, int, Callable[[int, int], int]]
 
 
-def _word(builder: Any, turned: Any, places: list[int], kind: Any, first: int, bits: int) -> Any:
+def _kinds(stored: StoredType) -> list[_Kind]:
+    """Words of a span: their type, first bit and bits of a code in them, and where steps lie."""
+    low: list[_Kind] = [(LOW_WORD, 0, stored.low_bits, low_bit)]
+    if not stored.high_bits:
+        return low
+    return [*low, (HIGH_WORD, stored.low_bits, stored.high_bits, high_bit)]
+
+
+def _word(
+    builder: Any, turned: Any, places: list[int], kind: Any, first: int, bits: int,
+    bit: Callable[[int, int], int],
+) -> Any:  # fmt: skip
     """A word of each lane, from the codes at `places`."""
     lanes = ir.VectorType(kind, LANES)
     word = ir.Constant(lanes, None)
-    for number, place in enumerate(places):
+    for step, place in enumerate(places):
         codes = load_vector(builder, builder.gep(turned, [ir.Constant(I32, place)]), _BYTES)
         if first:
             codes = builder.lshr(codes, constant(_BYTES, first))
         code = builder.zext(builder.and_(codes, constant(_BYTES, (1 << bits) - 1)), lanes)
-        word = builder.or_(word, builder.shl(code, constant(lanes, bits * number)))
+        word = builder.or_(word, builder.shl(code, constant(lanes, bit(step, bits))))
     return word

@@ -13,12 +13,14 @@ that multiplies with them. Which panels a weight has, of either kind, is in a ta
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from numba import prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.kernel import kernel
-from pagoda.kernels.cpu.stored_panels import TOGETHER
+from pagoda.kernels.cpu.stored_words import TOGETHER
 
 GROUP_BYTES = 4 * PANEL
 """Of a panel, one group of each row."""
@@ -26,10 +28,20 @@ SLICE_VALUES = 128
 """Numbers of each row of a panel that are decoded at a time: whole spans."""
 SLICE_BYTES = SLICE_VALUES // TOGETHER * GROUP_BYTES
 """Of a decoded slice."""
-TABLE_FIELDS = 2
-"""Of a panel: its address, and that of the routine that decodes it, or 0."""
+TABLE_FIELDS = 3
+"""Of a panel in a table: those of `PanelEntry`."""
 ENTRY_BYTES = 8 * TABLE_FIELDS
 """From panel to panel of a table."""
+
+
+class PanelEntry(NamedTuple):
+    """A panel in a table: addresses."""
+
+    address: int
+    decode: int
+    """The routine that decodes it (`stored_panels`); 0: it is plain."""
+    rounded: int
+    """The routine that multiplies rounded rows with it (`int8_product`); 0: there is none."""
 
 
 @kernel

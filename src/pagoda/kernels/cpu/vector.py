@@ -36,15 +36,23 @@ class VectorUnit:
     """Lanes of a register that is filled from one number in memory; 0: left to LLVM."""
     table_lanes: int
     """Entries of a table that one instruction looks up for as many lanes; 0: there is none."""
+    looks_up_bytes: bool
+    """There is one that looks up bytes in a table of sixteen."""
+    byte_products: int
+    """Products of bytes that one instruction adds up: 4, 2, or 0 where there is none."""
 
 
 def _host_unit() -> VectorUnit:
     features = _features()
+    fours = "avxvnni" in features or {"avx512vnni", "avx512vl"} <= features
+    of_bytes = ("avx2" in features, 4 if fours else 2 if "avx2" in features else 0)
     if "avx512f" in features:
-        return VectorUnit(32, 24, {"avx512bf16", "avx512vl"} <= features, True, 0, 16)
+        pairs = {"avx512bf16", "avx512vl", "avx512bw"} <= features
+        return VectorUnit(32, 24, pairs, True, 0, 16, *of_bytes)
     if "avx" in features or "neon" in features:
-        return VectorUnit(8, 6, False, False, *((8, 8) if "avx2" in features else (0, 0)))
-    return VectorUnit(4, 2, False, False, 0, 0)
+        spread_and_table = (8, 8) if "avx2" in features else (0, 0)
+        return VectorUnit(8, 6, False, False, *spread_and_table, *of_bytes)
+    return VectorUnit(4, 2, False, False, 0, 0, *of_bytes)
 
 
 def _features() -> set[str]:
@@ -186,16 +194,16 @@ def powers_of_two(builder: Any, x: Any, terms: int) -> Any:
     """`power_of_two` of a vector of sixteen, with a CPU's own instructions where it has them."""
     if not UNIT.scales:
         return power_of_two(builder, x, terms)
-    whole = _intrinsic(builder, "llvm.roundeven.v16f32", [x])
+    whole = instruction(builder, "llvm.roundeven.v16f32", [x])
     p = polynomial(builder, builder.fsub(x, whole), terms)
     mask, as_set = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, 4)
     name = "llvm.x86.avx512.mask.scalef.ps.512"
-    return _intrinsic(builder, name, [p, whole, p, mask, as_set])
+    return instruction(builder, name, [p, whole, p, mask, as_set])
 
 
-def _intrinsic(builder: Any, name: str, args: list[Any]) -> Any:
-    """What an instruction gives that LLVM knows by name; of the type of its first argument."""
-    kind = ir.FunctionType(args[0].type, [arg.type for arg in args])
+def instruction(builder: Any, name: str, args: Sequence[Any], result: Any = None) -> Any:
+    """What an instruction gives that LLVM knows by name; None: of its first argument's type."""
+    kind = ir.FunctionType(result or args[0].type, [arg.type for arg in args])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
@@ -203,16 +211,37 @@ def look_up(builder: Any, table: Sequence[float], places: Any) -> Any:
     """Entries of a table of sixteen, by a vector of sixteen int32 from 0 to 15, as float32."""
     if UNIT.table_lanes == LANES:
         entries = ir.Constant(floats(), [float(entry) for entry in table])
-        return _intrinsic(builder, "llvm.x86.avx512.permvar.sf.512", [entries, places])
+        return instruction(builder, "llvm.x86.avx512.permvar.sf.512", [entries, places])
     if UNIT.table_lanes == LANES // 2:
         return _look_up_halves(builder, table, places)
-    found = [constant(floats(), entry) for entry in table]
+    return _chosen(builder, [constant(floats(), entry) for entry in table], places)
+
+
+def look_up_bytes(builder: Any, table: Sequence[int], places: Any) -> Any:
+    """As `look_up` for each byte of int32 lanes: whole numbers of eight bits."""
+    if UNIT.looks_up_bytes and places.type.count in (8, 16):
+        kind = ir.VectorType(ir.IntType(8), 4 * places.type.count)
+        entries = ir.Constant(kind, [table[i % 16] & 0xFF for i in range(kind.count)])
+        name = {8: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.avx512.pshuf.b.512"}
+        args = [entries, builder.bitcast(places, kind)]
+        found = instruction(builder, name[places.type.count], args)
+        return builder.bitcast(found, places.type)
+    total = constant(places.type, 0)
+    for bit in range(0, 32, 8):
+        entries = [constant(places.type, (entry & 0xFF) << bit) for entry in table]
+        shifted = builder.lshr(places, constant(places.type, bit))
+        total = builder.or_(total, _chosen(builder, entries, shifted))
+    return total
+
+
+def _chosen(builder: Any, entries: list[Any], places: Any) -> Any:
+    """One of sixteen vectors in each lane, by the lowest four bits of its place."""
     for bit in range(4):
         mask = constant(places.type, 1 << bit)
         is_set = builder.icmp_signed("!=", builder.and_(places, mask), constant(places.type, 0))
-        pairs = zip(found[::2], found[1::2], strict=True)
-        found = [builder.select(is_set, second, first) for first, second in pairs]
-    return found[0]
+        pairs = zip(entries[::2], entries[1::2], strict=True)
+        entries = [builder.select(is_set, second, first) for first, second in pairs]
+    return entries[0]
 
 
 def _look_up_halves(builder: Any, table: Sequence[float], places: Any) -> Any:
@@ -226,7 +255,7 @@ def _look_up_halves(builder: Any, table: Sequence[float], places: Any) -> Any:
     for first in (0, half):
         lanes = ir.Constant(ir.VectorType(I32, half), list(range(first, first + half)))
         part = builder.shuffle_vector(places, places, lanes)
-        low, high = (_intrinsic(builder, "llvm.x86.avx2.permps", [t, part]) for t in halves)
+        low, high = (instruction(builder, "llvm.x86.avx2.permps", [t, part]) for t in halves)
         is_high = builder.icmp_signed(">=", part, constant(part.type, half))
         found.append(builder.select(is_high, high, low))
     every = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))

@@ -1,0 +1,209 @@
+"""The product of rows rounded to eight bits with panels that keep GGUF's quantised types.
+
+    out[row, column] = Σ over spans of scale_x · scale · (Σ code_x · code) + addend · sum_x
+
+Codes are multiplied as they are, four at a time, and whole sums become float32 once for each scale:
+a tenth of the instructions that decoding takes. The order of sums is that of spans and depends on
+nothing else, so rows do not depend on their batch. Compare llama.cpp's products, which round
+activations too: github.com/ggml-org/ggml, `ggml_vec_dot_q4_K_q8_K`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.byte_products import BYTE, summed
+from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, SCALE, SUMS
+from pagoda.kernels.cpu.number import constant, emitted, fused
+from pagoda.kernels.cpu.routine import compiled, routine_body
+from pagoda.kernels.cpu.stored_scales import Scales
+from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
+from pagoda.kernels.cpu.stored_words import (
+    BAND,
+    BYTES,
+    SPAN,
+    TOGETHER,
+    Words,
+    code_bias,
+    codes_of_span,
+)
+from pagoda.kernels.cpu.sums import SUMS_BYTES
+from pagoda.kernels.cpu.vector import (
+    F32,
+    UNIT,
+    floats,
+    index,
+    load_vector,
+    look_up_bytes,
+    pointer,
+    spread,
+    store_vector,
+)
+
+_COLUMNS = 8
+"""Of a panel, multiplied at once."""
+_GROUP = BYTES * TOGETHER
+"""Numbers of a column whose codes lie in its lanes of one vector."""
+
+
+@cache
+def int8_routine(name: str) -> Any:
+    """For panels of a type of GGUF's. Compiles it or takes it from disk."""
+
+    def multiply_rounded(out: int, x: int, stride: int, rows: int, panel: int, spans: int) -> None:
+        """out[:rows, :PANEL] = rows · a panel of so many spans; by addresses.
+
+        out: float32, `SUMS_BYTES` from row to row; x: records of the first row (`int8_rows`),
+        `stride` bytes from span to span.
+        """
+        _multiply_rounded((out, x, stride, rows, panel, spans), name)
+
+    return compiled(multiply_rounded, 6)
+
+
+@emitted
+def _multiply_rounded(typing: Any, args: Any, name: Any) -> Any:
+    stored = STORED_TYPES[name.literal_value]
+
+    def emit(builder: Any, values: Sequence[Any]) -> None:
+        _Product(builder, stored, *values).emit()
+
+    return routine_body(args, (name,), emit)
+
+
+class _Product:
+    """Emits the product with one panel."""
+
+    def __init__(
+        self, builder: Any, stored: StoredType, out: Any, x: Any, stride: Any, rows: Any,
+        panel: Any, spans: Any,
+    ) -> None:  # fmt: skip
+        self._builder, self._stored = builder, stored
+        self._out = pointer(builder, out)
+        self._x = builder.inttoptr(x, BYTE.as_pointer())
+        self._panel = builder.inttoptr(panel, BYTE.as_pointer())
+        self._stride, self._rows, self._spans = stride, rows, spans
+        self._signed = UNIT.byte_products == 2 and (stored.is_signed or bool(stored.table))
+        self._bias = 0 if self._signed else code_bias(stored)
+        self._scales = Scales(builder, stored, PANEL // BAND, self._bias)
+
+    def emit(self) -> None:
+        builder, stored = self._builder, self._stored
+        self._clear()
+        spans = index(stored.block_values // SPAN)
+        with cgutils.for_range(builder, builder.udiv(self._spans, spans)) as blocks:
+            size = index(PANEL * stored.block_bytes)
+            block = builder.gep(self._panel, [builder.mul(blocks.index, size)])
+            with cgutils.for_range(builder, index(PANEL // BAND)) as bands:
+                head = builder.gep(block, [builder.mul(bands.index, index(BAND))])
+                self._scales.prepare(head, bands.index)
+            start = builder.mul(blocks.index, spans)
+            with cgutils.for_range(builder, spans) as each:
+                place = builder.mul(builder.add(start, each.index), self._stride)
+                records = builder.gep(self._x, [place])
+                with cgutils.for_range(builder, index(PANEL // _COLUMNS)) as parts:
+                    column = builder.mul(parts.index, index(_COLUMNS))
+                    self._multiply_part(block, each.index, column, records)
+
+    def _clear(self) -> None:
+        builder = self._builder
+        with cgutils.for_range(builder, self._rows) as rows:
+            for column in range(0, PANEL, _COLUMNS):
+                zeros = constant(floats(_COLUMNS), 0.0)
+                store_vector(builder, zeros, self._sums(rows.index, index(column)))
+
+    def _sums(self, row: Any, column: Any) -> Any:
+        builder = self._builder
+        place = builder.add(builder.mul(row, index(SUMS_BYTES // 4)), column)
+        return builder.gep(self._out, [place])
+
+    def _multiply_part(self, block: Any, span: Any, column: Any, records: Any) -> None:
+        """Add a span's products with `_COLUMNS` columns."""
+        builder, stored = self._builder, self._stored
+        band = builder.udiv(column, index(BAND))
+        row = builder.urem(column, index(BAND))
+        start = codes_of_span(builder, stored, block, column, span)
+        first = builder.mul(row, index(TOGETHER))
+        words = Words(builder, stored, start, first, _COLUMNS * TOGETHER)
+        codes = [self._codes(words, number) for number in range(SPAN // _GROUP)]
+        scales = [
+            self._scales.of(span, number, band, row, _COLUMNS)
+            for number in range(SPAN // stored.scale_values)
+        ]
+        with cgutils.for_range(builder, self._rows) as rows:
+            record = builder.gep(records, [builder.mul(rows.index, index(RECORD_BYTES))])
+            self._add(codes, scales, record, self._sums(rows.index, column))
+
+    def _codes(self, words: Words, number: int) -> Any:
+        codes = words.code_bytes(number)
+        if self._stored.table:
+            table = [entry + self._bias for entry in self._stored.table]
+            return look_up_bytes(self._builder, table, codes)
+        if self._stored.is_signed and not self._signed:
+            return self._builder.xor(codes, constant(codes.type, 0x80808080))
+        return codes
+
+    def _add(self, codes: list[Any], scales: list[Any], record: Any, target: Any) -> None:
+        """Add the products of one row's record."""
+        builder = self._builder
+        per_scale = self._stored.scale_values // _GROUP
+        total = None
+        for number, (scale, _) in enumerate(scales):
+            chosen = range(number * per_scale, (number + 1) * per_scale)
+            others = [self._loader(record, group, codes[group].type) for group in chosen]
+            whole = summed(
+                builder, [codes[group] for group in chosen], others, self._most(), self._signed
+            )
+            value = builder.sitofp(self._by_column(whole), floats(_COLUMNS))
+            total = (
+                builder.fmul(scale, value) if total is None else fused(builder, scale, value, total)
+            )
+        sums = load_vector(builder, target, floats(_COLUMNS))
+        sums = fused(builder, self._number(record, SCALE), total, sums)
+        for number, (_, addend) in enumerate(scales):
+            if addend is not None:
+                place = 2 if len(scales) == 1 else number
+                factor = self._number(record, SUMS + 4 * place)
+                sums = fused(builder, addend, factor, sums)
+        store_vector(builder, sums, target)
+
+    def _most(self) -> int:
+        """The largest code in size."""
+        stored = self._stored
+        if self._signed:
+            return max((abs(entry) for entry in stored.table), default=128)
+        return (1 << (stored.low_bits + stored.high_bits)) - 1
+
+    def _loader(self, record: Any, group: int, kind: Any) -> Callable[[], Any]:
+        """Loads a record's codes of a group, the same for every column."""
+        builder = self._builder
+
+        def load() -> Any:
+            word = ir.IntType(32 * TOGETHER)
+            source = builder.gep(record, [index(group * _GROUP)])
+            value = builder.load(builder.bitcast(source, word.as_pointer()), align=4)
+            return builder.bitcast(spread(builder, value, _COLUMNS), kind)
+
+        return load
+
+    def _by_column(self, whole: Any) -> Any:
+        """One sum for each column."""
+        if TOGETHER == 1:
+            return whole
+        builder, pairs = self._builder, ir.VectorType(ir.IntType(64), _COLUMNS)
+        value = builder.bitcast(whole, pairs)
+        other = builder.bitcast(builder.lshr(value, constant(pairs, 32)), whole.type)
+        both = builder.bitcast(builder.add(whole, other), pairs)
+        return builder.trunc(both, ir.VectorType(ir.IntType(32), _COLUMNS))
+
+    def _number(self, record: Any, place: int) -> Any:
+        """A record's float32, in every lane."""
+        builder = self._builder
+        source = builder.bitcast(builder.gep(record, [index(place)]), F32.as_pointer())
+        return spread(builder, builder.load(source, align=4), _COLUMNS)

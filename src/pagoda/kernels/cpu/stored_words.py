@@ -1,0 +1,161 @@
+"""The words in which a stored panel keeps codes, and how parts of codes are taken out of them.
+
+A word holds parts of the codes of one lane: of a span, as many as fit into 32 bits of low parts, or
+16 bits of high parts. Consecutive steps lie in different bytes, so that masking a word leaves the
+parts of four consecutive steps, a byte each, as instructions for bytes want them.
+
+    low     step t at bit 8 · (t mod 4) + bits · (t div 4)
+    high    step t at bit (0, 8, 4, 12)[t mod 4] + bits · (t div 4)
+
+A word of high parts beside itself, twelve bits further up, is like one of low parts: its bytes
+begin with steps 0 to 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.number import constant
+from pagoda.kernels.cpu.stored_types import StoredType
+from pagoda.kernels.cpu.vector import I32, LANES, UNIT, index, load_vector
+
+SPAN = 32
+"""Numbers of a row that are decoded in one go."""
+TOGETHER = 2 if UNIT.pairs else 1
+"""Numbers of a row side by side in a decoded panel: a group of four bytes."""
+BAND = LANES // TOGETHER
+"""Rows of a panel that are decoded together."""
+STEPS = SPAN // TOGETHER
+"""Of a span."""
+LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
+"""What holds low and high parts of codes."""
+BYTES = 4
+"""Steps whose parts lie in the bytes of one word, masked."""
+_EVERY_BYTE = 0x01010101
+
+
+def low_bit(step: int, bits: int) -> int:
+    """Where the low part of a step of a word begins."""
+    return 8 * (step % BYTES) + bits * (step // BYTES)
+
+
+def high_bit(step: int, bits: int) -> int:
+    """Where the high part of a step of a word begins."""
+    return (0, 8, 4, 12)[step % BYTES] + bits * (step // BYTES)
+
+
+def code_offset(stored: StoredType) -> int:
+    """What is taken from codes as they are packed: they are two's complement then.
+
+    Those that lie in two parts are not, which would take more to put together.
+    """
+    return 0 if stored.high_bits else stored.offset
+
+
+def code_bias(stored: StoredType) -> int:
+    """What codes of bytes are raised by to be none below zero (`Words.code_bytes`)."""
+    return 128 if stored.is_signed or stored.table else stored.offset
+
+
+def span_bytes(stored: StoredType) -> int:
+    """Bytes of a band's span."""
+    return LANES * STEPS * (stored.low_bits + stored.high_bits) // 8
+
+
+def codes_of_span(builder: Any, stored: StoredType, block: Any, band: Any, span: Any) -> Any:
+    """Where the codes of a band's span lie; block: pointer to its first byte; band: a row."""
+    spans = index(stored.block_values // SPAN)
+    number = builder.add(builder.mul(builder.udiv(band, index(BAND)), spans), span)
+    head = index(PANEL * len(stored.head))
+    return builder.gep(block, [builder.add(head, builder.mul(number, index(span_bytes(stored))))])
+
+
+class Words:
+    """The words of a band's span, in some lanes."""
+
+    def __init__(
+        self, builder: Any, stored: StoredType, start: Any, first: Any = None, lanes: int = LANES
+    ) -> None:
+        """start: pointer to the first byte; first: the first of so many lanes, None: 0."""
+        self._builder, self._stored = builder, stored
+        self._kind = ir.VectorType(I32, lanes)
+        self._first = index(0) if first is None else first
+        self.low = self._load(start, LOW_WORD, stored.low_bits)
+        low_bytes = LANES * STEPS * stored.low_bits // 8
+        self.high = self._load(builder.gep(start, [index(low_bytes)]), HIGH_WORD, stored.high_bits)
+
+    def _load(self, start: Any, word: Any, bits: int) -> list[Any]:
+        builder, size = self._builder, word.width // 8
+        kind = ir.VectorType(word, self._kind.count)
+        lane = builder.mul(self._first, index(size))
+        found = []
+        for number in range(STEPS * bits // word.width):
+            place = builder.add(lane, index(number * LANES * size))
+            value = load_vector(builder, builder.gep(start, [place]), kind)
+            found.append(value if word is LOW_WORD else builder.zext(value, self._kind))
+        return found
+
+    def code(self, step: int) -> Any:
+        """The codes of a step as stored, a whole number in each lane; signed if they are."""
+        stored, builder = self._stored, self._builder
+        code = self._low_part(step)
+        if stored.high_bits:
+            code = builder.or_(code, self._high_part(step))
+            if stored.offset:
+                code = builder.sub(code, constant(self._kind, stored.offset))
+        return code
+
+    def _low_part(self, step: int) -> Any:
+        stored, builder, bits = self._stored, self._builder, self._stored.low_bits
+        number, place = divmod(step, LOW_WORD.width // bits)
+        word, first = self.low[number], low_bit(place, bits)
+        if stored.is_signed or code_offset(stored):
+            above = LOW_WORD.width - bits - first
+            moved = builder.shl(word, constant(self._kind, above)) if above else word
+            return builder.ashr(moved, constant(self._kind, LOW_WORD.width - bits))
+        return self._part(word, first, bits, 0)
+
+    def _high_part(self, step: int) -> Any:
+        """Where the code has it."""
+        bits = self._stored.high_bits
+        number, place = divmod(step, HIGH_WORD.width // bits)
+        return self._part(self.high[number], high_bit(place, bits), bits, self._stored.low_bits)
+
+    def code_bytes(self, number: int) -> Any:
+        """The codes of `BYTES` steps from step `BYTES * number` on, a byte each in every lane.
+
+        Those of fewer than eight bits are raised by the type's offset, and so not below zero.
+        """
+        stored, builder, bits = self._stored, self._builder, self._stored.low_bits
+        word, place = divmod(number, 8 // bits)
+        found = self._part(self._unsigned(word), bits * place, bits, 0, _EVERY_BYTE)
+        if stored.high_bits:
+            word, place = divmod(number, HIGH_WORD.width // BYTES // stored.high_bits)
+            parts = builder.or_(
+                self.high[word], builder.shl(self.high[word], constant(self._kind, 12))
+            )
+            first = stored.high_bits * place
+            high = self._part(parts, first, stored.high_bits, bits, _EVERY_BYTE)
+            found = builder.or_(found, high)
+        return found
+
+    def _unsigned(self, number: int) -> Any:
+        """A low word whose codes are raised to be none below zero."""
+        stored, word = self._stored, self.low[number]
+        if not code_offset(stored):
+            return word
+        every = sum(1 << bit for bit in range(stored.low_bits - 1, 32, stored.low_bits))
+        return self._builder.xor(word, constant(self._kind, every))
+
+    def _part(self, word: Any, first: int, bits: int, target: int, times: int = 1) -> Any:
+        """`bits` of a word from `first` on, moved to bit `target`; `times`: of each byte."""
+        builder, by = self._builder, first - target
+        if by > 0:
+            word = builder.lshr(word, constant(self._kind, by))
+        elif by < 0:
+            word = builder.shl(word, constant(self._kind, -by))
+        mask = (((1 << bits) - 1) << target) * times
+        return word if mask == 0xFFFFFFFF else builder.and_(word, constant(self._kind, mask))
