@@ -14,7 +14,7 @@ from pagoda.cli.bench import BENCH_FLAGS, _with_kv_cache
 from pagoda.cli.main import run
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.devices import machine
-from pagoda.engine.devices.cpu_backend import CPUBackend, SizedCPU
+from pagoda.engine.devices.cpu_backend import CPUModel, SizedCPU
 from pagoda.engine.options import EngineOptions
 from pagoda.planning.request import PlanRequest
 from pagoda.planning.subject import read_subject
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine need not be measured, which takes a second before a run and after it."""
-    monkeypatch.setattr(machine, "measure_limits", lambda dtype: MachineLimits(1e10, 1e11))
+    monkeypatch.setattr(machine, "measure_limits", lambda *_, **__: MachineLimits(1e10, 1e11))
 
 
 def bench(model: str, *arguments: str) -> int:
@@ -82,7 +82,7 @@ def test_the_machine_is_measured_before_the_cache_takes_its_memory(
 
         monkeypatch.setattr(stage, name, noted)
 
-    note(CPUBackend, "measure_limits")
+    note(CPUModel, "measure_limits")
     note(SizedCPU, "start")
     assert bench(model, "single", "--repeat", "1", "--json") == 0
     assert calls == ["measure_limits", "start", "measure_limits"]
@@ -105,7 +105,7 @@ def test_the_floor_is_that_of_the_file_as_it_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = MachineLimits(read_bandwidth=1e5, product_rate=1e30)  # reading alone decides
-    monkeypatch.setattr(machine, "measure_limits", lambda dtype: slow)
+    monkeypatch.setattr(machine, "measure_limits", lambda *_, **__: slow)
     case = Case("llama", {"max_position_embeddings": 1200, "num_hidden_layers": 1, **QUANTISABLE})
     path = write_gguf(tmp_path / "stored.gguf", build_model(case), quantisation=GGML.Q8_0)
     rows = []

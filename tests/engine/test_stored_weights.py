@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +155,49 @@ def test_progress_ends_with_all_bytes(path):
 def test_an_option_that_is_not_there_is_refused():
     with pytest.raises(InvalidOptionError, match="quantization='gguf': none, to de-quantise"):
         EngineOptions(quantization="gguf")
+
+
+ROUNDED = {"activation_dtype": "int8"}
+
+
+Answers = list[tuple[list[int], list[Any], list[Any]]]
+
+
+def mean_change(exact: Answers, other: Answers) -> float:
+    """Of the log-probabilities of the prompts' tokens."""
+    changes = [
+        first[token_id].logprob - second[token_id].logprob
+        for (_, _, before), (_, _, after) in zip(exact, other, strict=True)
+        for token_id, first, second in zip(PROMPTS[-1][1:], before[1:], after[1:], strict=False)
+    ]
+    return float(np.abs(changes).mean())
+
+
+def test_rounded_activations_give_much_the_same_and_depend_on_no_batch(path, dequantised):
+    rounded = answers(make(path, **ROUNDED))
+    assert rounded != dequantised
+    assert mean_change(dequantised, rounded) < 0.1
+    assert answers(make(path, max_num_batched_tokens=7, threads=1, **ROUNDED)) == rounded
+    llm = make(path, **ROUNDED)
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    for _ in range(2):  # computed alone, then found in the cache
+        alone = [llm.generate([prompt], params, use_tqdm=False)[0] for prompt in PROMPTS]
+        tokens = [each.outputs[0].token_ids for each in alone]
+        assert tokens == [tokens for tokens, _, _ in rounded]
+
+
+def test_plain_weights_beside_stored_ones_take_what_is_not_rounded(tmp_path):
+    names = [f"blk.{layer}.attn_q.weight" for layer in range(2)]
+    model, path = build_model(wide()), tmp_path / "plain.gguf"
+    write_gguf(path, model, quantisation=GGML.F16, types=dict.fromkeys(names, "Q8_0"))
+    given = {"dtype": "bfloat16"}
+    exact, rounded = (answers(make(path, **given, **more)) for more in ({}, ROUNDED))
+    assert 0 < mean_change(exact, rounded) < 0.1
+
+
+def test_nothing_is_rounded_where_nothing_stays_as_stored(path):
+    for options in ({"quantization": "none"}, {"dtype": "float32"}):
+        with pytest.raises(InvalidOptionError, match=r"activation_dtype='int8'.* none do"):
+            load(path, **options, **ROUNDED)
+    with pytest.raises(InvalidOptionError, match="activation_dtype='int4'"):
+        EngineOptions(activation_dtype="int4")

@@ -56,3 +56,9 @@ def test_limits_are_measured() -> None:
     limits = measure_limits(torch.float32)
     assert limits.read_bandwidth > 0
     assert limits.product_rate > 0
+
+
+def test_products_of_bytes_count_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_product_rate", lambda dtype: 1.0)
+    assert measure_limits(torch.bfloat16, of_bytes=True).product_rate > 1e8
+    assert measure_limits(torch.bfloat16).product_rate == 1.0

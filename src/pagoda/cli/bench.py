@@ -152,7 +152,7 @@ class Bench:
         return time_run(self._llm.engine, work)
 
     def _measure(self) -> MachineLimits:
-        return self._model.backend.measure_limits(self._model.weights.dtype)
+        return self._model.loaded.measure_limits()
 
     def _row(self, name: str, work: Work, runs: Sequence[RunTimes]) -> BenchRow:
         return BenchRow(

@@ -23,6 +23,11 @@ ENGINE_FLAGS = FlagGroup(
             TEXT,
             "none: de-quantise a GGUF file's weights, which stay as stored on CPUs without it.",
         ),
+        Flag(
+            "activation_dtype",
+            TEXT,
+            "int8: on CPUs, round what stored weights are multiplied with; quicker, less exact.",
+        ),
         Flag("max_model_len", TOKENS, "Longest prompt and answer together, as 8192, 32k or 8K."),
         Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
         Flag(

@@ -20,9 +20,15 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
+from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
 
 logger = logging.getLogger("pagoda")
+
+_NOTHING_KEPT = (
+    "is what weights that stay as stored are multiplied with, and here none do: on a CPU and in "
+    "bfloat16 those of a GGUF file of types such as Q4_K and Q8_0 do"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +69,17 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     Raises `ModelError`, or `InvalidOptionError` where an option does not suit the model, before
     weights are loaded wherever that can be told.
     """
-    prepared = find_backend(options).prepare(options)
+    backend = find_backend(options)
+    prepared = backend.prepare(options)
     files = locate(options.model, options.revision)
     spec = load_spec(files, options.max_model_len)
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
+    held = _held(files, spec, backend.policy, options)
+    if options.activation_dtype != "auto" and not held.kept:
+        raise InvalidOptionError("activation_dtype", options.activation_dtype, _NOTHING_KEPT)
     loaded = prepared.load(files, spec, on_load)
-    held = _held(files, loaded, options)
     logger.info("weights: %s", held)
     return Model(
         name=name,
@@ -82,11 +91,13 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     )
 
 
-def _held(files: ModelFiles, loaded: Loaded, options: EngineOptions) -> HeldWeights:
-    form = FORMATS[files.kind]
-    parts = DecoderParts.of(loaded.spec, form.names)
-    keeps_stored = loaded.backend.policy.keeps_stored(loaded.dtype, options.quantization)
-    return hold(parts, loaded.dtype, form.types(files), keeps_stored=keeps_stored)
+def _held(
+    files: ModelFiles, spec: DecoderSpec, policy: DevicePolicy, options: EngineOptions
+) -> HeldWeights:
+    form, dtype = FORMATS[files.kind], policy.dtype(options.dtype, spec.dtype)
+    keeps_stored = policy.keeps_stored(dtype, options.quantization)
+    parts = DecoderParts.of(spec, form.names)
+    return hold(parts, dtype, form.types(files), keeps_stored=keeps_stored)
 
 
 def connect(model: Model, options: EngineOptions) -> Engine:

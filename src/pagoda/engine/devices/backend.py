@@ -51,13 +51,6 @@ class Backend(Protocol):
         """A model whose weights are on the device already, as `dtype`. Takes them over."""
         ...
 
-    def measure_limits(self, dtype: torch.dtype) -> MachineLimits:
-        """What the device does at its best; to be asked first before its memory is taken.
-
-        Raises `CapacityError` where the memory that measuring takes is not free.
-        """
-        ...
-
 
 class Prepared(Protocol):
     """A device that can do what the options ask for."""
@@ -96,6 +89,14 @@ class Loaded(Protocol):
     @property
     def dtype(self) -> str:
         """The dtype of weights and cache."""
+        ...
+
+    def measure_limits(self) -> MachineLimits:
+        """What the device does at its best for such weights; to be asked first before its memory
+        is taken.
+
+        Raises `CapacityError` where the memory that measuring takes is not free.
+        """
         ...
 
     def size(self, options: EngineOptions, max_model_len: int) -> Sized:

@@ -128,6 +128,10 @@ class GPUModel:
     weights: DecoderWeights[torch.Tensor]
     dtype: str
 
+    def measure_limits(self) -> MachineLimits:
+        """See `GPUBackend.measure_limits`."""
+        return self.backend.measure_limits(self.weights.dtype)
+
     def size(self, options: EngineOptions, max_model_len: int) -> SizedGPU:
         """As stated, or what the largest step leaves of the engine's share.
 
@@ -213,12 +217,15 @@ class SizedGPU:
 
 
 def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
-    """Refuse threads, which are a CPU's."""
+    """Refuse what only a CPU has."""
     if options.device == "cpu":
         raise InvalidOptionError("device", options.device, "this model was loaded for a GPU")
     if options.threads is not None:
         limit = "is for CPUs: this engine computes on a GPU"
         raise InvalidOptionError("threads", options.threads, limit)
+    if options.activation_dtype != "auto":
+        limit = "is for CPUs: a GPU multiplies in `dtype`"
+        raise InvalidOptionError("activation_dtype", options.activation_dtype, limit)
     policy.require_dtype(options.dtype)
 
 

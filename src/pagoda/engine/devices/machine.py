@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from pagoda.roofline import MachineLimits
@@ -14,21 +15,25 @@ _READ_BYTES = 256 * 2**20
 _ROWS, _IN, _OUT = 512, 576, 3072
 """A full step of the default model through its widest matrices."""
 _READ_ROUNDS, _PRODUCT_ROUNDS = 8, 32
+_BYTE_ROUNDS = 1_000_000
 _GPU_COPY_BYTES = 2**30
 _GPU_ROWS = 8192
 """Rows and columns of both matrices of a product that keeps a whole GPU at work."""
 
 
-def measure_limits(dtype: torch.dtype) -> MachineLimits:
+def measure_limits(dtype: torch.dtype, *, of_bytes: bool = False) -> MachineLimits:
     """How fast PyTorch's threads read memory, and multiply matrices.
 
     Products are of `dtype` or of float32, whichever is faster: without instructions for `dtype` an
-    engine can convert to float32 first. The best of several rounds counts, since other work on the
-    machine only ever slows one down. Takes 256 MiB and, where products are slow, some seconds.
+    engine can convert to float32 first. With `of_bytes` they may be of bytes too, which PyTorch
+    does not multiply at a CPU's pace: that is measured without a matrix. The best of several rounds
+    counts, since other work on the machine only ever slows one down. Takes 256 MiB and, where
+    products are slow, some seconds.
     """
-    return MachineLimits(
-        read_bandwidth(), max(_product_rate(each) for each in {dtype, torch.float32})
-    )
+    rates = [_product_rate(each) for each in {dtype, torch.float32}]
+    if of_bytes:
+        rates.append(_byte_rate())
+    return MachineLimits(read_bandwidth(), max(rates))
 
 
 def _product_rate(dtype: torch.dtype) -> float:
@@ -38,6 +43,15 @@ def _product_rate(dtype: torch.dtype) -> float:
     out = torch.empty(_ROWS, _OUT, dtype=dtype)
     seconds = best_seconds(lambda: torch.mm(x, weight, out=out), _PRODUCT_ROUNDS)
     return 2 * _ROWS * _IN * _OUT / seconds
+
+
+def _byte_rate() -> float:
+    """Operations a second of products of bytes, on as many threads as PyTorch has."""
+    from pagoda.kernels.cpu.byte_rate import ROUND_OPERATIONS, multiply_bytes
+
+    sums = np.empty(torch.get_num_threads(), np.int32)
+    seconds = best_seconds(lambda: multiply_bytes(_BYTE_ROUNDS, sums), _PRODUCT_ROUNDS)
+    return len(sums) * _BYTE_ROUNDS * ROUND_OPERATIONS / seconds
 
 
 def measure_gpu_limits(dtype: torch.dtype, device: torch.device) -> MachineLimits:
