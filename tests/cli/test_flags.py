@@ -22,6 +22,7 @@ GIVEN = {
     "device": "cpu",
     "dtype": "float32",
     "quantization": "none",
+    "activation_dtype": "int8",
     "max_model_len": 128,
     "block_size": 16,
     "kv_cache_memory_bytes": 2 * 2**30,

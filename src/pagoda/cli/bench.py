@@ -116,7 +116,7 @@ class Bench:
         from pagoda.engine.llm import LLM
 
         self._model = model
-        self._seed = options.seed
+        self._seed, self._activation_dtype = options.seed, options.activation_dtype
         self.limits = self._measure()  # before the cache takes the memory that this needs
         started = time.perf_counter()
         self._llm = LLM.from_engine(connect(model, options))
@@ -170,6 +170,7 @@ class Bench:
             ),
             limits=self.limits,
             weights=self._model.held,
+            activation_dtype=self._activation_dtype,
         )
 
 

@@ -30,6 +30,8 @@ class BenchRow:
     roofline_s: float
     limits: MachineLimits
     weights: HeldWeights
+    activation_dtype: str
+    """As `EngineOptions`'."""
 
     @property
     def best(self) -> RunTimes:
@@ -63,6 +65,7 @@ class BenchRow:
             "product_rate": round(self.limits.product_rate),
             "weight_read_bytes": self.weights.read_bytes,
             "quantization": self.weights.stored_as,
+            "activation_dtype": self.activation_dtype,
         }
 
 
