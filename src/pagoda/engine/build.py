@@ -22,6 +22,7 @@ from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
+from pagoda.sizing.quantised_weights import quantised_types
 
 logger = logging.getLogger("pagoda")
 
@@ -94,10 +95,12 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
 def _held(
     files: ModelFiles, spec: DecoderSpec, policy: DevicePolicy, options: EngineOptions
 ) -> HeldWeights:
-    form, dtype = FORMATS[files.kind], policy.dtype(options.dtype, spec.dtype)
-    keeps_stored = policy.keeps_stored(dtype, options.quantization)
-    parts = DecoderParts.of(spec, form.names)
-    return hold(parts, dtype, form.types(files), keeps_stored=keeps_stored)
+    form, asked = FORMATS[files.kind], options.quantization
+    dtype = policy.dtype(options.dtype, spec.dtype, asked)
+    keeps_stored = policy.keeps_stored(dtype, asked)
+    parts, types = DecoderParts.of(spec, form.names), form.types(files)
+    quantised = quantised_types(parts, types, asked)
+    return hold(parts, dtype, types, keeps_stored=keeps_stored, quantised=quantised)
 
 
 def connect(model: Model, options: EngineOptions) -> Engine:

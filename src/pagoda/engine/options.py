@@ -10,6 +10,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
+from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -30,8 +31,9 @@ class EngineOptions:
     """The dtype of weights, activations and cache; auto: the checkpoint's. float16 is for GPUs: on
     a CPU auto takes bfloat16 in its place."""
     quantization: str | None = None
-    """None: on a CPU and in bfloat16, matrices of a GGUF file stay as they are stored. none: they
-    are de-quantised to `dtype`, as they are in all other cases; answers are the same."""
+    """q8_0, q6_k, q4_k or q4_0: plain matrices are quantised when they are loaded, on CPUs, with
+    bfloat16 for all else. None: on a CPU and in bfloat16, matrices of a GGUF file stay as they are
+    stored. none: they are de-quantised to `dtype`; answers are those of None."""
     activation_dtype: str = "auto"
     """What products with weights that stay as stored take. auto: `dtype`, and answers are those of
     de-quantised weights; int8: on a CPU, rows rounded to eight bits, 32 numbers a scale, which is
@@ -103,9 +105,8 @@ class EngineOptions:
         _require_share("gpu_memory_utilization", self.gpu_memory_utilization)
         _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
-        if self.quantization not in (None, "none"):
-            limit = "none, to de-quantise a GGUF file's weights, which stay as stored without it"
-            raise InvalidOptionError("quantization", self.quantization, limit)
+        if self.quantization is not None:
+            _require_one_of("quantization", self.quantization, QUANTIZATIONS)
         _require_one_of("activation_dtype", self.activation_dtype, ACTIVATION_DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))

@@ -39,7 +39,12 @@ BLOCK_TYPES = MappingProxyType(
 """By their names in GGUF."""
 
 
-def panel_bytes(name: str, width: int) -> int:
-    """Bytes of a panel of rows of `width` numbers."""
+def row_bytes(name: str, width: int) -> int:
+    """Bytes of a row of `width` numbers, which are whole blocks."""
     block = BLOCK_TYPES[name]
-    return PANEL * (width // block.num_values) * block.num_bytes
+    return width // block.num_values * block.num_bytes
+
+
+def panel_bytes(name: str, width: int) -> int:
+    """Bytes of a panel of such rows."""
+    return PANEL * row_bytes(name, width)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.mapped import release_pages
 from pagoda.models.rows import copy_rows
+from pagoda.models.stored_rows import StoredRows
 from pagoda.models.stored_tensors import DTYPES, StoredTensor
 
 _CHUNK_BYTES = 1 << 25
@@ -55,5 +59,25 @@ class SafetensorsCheckpoint:
         """Copy rows of q or k; here they are stored in the order they are used."""
         self.read(name, target)
 
-    def stored(self, name: str, head_dim: int | None) -> None:
-        """Nothing here is quantised."""
+    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
+        """A matrix as the file stores it: of type BF16, F16, F32 or F64."""
+        tensor = self._tensors[name]
+        if len(tensor.shape) != 2:
+            return None
+        return StoredRows(
+            name=name,
+            type=tensor.dtype,
+            shape=(tensor.shape[0], tensor.shape[1]),
+            nbytes=tensor.size_bytes,
+            blocks=partial(_rows, tensor),
+            read=partial(self.read, name),
+            release=partial(release_pages, tensor.data, tensor.start, tensor.size_bytes),
+        )
+
+
+def _rows(tensor: StoredTensor, first: int, count: int) -> npt.NDArray[np.uint8]:
+    """Rows as they lie in the file, not copied."""
+    row_bytes = tensor.size_bytes // tensor.shape[0]
+    start = tensor.start + first * row_bytes
+    stored = np.frombuffer(tensor.data, np.uint8, count * row_bytes, start)
+    return stored.reshape(count, row_bytes)

@@ -21,9 +21,12 @@ class StoredRows:
     nbytes: int
     """Bytes in the file."""
     blocks: Callable[[int, int], npt.NDArray[np.uint8]]
-    """`count` rows from row `first` on, [count, bytes of a row], not to be written."""
+    """`count` rows from row `first` on, [count, bytes of a row], not to be written.
+
+    Raises `ModelError` where they are made of numbers that the type cannot have.
+    """
     read: Callable[[torch.Tensor], None]
-    """De-quantises all rows into a tensor of the shape and any dtype."""
+    """Reads all rows into a tensor of the shape and any dtype, de-quantised."""
     release: Callable[[], None]
     """Gives the file's pages back, once the rows have been read."""
 

@@ -94,13 +94,13 @@ class DecoderWeights(Generic[M]):
         return found
 
 
-Keeps = Callable[[Sequence[StoredRows]], bool]
-"""Whether a matrix of these parts stays as stored."""
+Keeps = Callable[[Sequence[StoredRows]], Sequence[StoredRows]]
+"""What is kept of a matrix of these parts: themselves, or quantised ones; empty: it is read."""
 
 
-def keeps_none(parts: Sequence[StoredRows]) -> bool:
+def keeps_none(parts: Sequence[StoredRows]) -> Sequence[StoredRows]:
     """Everything is de-quantised."""
-    return False
+    return ()
 
 
 class TensorSource(Protocol):
@@ -122,7 +122,7 @@ class TensorSource(Protocol):
     def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
         """A matrix as the file stores it, in the order of `read` or, for heads, `read_rotary`.
 
-        None for a vector, and where files have no quantised types.
+        None for a vector.
         """
         ...
 
@@ -173,8 +173,8 @@ def _stored(
     for parts in matrices:
         rows = [source.stored(part.name, part.rotary_head_dim) for part in parts]
         whole = [each for each in rows if each is not None]
-        if len(whole) == len(parts) and keeps(whole):
-            found.update(zip(parts, whole, strict=True))
+        if len(whole) == len(parts) and (kept := keeps(whole)):
+            found.update(zip(parts, kept, strict=True))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.sizing.cache_size import CacheSize
+from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
 ENGINES = ("vllm", "pagoda")
 _LEAST_MEMORY = 2**20
@@ -149,9 +150,9 @@ class PlanRequest:
                 "pipeline_parallel_size", self.pipeline_parallel_size, "Pagoda runs on one device",
             ),
             (
-                self.engine_name == "pagoda" and self.quantization not in (None, "none"),
+                self.engine_name == "pagoda" and self.quantization not in (None, *QUANTIZATIONS),
                 "quantization", self.quantization,
-                "Pagoda quantises no weights: none de-quantises those of a GGUF file",
+                f"one of {', '.join(QUANTIZATIONS)} for Pagoda",
             ),
             (
                 self.engine_name == "pagoda" and self.engine_version is not None,

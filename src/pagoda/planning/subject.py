@@ -112,7 +112,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
     dtype = (
         dtype_of_run(request, model.dtype)
         if pagoda is None
-        else pagoda.policy.dtype(canonical(request.dtype), model.dtype)
+        else pagoda.policy.dtype(canonical(request.dtype), model.dtype, request.quantization)
     )
     require_divisible(request, model)
     batch = _batch(request, device, pagoda)

@@ -16,6 +16,7 @@ from pagoda.planning.quantization import Scheme, plain, scheme_named, scheme_of
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
+from pagoda.sizing.quantised_weights import quantised_types
 
 _LOADER_SHARE = 0.01
 _LOADER_BYTES = 32 * 2**20
@@ -132,8 +133,12 @@ def weights_in_pagoda(
     """The weights as Pagoda's engine would have them on such a device."""
     assert model.decoder is not None
     parts = DecoderParts.of(model.decoder, GGUF_NAMES)  # no other files tell types
-    keeps_stored = policy.keeps_stored(dtype, request.quantization)
-    held = hold(parts, dtype, facts.tensor_types, keeps_stored=keeps_stored)
+    types, asked = facts.tensor_types, request.quantization
+    keeps_stored, quantised = (
+        policy.keeps_stored(dtype, asked),
+        quantised_types(parts, types, asked),
+    )
+    held = hold(parts, dtype, types, keeps_stored=keeps_stored, quantised=quantised)
     return PagodaWeights(count_parameters(facts.config, model, facts.parameters), held)
 
 

@@ -17,6 +17,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
 from pagoda.sizing.gpu_memory import MemoryProfile
+from pagoda.sizing.quantised_weights import RECIPES
 from pagoda.sizing.step_limits import CPU_LIMITS, StepLimits, gpu_limits
 
 DEFAULT_BLOCK_SIZE = 16
@@ -46,13 +47,17 @@ class DevicePolicy(Protocol):
         """Raises `InvalidOptionError` for one that the device does not compute in; auto is none."""
         ...
 
-    def dtype(self, asked: str, own: str) -> str:
+    def require_quantization(self, asked: str | None, dtype: str) -> None:
+        """Raises `InvalidOptionError` where weights are not quantised so beside that dtype."""
+        ...
+
+    def dtype(self, asked: str, own: str, quantization: str | None = None) -> str:
         """The dtype of weights and cache, `own` being the checkpoint's. Raises likewise."""
         ...
 
     def keeps_stored(self, dtype: str, quantization: str | None) -> bool:
-        """Whether matrices of a GGUF file keep their types (`kept_weights`), `dtype` being that of
-        all else; `quantization` none undoes it."""
+        """Whether matrices keep quantised types (`kept_weights`), `dtype` being that of all else;
+        `quantization` none undoes it."""
         ...
 
 
@@ -74,14 +79,23 @@ class CPUPolicy:
         """Refuses float16."""
         _require_one_of(asked, self.dtypes, self.kind)
 
-    def dtype(self, asked: str, own: str) -> str:
-        """The checkpoint's, but bfloat16 in place of float16."""
+    def require_quantization(self, asked: str | None, dtype: str) -> None:
+        """Refuses another dtype than bfloat16 beside a quantised type."""
+        if asked in RECIPES and dtype not in ("auto", "bfloat16"):
+            limit = f"takes bfloat16 for all else: leave --dtype {dtype} out, or --quantization"
+            raise InvalidOptionError("quantization", asked, limit)
+
+    def dtype(self, asked: str, own: str, quantization: str | None = None) -> str:
+        """The checkpoint's, but bfloat16 in place of float16 and beside quantised types."""
         self.require_dtype(asked)
-        return self.in_place_of.get(own, own) if asked == "auto" else asked
+        self.require_quantization(quantization, asked)
+        if asked != "auto":
+            return asked
+        return "bfloat16" if quantization in RECIPES else self.in_place_of.get(own, own)
 
     def keeps_stored(self, dtype: str, quantization: str | None) -> bool:
         """In bfloat16: kernels decode them to no other."""
-        return dtype == "bfloat16" and quantization is None
+        return dtype == "bfloat16" and quantization != "none"
 
     def available_bytes(
         self, asked: CacheSize, free_bytes: int, block_bytes: int, blocks_of_longest: int
@@ -130,9 +144,16 @@ class GPUPolicy:
         """Refuses none that an engine knows."""
         _require_one_of(asked, self.dtypes, self.kind)
 
-    def dtype(self, asked: str, own: str) -> str:
+    def require_quantization(self, asked: str | None, dtype: str) -> None:
+        """Refuses all: weights are de-quantised here."""
+        if asked in RECIPES:
+            limit = "weights are quantised on CPUs alone: --device cpu, or leave it out on a GPU"
+            raise InvalidOptionError("quantization", asked, limit)
+
+    def dtype(self, asked: str, own: str, quantization: str | None = None) -> str:
         """The checkpoint's where nothing is said."""
         self.require_dtype(asked)
+        self.require_quantization(quantization, asked)
         return own if asked == "auto" else asked
 
     def keeps_stored(self, dtype: str, quantization: str | None) -> bool:

@@ -58,17 +58,20 @@ class HeldWeights:
     """Of all that does not keep its type."""
     kept: tuple[str, ...] = ()
     """GGUF's types that stay as stored."""
+    quantised: tuple[str, ...] = ()
+    """Those that plain matrices were quantised to."""
     converted: tuple[str, ...] = ()
     """Types of the file that became `dtype`."""
 
     @property
     def stored_as(self) -> str | None:
-        """The types that are kept, in words; None: there are plain numbers alone."""
-        return _listed(self.kept) or None
+        """GGUF's types that matrices have, in words; None: there are plain numbers alone."""
+        return _listed(sorted({*self.kept, *self.quantised})) or None
 
     def __str__(self) -> str:
-        """As in `0.09 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16`."""
-        types = [f"{_listed(self.kept)} as stored"] if self.kept else []
+        """As in `0.09 GiB, quantised to Q6_K, Q4_1 and Q8_0 as stored, F32 as bfloat16`."""
+        types = [f"quantised to {_listed(self.quantised)}"] if self.quantised else []
+        types += [f"{_listed(self.kept)} as stored"] if self.kept else []
         types += [f"{_listed(self.converted)} as {self.dtype}"] if self.converted else []
         return ", ".join((f"{format_gib(self.total_bytes)} GiB", *(types or [self.dtype])))
 
@@ -83,13 +86,15 @@ def hold(
     types: Mapping[str, str] = MappingProxyType({}),
     *,
     keeps_stored: bool = False,
+    quantised: Mapping[str, str] = MappingProxyType({}),
 ) -> HeldWeights:
     """A decoder's weights as an engine holds them.
 
     `types` are GGUF's names by tensor; a tensor that is not there is of `dtype`. Where the engine
-    `keeps_stored`, matrices stay as they are if they may (`are_kept`).
+    `keeps_stored`, matrices stay as they are if they may (`are_kept`), and tensors that are to be
+    `quantised` become the types there.
     """
-    holder = _Holder(types, dtype, keeps_stored)
+    holder = _Holder(types, dtype, keeps_stored, quantised)
     head = decoder.lm_head or decoder.embedding
     read = [holder.weight(tensors) for tensors in (head, decoder.final_norm, *decoder.of_layers())]
     looked_up = [holder.weight(decoder.embedding)] if decoder.lm_head else []
@@ -98,10 +103,9 @@ def hold(
         total_bytes=sum(weight.size_bytes for weight in weights),
         read_bytes=sum(weight.size_bytes for weight in read),
         dtype=dtype,
-        kept=tuple(sorted({name for weight in weights for name in weight.kept})),
-        converted=tuple(
-            sorted({name for weight in weights for name in weight.converted} - {dtype})
-        ),
+        kept=_sorted(weight.kept for weight in weights),
+        quantised=_sorted(weight.quantised for weight in weights),
+        converted=_sorted(weight.converted - {dtype} for weight in weights),
     )
 
 
@@ -115,10 +119,11 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """One weight: its bytes, and the types that it keeps and does not."""
+    """One weight: its bytes, and the types that it keeps, takes on and loses."""
 
     size_bytes: int
     kept: frozenset[str]
+    quantised: frozenset[str]
     converted: frozenset[str]
 
 
@@ -127,23 +132,34 @@ class _Holder:
     types: Mapping[str, str]
     dtype: str
     keeps_stored: bool
+    quantised: Mapping[str, str]
 
     def weight(self, tensors: Sequence[Tensor]) -> _Weight:
         value_bytes = PLAIN_BITS[self.dtype] // 8
-        found = frozenset(self._type(tensor) for tensor in tensors)
         parts = [
-            _Rows(self._type(tensor), (tensor.shape[0], tensor.shape[1]))
+            _Rows(self._held_type(tensor), (tensor.shape[0], tensor.shape[1]))
             for tensor in tensors
             if len(tensor.shape) == 2  # vectors never keep their type
         ]
         if not (self.keeps_stored and parts and are_kept(parts)):
             num_values = sum(math.prod(tensor.shape) for tensor in tensors)
-            return _Weight(num_values * value_bytes, frozenset(), found)
-        kept = found & KEPT_TYPES
-        return _Weight(matrix_bytes(parts, value_bytes), kept, found - kept)
+            found = frozenset(self._type(tensor) for tensor in tensors)
+            return _Weight(num_values * value_bytes, frozenset(), frozenset(), found)
+        made = frozenset(
+            self.quantised[each.name] for each in tensors if each.name in self.quantised
+        )
+        left = frozenset(self._type(each) for each in tensors if each.name not in self.quantised)
+        return _Weight(matrix_bytes(parts, value_bytes), left & KEPT_TYPES, made, left - KEPT_TYPES)
 
     def _type(self, tensor: Tensor) -> str:
         return self.types.get(tensor.name, self.dtype)
+
+    def _held_type(self, tensor: Tensor) -> str:
+        return self.quantised.get(tensor.name, self._type(tensor))
+
+
+def _sorted(names: Iterable[frozenset[str]]) -> tuple[str, ...]:
+    return tuple(sorted(frozenset().union(*names)))
 
 
 def _listed(names: Sequence[str]) -> str:

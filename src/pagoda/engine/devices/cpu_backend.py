@@ -22,15 +22,17 @@ from pagoda.engine.slow_notice import told_if_slow
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
+from pagoda.execution.cpu.quantised_rows import keeps_as
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.load import load_weights
+from pagoda.models.load import FORMATS, load_weights
 from pagoda.models.locate import ModelFiles
-from pagoda.models.weights import DecoderWeights, OnProgress, keeps_none
+from pagoda.models.weight_parts import DecoderParts
+from pagoda.models.weights import DecoderWeights, Keeps, OnProgress, keeps_none
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
-from pagoda.sizing.kept_weights import are_kept
+from pagoda.sizing.quantised_weights import quantised_types
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.cpu_storage import CPUStorage
 
@@ -76,13 +78,10 @@ class PreparedCPU:
 
     def load(self, files: ModelFiles, spec: DecoderSpec, on_load: OnProgress | None) -> CPUModel:
         """In main memory."""
-        dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype)
+        dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype, self.options.quantization)
         require_even_rows(spec, dtype)
-        keeps = self.backend.policy.keeps_stored(dtype, self.options.quantization)
-        loading = _Loading(on_load)
-        loaded = load_weights(
-            files, spec, dtype, loading.read, keeps=are_kept if keeps else keeps_none
-        )
+        loading, keeps = _Loading(on_load), self._keeps(files, spec, dtype)
+        loaded = load_weights(files, spec, dtype, loading.read, keeps=keeps)
         rounds_rows = self.options.activation_dtype == "int8"
         weights = PanelWeights.take_over(loaded, loading.packed, rounds_rows=rounds_rows)
         if rounds_rows:
@@ -90,6 +89,13 @@ class PreparedCPU:
         elif loading.has_packed and not UNIT.pairs:
             logger.info(_SLOWER)
         return CPUModel(self.backend, spec, weights, dtype)
+
+    def _keeps(self, files: ModelFiles, spec: DecoderSpec, dtype: str) -> Keeps:
+        asked, form = self.options.quantization, FORMATS[files.kind]
+        if not self.backend.policy.keeps_stored(dtype, asked):
+            return keeps_none
+        parts = DecoderParts.of(spec, form.names)
+        return keeps_as(quantised_types(parts, form.types(files), asked))
 
 
 class _Loading:
@@ -200,6 +206,7 @@ def _require_followed(options: EngineOptions) -> None:
         limit = "there are no CUDA graphs on a CPU"
         raise InvalidOptionError("cudagraph_capture_sizes", sizes, limit)
     CPUBackend.policy.require_dtype(options.dtype)
+    CPUBackend.policy.require_quantization(options.quantization, options.dtype)
 
 
 def _most_threads() -> int:

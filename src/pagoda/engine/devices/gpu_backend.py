@@ -227,6 +227,7 @@ def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
         limit = "is for CPUs: a GPU multiplies in `dtype`"
         raise InvalidOptionError("activation_dtype", options.activation_dtype, limit)
     policy.require_dtype(options.dtype)
+    policy.require_quantization(options.quantization, options.dtype)
 
 
 def _refusing_the_largest_step(limits: StepLimits) -> contextlib.AbstractContextManager[None]:

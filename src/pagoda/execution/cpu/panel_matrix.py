@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,9 @@ from pagoda.models.stored_rows import StoredRows
 from pagoda.models.weight_memory import HostMemory
 from pagoda.sizing.kept_weights import KEPT_TYPES
 from pagoda.storage.cpu_storage import as_array
+
+OnPacked = Callable[[int], None]
+"""Called with bytes of a file that were stored there and now lie in panels."""
 
 _CHUNK_BYTES = 1 << 24
 """Of panels that are packed at once: few beside a matrix, many for each thread."""
@@ -45,10 +48,12 @@ class Panels:
         return cls(len(array), array, PANEL * array.strides[0], 0, 0)
 
     @classmethod
-    def stored(cls, rows: StoredRows, memory: HostMemory, *, rounds_rows: bool) -> Panels:
+    def stored(
+        cls, rows: StoredRows, memory: HostMemory, on_packed: OnPacked, *, rounds_rows: bool
+    ) -> Panels:
         """Put rows into panels that keep their type; whether what they multiply is rounded.
 
-        Raises `ModelError` for a scale that is not finite.
+        Raises `ModelError` for a scale that is not finite, and as their blocks do.
         """
         size = panel_bytes(rows.type, rows.shape[1])
         count = -(-rows.shape[0] // PANEL)
@@ -60,6 +65,7 @@ class Panels:
             if not pack_stored(rows.type, rows.blocks(first * PANEL, num_rows), chunk):
                 limit = "its scales must be finite; --quantization none loads it as it is"
                 raise ModelError(rows.name, rows.type, limit)
+            on_packed(num_rows * rows.nbytes // rows.shape[0])
         rows.release()
         decode = decode_routine(rows.type).address
         rounded = int8_routine(rows.type).address if rounds_rows else 0
@@ -101,6 +107,7 @@ class PanelMatrix:
         parts: Sequence[StoredRows | torch.Tensor],
         dtype: torch.dtype,
         memory: HostMemory,
+        on_packed: OnPacked = lambda num_bytes: None,
         *,
         rounds_rows: bool = False,
     ) -> PanelMatrix:
@@ -109,8 +116,8 @@ class PanelMatrix:
         With `rounds_rows` those that keep it are multiplied with rows rounded to eight bits.
         Raises `ModelError` as `Panels.stored`.
         """
-        kept = [_panels(part, dtype, memory, rounds_rows) for part in parts]
-        return cls.of(parts[0].shape[1], kept)
+        packer = _PartPacker(dtype, memory, on_packed, rounds_rows)
+        return cls.of(parts[0].shape[1], [packer.panels(part) for part in parts])
 
     @property
     def address(self) -> int:
@@ -123,13 +130,21 @@ class PanelMatrix:
         return sum(part.memory.nbytes for part in self.parts)
 
 
-def _panels(
-    part: StoredRows | torch.Tensor, dtype: torch.dtype, memory: HostMemory, rounds_rows: bool
-) -> Panels:
-    if isinstance(part, torch.Tensor):
-        return Panels.plain(part)
-    if part.type in KEPT_TYPES:
-        return Panels.stored(part, memory, rounds_rows=rounds_rows)
-    matrix = memory.tensor(part.shape, dtype)
-    part.read(matrix)
-    return Panels.plain(matrix)
+@dataclass(frozen=True, slots=True)
+class _PartPacker:
+    """Puts parts of a matrix into panels, whatever they come as."""
+
+    dtype: torch.dtype
+    memory: HostMemory
+    on_packed: OnPacked
+    rounds_rows: bool
+
+    def panels(self, part: StoredRows | torch.Tensor) -> Panels:
+        if isinstance(part, torch.Tensor):
+            return Panels.plain(part)
+        if part.type in KEPT_TYPES:
+            return Panels.stored(part, self.memory, self.on_packed, rounds_rows=self.rounds_rows)
+        matrix = self.memory.tensor(part.shape, self.dtype)
+        part.read(matrix)
+        self.on_packed(part.nbytes)
+        return Panels.plain(matrix)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.execution.cpu.panel_matrix import PanelMatrix
+from pagoda.execution.cpu.panel_matrix import OnPacked, PanelMatrix
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import HostMemory
@@ -51,10 +50,6 @@ class PanelLayer:
     down_bias: torch.Tensor | None
 
 
-OnPacked = Callable[[int], None]
-"""Called with the bytes of a matrix that was stored and now lies in panels."""
-
-
 @dataclass(frozen=True, slots=True)
 class PanelWeights:
     """All weights of a decoder, the matrices in panels."""
@@ -71,7 +66,7 @@ class PanelWeights:
     def take_over(
         cls,
         weights: DecoderWeights[Matrix] | PanelWeights,
-        on_packed: OnPacked | None = None,
+        on_packed: OnPacked = lambda num_bytes: None,
         *,
         rounds_rows: bool = False,
     ) -> PanelWeights:
@@ -119,11 +114,7 @@ class _Packer:
     """Puts matrices into panels, whatever they come as."""
 
     def __init__(
-        self,
-        dtype: torch.dtype,
-        memory: HostMemory,
-        on_packed: OnPacked | None,
-        rounds_rows: bool,
+        self, dtype: torch.dtype, memory: HostMemory, on_packed: OnPacked, rounds_rows: bool
     ) -> None:
         self._dtype = dtype
         self._rounds_rows = rounds_rows
@@ -133,12 +124,13 @@ class _Packer:
     def matrix(self, matrix: Matrix) -> PanelMatrix:
         if isinstance(matrix, torch.Tensor):
             return PanelMatrix.plain(matrix)
-        packed = PanelMatrix.stored(
-            matrix.parts, self._dtype, self._memory, rounds_rows=self._rounds_rows
+        return PanelMatrix.stored(
+            matrix.parts,
+            self._dtype,
+            self._memory,
+            self._on_packed,
+            rounds_rows=self._rounds_rows,
         )
-        if self._on_packed is not None:
-            self._on_packed(matrix.nbytes)
-        return packed
 
     def layer(self, layer: LayerWeights[Matrix]) -> PanelLayer:
         gate, up = _halves(layer.gate_up)
