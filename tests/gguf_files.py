@@ -97,12 +97,13 @@ def write_gguf(
     without: tuple[str, ...] = (),
     extra_tensors: Mapping[str, np.ndarray] | None = None,
     types: Mapping[str, str] | None = None,
+    blocks: Mapping[str, tuple[str, np.ndarray]] | None = None,
 ) -> Path:
     """Write a model and the byte tokenizer; matrices get the quantisation, vectors stay float32.
 
     `metadata` overrides or adds keys (under the architecture's name where they have no dot in
     front), `without` leaves keys and tensors out. A tensor that `types` name gets random blocks of
-    the type there in place of its values.
+    the type there in place of its values, one that `blocks` name the type and the rows there.
     """
     config = model.config
     architecture = ARCHITECTURES[config.model_type]
@@ -115,7 +116,9 @@ def write_gguf(
         if name in without:
             continue
         kind = quantisation if values.ndim > 1 else GGML.F32
-        if types is not None and name in types:
+        if blocks is not None and name in blocks:
+            kind, stored = GGML[blocks[name][0]], blocks[name][1]
+        elif types is not None and name in types:
             kind = GGML[types[name]]
             stored = random_rows(kind.name, *values.shape)
         else:

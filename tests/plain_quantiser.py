@@ -1,4 +1,4 @@
-"""What quantises numbers, plainly: the same sums in the same order as the kernels, group by group."""
+"""What quantises numbers, plainly: the same sums in the same order as the kernels have them."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_progress_ends_with_all_bytes(path):
 
 
 def test_an_option_that_is_not_there_is_refused():
-    with pytest.raises(InvalidOptionError, match="quantization='gguf': none, to de-quantise"):
+    with pytest.raises(InvalidOptionError, match="quantization='gguf': one of none, q8_0"):
         EngineOptions(quantization="gguf")
 
 

@@ -21,6 +21,7 @@ from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.planning.result import Plan
 from pagoda.sizing.capacity import format_gib
+from pagoda.sizing.quantised_weights import RECIPES
 
 TWO_LAYERS = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
 MIXED = {
@@ -108,16 +109,44 @@ def test_what_stays_as_stored_takes_less_of_the_machine(paths: dict[str, Path]) 
     assert other - own == saved > 0
 
 
-def test_weights_of_safetensors_are_plain(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path / "plain", CASES["llama-gqa"])
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    case = CASES["llama-gqa"]
+    sizes = {**TWO_LAYERS, "intermediate_size": 544}
+    folder = tmp_path_factory.mktemp("plain")
+    return write_checkpoint(folder, Case(case.family, {**case.config, **sizes}))
+
+
+def test_weights_of_safetensors_are_plain(plain: Path) -> None:
     for dtype in ("bfloat16", "float32"):
-        model = load_model(EngineOptions(model=str(path), device="cpu", dtype=dtype))
-        assert planned(path, dtype=dtype).weights_bytes == model.weights.size_bytes
+        model = load_model(EngineOptions(model=str(plain), device="cpu", dtype=dtype))
+        assert planned(plain, dtype=dtype).weights_bytes == model.weights.size_bytes
 
 
 def test_schemes_of_other_engines_are_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="quantization='awq': Pagoda quantises no weights"):
+    told = "quantization='awq': one of none, q8_0, q6_k, q4_k, q4_0 for Pagoda"
+    with pytest.raises(InvalidOptionError, match=told):
         PlanRequest(engine="pagoda", quantization="awq")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_plan_tells_the_bytes_of_weights_that_are_quantised(
+    paths: dict[str, Path], plain: Path, name: str
+) -> None:
+    for path in (plain, paths["plain head"]):
+        model = load_model(EngineOptions(model=str(path), device="cpu", quantization=name))
+        plan = planned(path, quantization=name)
+        assert plan.weights_bytes == model.weights.size_bytes == model.held.total_bytes
+        assert plan.quantization == model.held.stored_as
+    assert planned(plain, quantization=name).weights_bytes < planned(plain).weights_bytes / 3
+
+
+def test_a_plan_refuses_what_the_engine_refuses(plain: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="quantization='q4_k': weights are quantised on C"):
+        planned(plain, gpu="H100", quantization="q4_k")
+    with pytest.raises(InvalidOptionError, match="quantization='q4_k': takes bfloat16 for all"):
+        planned(plain, dtype="float32", quantization="q4_k")
+    assert planned(plain, gpu="DESKTOP-DDR5", quantization="q4_k").dtype == "bfloat16"
 
 
 def test_the_start_says_what_is_held(

@@ -8,6 +8,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.device_policy import CPUPolicy, DevicePolicy, GPUPolicy
 from pagoda.sizing.gpu_memory import MemoryProfile
+from pagoda.sizing.quantised_weights import RECIPES
 
 GIB = 2**30
 H100 = GPUPolicy("NVIDIA H100 80GB HBM3", 79 * GIB, (9, 0))
@@ -48,6 +49,28 @@ def test_the_dtype_is_the_checkpoints_where_the_device_computes_in_it(
     policy: DevicePolicy, asked: str, own: str, expected: str
 ) -> None:
     assert policy.dtype(asked, own) == expected
+
+
+def test_beside_quantised_types_a_cpu_takes_bfloat16() -> None:
+    assert CPUPolicy().dtype("auto", "float32", "q4_k") == "bfloat16"
+    assert CPUPolicy().dtype("bfloat16", "float32", "q8_0") == "bfloat16"
+    assert CPUPolicy().dtype("auto", "float32", "none") == "float32"
+
+
+@pytest.mark.parametrize(
+    ("policy", "dtype", "limit"),
+    [
+        (CPUPolicy(), "float32", "takes bfloat16 for all else: leave --dtype float32 out"),
+        (H100, "auto", "weights are quantised on CPUs alone: --device cpu"),
+        (H100, "bfloat16", "weights are quantised on CPUs alone: --device cpu"),
+    ],
+)
+@pytest.mark.parametrize("name", RECIPES)
+def test_weights_are_quantised_on_cpus_beside_bfloat16_alone(
+    policy: DevicePolicy, dtype: str, limit: str, name: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=f"quantization='{name}': {limit}"):
+        policy.dtype(dtype, "bfloat16", name)
 
 
 @pytest.mark.parametrize(

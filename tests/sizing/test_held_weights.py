@@ -29,9 +29,15 @@ Q8_0_BYTES = 34 / 32
 """Of one number."""
 
 
-def held(types: Mapping[str, str], *, spec: DecoderSpec = SPEC, keeps: bool = True) -> HeldWeights:
+def held(
+    types: Mapping[str, str],
+    *,
+    spec: DecoderSpec = SPEC,
+    keeps: bool = True,
+    quantised: Mapping[str, str] | None = None,
+) -> HeldWeights:
     parts = DecoderParts.of(spec, GGUF_NAMES)
-    return hold(parts, "bfloat16", types, keeps_stored=keeps)
+    return hold(parts, "bfloat16", types, keeps_stored=keeps, quantised=quantised or {})
 
 
 def test_plain_weights_are_numbers_times_bytes() -> None:
@@ -71,17 +77,38 @@ def test_who_keeps_nothing_turns_all() -> None:
     assert (plain.kept, plain.converted, plain.stored_as) == ((), ("Q4_K", "Q6_K"), None)
 
 
+def test_what_is_quantised_is_neither_kept_nor_converted() -> None:
+    saved = 64 * 96 * (2 - Q8_0_BYTES)
+    types = {"blk.1.ffn_up.weight": "F16", "blk.0.ffn_up.weight": "Q8_0"}
+    found = held(types, quantised={"blk.1.ffn_up.weight": "Q8_0"})
+    assert found.total_bytes == held({}).total_bytes - 2 * saved
+    assert (found.kept, found.quantised, found.converted) == (("Q8_0",), ("Q8_0",), ())
+    assert found.stored_as == "Q8_0"
+
+
+def test_parts_that_end_within_a_panel_stay_plain() -> None:
+    layer = replace(LAYER, attention=replace(LAYER.attention, num_kv_heads=1, head_dim=16))
+    spec = replace(SPEC, layers=(layer,))
+    wanted = {f"blk.0.attn_{name}.weight": "Q8_0" for name in "qkv"}
+    found = held({}, spec=spec, quantised=wanted)
+    assert (found.total_bytes, found.quantised) == (held({}, spec=spec).total_bytes, ())
+
+
 @pytest.mark.parametrize(
-    ("kept", "converted", "line"),
+    ("kept", "quantised", "converted", "line"),
     [
-        ((), (), "2.0 GiB, bfloat16"),
-        ((), ("F16",), "2.0 GiB, F16 as bfloat16"),
-        (("Q8_0",), (), "2.0 GiB, Q8_0 as stored"),
-        (("Q4_1", "Q8_0"), ("F32",), "2.0 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16"),
-        (("Q3_K", "Q4_K", "Q6_K"), (), "2.0 GiB, Q3_K, Q4_K and Q6_K as stored"),
+        ((), (), (), "2.0 GiB, bfloat16"),
+        ((), (), ("F16",), "2.0 GiB, F16 as bfloat16"),
+        (("Q8_0",), (), (), "2.0 GiB, Q8_0 as stored"),
+        (("Q4_1", "Q8_0"), (), ("F32",), "2.0 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16"),
+        (("Q3_K", "Q4_K", "Q6_K"), (), (), "2.0 GiB, Q3_K, Q4_K and Q6_K as stored"),
+        ((), ("Q4_K", "Q6_K"), (), "2.0 GiB, quantised to Q4_K and Q6_K"),
+        (("Q4_1",), ("Q8_0",), (), "2.0 GiB, quantised to Q8_0, Q4_1 as stored"),
     ],
 )
-def test_a_line_says_it(kept: tuple[str, ...], converted: tuple[str, ...], line: str) -> None:
-    told = HeldWeights(2**31, 2**31, "bfloat16", kept, converted)
+def test_a_line_says_it(
+    kept: tuple[str, ...], quantised: tuple[str, ...], converted: tuple[str, ...], line: str
+) -> None:
+    told = HeldWeights(2**31, 2**31, "bfloat16", kept, quantised, converted)
     assert str(told) == line
     assert told.as_json()["summary"] == line

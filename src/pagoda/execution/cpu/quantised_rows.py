@@ -10,7 +10,7 @@ import numpy as np
 
 from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import row_bytes
+from pagoda.kernels.block_types import PANEL, row_bytes
 from pagoda.kernels.cpu.quantise import LARGEST, quantise
 from pagoda.models.stored_rows import StoredRows
 from pagoda.models.weights import Keeps
@@ -43,7 +43,7 @@ def quantised(rows: StoredRows, name: str) -> StoredRows:
 def _blocks(rows: StoredRows, name: str, first: int, count: int) -> Array:
     width = rows.shape[1]
     made = np.empty((count, row_bytes(name, width)), np.uint8)
-    step = max(1, _CHUNK_VALUES // width)
+    step = max(1, _CHUNK_VALUES // width // PANEL) * PANEL
     for start in range(0, count, step):
         target = made[start : start + step]
         numbers = _numbers(rows.type, rows.blocks(first + start, len(target)))

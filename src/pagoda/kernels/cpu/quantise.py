@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.kernel import kernel
@@ -167,17 +167,23 @@ def _encode(search: Search, places: _Places, x: Array, scales: Array, blocks: Ar
 
     x: [groups, numbers]; scales: [groups, 2], of scale and minimum.
     """
-    per_block, mask = x.shape[0] // blocks.shape[0], (1 << places.low_bits) - 1
     for block in prange(blocks.shape[0]):
-        target, value = blocks[block], 0
-        for group in range(block * per_block, (block + 1) * per_block):
-            by = inverse(scales[group, 0])
-            plus = scales[group, 1] * by
-            for number in range(x.shape[1]):
-                stored = np.int64(code_of(search, x[group, number] * by + plus)) + places.offset
-                byte, bit = places.low[value]
-                target[byte] |= (stored & mask) << bit
-                if places.high.shape[0]:
-                    byte, bit = places.high[value]
-                    target[byte] |= (stored >> places.low_bits) << bit
-                value += 1
+        _encode_block(search, places, x, scales, blocks, block)
+
+
+@njit(error_model="numpy")
+def _encode_block(
+    search: Search, places: _Places, x: Array, scales: Array, blocks: Array, block: int
+) -> None:
+    per_block, mask, value = x.shape[0] // blocks.shape[0], (1 << places.low_bits) - 1, 0
+    for group in range(block * per_block, (block + 1) * per_block):
+        by = inverse(scales[group, 0])
+        plus = scales[group, 1] * by
+        for number in range(x.shape[1]):
+            stored = np.int64(code_of(search, x[group, number] * by + plus)) + places.offset
+            byte, bit = places.low[value]
+            blocks[block, byte] |= (stored & mask) << bit
+            if places.high.shape[0]:
+                byte, bit = places.high[value]
+                blocks[block, byte] |= (stored >> places.low_bits) << bit
+            value += 1

@@ -45,29 +45,8 @@ def search_scales(search: Search, x: Array, found: Array) -> None:
 
     x: [groups, numbers] float32; found: written, [groups, 2] float32.
     """
-    size, num_tries = np.float32(x.shape[1]), search.tries.shape[0]
     for team in prange((x.shape[0] + _LANES - 1) // _LANES):
-        group, first = _turned(x, team * _LANES), team * _LANES
-        least, largest, total = _ends(group)
-        scale, minimum, best = _zeros(), _zeros(), _zeros()
-        by, plus, sums = _zeros(), _zeros(), np.empty((3, _LANES), np.float32)
-        for number in range(num_tries + 1):
-            for lane in range(_LANES):
-                if number < num_tries:
-                    ends = search.tries[number]
-                    by[lane], plus[lane] = _guess(search, ends, least[lane], largest[lane])
-                else:  # once more, from the best one
-                    by[lane] = inverse(scale[lane])
-                    plus[lane] = minimum[lane] * by[lane]
-            _sum_up(search, group, by, plus, sums)
-            for lane in range(_LANES):
-                each = (size, total[lane], sums[0, lane], sums[1, lane], sums[2, lane])
-                own, under = _least_squares(search, each)
-                gain = _gain(own, under, each)
-                if gain > best[lane]:
-                    best[lane], scale[lane], minimum[lane] = gain, own, under
-        for lane in range(min(_LANES, x.shape[0] - first)):
-            found[first + lane, 0], found[first + lane, 1] = scale[lane], minimum[lane]
+        _search(search, x, found, team * _LANES)
 
 
 @kernel
@@ -77,40 +56,75 @@ def settle_steps(search: Search, x: Array, units: Array, steps: Array, sums: Arr
     units: [blocks, 2] float32, what one step is; steps: [groups, 2] float32, written; sums:
     written, [groups, 4] float32: number, code², code, number · code under these steps.
     """
-    size, per_block = np.float32(x.shape[1]), x.shape[0] // units.shape[0]
     for team in prange((x.shape[0] + _LANES - 1) // _LANES):
-        group, first = _turned(x, team * _LANES), team * _LANES
-        count = min(_LANES, x.shape[0] - first)
-        _, _, total = _ends(group)
-        best = np.full(_LANES, -np.inf, np.float32)
-        start, unit = np.zeros((_LANES, 2), np.float32), np.zeros((_LANES, 2), np.float32)
-        step, minimum, by, plus = _zeros(), _zeros(), _zeros(), _zeros()
-        found = np.empty((3, _LANES), np.float32)
-        for lane in range(count):
-            start[lane] = steps[first + lane]
-            unit[lane] = units[(first + lane) // per_block]
-        for change in (0, -1, 1):
+        _settle(search, x, units, steps, sums, team * _LANES)
+
+
+@njit(error_model="numpy")
+def _search(search: Search, x: Array, found: Array, first: int) -> None:
+    """`search_scales` of the groups in one set of lanes."""
+    size, num_tries = np.float32(x.shape[1]), search.tries.shape[0]
+    group = _turned(x, first)
+    least, largest, total = _ends(group)
+    scale, minimum, best = _zeros(), _zeros(), _zeros()
+    by, plus, sums = _zeros(), _zeros(), np.empty((3, _LANES), np.float32)
+    for number in range(num_tries + 1):
+        if number < num_tries:
+            ends = search.tries[number]
             for lane in range(_LANES):
-                moved = start[lane, 0] + np.float32(change)
-                step[lane] = min(max(moved, search.low_step), search.high_step)
-                minimum[lane] = start[lane, 1]
-            if search.has_minimum:
-                _divide(step, minimum, unit, by, plus)
-                _sum_up(search, group, by, plus, found)
-                for lane in range(_LANES):
-                    under = (step[lane] * unit[lane, 0] * found[1, lane] - total[lane]) / size
-                    wanted = _rounded(under * inverse(unit[lane, 1]))
-                    minimum[lane] = min(max(wanted, _ZERO), search.high_step)
-            _divide(step, minimum, unit, by, plus)
+                by[lane], plus[lane] = _guess(search, ends, least[lane], largest[lane])
+        else:  # once more, from the best one
+            _divide(scale, minimum, by, plus)
+        _sum_up(search, group, by, plus, sums)
+        for lane in range(_LANES):
+            each = (size, total[lane], sums[0, lane], sums[1, lane], sums[2, lane])
+            own, under = _least_squares(search, each)
+            gain = _gain(own, under, each)
+            if gain > best[lane]:
+                best[lane], scale[lane], minimum[lane] = gain, own, under
+    for lane in range(min(_LANES, x.shape[0] - first)):
+        found[first + lane, 0], found[first + lane, 1] = scale[lane], minimum[lane]
+
+
+@njit(error_model="numpy")
+def _settle(search: Search, x: Array, units: Array, steps: Array, sums: Array, first: int) -> None:
+    """`settle_steps` of the groups in one set of lanes."""
+    size, per_block = np.float32(x.shape[1]), x.shape[0] // units.shape[0]
+    count = min(_LANES, x.shape[0] - first)
+    group = _turned(x, first)
+    _, _, total = _ends(group)
+    best = np.full(_LANES, np.float32(-np.inf))
+    start, begin, unit, unit_below = _zeros(), _zeros(), _zeros(), _zeros()
+    step, below, scale, minimum = _zeros(), _zeros(), _zeros(), _zeros()
+    by, plus, found = _zeros(), _zeros(), np.empty((3, _LANES), np.float32)
+    for lane in range(count):
+        block = (first + lane) // per_block
+        start[lane], begin[lane] = steps[first + lane, 0], steps[first + lane, 1]
+        unit[lane], unit_below[lane] = units[block, 0], units[block, 1]
+    for change in (0, -1, 1):
+        for lane in range(_LANES):
+            moved = start[lane] + np.float32(change)
+            step[lane] = min(max(moved, search.low_step), search.high_step)
+            scale[lane], below[lane] = step[lane] * unit[lane], begin[lane]
+            minimum[lane] = below[lane] * unit_below[lane]
+        _divide(scale, minimum, by, plus)
+        _sum_up(search, group, by, plus, found)
+        if search.has_minimum:
+            for lane in range(_LANES):
+                wanted = (scale[lane] * found[1, lane] - total[lane]) / size
+                nearest = _rounded(wanted * inverse(unit_below[lane]))
+                below[lane] = min(max(nearest, _ZERO), search.high_step)
+                minimum[lane] = below[lane] * unit_below[lane]
+            _divide(scale, minimum, by, plus)
             _sum_up(search, group, by, plus, found)
-            for lane in range(count):
-                each = (size, total[lane], found[0, lane], found[1, lane], found[2, lane])
-                gain = _gain(step[lane] * unit[lane, 0], minimum[lane] * unit[lane, 1], each)
-                if gain > best[lane]:
-                    best[lane], own = gain, first + lane
-                    steps[own, 0], steps[own, 1] = step[lane], minimum[lane]
-                    sums[own, 0], sums[own, 1] = total[lane], found[0, lane]
-                    sums[own, 2], sums[own, 3] = found[1, lane], found[2, lane]
+        for lane in range(count):
+            each = (size, total[lane], found[0, lane], found[1, lane], found[2, lane])
+            gain = _gain(scale[lane], minimum[lane], each)
+            if gain > best[lane]:
+                best[lane], own = gain, first + lane
+                steps[own, 0], steps[own, 1] = step[lane], below[lane]
+                sums[own, 0], sums[own, 1] = total[lane], found[0, lane]
+                sums[own, 2], sums[own, 3] = found[1, lane], found[2, lane]
 
 
 @njit(error_model="numpy")
@@ -166,11 +180,11 @@ def _guess(search: Search, ends: Array, least: Any, largest: Any) -> tuple[Any, 
 
 
 @njit(error_model="numpy")
-def _divide(step: Array, minimum: Array, unit: Array, by: Array, plus: Array) -> None:
-    """The same of steps."""
+def _divide(scale: Array, minimum: Array, by: Array, plus: Array) -> None:
+    """The same under a scale and minimum."""
     for lane in range(_LANES):
-        by[lane] = inverse(step[lane] * unit[lane, 0])
-        plus[lane] = minimum[lane] * unit[lane, 1] * by[lane]
+        by[lane] = inverse(scale[lane])
+        plus[lane] = minimum[lane] * by[lane]
 
 
 @njit(error_model="numpy")
