@@ -373,7 +373,7 @@ def test_a_file_that_pagoda_keeps_as_stored_has_its_bytes(browser: Browser, tmp_
     machine = {"max_model_len": 4096, "gpu_memory_utilization": 0.9}
     choices: list[dict[str, Any]] = [
         {"gpu": "DESKTOP-DDR5"}, {"gpu": "DESKTOP-DDR5", "quantization": "none"}, {"gpu": "H100"},
-        {"gpu": "H100", "quantization": "none"},
+        {"gpu": "H100", "quantization": "none"}, {"gpu": "DESKTOP-DDR5", "quantization": "q4_k"},
     ]  # fmt: skip
     asked = [PlanRequest(engine="pagoda", **choice, **machine) for choice in choices]
     path = tmp_path / "plan.html"
@@ -384,7 +384,10 @@ def test_a_file_that_pagoda_keeps_as_stored_has_its_bytes(browser: Browser, tmp_
     shown = json.loads(tab.value(f"JSON.stringify({requests}.map({PLAN}))"))
     for request, figures in zip(asked, shown, strict=True):
         require_same(plan_with_alternatives(own, request).as_json(), figures, str(request))
-    assert [figures["quantization"] for figures in shown] == ["Q6_K", None, None, None]
+    stored_as = [figures["quantization"] for figures in shown]
+    assert stored_as == ["Q6_K", None, None, None, "Q4_K and Q6_K"]
     names = "[...document.getElementById('weights').options].map((each) => each.text).join('; ')"
-    assert tab.value(names) == "Q6_K, as published; bfloat16, not quantised"
+    made = [f"quantised to {bits} bits ({name})" for bits, name in
+            ((8, "q8_0"), (6, "q6_k"), (4, "q4_k"), (4, "q4_0"))]  # fmt: skip
+    assert tab.value(names).split("; ") == ["Q6_K, as published", "bfloat16, not quantised", *made]
     assert tab.problems == []

@@ -40,9 +40,12 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, model_rows
 from pagoda.planning.weights import CountedWeights
-from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
+from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
-WEIGHT_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
+_SCHEMES = ("none", "fp8", "int8", "awq", "nvfp4")
+"""Those of vLLM."""
+WEIGHT_SCHEMES = (*_SCHEMES, *RECIPES)
 """Names of `--quantization` that the page offers beside the checkpoint's own form."""
 ENGINES = (
     "vllm", "vllm@0.28", "vllm@0.20", "vllm@0.20.0", "vllm@0.19", "vllm@0.16", "vllm@0.9.1",
@@ -98,6 +101,8 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "sampler_bytes": SAMPLER_BYTES,
             "graph_tables": GRAPH_TABLES,
             "block_size": DEFAULT_BLOCK_SIZE,
+            "quantizations": tuple(RECIPES),
+            "dtype": QUANTISED_DTYPE,
         },
     }  # fmt: skip
 
@@ -143,7 +148,7 @@ def _model(facts: ModelFacts) -> dict[str, Any]:
 def _weights(facts: ModelFacts, own: Subject) -> dict[str, list[Any]]:
     """For each scheme: bits of plain numbers, layers and experts; files over count; its name."""
     found = {"": own}
-    for scheme in WEIGHT_SCHEMES:
+    for scheme in _SCHEMES:
         request = PlanRequest(max_model_len=_ANY_LENGTH, quantization=scheme)
         found[scheme] = read_subject(facts, request, None)
     return {name: [*_bits(subject), subject.quantization] for name, subject in found.items()}
@@ -167,8 +172,8 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,
         "weights": {
-            "stored": _held(on_cpu),
-            "plain": _held(read_subject(facts, replace(request, quantization="none"), None)),
+            name: _held(read_subject(facts, replace(request, quantization=name or None), None))
+            for name in ("", *QUANTIZATIONS)
         },
         "steps": {
             subject.batch.max_num_batched_tokens: step_bytes(

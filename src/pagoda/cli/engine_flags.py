@@ -21,7 +21,8 @@ ENGINE_FLAGS = FlagGroup(
         Flag(
             "quantization",
             TEXT,
-            "none: de-quantise a GGUF file's weights, which stay as stored on CPUs without it.",
+            "On CPUs, quantise plain weights when they are loaded: q8_0, q6_k, q4_k, q4_0. none: "
+            "de-quantise a GGUF file's, which stay as stored without it.",
         ),
         Flag(
             "activation_dtype",

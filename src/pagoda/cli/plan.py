@@ -47,7 +47,12 @@ PLAN_FLAGS = FlagGroup(
             "pipeline_parallel_size", WHOLE, "Stages that the layers are dealt out to.", short="-pp"
         ),
         Flag("dtype", TEXT, "Weights that are not quantised: auto, bfloat16, float16 or float32."),
-        Flag("quantization", TEXT, "Weights as fp8, awq, gptq, nvfp4, mxfp4, …; none undoes it."),
+        Flag(
+            "quantization",
+            TEXT,
+            "Weights as fp8, awq, gptq, nvfp4, mxfp4, …, in Pagoda q8_0, q6_k, q4_k, q4_0; none "
+            "undoes it.",
+        ),
         Flag("kv_cache_dtype", TEXT, "Cache as auto, fp8, int4_per_token_head, nvfp4, …"),
         Flag("mamba_ssm_cache_dtype", TEXT, "Recurrent states as float32, bfloat16 …"),
         Flag("mamba_cache_mode", TEXT, "States for prefix sharing: none, align (two), all."),

@@ -28,7 +28,7 @@ logger = logging.getLogger("pagoda")
 
 _NOTHING_KEPT = (
     "is what weights that stay as stored are multiplied with, and here none do: on a CPU and in "
-    "bfloat16 those of a GGUF file of types such as Q4_K and Q8_0 do"
+    "bfloat16 those of a GGUF file of types such as Q4_K and Q8_0 do, or with --quantization q8_0"
 )
 
 
@@ -78,7 +78,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
-    if options.activation_dtype != "auto" and not held.kept:
+    if options.activation_dtype != "auto" and held.stored_as is None:
         raise InvalidOptionError("activation_dtype", options.activation_dtype, _NOTHING_KEPT)
     loaded = prepared.load(files, spec, on_load)
     logger.info("weights: %s", held)

@@ -7,11 +7,20 @@ from typing import Any
 
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.errors import CapacityError, RefusedError
+from pagoda.planning.pagoda import pagoda_device
 from pagoda.planning.plan import make_plan
 from pagoda.planning.releases import knows_format
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Alternative, Plan
-from pagoda.planning.ways import INT4_WEIGHTS, SMALL_CHECKPOINT, flags_of, told, ways_to_fit
+from pagoda.planning.tables import find_accelerator
+from pagoda.planning.ways import (
+    INT4_WEIGHTS,
+    PAGODA_WEIGHTS,
+    SMALL_CHECKPOINT,
+    flags_of,
+    told,
+    ways_to_fit,
+)
 
 _LARGEST_GROUP = 64
 _INT4_CACHE = "int4_per_token_head"
@@ -52,6 +61,8 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
         if plan.quantization is None:
             changes["fp8 weights"] = {"quantization": "fp8"}
             changes[SMALL_CHECKPOINT] = dict(INT4_WEIGHTS)
+    elif plan.quantization is None and _is_on_cpu(plan):
+        changes |= {f"{name} weights": {"quantization": name} for name in PAGODA_WEIGHTS}
     if plan.context > 1:
         half = plan.context // 2
         if request.shared_prefix == 0:
@@ -59,6 +70,12 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
         if half > request.shared_prefix:  # else nothing of a request would be its own
             changes["half the context"] = {"context": half}
     return changes
+
+
+def _is_on_cpu(plan: Plan) -> bool:
+    """Whether Pagoda would run on CPUs, which quantise."""
+    device = None if plan.gpu is None else find_accelerator(plan.gpu)
+    return pagoda_device(device).policy.kind == "CPU"
 
 
 def _try(

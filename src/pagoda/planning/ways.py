@@ -17,6 +17,8 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 SMALL_CHECKPOINT = "a checkpoint in 4 bits"
 INT4_WEIGHTS: Mapping[str, Any] = {"quantization": "awq"}
 """What such a checkpoint is planned for as: no flag makes one of plain numbers."""
+PAGODA_WEIGHTS = ("q8_0", "q4_k")
+"""What is worth a try with Pagoda on CPUs."""
 _LENGTHS = (32_768, 8192, 2048)
 _NONE = "None of parallelism, quantization and length alone certainly makes it fit"
 
@@ -82,6 +84,8 @@ def _tried(
         size = request.tensor_parallel_size
         tried["tensor_parallel_size"] = [size * 2**n for n in range(1, 5)]
         tried["quantization"] = ["fp8", INT4_WEIGHTS["quantization"]]
+    else:
+        tried["quantization"] = list(PAGODA_WEIGHTS)
     if request.context is None or request.max_model_len is None:
         tried["max_model_len"] = _lengths(longest_requests(facts, request, draft))
     return tried

@@ -24,6 +24,8 @@ DEFAULT_BLOCK_SIZE = 16
 """Tokens per block."""
 DEFAULT_UTILIZATION = 0.92
 """The share of a GPU that the engine takes in all."""
+QUANTISED_DTYPE = "bfloat16"
+"""The dtype that quantised weights are decoded to."""
 
 _LEAST_CAPABILITY = (8, 0)
 """NVIDIA's first generation that the kernels fit: before it programs have 64 KiB of shared memory,
@@ -80,9 +82,9 @@ class CPUPolicy:
         _require_one_of(asked, self.dtypes, self.kind)
 
     def require_quantization(self, asked: str | None, dtype: str) -> None:
-        """Refuses another dtype than bfloat16 beside a quantised type."""
-        if asked in RECIPES and dtype not in ("auto", "bfloat16"):
-            limit = f"takes bfloat16 for all else: leave --dtype {dtype} out, or --quantization"
+        """Refuses another dtype beside a quantised type."""
+        if asked in RECIPES and dtype not in ("auto", QUANTISED_DTYPE):
+            limit = f"takes {QUANTISED_DTYPE} for all else: leave --dtype {dtype} out, or this"
             raise InvalidOptionError("quantization", asked, limit)
 
     def dtype(self, asked: str, own: str, quantization: str | None = None) -> str:
@@ -91,11 +93,11 @@ class CPUPolicy:
         self.require_quantization(quantization, asked)
         if asked != "auto":
             return asked
-        return "bfloat16" if quantization in RECIPES else self.in_place_of.get(own, own)
+        return QUANTISED_DTYPE if quantization in RECIPES else self.in_place_of.get(own, own)
 
     def keeps_stored(self, dtype: str, quantization: str | None) -> bool:
         """In bfloat16: kernels decode them to no other."""
-        return dtype == "bfloat16" and quantization != "none"
+        return dtype == QUANTISED_DTYPE and quantization != "none"
 
     def available_bytes(
         self, asked: CacheSize, free_bytes: int, block_bytes: int, blocks_of_longest: int

@@ -22,6 +22,10 @@ export const SCHEMES = {
   int8: "int8",
   awq: "int4 (AWQ, GPTQ)",
   nvfp4: "nvfp4",
+  q8_0: "quantised to 8 bits (q8_0)",
+  q6_k: "quantised to 6 bits (q6_k)",
+  q4_k: "quantised to 4 bits (q4_k)",
+  q4_0: "quantised to 4 bits (q4_0)",
 };
 
 const DEFAULTS = {

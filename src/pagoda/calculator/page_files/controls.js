@@ -42,7 +42,7 @@ export function showControls(tables, choice, fitting) {
   const rules = tables.engines[choice.engine];
   const isPagoda = rules.pagoda;
   const { kind } = isPagoda ? tables.devices[choice.gpu].pagoda : {};
-  const dtype = dtypeOf(model, rules, kind) ?? model.dtype;
+  const dtype = dtypeOf(tables, choice, kind) ?? model.dtype;
   $("model-hint").textContent = modelHint(tables, choice);
   $("gpu").value = choice.gpu;
   showRanks(isPagoda ? [1] : allowedRanks(model, MOST_RANKS), choice);
@@ -89,22 +89,24 @@ export function options(select, values, nameOf, chosen) {
 function ownScheme(tables, { model: name, engine, gpu }) {
   const model = tables.models[name];
   if (!tables.engines[engine].pagoda) return model.weights[""][4];
-  return tables.devices[gpu].pagoda.kind === "CPU" ? (model.pagoda.weights?.stored[2] ?? null) : null;
+  return tables.devices[gpu].pagoda.kind === "CPU" ? (model.pagoda.weights?.[""][2] ?? null) : null;
 }
 
-/** The checkpoint's own form once, whatever it is called; Pagoda has no other but plain numbers. */
+/** The checkpoint's own form once, whatever it is called, and those that the engine makes of it. */
 export function allowedSchemes(tables, choice) {
   const own = ownScheme(tables, choice);
+  const isPagoda = tables.engines[choice.engine].pagoda;
+  const isMade = !isPagoda || tables.devices[choice.gpu].pagoda.kind === "CPU";
   return Object.keys(SCHEMES).filter((name) => {
     if (name === "") return true;
     if (name === "none") return own !== null;
-    return own !== name && !tables.engines[choice.engine].pagoda;
+    return own !== name && isMade && tables.pagoda.quantizations.includes(name) === isPagoda;
   });
 }
 
 function schemeName(tables, choice, name, dtype) {
   const own = ownScheme(tables, choice);
-  const isPlain = name === "none" || (own === null && tables.engines[choice.engine].pagoda);
+  const isPlain = name === "none" || (name === "" && own === null && tables.engines[choice.engine].pagoda);
   if (isPlain) return `${dtype}, ${SCHEMES.none}`;
   return name === "" ? `${own ?? dtype}, ${SCHEMES[""]}` : SCHEMES[name];
 }

@@ -35,14 +35,18 @@ export function readSubject(tables, request) {
   const { kind, batch, refused } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
-  if (rules.pagoda && ![null, "none"].includes(request.quantization)) {
-    throw new Refusal("quantization", "Pagoda quantises no weights");
+  const isQuantised = tables.pagoda.quantizations.includes(request.quantization);
+  if (rules.pagoda && !isQuantised && ![null, "none"].includes(request.quantization)) {
+    throw new Refusal("quantization", `Pagoda has ${tables.pagoda.quantizations.join(", ")}`);
   }
   if (refused) throw new Refusal("gpu", refused);
   if (row.refused) throw new Refusal(row.refused_field, row.refused);
-  const dtype = dtypeOf(model, rules, kind);
+  const dtype = dtypeOf(tables, request, kind);
   const madeFor = rules.extends_yarn && !rules.pagoda ? model.extended : row.longest;
   const length = lengthOf(request, madeFor);
+  if (rules.pagoda && isQuantised && kind === "GPU") {
+    throw new Refusal("quantization", "Pagoda quantises weights on CPUs alone");
+  }
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
   if (odd) throw new Refusal("tensor_parallel_size", odd);
@@ -63,16 +67,20 @@ export function readSubject(tables, request) {
 
 function weightsOf({ quantization: asked }, model, rules, kind) {
   if (rules.pagoda) {
-    const row = model.pagoda.weights[kind === "CPU" && asked === null ? "stored" : "plain"];
+    const row = model.pagoda.weights[kind === "CPU" ? (asked ?? "") : "none"];
     return { weights: new HeldWeights(row), quantization: row[2] };
   }
   const row = model.weights[asked ?? ""];
+  if (row === undefined) throw new Refusal("quantization", "vLLM quantises to other types");
   return { weights: new Weights(model, row), quantization: row[4] };
 }
 
 /** What the engine computes in on CPUs, or on GPUs. */
-export function dtypeOf(model, rules, kind) {
-  return rules.pagoda ? model.pagoda.dtypes?.[kind] : model.dtype;
+export function dtypeOf(tables, { model: name, engine, quantization }, kind) {
+  const model = tables.models[name];
+  if (!tables.engines[engine].pagoda) return model.dtype;
+  const { dtype, quantizations } = tables.pagoda;
+  return quantizations.includes(quantization) ? dtype : model.pagoda.dtypes?.[kind];
 }
 
 function lengthOf({ max_model_len: asked }, madeFor) {

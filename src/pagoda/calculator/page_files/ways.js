@@ -9,6 +9,7 @@ const LENGTHS = [32_768, 8192, 2048];
 const INT4_CACHE = "int4_per_token_head";
 const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
 const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
+const PAGODA_WEIGHTS = ["q8_0", "q4_k"]; // what is worth a try with Pagoda on CPUs
 
 /** Changes worth a try, each with its figures, or with why it cannot be. */
 export function alternatives(tables, request, plan) {
@@ -27,6 +28,8 @@ export function waysToFit(tables, request) {
       tries.push({ tensor_parallel_size: request.tensor_parallel_size * factor });
     }
     tries.push({ quantization: "fp8" }, { quantization: "awq" });
+  } else {
+    tries.push(...PAGODA_WEIGHTS.map((quantization) => ({ quantization })));
   }
   if (request.context === null || request.max_model_len === null) {
     const certain = certainLength(tables, request);
@@ -75,6 +78,8 @@ function changes(tables, request, plan) {
       found["fp8 weights"] = { quantization: "fp8" };
       found[SMALL_CHECKPOINT] = { quantization: INT4_WEIGHTS };
     }
+  } else if (plan.quantization === null && tables.devices[request.gpu].pagoda.kind === "CPU") {
+    for (const quantization of PAGODA_WEIGHTS) found[`${quantization} weights`] = { quantization };
   }
   if (plan.context > 1) {
     const half = Math.floor(plan.context / 2);
