@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine
+from pagoda.kernels.cpu.stored_words import SPAN
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
 
 DTYPES = ("float32", "bfloat16")
@@ -39,3 +41,15 @@ def call_routine(routine: Any, *args: int) -> None:
     """Call a compiled routine with whole numbers, from Python."""
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_ssize_t] * len(args))
     kind(routine.address)(*args)
+
+
+def records_of(x: Array) -> Array:
+    """What rounding makes of rows of bfloat16: [spans, rows, RECORD_BYTES]."""
+    num_rows, width = x.shape
+    records = np.zeros((width // SPAN, num_rows, RECORD_BYTES), np.uint8)
+    for row in range(num_rows):
+        call_routine(
+            round_routine(), records[0, row:].ctypes.data, x[row:].ctypes.data,
+            num_rows * RECORD_BYTES, width // SPAN,
+        )  # fmt: skip
+    return records

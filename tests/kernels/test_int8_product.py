@@ -3,12 +3,12 @@
 import gguf
 import numpy as np
 import pytest
-from kernel_arrays import call_routine
+from kernel_arrays import call_routine, records_of
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL, panel_bytes
 from pagoda.kernels.cpu.int8_product import int8_routine
-from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, SCALE, SUMS, round_routine
+from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, SCALE, SUMS
 from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.kernels.cpu.stored_words import BYTES, SPAN, TOGETHER
@@ -25,18 +25,6 @@ def some_rows(num_rows: int, width: int, seed: int = 0) -> Array:
     sizes = np.exp(rng.normal(scale=2, size=(num_rows, width // SPAN, 1)))
     values = rng.normal(size=(num_rows, width // SPAN, SPAN)) * sizes
     return bfloat16_bits(values.reshape(num_rows, width).astype(np.float32))
-
-
-def records_of(x: Array) -> Array:
-    """[spans, rows, RECORD_BYTES]"""
-    num_rows, width = x.shape
-    records = np.zeros((width // SPAN, num_rows, RECORD_BYTES), np.uint8)
-    for row in range(num_rows):
-        call_routine(
-            round_routine(), records[0, row:].ctypes.data, x[row:].ctypes.data,
-            num_rows * RECORD_BYTES, width // SPAN,
-        )  # fmt: skip
-    return records
 
 
 def codes_in(records: Array) -> Array:
@@ -71,6 +59,10 @@ def test_a_span_of_zeros_is_zeros_and_what_is_no_number_stays_none():
     records = records_of(x)
     assert not records[0, 0].any()
     assert not np.isfinite(scales_in(records)[1:]).any()
+    panel = packed("Q8_0", random_rows("Q8_0", PANEL, SPAN), SPAN)[0]
+    found = product("Q8_0", records, panel)
+    assert not found[0].any()
+    assert not np.isfinite(found[1:]).any()
 
 
 def packed(name: str, rows: Array, width: int) -> Array:

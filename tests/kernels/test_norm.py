@@ -2,23 +2,36 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_arrays import DTYPES, assert_close, stored
+from kernel_arrays import DTYPES, assert_close, records_of, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.team import phases
 
 
-def norm(x: Array, rows: list[int], weight: Array, dtype: str) -> Array:
+def norm(
+    x: Array, rows: list[int], weight: Array, dtype: str, records: Array | None = None
+) -> Array:
     out = stored(np.zeros((len(rows), x.shape[1])), dtype)
     chosen, eps, counters = np.array(rows), np.array([1e-5], np.float32), phases(1)
     rms_norm(
         counters.ctypes.data, norm_routine(dtype == "bfloat16").address, out.ctypes.data,
         out.itemsize, x.ctypes.data, chosen.ctypes.data, len(rows), x.shape[1],
-        weight.ctypes.data, eps.ctypes.data,
+        weight.ctypes.data, eps.ctypes.data, round_routine().address,
+        0 if records is None else records.ctypes.data,
     )  # fmt: skip
     return out
+
+
+def test_what_is_written_is_rounded_where_that_is_wanted():
+    rng = np.random.default_rng(0)
+    x, weight = (rng.normal(size=size).astype(np.float32) for size in ((9, 96), 96))
+    records = np.empty((3, 9, RECORD_BYTES), np.uint8)
+    out = norm(x, list(range(9)), weight, "bfloat16", records)
+    assert np.array_equal(out, norm(x, list(range(9)), weight, "bfloat16"))
+    assert np.array_equal(records, records_of(out))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

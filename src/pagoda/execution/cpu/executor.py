@@ -31,7 +31,7 @@ from pagoda.models.decoder import DecoderSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
-_EMBED_PHASES, _PROJECT_PHASES = 1, 3
+_EMBED_PHASES, _PROJECT_PHASES = 1, 2
 _MOST_KEPT_ROWS = 256
 """Rows of logits whose memory is used again."""
 

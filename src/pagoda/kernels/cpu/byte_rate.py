@@ -1,4 +1,7 @@
-"""How fast a CPU multiplies bytes and adds them up when nothing is read: a limit of any product."""
+"""How fast a CPU multiplies bytes and adds them up when nothing is read.
+
+With vectors as wide as `int8_product` takes them: a limit of its products.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from numba import prange, types
 from numba.core import cgutils
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.byte_products import BYTE, HALF
+from pagoda.kernels.cpu.byte_products import BYTE, HALF, add_fours
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import constant, emitted
 from pagoda.kernels.cpu.stored_words import TOGETHER
@@ -47,15 +50,14 @@ def _grow(typing: Any, rounds: Any) -> Any:
 
 
 def _grown(builder: Any, total: Any) -> Any:
-    """The sum and products of its own bytes."""
-    factors = ir.VectorType(BYTE, 4 * _LANES)
-    codes, ones = builder.bitcast(total, factors), constant(factors, 1)
+    """The sum and products of its own bytes; or, without such, the product with itself."""
+    ones = constant(total.type, 0x01010101)
     if UNIT.byte_products == 4:
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * _LANES}"
-        return instruction(builder, name, [total, codes, ones])
+        return add_fours(builder, total, total, ones)
     if UNIT.byte_products == 2:
-        halves = ir.VectorType(HALF, 2 * _LANES)
-        pairs = instruction(builder, "llvm.x86.avx2.pmadd.ub.sw", [codes, ones], halves)
+        factors, halves = ir.VectorType(BYTE, 4 * _LANES), ir.VectorType(HALF, 2 * _LANES)
+        bytes_of = [builder.bitcast(each, factors) for each in (total, ones)]
+        pairs = instruction(builder, "llvm.x86.avx2.pmadd.ub.sw", bytes_of, halves)
         grown = builder.add(builder.bitcast(total, halves), pairs)
         return builder.bitcast(grown, total.type)
-    return builder.add(total, builder.mul(total, constant(total.type, 3)))
+    return builder.add(total, builder.mul(total, total))

@@ -1,12 +1,12 @@
 """A whole step of a decoder in one compiled function: from token ids to logits, over all layers.
 
 Every thread runs the same function and takes its share of each phase (see `team`); Python is called
-once a step. One layer is thirteen phases, each a barrier:
+once a step. One layer is eleven phases, each a barrier:
 
-    norm | round | qkv | rotary and write | attention | merge | round | o
-    norm | round | gate and up | round | down
+    norm | qkv | rotary and write | attention | merge | round | o
+    norm | gate and up | round | down
 
-Where activations are not rounded to eight bits, those four are left out.
+The two that round are left out where products take rows as they are. A norm rounds its own rows.
 
 A projection adds straight to the residual stream, which is float32, and the gate is applied where
 the sums of gate and up are still in cache. So only what the next product reads is rounded to the
@@ -42,7 +42,7 @@ from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 
-PHASES = 13
+PHASES = 11
 """Phases of one layer."""
 _ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
@@ -186,16 +186,15 @@ def _run_layer(
     hidden_depth = widths.hidden * size // 4
     rms_norm(
         phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
-        layer.input_norm, step.eps,
+        layer.input_norm, step.eps, routines.round, step.records,
     )  # fmt: skip
-    _round(phase + PHASE_BYTES, step, routines, step.hidden, rows, widths.hidden)
     multiply(
-        phase + 2 * PHASE_BYTES, threads, panels, routines.keep, memory,
+        phase + PHASE_BYTES, threads, panels, routines.keep, memory,
         step.qkv, widths.qkv * 4, _FLOAT_SIZE, step.hidden, rows, hidden_depth, step.records,
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
     rotate_and_write(
-        phase + 3 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
+        phase + 2 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
         widths.cache_size, step.slot_mapping, tiling.positions, shape, layer.cosines, layer.sines,
         layer.half, layer.q_norm, layer.k_norm, step.eps,
     )  # fmt: skip
@@ -204,29 +203,28 @@ def _run_layer(
         widths.cache_size, layer.scale, layer.window,
     )  # fmt: skip
     attend(
-        phase + 4 * PHASE_BYTES, phase + 5 * PHASE_BYTES, threads, attention, tiling, shape, heads,
+        phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
         rows_of_heads, scratch,
     )  # fmt: skip
-    _round(phase + 6 * PHASE_BYTES, step, routines, step.attended, rows, widths.attended)
+    _round(phase + 5 * PHASE_BYTES, step, routines, step.attended, rows, widths.attended)
     multiply(
-        phase + 7 * PHASE_BYTES, threads, panels, routines.add, memory,
+        phase + 6 * PHASE_BYTES, threads, panels, routines.add, memory,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
         widths.attended * size // 4, step.records, layer.o, _NONE, widths.hidden, layer.o_bias,
         _NONE, layer.gate,
     )  # fmt: skip
     rms_norm(
-        phase + 8 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
-        widths.hidden, layer.post_norm, step.eps,
+        phase + 7 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
+        widths.hidden, layer.post_norm, step.eps, routines.round, step.records,
     )  # fmt: skip
-    _round(phase + 9 * PHASE_BYTES, step, routines, step.hidden, rows, widths.hidden)
     multiply(
-        phase + 10 * PHASE_BYTES, threads, panels, routines.gate, memory,
+        phase + 8 * PHASE_BYTES, threads, panels, routines.gate, memory,
         step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth, step.records,
         layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
     )  # fmt: skip
-    _round(phase + 11 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
+    _round(phase + 9 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
     multiply(
-        phase + 12 * PHASE_BYTES, threads, panels, routines.add, memory,
+        phase + 10 * PHASE_BYTES, threads, panels, routines.add, memory,
         step.stream, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
         widths.inner * size // 4, step.records, layer.down, _NONE, widths.hidden, layer.down_bias,
         _NONE, following,
@@ -316,13 +314,10 @@ def project(
         rms_norm(
             step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
             ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
-        )  # fmt: skip
-        _round(
-            step.counters + PHASE_BYTES, step, routines, step.hidden, ends.num_logit_rows,
-            widths.hidden,
+            routines.round, step.records,
         )  # fmt: skip
         multiply(
-            step.counters + 2 * PHASE_BYTES, step.num_threads, panels, routines.keep,
+            step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
             step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
             _FLOAT_SIZE,
             step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4, step.records,

@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.byte_products import BYTE, summed
+from pagoda.kernels.cpu.byte_products import BYTE, TAKES_SIGNED, summed
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, SCALE, SUMS
 from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.routine import compiled, routine_body
@@ -36,7 +36,6 @@ from pagoda.kernels.cpu.stored_words import (
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.vector import (
     F32,
-    UNIT,
     floats,
     index,
     load_vector,
@@ -89,7 +88,7 @@ class _Product:
         self._x = builder.inttoptr(x, BYTE.as_pointer())
         self._panel = builder.inttoptr(panel, BYTE.as_pointer())
         self._stride, self._rows, self._spans = stride, rows, spans
-        self._signed = UNIT.byte_products == 2 and (stored.is_signed or bool(stored.table))
+        self._signed = TAKES_SIGNED and (stored.is_signed or bool(stored.table))
         self._bias = 0 if self._signed else code_bias(stored)
         self._scales = Scales(builder, stored, PANEL // BAND, self._bias)
 
@@ -158,7 +157,11 @@ class _Product:
             chosen = range(number * per_scale, (number + 1) * per_scale)
             others = [self._loader(record, group, codes[group].type) for group in chosen]
             whole = summed(
-                builder, [codes[group] for group in chosen], others, self._most(), self._signed
+                builder,
+                [codes[group] for group in chosen],
+                others,
+                self._most(),
+                signed=self._signed,
             )
             value = builder.sitofp(self._by_column(whole), floats(_COLUMNS))
             total = (

@@ -7,7 +7,7 @@
     sums      [3] float32: scale · the sum of codes 0 to 15, 16 to 31, and of all
 
 Records lie span after span, in each the rows in order: [spans][rows]. A row's records depend on it
-alone. Numbers that are missing in the last span are zeros.
+alone. What is beyond the last whole span has none: weights that stay as stored end with a span.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ITEM_ROWS = 4
 
 def record_bytes(width: int) -> int:
     """Of a row's records, for rows of `width` numbers."""
-    return -(-width // SPAN) * RECORD_BYTES
+    return width // SPAN * RECORD_BYTES
 
 
 @cache
@@ -63,22 +63,33 @@ def round_routine() -> Any:
 
 
 @njit(error_model="numpy")
-def round_rows(phase: int, routine: int, out: int, x: int, rows: int, width: int) -> None:
-    """A thread's share of making records of rows of bfloat16, [rows, width] at `x`.
+def round_some(
+    routine: int, records: int, x: int, first: int, count: int, rows: int, width: int
+) -> None:
+    """Make records of `count` rows from row `first` on, of [rows, width] bfloat16 at `x`.
 
-    phase: one that nobody has begun, the same for all threads; routine: `round_routine`.
+    routine: `round_routine`; records: of all the rows.
+    """
+    for row in range(first, first + count):
+        call(
+            routine,
+            (records + row * RECORD_BYTES, x + row * width * 2, rows * RECORD_BYTES,
+             width // SPAN),
+        )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def round_rows(phase: int, routine: int, records: int, x: int, rows: int, width: int) -> None:
+    """A thread's share of `round_some` of all rows.
+
+    phase: one that nobody has begun, the same for all threads.
     """
     total = (rows + _ITEM_ROWS - 1) // _ITEM_ROWS
     mine = 0
     item = claim(phase)
     while item < total:
         first = item * _ITEM_ROWS
-        for row in range(first, min(rows, first + _ITEM_ROWS)):
-            call(
-                routine,
-                (out + row * RECORD_BYTES, x + row * width * 2, rows * RECORD_BYTES,
-                 width // SPAN),
-            )  # fmt: skip
+        round_some(routine, records, x, first, min(_ITEM_ROWS, rows - first), rows, width)
         mine += 1
         item = claim(phase)
     finish(phase, mine, total)

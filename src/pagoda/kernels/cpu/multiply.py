@@ -202,17 +202,9 @@ def _multiply_stored(
             )  # fmt: skip
         else:
             _multiply_panel(
-                _decoded(routines),
-                sums,
-                part,
-                rows.num_rows,
-                stride,
-                decoded,
-                groups,
-                PANEL,
-                0,
+                _decoded(routines), sums, part, rows.num_rows, stride, decoded, groups, PANEL, 0,
                 first,
-            )
+            )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -278,9 +270,8 @@ def multiply(
         place = item // chunks * step
         start = item % chunks * chunk
         count = min(chunk, rows - start)
-        part = Rows(x + start * depth * 4, count, depth, 0, rows * RECORD_BYTES)
-        if records != 0:
-            part = Rows(part.x, count, depth, records + start * RECORD_BYTES, part.record_stride)
+        rounded = records + start * RECORD_BYTES if records != 0 else 0
+        part = Rows(x + start * depth * 4, count, depth, rounded, rows * RECORD_BYTES)
         panel = PanelEntry(*integers_at(first + place * ENTRY_BYTES, TABLE_FIELDS))
         beside = second + place * ENTRY_BYTES if is_gated else first + (place + 1) * ENTRY_BYTES
         other = PanelEntry(*integers_at(beside, TABLE_FIELDS))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from pagoda.kernels.cpu.int8_rows import round_some
 from pagoda.kernels.cpu.number import integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
@@ -52,22 +53,25 @@ def norm_routine(paired: bool) -> Any:
 @njit(error_model="numpy")
 def rms_norm(
     phase: int, routine: int, out: int, item_size: int, x: int, rows: int, count: int, width: int,
-    weight: int, eps: int,
+    weight: int, eps: int, rounding: int, records: int,
 ) -> None:  # fmt: skip
     """A thread's share of the norm of `count` rows; see `norm_routine`.
 
-    phase: one that nobody has begun, the same for all threads; item_size: bytes of out's numbers.
+    phase: one that nobody has begun, the same for all threads; item_size: bytes of out's numbers;
+    records: of out's rows, written by `rounding`, a `round_routine`; 0: they are not rounded.
     """
     total = (count + _ITEM_ROWS - 1) // _ITEM_ROWS
     mine = 0
     item = claim(phase)
     while item < total:
         first = item * _ITEM_ROWS
+        size = min(_ITEM_ROWS, count - first)
         call(
             routine,
-            (out + first * width * item_size, x, rows + first * 8, min(_ITEM_ROWS, count - first),
-             width, weight, eps),
-        )  # fmt: skip
+            (out + first * width * item_size, x, rows + first * 8, size, width, weight, eps),
+        )
+        if records != 0:
+            round_some(rounding, records, out, first, size, count, width)
         mine += 1
         item = claim(phase)
     finish(phase, mine, total)

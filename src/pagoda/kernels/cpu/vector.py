@@ -47,7 +47,7 @@ def _host_unit() -> VectorUnit:
     fours = "avxvnni" in features or {"avx512vnni", "avx512vl"} <= features
     of_bytes = ("avx2" in features, 4 if fours else 2 if "avx2" in features else 0)
     if "avx512f" in features:
-        pairs = {"avx512bf16", "avx512vl", "avx512bw"} <= features
+        pairs = {"avx512bf16", "avx512vl", "avx512bw", "avx512vnni"} <= features
         return VectorUnit(32, 24, pairs, True, 0, 16, *of_bytes)
     if "avx" in features or "neon" in features:
         spread_and_table = (8, 8) if "avx2" in features else (0, 0)

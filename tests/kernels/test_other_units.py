@@ -1,0 +1,43 @@
+"""Kernels compile for CPUs with instructions that this one may lack."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+_AVX2 = "avx avx2 fma f16c bmi2 ssse3 sse4.1 sse4.2"
+UNITS = {
+    "cooperlake": f"{_AVX2} avx512f avx512bw avx512vl avx512dq avx512vnni avx512bf16",
+    "cascadelake": f"{_AVX2} avx512f avx512bw avx512vl avx512dq avx512vnni",
+    "alderlake": f"{_AVX2} avxvnni",
+}
+"""Features by the CPU that has them."""
+COMPILE = """
+import pagoda.kernels.cpu.int8_product as product
+from pagoda.kernels.cpu.byte_rate import _grow
+from pagoda.kernels.cpu.stored_panels import decode_routine
+from numba import njit
+
+code = [njit("int32(int64)")(lambda rounds: _grow(rounds)).inspect_asm()]
+for name in ("Q5_K", "IQ4_XS", "Q8_0"):  # an addend and two parts, a table, bytes
+    decode_routine(name)
+    code.append({0: product.int8_routine(name)._library.get_asm_str()})
+print(*("vpdpbusd" in "".join(each.values()) for each in code))
+"""
+
+
+@pytest.mark.parametrize("cpu", UNITS)
+def test_products_of_bytes_take_the_instruction_that_there_is(cpu, tmp_path):
+    features = ",".join(f"+{each}" for each in UNITS[cpu].split())
+    numba = {"CPU_NAME": cpu, "CPU_FEATURES": features, "CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env={**os.environ, **{f"NUMBA_{name}": value for name, value in numba.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stdout.split() == ["True"] * 4, run.stderr[-2000:]
