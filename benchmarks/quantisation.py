@@ -8,7 +8,8 @@ log-probability of each of its tokens is from that of the plain model. The text 
 documentation where no other is named. `--types` tries other types: `head=Q4_0 rest=Q8_0`.
 
 Then random matrices are quantised to each type: million numbers a second of one core's time, and
-the error beside that of the gguf package's own quantiser, where it has one. Prints tables, then one JSON line.
+the error beside that of the gguf package's own quantiser, where it has one. Prints
+tables, then one JSON line.
 """
 
 from __future__ import annotations
