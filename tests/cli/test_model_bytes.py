@@ -51,6 +51,14 @@ def test_pagoda_reads_a_quantised_file_as_it_is_stored_on_cpus_alone(tmp_path: P
     assert on_gpu > 1.8 * on_cpu
 
 
+def test_weights_that_a_server_quantised_are_counted_so() -> None:
+    facts = find_facts("meta-llama/Llama-3.1-8B-Instruct")
+    for engine, name in (("pagoda", "q8_0"), ("vllm", "fp8")):
+        plain = model_bytes(facts, Served(engine)).weights
+        found = model_bytes(facts, Served(engine, quantization=name)).weights
+        assert 0.53 * plain < found < 0.54 * plain
+
+
 def test_a_step_of_more_sequences_reads_more_experts() -> None:
     facts = find_facts("mistralai/Mixtral-8x7B-v0.1")
     one, many = (model_bytes(facts, Served(num_sequences=n)).weights for n in (1, 64))

@@ -185,7 +185,11 @@ def placed(directory: str) -> Model:
 
 @pytest.mark.parametrize(
     ("given", "field"),
-    [({"threads": 2}, "threads"), ({"device": "cpu"}, "device")],
+    [
+        ({"threads": 2}, "threads"),
+        ({"device": "cpu"}, "device"),
+        ({"quantization": "q8_0"}, "quantization"),
+    ],
 )
 def test_what_a_gpu_cannot_follow_is_refused(
     placed: Model, directory: str, given: dict[str, object], field: str
@@ -201,6 +205,7 @@ def test_what_a_gpu_cannot_follow_is_refused(
         ({"device": "cuda"}, "device"),
         ({"cudagraph_capture_sizes": [1, 2]}, "cudagraph_capture_sizes"),
         ({"dtype": "float16"}, "dtype"),
+        ({"quantization": "q8_0", "dtype": "float32"}, "quantization"),
     ],
 )
 def test_what_a_cpu_cannot_follow_is_refused(

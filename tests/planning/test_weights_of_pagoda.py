@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from pagoda.cli.plan_model import find_facts
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import load_model
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
+from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 from pagoda.planning.result import Plan
@@ -139,6 +141,18 @@ def test_a_plan_tells_the_bytes_of_weights_that_are_quantised(
         assert plan.weights_bytes == model.weights.size_bytes == model.held.total_bytes
         assert plan.quantization == model.held.stored_as
     assert planned(plain, quantization=name).weights_bytes < planned(plain).weights_bytes / 3
+
+
+def test_a_plan_says_what_quantising_would_bring() -> None:
+    facts = find_facts("meta-llama/Llama-3.1-8B-Instruct")
+    request = PlanRequest(engine="pagoda", memory=12 * 2**30, max_model_len=8192)
+    with pytest.raises(CapacityError, match="It certainly fits with --quantization q8_0"):
+        plan_with_alternatives(facts, request)
+    plan = plan_with_alternatives(facts, replace(request, memory=20 * 2**30))
+    tried = {other.flags: other for other in plan.alternatives}
+    assert tried["--quantization q4_k"].users_high == 4
+    on_gpu = plan_with_alternatives(facts, replace(request, memory=None, gpu="H100"))
+    assert not [other for other in on_gpu.alternatives if "quantization" in other.flags]
 
 
 def test_a_plan_refuses_what_the_engine_refuses(plain: Path) -> None:

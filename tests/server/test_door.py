@@ -373,6 +373,7 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
         "dtype": "bfloat16",
         "kept": ["Q4_1", "Q8_0"],
         "converted": ["F32"],
+        "quantised": [],
     }
 
 

@@ -109,6 +109,6 @@ def test_parts_that_end_within_a_panel_stay_plain() -> None:
 def test_a_line_says_it(
     kept: tuple[str, ...], quantised: tuple[str, ...], converted: tuple[str, ...], line: str
 ) -> None:
-    told = HeldWeights(2**31, 2**31, "bfloat16", kept, quantised, converted)
+    told = HeldWeights(2**31, 2**31, "bfloat16", kept, converted, quantised)
     assert str(told) == line
     assert told.as_json()["summary"] == line

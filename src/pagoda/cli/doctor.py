@@ -30,6 +30,7 @@ class Told:
     """What is known of the model and the machine."""
 
     model: str | None = None
+    quantization: str | None = None
     weight_bytes: int | None = None
     kv_token_bytes: int | None = None
     gpu: str | None = None
@@ -50,6 +51,7 @@ TOLD_FLAGS = FlagGroup(
     Told,
     (
         Flag("model", TEXT, "The model, as for `pagoda plan`, for its size."),
+        Flag("quantization", TEXT, "The server's own flag, where it has it."),
         Flag("weight_bytes", SIZE, "Weights that a step reads, in place of the model's."),
         Flag("kv_token_bytes", SIZE, "K and V of a token in all layers, in place of the model's."),
         Flag("gpu", TEXT, "The accelerator, as for `pagoda plan`, for its bandwidth."),
@@ -128,6 +130,7 @@ def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
         engine=window.engine,
         gpu=told.gpu,
         tensor_parallel_size=told.tensor_parallel_size,
+        quantization=told.quantization,
         kv_cache_dtype=cache.dtype,
         block_size=cache.block_size,
         num_sequences=max(round(at_once), 1),

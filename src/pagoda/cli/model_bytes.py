@@ -35,6 +35,8 @@ class Served:
     tensor_parallel_size: int = 1
     kv_cache_dtype: str | None = None
     block_size: int | None = None
+    quantization: str | None = None
+    """As the flag of the engine that made it so."""
     num_sequences: int = 1
     """In a step of one replica: the more, the more experts it reads."""
 
@@ -49,6 +51,7 @@ def model_bytes(facts: ModelFacts, served: Served) -> ModelBytes:
         engine=served.engine,
         gpu=served.gpu,
         tensor_parallel_size=served.tensor_parallel_size,
+        quantization=served.quantization,
         max_model_len=1,
         max_num_batched_tokens=1,
     )

@@ -119,14 +119,9 @@ def _for_decode(
             )
         )
     effect = "Answers come as much faster as bytes are fewer, or memory faster."
-    if flags.quantization is not None:
-        action = (
-            "For a single answer to come faster: fewer bytes of weights "
-            f"({flags.quantization}), several tokens a step ({flags.speculation}), or hardware "
-            "whose memory is faster."
-        )
-    else:
-        action = "For a single answer to come faster: hardware whose memory is faster."
+    ways = [f"fewer bytes of weights ({flags.quantization})"]
+    ways += [f"several tokens a step ({flags.speculation})"] if flags.speculation else []
+    action = f"For a single answer to come faster: {', '.join(ways)}, or faster memory."
     advice.append(Advice("hardware", action, effect))
     return tuple(advice)
 

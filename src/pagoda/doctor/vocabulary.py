@@ -14,7 +14,7 @@ class Flags:
     seats: str = "--max-num-seqs"
     prefix_caching: str = "--enable-prefix-caching"
     kv_dtype: str | None = None
-    quantization: str | None = None
+    quantization: str = "--quantization"
     speculation: str | None = None
 
 
@@ -22,7 +22,6 @@ FLAGS = {
     "pagoda": Flags(),
     "vllm": Flags(
         kv_dtype="--kv-cache-dtype",
-        quantization="--quantization",
         speculation="--speculative-config",
     ),
 }

@@ -58,10 +58,10 @@ class HeldWeights:
     """Of all that does not keep its type."""
     kept: tuple[str, ...] = ()
     """GGUF's types that stay as stored."""
-    quantised: tuple[str, ...] = ()
-    """Those that plain matrices were quantised to."""
     converted: tuple[str, ...] = ()
     """Types of the file that became `dtype`."""
+    quantised: tuple[str, ...] = ()
+    """GGUF's types that plain matrices became."""
 
     @property
     def stored_as(self) -> str | None:
@@ -104,8 +104,8 @@ def hold(
         read_bytes=sum(weight.size_bytes for weight in read),
         dtype=dtype,
         kept=_sorted(weight.kept for weight in weights),
-        quantised=_sorted(weight.quantised for weight in weights),
         converted=_sorted(weight.converted - {dtype} for weight in weights),
+        quantised=_sorted(weight.quantised for weight in weights),
     )
 
 
