@@ -147,7 +147,7 @@ class Products:
 
 
 def _own(weight: torch.Tensor, kind: str | None) -> PanelMatrix:
-    """A copy of the weight in panels, or random blocks of a type of GGUF's."""
+    """A copy of the weight in panels, or random blocks of a type with float16 scales."""
     if kind is None:
         return PanelMatrix.plain(weight.clone())
     block, rng = BLOCK_TYPES[kind], np.random.default_rng(0)
@@ -171,12 +171,13 @@ def _own(weight: torch.Tensor, kind: str | None) -> PanelMatrix:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    types = [name for name, stored in STORED_TYPES.items() if stored.halves]
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 16, 64, 512])
     parser.add_argument("--weights", type=int, default=60)
     parser.add_argument("--width", type=int, default=3072)
     parser.add_argument("--depth", type=int, default=576)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
-    parser.add_argument("--type", choices=tuple(BLOCK_TYPES), help="of this project's weights")
+    parser.add_argument("--type", choices=types, help="of this project's weights")
     args = parser.parse_args()
     if args.type and args.dtype != "bfloat16":
         parser.error("stored types are multiplied in bfloat16")

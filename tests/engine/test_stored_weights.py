@@ -14,10 +14,10 @@ from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, ModelError
+from pagoda.kernels.block_types import GGUF_TYPES
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
 from pagoda.models.gguf import GGUFFile
 from pagoda.request import SamplingParams
-from pagoda.sizing.kept_weights import KEPT_TYPES
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "head_dim": 64}
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -32,7 +32,7 @@ def wide(name: str = "llama-gqa", **config: object) -> Case:
 def every_type() -> dict[str, str]:
     """A tensor of each type, and two of the first ones."""
     names = [f"blk.{layer}.{name}.weight" for layer in range(2) for name in MATRICES]
-    kinds = sorted(KEPT_TYPES)
+    kinds = sorted(GGUF_TYPES)
     mixed = {name: kinds[number % len(kinds)] for number, name in enumerate(names)}
     return {**mixed, "token_embd.weight": "Q6_K", "output.weight": "Q4_K"}
 

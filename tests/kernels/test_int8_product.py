@@ -6,7 +6,7 @@ import pytest
 from kernel_arrays import call_routine, records_of
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import PANEL, panel_bytes
+from pagoda.kernels.block_types import GGUF_TYPES, PANEL, panel_bytes
 from pagoda.kernels.cpu.int8_product import int8_routine
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, SCALE, SUMS
 from pagoda.kernels.cpu.pack_stored import pack_stored
@@ -16,7 +16,7 @@ from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
 from stored_blocks import random_rows
 
-TYPES = sorted(STORED_TYPES)
+TYPES = sorted(GGUF_TYPES)
 
 
 def some_rows(num_rows: int, width: int, seed: int = 0) -> Array:

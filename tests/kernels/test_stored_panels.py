@@ -10,7 +10,7 @@ from test_panels import product, run_with_tables
 from test_panels import table_of as plain_table
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import PANEL, panel_bytes
+from pagoda.kernels.block_types import GGUF_TYPES, PANEL, panel_bytes
 from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.pack_stored import pack_stored
@@ -20,7 +20,7 @@ from pagoda.kernels.cpu.stored_words import TOGETHER
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from stored_blocks import dequantised, random_rows
 
-TYPES = sorted(STORED_TYPES)
+TYPES = sorted(GGUF_TYPES)
 
 
 def packed(name: str, rows: Array, width: int) -> Array:

@@ -392,9 +392,9 @@ def test_a_needed_field_that_is_missing_is_named(architecture, field):
         ("LlamaForCausalLM", {"mlp_bias": "no"}, ModelError, "mlp_bias='no'"),
         (
             "LlamaForCausalLM",
-            {"quantization_config": {"quant_method": "gptq"}},
+            {"quantization_config": {"quant_method": "hqq"}},
             UnsupportedModelError,
-            "quantization_config='gptq': quantised weights are covered in GGUF files only",
+            "quantization_config.quant_method='hqq': covered are gptq, awq, compressed-tensors",
         ),
         ("MistralForCausalLM", {"sliding_window": 0}, ModelError, "sliding_window=0"),
         (

@@ -124,6 +124,7 @@ class Tensors:
         self.state = state
         self.shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
         self.num_reads = 0
+        self.spare: frozenset[str] = frozenset()
 
     def read(self, name: str, target: torch.Tensor) -> None:
         self.num_reads += 1

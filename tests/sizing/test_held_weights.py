@@ -112,3 +112,12 @@ def test_a_line_says_it(
     told = HeldWeights(2**31, 2**31, "bfloat16", kept, converted, quantised)
     assert str(told) == line
     assert told.as_json()["summary"] == line
+
+
+def test_a_scheme_is_told_with_its_types() -> None:
+    told = HeldWeights(
+        2**31, 2**31, "bfloat16", kept=("int4_f16_g128",), converted=("F16",), scheme="GPTQ"
+    )
+    assert str(told) == "2.0 GiB, GPTQ: int4_f16_g128 as stored, F16 as bfloat16"
+    assert told.stored_as == "GPTQ: int4_f16_g128"
+    assert told.as_json()["scheme"] == "GPTQ"

@@ -22,7 +22,7 @@ ENGINE_FLAGS = FlagGroup(
             "quantization",
             TEXT,
             "On CPUs, quantise plain weights when they are loaded: q8_0, q6_k, q4_k, q4_0. none: "
-            "de-quantise a GGUF file's, which stay as stored without it.",
+            "de-quantise those of a file, which stay as stored without it.",
         ),
         Flag(
             "activation_dtype",

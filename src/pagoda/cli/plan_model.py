@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pagoda.cli.plan_hub import hub_config
@@ -14,6 +15,8 @@ from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config
 from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles, locate
+from pagoda.models.names import GGUF_NAMES
+from pagoda.models.quantization import SECTION, read_quantization
 from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS
 from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
@@ -47,9 +50,27 @@ def find_facts(model: str) -> ModelFacts:
 
 def _of_directory(path: Path) -> ModelFacts:
     name, config = path.resolve().name, read_directory_config(path)
+    files = ModelFiles("directory", path, name)
     with suppress(ModelError):  # there may be no weights yet to tell more
-        config = completed_by_weights(config, ModelFiles("directory", path, name))
-    return ModelFacts(name, str(path / CONFIG_FILE), config, files_bytes=_files_bytes(path))
+        config = completed_by_weights(config, files)
+    facts = ModelFacts(name, str(path / CONFIG_FILE), config, files_bytes=_files_bytes(path))
+    return facts if config.section(SECTION) is None else _with_types(facts, files)
+
+
+def _with_types(facts: ModelFacts, files: ModelFiles) -> ModelFacts:
+    """The types of quantised tensors, or why the engine refuses them, where there are files."""
+    from pagoda.models.schemes.quantised_tensors import quantised_types
+
+    try:
+        tensors = files.tensors
+    except ModelError:
+        return facts
+    try:
+        scheme = read_quantization(facts.config)
+        types = {} if scheme is None else quantised_types(scheme, tensors)
+    except ModelError as error:
+        return replace(facts, refused_by_pagoda=error)
+    return replace(facts, tensor_types=types)
 
 
 def _of_config(path: Path) -> ModelFacts:
@@ -90,6 +111,7 @@ def _of_gguf(path: Path) -> ModelFacts:
         stored_as=commonest,
         refused_by_pagoda=reading.refused_by_pagoda,
         tensor_types=file.types,
+        tensor_names=GGUF_NAMES,
     )
 
 

@@ -13,6 +13,7 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
+from pagoda.kernels.block_types import BYTE_TYPES
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -27,8 +28,9 @@ from pagoda.sizing.quantised_weights import quantised_types
 logger = logging.getLogger("pagoda")
 
 _NOTHING_KEPT = (
-    "is what weights that stay as stored are multiplied with, and here none do: on a CPU and in "
-    "bfloat16 those of a GGUF file of types such as Q4_K and Q8_0 do, or with --quantization q8_0"
+    "is what weights that stay as stored, in whole numbers, are multiplied with, and here none do: "
+    "on a CPU and in bfloat16 those of a GGUF file of types such as Q4_K and Q8_0 do, and of GPTQ, "
+    "or with --quantization q8_0"
 )
 
 
@@ -78,7 +80,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
-    if options.activation_dtype != "auto" and held.stored_as is None:
+    if options.activation_dtype != "auto" and BYTE_TYPES.isdisjoint((*held.kept, *held.quantised)):
         raise InvalidOptionError("activation_dtype", options.activation_dtype, _NOTHING_KEPT)
     loaded = prepared.load(files, spec, on_load)
     logger.info("weights: %s", held)
@@ -97,10 +99,15 @@ def _held(
 ) -> HeldWeights:
     form, asked = FORMATS[files.kind], options.quantization
     dtype = policy.dtype(options.dtype, spec.dtype, asked)
-    keeps_stored = policy.keeps_stored(dtype, asked)
     parts, types = DecoderParts.of(spec, form.names), form.types(files)
-    quantised = quantised_types(parts, types, asked)
-    return hold(parts, dtype, types, keeps_stored=keeps_stored, quantised=quantised)
+    return hold(
+        parts,
+        dtype,
+        types,
+        keeps_stored=policy.keeps_stored(dtype, asked),
+        quantised=quantised_types(parts, types, asked),
+        scheme=form.scheme(files),
+    )
 
 
 def connect(model: Model, options: EngineOptions) -> Engine:

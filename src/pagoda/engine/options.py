@@ -32,7 +32,7 @@ class EngineOptions:
     a CPU auto takes bfloat16 in its place."""
     quantization: str | None = None
     """q8_0, q6_k, q4_k or q4_0: plain matrices are quantised when they are loaded, on CPUs, with
-    bfloat16 for all else. None: on a CPU and in bfloat16, matrices of a GGUF file stay as they are
+    bfloat16 for all else. None: on a CPU and in bfloat16, quantised matrices stay as they are
     stored. none: they are de-quantised to `dtype`; answers are those of None."""
     activation_dtype: str = "auto"
     """What products with weights that stay as stored take. auto: `dtype`, and answers are those of

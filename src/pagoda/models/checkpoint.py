@@ -29,6 +29,8 @@ _CHUNK_BYTES = 1 << 25
 class SafetensorsCheckpoint:
     """The tensors of a model directory, by what their files' headers say."""
 
+    spare: frozenset[str] = frozenset()
+
     def __init__(self, tensors: Mapping[str, StoredTensor]) -> None:
         self._tensors = tensors
         self.shapes: Mapping[str, tuple[int, ...]] = MappingProxyType(

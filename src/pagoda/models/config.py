@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pagoda.errors import ModelError
+from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.json_file import read_json
 
 CONFIG_FILE = "config.json"
@@ -123,6 +123,10 @@ class ModelConfig:
     def error(self, name: str, value: object, limit: str) -> ModelError:
         """The refusal of one field's value."""
         return ModelError(f"{self.prefix}{name}", value, limit)
+
+    def unsupported(self, name: str, value: object, limit: str) -> UnsupportedModelError:
+        """The refusal of a value that makes sense and is not covered."""
+        return UnsupportedModelError(f"{self.prefix}{name}", value, limit)
 
     def missing(self, name: str) -> ModelError:
         """The refusal of a config that lacks a field."""

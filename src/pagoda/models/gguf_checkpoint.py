@@ -25,6 +25,8 @@ _CHUNK_VALUES = 1 << 20
 class GGUFCheckpoint:
     """De-quantises tensors on the way into the weights, a few rows at a time."""
 
+    spare: frozenset[str] = frozenset()
+
     def __init__(self, file: GGUFFile) -> None:
         self._file = file
         self._interleaved = gguf_architecture(file).interleaved

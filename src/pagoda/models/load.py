@@ -16,7 +16,10 @@ from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
 from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
+from pagoda.models.quantised_checkpoint import QuantisedCheckpoint
+from pagoda.models.quantization import read_quantization
 from pagoda.models.registry import decoder_spec, find_family
+from pagoda.models.schemes.quantised_tensors import quantised_types
 from pagoda.models.weights import (
     DecoderWeights,
     Keeps,
@@ -35,7 +38,9 @@ class Format:
     source: Callable[[ModelFiles], TensorSource]
     names: WeightNames
     types: Callable[[ModelFiles], Mapping[str, str]]
-    """GGUF's name of each tensor's type; none in other files."""
+    """The type of each tensor that is quantised, by its name, as `StoredRows` has it."""
+    scheme: Callable[[ModelFiles], str | None]
+    """What quantised weights of safetensors are stored by."""
 
 
 def _directory_config(files: ModelFiles) -> ModelConfig:
@@ -45,18 +50,37 @@ def _directory_config(files: ModelFiles) -> ModelConfig:
     return completed_by_weights(config, files)
 
 
+def _directory_source(files: ModelFiles) -> TensorSource:
+    scheme = read_quantization(read_directory_config(files.path))
+    if scheme is None:
+        return SafetensorsCheckpoint(files.tensors)
+    return QuantisedCheckpoint(scheme, files.tensors)
+
+
+def _directory_types(files: ModelFiles) -> Mapping[str, str]:
+    scheme = read_quantization(read_directory_config(files.path))
+    return {} if scheme is None else quantised_types(scheme, files.tensors)
+
+
+def _directory_scheme(files: ModelFiles) -> str | None:
+    scheme = read_quantization(read_directory_config(files.path))
+    return None if scheme is None else scheme.title
+
+
 FORMATS = {
     "directory": Format(
         config=_directory_config,
-        source=lambda files: SafetensorsCheckpoint(files.tensors),
+        source=_directory_source,
         names=HUGGING_FACE_NAMES,
-        types=lambda _: {},
+        types=_directory_types,
+        scheme=_directory_scheme,
     ),
     "gguf": Format(
         config=lambda files: read_gguf_config(files.gguf),
         source=lambda files: GGUFCheckpoint(files.gguf),
         names=GGUF_NAMES,
         types=lambda files: files.gguf.types,
+        scheme=lambda _: None,
     ),
 }
 """One row for each kind of `ModelFiles`."""

@@ -14,6 +14,7 @@ from pagoda.models.families.qwen2 import qwen2
 from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.smollm3 import smollm3
 from pagoda.models.near import near_names
+from pagoda.models.quantization import read_quantization
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,11 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
     """The decoder a config describes.
 
     `max_model_len` is the longest sequence the engine will run (see `read_rope`). Raises
-    `UnsupportedModelError` for an architecture or feature that is not covered, `ModelError` for a
-    field that is missing or wrong.
+    `UnsupportedModelError` for an architecture, a feature or a scheme of weights that is not
+    covered, `ModelError` for a field that is missing or wrong.
     """
     family = find_family(config)
-    if config.values.get("quantization_config") is not None:
-        method = (config.section("quantization_config") or config).values.get("quant_method")
-        raise UnsupportedModelError(
-            "quantization_config", method, "quantised weights are covered in GGUF files only"
-        )
+    read_quantization(config)
     return family.read(config, max_model_len)
 
 

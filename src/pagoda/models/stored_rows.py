@@ -16,12 +16,13 @@ class StoredRows:
 
     name: str
     type: str
-    """The name of its type in GGUF: Q4_K, F16, …"""
+    """The name of its type in GGUF (Q4_K, F16, …), or of Pagoda's own (`kernels.block_types`)."""
     shape: tuple[int, int]
     nbytes: int
-    """Bytes in the file."""
+    """Bytes in the files."""
     blocks: Callable[[int, int], npt.NDArray[np.uint8]]
-    """`count` rows from row `first` on, [count, bytes of a row], not to be written.
+    """`count` rows from row `first` on, a multiple of 32: [count, bytes of a row], not to be
+    written.
 
     Raises `ModelError` where they are made of numbers that the type cannot have.
     """

@@ -111,6 +111,11 @@ class TensorSource(Protocol):
         """The shape of every tensor in it, row-major."""
         ...
 
+    @property
+    def spare(self) -> frozenset[str]:
+        """Tensors that change nothing, which a model may not have."""
+        ...
+
     def read(self, name: str, target: torch.Tensor) -> None:
         """Copy a tensor into `target`, which has its shape, converting to its dtype."""
         ...
@@ -186,7 +191,8 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
             raise ModelError(part.name, None, f"the files lack this tensor, {part.shape}")
         if shapes[part.name] != part.shape:
             raise ModelError(part.name, shapes[part.name], f"its shape must be {part.shape}")
-    for name in sorted(shapes.keys() - {part.name for part in parts} - {names.lm_head}):
+    known = {part.name for part in parts} | {names.lm_head} | source.spare
+    for name in sorted(shapes.keys() - known):
         if not name.endswith(names.ignored):
             raise ModelError(
                 name, shapes[name], "the model that the config describes has no such tensor"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
+from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
@@ -31,10 +32,12 @@ class ModelFacts:
     """Size of the checkpoint, where it is known and does not follow from the dtype."""
     stored_as: str | None = None
     """What the file calls its numbers, where the config does not say: Q4_K_M."""
-    refused_by_pagoda: UnsupportedModelError | None = None
+    refused_by_pagoda: ModelError | None = None
     """What Pagoda's engine says of a file that it does not run, where the config cannot tell."""
-    tensor_types: Mapping[str, str] = field(default_factory=dict)
-    """GGUF's name of each tensor's type; none for files of other formats."""
+    tensor_types: Mapping[str, str] | None = None
+    """The type of each tensor that is quantised; None: there are no files to tell."""
+    tensor_names: WeightNames = HUGGING_FACE_NAMES
+    """What tensors are called there."""
 
     @classmethod
     def of_row(cls, hub_id: str, row: Mapping[str, Any]) -> ModelFacts:

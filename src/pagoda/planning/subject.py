@@ -122,6 +122,11 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         drafting = _read_draft(draft, request)
         whole = replace(model, layers=(*model.layers, *drafting.layers))
         draft_weights = weights_in_vllm(draft, drafting, dtype, None)
+    weights = (
+        weights_in_vllm(facts, model, dtype, request.quantization)
+        if pagoda is None
+        else weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
+    )
     return Subject(
         facts=facts,
         request=request,
@@ -136,15 +141,12 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         context=_context(request, max_model_len),
         batch=batch,
         options=options,
-        weights=(
-            weights_in_vllm(facts, model, dtype, request.quantization)
-            if pagoda is None
-            else weights_in_pagoda(facts, request, model, dtype, pagoda.policy)
-        ),
+        weights=weights,
         draft_weights=draft_weights,
         pool=_pagoda_pool(whole, options) if is_pagoda else build_pool(whole, options, release),
         warnings=(
             *whole.assumed,
+            *weights.assumed,
             *_doubts(request, model, release, device, has_draft=draft is not None),
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pagoda.models.names import GGUF_NAMES
+from pagoda.models.quantization import presumed_types, read_quantization
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import text_config
@@ -20,6 +20,7 @@ from pagoda.sizing.quantised_weights import quantised_types
 
 _LOADER_SHARE = 0.01
 _LOADER_BYTES = 32 * 2**20
+_PRESUMED = "no files of weights are here: taken to be quantised as the config says, layer by layer"
 
 
 class Weights(Protocol):
@@ -31,6 +32,11 @@ class Weights(Protocol):
     @property
     def stored_as(self) -> str | None:
         """How, where they are no plain numbers."""
+        ...
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was taken for granted, in words."""
         ...
 
     @property
@@ -51,6 +57,7 @@ class PagodaWeights:
 
     parameters: Parameters
     held: HeldWeights
+    assumed: tuple[str, ...] = ()
 
     @property
     def stored_as(self) -> str | None:
@@ -82,6 +89,7 @@ class CountedWeights:
     scale: float = 1.0
     """Bytes of the files over bytes counted, where the files are known."""
     stored_as: str | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -132,14 +140,21 @@ def weights_in_pagoda(
 ) -> PagodaWeights:
     """The weights as Pagoda's engine would have them on such a device."""
     assert model.decoder is not None
-    parts = DecoderParts.of(model.decoder, GGUF_NAMES)  # no other files tell types
-    types, asked = facts.tensor_types, request.quantization
-    keeps_stored, quantised = (
-        policy.keeps_stored(dtype, asked),
-        quantised_types(parts, types, asked),
+    parts = DecoderParts.of(model.decoder, facts.tensor_names)
+    scheme, types = read_quantization(facts.config), facts.tensor_types
+    is_presumed = types is None and scheme is not None
+    if types is None:
+        types = {} if scheme is None else presumed_types(scheme, parts, model.dtype)
+    held = hold(
+        parts,
+        dtype,
+        types,
+        keeps_stored=policy.keeps_stored(dtype, request.quantization),
+        quantised=quantised_types(parts, types, request.quantization),
+        scheme=None if scheme is None else scheme.title,
     )
-    held = hold(parts, dtype, types, keeps_stored=keeps_stored, quantised=quantised)
-    return PagodaWeights(count_parameters(facts.config, model, facts.parameters), held)
+    parameters = count_parameters(facts.config, model, facts.parameters)
+    return PagodaWeights(parameters, held, (_PRESUMED,) if is_presumed else ())
 
 
 def weights_in_vllm(

@@ -57,23 +57,31 @@ class HeldWeights:
     dtype: str
     """Of all that does not keep its type."""
     kept: tuple[str, ...] = ()
-    """GGUF's types that stay as stored."""
+    """Types that stay as stored."""
     converted: tuple[str, ...] = ()
     """Types of the file that became `dtype`."""
     quantised: tuple[str, ...] = ()
     """GGUF's types that plain matrices became."""
+    scheme: str | None = None
+    """What a checkpoint of safetensors is quantised by: GPTQ, AWQ, …"""
 
     @property
     def stored_as(self) -> str | None:
-        """GGUF's types that matrices have, in words; None: there are plain numbers alone."""
-        return _listed(sorted({*self.kept, *self.quantised})) or None
+        """The types that matrices have, in words; None: there are plain numbers alone."""
+        types = _listed(sorted({*self.kept, *self.quantised}))
+        return f"{self._by}{types}" if types else None
 
     def __str__(self) -> str:
         """As in `0.09 GiB, quantised to Q6_K, Q4_1 and Q8_0 as stored, F32 as bfloat16`."""
         types = [f"quantised to {_listed(self.quantised)}"] if self.quantised else []
         types += [f"{_listed(self.kept)} as stored"] if self.kept else []
         types += [f"{_listed(self.converted)} as {self.dtype}"] if self.converted else []
-        return ", ".join((f"{format_gib(self.total_bytes)} GiB", *(types or [self.dtype])))
+        size = f"{format_gib(self.total_bytes)} GiB"
+        return f"{size}, {self._by}{', '.join(types or [self.dtype])}"
+
+    @property
+    def _by(self) -> str:
+        return f"{self.scheme}: " if self.scheme else ""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the line among them."""
@@ -87,12 +95,13 @@ def hold(
     *,
     keeps_stored: bool = False,
     quantised: Mapping[str, str] = MappingProxyType({}),
+    scheme: str | None = None,
 ) -> HeldWeights:
     """A decoder's weights as an engine holds them.
 
-    `types` are GGUF's names by tensor; a tensor that is not there is of `dtype`. Where the engine
-    `keeps_stored`, matrices stay as they are if they may (`are_kept`), and tensors that are to be
-    `quantised` become the types there.
+    `types` are names by tensor, those of GGUF or of Pagoda's own; a tensor that is not there is of
+    `dtype`. Where the engine `keeps_stored`, matrices stay as they are if they may (`are_kept`),
+    and tensors that are to be `quantised` become the types there. `scheme`: see `HeldWeights`.
     """
     holder = _Holder(types, dtype, keeps_stored, quantised)
     head = decoder.lm_head or decoder.embedding
@@ -106,6 +115,7 @@ def hold(
         kept=_sorted(weight.kept for weight in weights),
         converted=_sorted(weight.converted - {dtype} for weight in weights),
         quantised=_sorted(weight.quantised for weight in weights),
+        scheme=scheme,
     )
 
 

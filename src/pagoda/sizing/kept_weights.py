@@ -1,4 +1,4 @@
-"""Which matrices keep the quantised types of their file on CPUs, and the bytes that they take.
+"""Which matrices keep the quantised types of their files on CPUs, and the bytes that they take.
 
 One judge for the engine, which packs them, and the planner, which counts them.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 from pagoda.kernels.block_types import BLOCK_TYPES, PANEL, panel_bytes
 
 KEPT_TYPES = frozenset(BLOCK_TYPES)
-"""GGUF's names of the types that stay."""
+"""Names of the types that stay, those of GGUF and Pagoda's own."""
 
 
 class MatrixPart(Protocol):
@@ -19,7 +19,7 @@ class MatrixPart(Protocol):
 
     @property
     def type(self) -> str:
-        """GGUF's name of its type."""
+        """The name of its type."""
         ...
 
     @property

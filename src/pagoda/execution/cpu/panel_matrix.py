@@ -10,7 +10,7 @@ import torch
 
 from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import PANEL, panel_bytes
+from pagoda.kernels.block_types import BYTE_TYPES, PANEL, panel_bytes
 from pagoda.kernels.cpu.int8_product import int8_routine
 from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.panels import PanelEntry, pack
@@ -68,7 +68,8 @@ class Panels:
             on_packed(num_rows * rows.nbytes // rows.shape[0])
         rows.release()
         decode = decode_routine(rows.type).address
-        rounded = int8_routine(rows.type).address if rounds_rows else 0
+        multiplies_bytes = rounds_rows and rows.type in BYTE_TYPES
+        rounded = int8_routine(rows.type).address if multiplies_bytes else 0
         return cls(rows.shape[0], panels, size, decode, rounded)
 
     def entries(self) -> Array:

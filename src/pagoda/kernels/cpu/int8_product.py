@@ -1,4 +1,4 @@
-"""The product of rows rounded to eight bits with panels that keep GGUF's quantised types.
+"""The product of rows rounded to eight bits with panels of quantised types with whole codes.
 
     out[row, column] = Σ over spans of scale_x · scale · (Σ code_x · code) + addend · sum_x
 
@@ -53,7 +53,7 @@ _GROUP = BYTES * TOGETHER
 
 @cache
 def int8_routine(name: str) -> Any:
-    """For panels of a type of GGUF's. Compiles it or takes it from disk."""
+    """For panels of one of `BYTE_TYPES`. Compiles it or takes it from disk."""
 
     def multiply_rounded(out: int, x: int, stride: int, rows: int, panel: int, spans: int) -> None:
         """out[:rows, :PANEL] = rows · a panel of so many spans; by addresses.
@@ -142,7 +142,7 @@ class _Product:
     def _codes(self, words: Words, number: int) -> Any:
         codes = words.code_bytes(number)
         if self._stored.table:
-            table = [entry + self._bias for entry in self._stored.table]
+            table = [int(entry) + self._bias for entry in self._stored.table]
             return look_up_bytes(self._builder, table, codes)
         if self._stored.is_signed and not self._signed:
             return self._builder.xor(codes, constant(codes.type, 0x80808080))
@@ -180,7 +180,7 @@ class _Product:
         """The largest code in size."""
         stored = self._stored
         if self._signed:
-            return max((abs(entry) for entry in stored.table), default=128)
+            return max((abs(int(entry)) for entry in stored.table), default=128)
         return (1 << (stored.low_bits + stored.high_bits)) - 1
 
     def _loader(self, record: Any, group: int, kind: Any) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""Puts rows of GGUF's quantised types into panels (`stored_panels`)."""
+"""Puts rows of quantised types into panels (`stored_panels`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STEP_CODES = np.uint16 if TOGETHER == 2 else np.uint8
 
 
 def pack_stored(name: str, rows: Array, target: Array) -> bool:
-    """Put rows of a type of GGUF's into panels; returns whether all their scales are finite.
+    """Put rows of a type into panels; returns whether all its float16 are finite.
 
     rows: [out, bytes of a row] uint8; target: written, uint8 [panels, bytes of a panel].
     """
@@ -63,7 +63,7 @@ def _block(name: str) -> _Block:
     stored = STORED_TYPES[name]
     return _Block(
         head=np.array(stored.head),
-        halves=np.array(stored.halves) + 1,
+        halves=np.array(stored.halves, np.int64) + 1,
         num_values=stored.block_values,
         num_bytes=stored.block_bytes,
         read_codes=_code_routine(name).address,
@@ -137,8 +137,8 @@ def _read_codes(typing: Any, args: Any, name: Any) -> Any:
 def _parts(builder: Any, block: Any, place: Any, first: int, bits: int) -> Any:
     """Parts of the codes of sixteen numbers, in the lowest bits of bytes."""
     byte, bit = place(first)
-    if place(first + 1)[0] == byte and bits == 1:
-        return _single_bits(builder, block, byte)
+    if place(first + 1)[0] == byte:
+        return (_single_bits if bits == 1 else _pairs)(builder, block, byte)
     _require_run(place, first)
     found = load_vector(builder, builder.gep(block, [ir.Constant(I32, byte)]), _BYTES)
     if bit:
@@ -153,6 +153,15 @@ def _single_bits(builder: Any, block: Any, byte: int) -> Any:
     bits = spread(builder, builder.load(source, align=1), LANES)
     each = builder.lshr(bits, ir.Constant(bits.type, list(range(LANES))))
     return builder.trunc(builder.and_(each, constant(bits.type, 1)), _BYTES)
+
+
+def _pairs(builder: Any, block: Any, byte: int) -> Any:
+    """Lower and upper halves of eight bytes, in turn."""
+    half = ir.VectorType(_BYTE, LANES // 2)
+    both = load_vector(builder, builder.gep(block, [ir.Constant(I32, byte)]), half)
+    low, high = builder.and_(both, constant(half, 15)), builder.lshr(both, constant(half, 4))
+    places = [number // 2 + number % 2 * (LANES // 2) for number in range(LANES)]
+    return builder.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, LANES), places))
 
 
 def _require_run(place: Any, first: int) -> None:

@@ -1,4 +1,4 @@
-"""Weights in panels that keep GGUF's quantised types: as many bytes as in the file.
+"""Weights in panels that keep quantised types: as many bytes as the blocks of their rows.
 
 A panel is `PANEL` rows of a weight [out, in], block after block along `in`. One block of a panel:
 
@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.number import emitted, fused
+from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
@@ -52,7 +52,7 @@ _BYTE = ir.IntType(8)
 
 @cache
 def decode_routine(name: str) -> Any:
-    """For panels of a type of GGUF's. Compiles it or takes it from disk."""
+    """For panels of a type. Compiles it or takes it from disk."""
 
     def decode(target: int, panel: int, first: int, count: int, row: int, rows: int) -> None:
         """Numbers `first` to `first + count` of a panel's rows, in whole spans.
@@ -148,7 +148,23 @@ class _Decoder:
         code = words.code(step)
         if self._stored.table:
             return look_up(self._builder, self._stored.table, code)
+        if self._stored.exponent_bits:
+            return self._small_float(code)
         return self._builder.sitofp(code, floats(LANES))
+
+    def _small_float(self, code: Any) -> Any:
+        """A sign, an exponent and a fraction, moved to where float32 has them.
+
+        The exponent is too small there by the difference of what both add to it, which a product
+        with a power of two mends, also where it is 0 and the fraction stands alone.
+        """
+        builder, exponent, bits = self._builder, self._stored.exponent_bits, self._stored.low_bits
+        top = builder.shl(code, constant(code.type, 32 - bits))
+        moved = builder.ashr(top, constant(code.type, 8 - exponent))
+        mask = 1 << 31 | ((1 << bits - 1) - 1) << (24 + exponent - bits)
+        value = builder.and_(moved, constant(code.type, mask))
+        power = constant(floats(LANES), 2.0 ** (128 - 2 ** (exponent - 1)))
+        return builder.fmul(builder.bitcast(value, floats(LANES)), power)
 
 
 def _larger(builder: Any, a: Any, b: Any) -> Any:

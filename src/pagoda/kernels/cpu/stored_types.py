@@ -1,13 +1,15 @@
-"""GGUF's quantised types as data: where a block keeps its codes, and how its scales are made.
+"""Quantised types as data: where a block keeps its codes, and how its scales are made.
 
 A block is so many numbers of one row. Each of them is
 
     scale · code           or           scale · code + addend
 
-with a small whole `code`, or an entry of a table that it names, and a scale of 16 or 32 numbers.
-Scales have few bits, so the product is exact in float32 and a sum is rounded once: the number is
-the same whether the addition is fused with the multiplication or not, and so the very one that
-de-quantising gives. Formats: github.com/ggml-org/ggml, src/ggml-common.h, ggml-quants.c.
+with a small whole `code`, a small float, or an entry of a table that it names, and a scale of 16
+numbers or more. Wherever there is an addend, scales have few bits: the product is exact in float32
+and a sum is rounded once, so the number is the same whether the addition is fused with the
+multiplication or not, and the very one that de-quantising gives. Where there is none, scales of
+float32 and entries of tables round the product, once, just as de-quantising in float32 does.
+Formats of GGUF: github.com/ggml-org/ggml, src/ggml-common.h, ggml-quants.c.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pagoda.kernels.block_types import BLOCK_TYPES
+from pagoda.kernels.block_types import BLOCK_TYPES, CODES, GROUPED_TYPES, SCALE_BYTES, GroupedType
 from pagoda.kernels.cpu.number import constant
 
 Position = tuple[int, int]
@@ -48,6 +50,18 @@ class Head:
         number = builder.select(is_small, builder.bitcast(small, bits.type), moved)
         sign = self.shifted(self.masked(bits, 0x8000), 16)
         return builder.bitcast(builder.or_(number, sign), self._floats)
+
+    def brain(self, place: int) -> Any:
+        """The bfloat16 in two bytes, as float32."""
+        bits = self.builder.or_(self.byte(place), self.shifted(self.byte(place + 1), 8))
+        return self.builder.bitcast(self.shifted(bits, 16), self._floats)
+
+    def single(self, place: int) -> Any:
+        """The float32 in four bytes."""
+        bits = self.byte(place)
+        for number in range(1, 4):
+            bits = self.builder.or_(bits, self.shifted(self.byte(place + number), 8 * number))
+        return self.builder.bitcast(bits, self._floats)
 
     def bits(self, place: int, first: int, count: int) -> Any:
         """`count` bits of a byte from bit `first` on, as a whole number."""
@@ -82,7 +96,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class StoredType:
-    """One of GGUF's types."""
+    """One type."""
 
     name: str
     scale_values: int
@@ -101,7 +115,9 @@ class StoredType:
     """A code is what is stored minus this."""
     is_signed: bool = False
     """A code is stored as two's complement."""
-    table: tuple[int, ...] = ()
+    exponent_bits: int = 0
+    """A code is a float: a sign, so many bits of exponent, and a fraction; 0: it is none."""
+    table: tuple[float, ...] = ()
     """What codes name, where they are no numbers."""
 
     @property
@@ -226,5 +242,34 @@ _TYPES = (
     StoredType("IQ4_XS", 32, 4, _nibbles(8, 16), _four_bit_table, table=_NON_LINEAR),
 )  # fmt: skip
 
-STORED_TYPES = MappingProxyType({each.name: each for each in _TYPES})
-"""By their names in GGUF."""
+_READ = {"f16": Head.half, "bf16": Head.brain, "f32": Head.single}
+_KINDS: dict[str, dict[str, Any]] = {
+    "int4": {"offset": 8}, "int8": {"is_signed": True}, "uint8": {"is_signed": True},
+    "e4m3": {"exponent_bits": 4},
+}  # fmt: skip
+"""What `CODES` leave open."""
+
+
+def _grouped(kind: GroupedType) -> StoredType:
+    """One of Pagoda's own types."""
+    code, zero = CODES[kind.code], SCALE_BYTES[kind.scale]
+
+    def scale(head: Head, number: int) -> Scale:
+        found = _READ[kind.scale](head, 0)
+        if not code.has_zero:
+            return found, None
+        point = head.byte(zero)
+        return found, head.negative(
+            head.times(found, _as_signed(head, point) if code.bits == 8 else point)
+        )
+
+    return StoredType(
+        str(kind), 32, code.bits, _in_order(zero + code.has_zero, code.bits), scale,
+        halves=(0,) if kind.scale == "f16" else (), table=code.table, **_KINDS.get(kind.code, {}),
+    )  # fmt: skip
+
+
+STORED_TYPES = MappingProxyType(
+    {each.name: each for each in (*_TYPES, *map(_grouped, GROUPED_TYPES.values()))}
+)
+"""By their names, those of GGUF first."""

@@ -79,7 +79,7 @@ def index(value: int) -> Any:
 
 def load_vector(builder: Any, source: Any, vector: Any) -> Any:
     """A vector from a pointer to its first element, which may lie anywhere."""
-    return builder.load(builder.bitcast(source, vector.as_pointer()), align=2)
+    return builder.load(builder.bitcast(source, vector.as_pointer()), align=1)
 
 
 def store_vector(builder: Any, value: Any, target: Any) -> None:

@@ -1,0 +1,1 @@
+"""Schemes of quantised weights in safetensors checkpoints, one file each."""
