@@ -1,28 +1,30 @@
-"""Whether weights as stored change an answer, and how far llama.cpp is from it.
+"""Whether weights as stored change an answer, and how far it and llama.cpp are from float32.
 
     python benchmarks/stored_answers.py FILE.gguf ... [--peers-dir DIR] [--prompts 12] [--tokens 12]
 
 Each file is answered with `quantization="none"`, every prompt alone, and then as it is stored in
 all the ways of tests/engine/test_promises.py: alone, in a crowd, missed, found in the cache, in
 chunks and preempted. Tokens and log-probabilities, of answers and of prompts, must be the same to
-the last bit; a cell says "=", or how many answers are other ones. Exit code 1 where one is.
+the last bit; exit code 1 where one is not.
 
-With DIR, which holds llama.cpp (benchmarks/stored_files.py makes files with it), its logits of the
-same file and prompts are beside them: how often its most likely token is ours, and the divergence
-of its probabilities from ours, in nats, over our 20 most likely tokens and all others together.
+With DIR, which holds llama.cpp (benchmarks/stored_files.py makes files with it), both are compared
+with the same file computed in float32, over the tokens of the prompts: how often their most likely
+next token is that of float32, and Kullback and Leibler's divergence from it in nats, over its 20
+most likely tokens and all others together. llama.cpp computes as it does without options.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import PIPE
+
+from likelihoods import Likely, distance
 
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
@@ -41,7 +43,7 @@ NUM_BLOCKS = 1024
 _LONGEST = 512
 _TOP = 20
 Prompts = list[list[int]]
-Likely = list[dict[int, Logprob] | None]
+Logprobs = list[dict[int, Logprob] | None]
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Answer:
     """Of one prompt."""
 
     tokens: list[int]
-    logprobs: Likely | None
-    prompt_logprobs: Likely | None
+    logprobs: Logprobs | None
+    prompt_logprobs: Logprobs | None
 
     @classmethod
     def of(cls, output: RequestOutput) -> Answer:
@@ -72,26 +74,41 @@ def main() -> None:
             library = llama_library.find(args.peers_dir)
         except llama_library.LlamaError as error:
             sys.exit(str(error))
-    headings = ["file", "as stored", *_WAYS]
+    headings = ["file", "as stored", "answers and prompts compared", "the same"]
     if library is not None:
-        headings += ["llama.cpp's best is ours", "KL mean", "KL most", "log-probability most"]
+        of_both = ("best is float32's", "KL, mean", "KL, most")
+        headings += [f"{each}: {who}" for each in of_both for who in ("as stored", "llama.cpp")]
     for line in (headings, ["---"] * len(headings)):
         print(markdown(line), flush=True)
     num_other = 0
     for path in args.files:
         expected, prompts = dequantised(path, args.prompts, args.tokens)
         model = load_model(EngineOptions(model=str(path)))
+        others = compare(ways(model, prompts, args.tokens), expected)
+        num_other += sum(others.values())
         cells = [path.stem, model.held.stored_as or "nothing"]
-        for answer in ways(model, prompts, args.tokens):
-            pairs = zip(answer, expected, strict=False)
-            other = sum(not found.is_that_of(wanted) for found, wanted in pairs)
-            num_other += other
-            cells.append(f"{other} differ" if other else "=")
+        cells += [str(len(_WAYS) * len(prompts)), verdict(others)]
         if library is not None:
-            cells += list(distance(library, path, prompts, expected))
+            exact = float32(path, prompts)
+            own = distance([Likely.of(answer.prompt_logprobs[1:]) for answer in expected], exact)
+            theirs = distance(llama_says(library, path, prompts, exact), exact)
+            cells += [cell for pair in zip(own, theirs, strict=True) for cell in pair]
         print(markdown(cells), flush=True)
     if num_other:
         sys.exit(f"{num_other} answers are other than those of the de-quantised model")
+
+
+def compare(found: Iterable[list[Answer]], expected: list[Answer]) -> dict[str, int]:
+    """How many answers are other ones, by the way; more than are expected are company alone."""
+    return {
+        way: sum(not own.is_that_of(wanted) for own, wanted in zip(each, expected, strict=False))
+        for way, each in zip(_WAYS, found, strict=True)
+    }
+
+
+def verdict(others: Mapping[str, int]) -> str:
+    differing = [f"{count} differ {way}" for way, count in others.items() if count]
+    return ", ".join(differing) or "all"
 
 
 def arguments() -> argparse.Namespace:
@@ -167,40 +184,39 @@ def answers(
     return [Answer.of(output) for output in llm.generate(prompts, params, use_tqdm=False)]
 
 
-# ---- llama.cpp's -----------------------------------------------------------------------------
+# ---- how far from float32 ---------------------------------------------------------------------
 
 
-def distance(
-    library: Path, path: Path, prompts: Prompts, expected: Sequence[Answer]
-) -> Iterator[str]:
-    """Four cells: how far llama.cpp's probabilities of the prompts' tokens are from ours."""
-    ours = [answer.prompt_logprobs[1:] for answer in expected]
-    asked = [
-        {"prompt": prompt, "wanted": [list(entry) for entry in entries]}
-        for prompt, entries in zip(prompts, ours, strict=True)
+def float32(path: Path, prompts: Prompts) -> list[Likely]:
+    """What the file says in float32, which agrees with transformers."""
+    model = load_model(EngineOptions(model=str(path), dtype="float32"))
+    return [
+        Likely.of(answer.prompt_logprobs[1:])
+        for answer in answers(engine(model), prompts, num_tokens=1)
+    ]
+
+
+def llama_says(
+    library: Path, path: Path, prompts: Prompts, asked: Sequence[Likely]
+) -> list[Likely]:
+    """What llama.cpp makes of the tokens that are asked about."""
+    lines = [
+        json.dumps({"prompt": prompt, "wanted": [list(place) for place in each.logprobs]}) + "\n"
+        for prompt, each in zip(prompts, asked, strict=True)
     ]
     command = [sys.executable, str(WORKERS / "llama_logprobs.py"), str(library), str(path)]
-    lines = "".join(json.dumps(each) + "\n" for each in asked)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
-    agree, divergences, differences = [], [], []
-    for entries, line in zip(ours, done.stdout.splitlines(), strict=True):
-        theirs = json.loads(line)
-        for entry, best, logprobs in zip(entries, theirs["best"], theirs["logprobs"], strict=True):
-            own = [each.logprob for each in entry.values()]
-            agree.append(entry[best].rank == 1 if best in entry else False)
-            divergences.append(divergence(own, logprobs))
-            differences += [abs(a - b) for a, b in zip(own, logprobs, strict=True)]
-    yield f"{statistics.mean(agree):.1%} of {len(agree)}"
-    yield f"{statistics.mean(divergences):.5f}"
-    yield f"{max(divergences):.4f}"
-    yield f"{max(differences):.3f}"
-
-
-def divergence(own: Sequence[float], other: Sequence[float]) -> float:
-    """Kullback and Leibler's, of log-probabilities of some outcomes; the rest is one more."""
-    named = sum(math.exp(a) * (a - b) for a, b in zip(own, other, strict=True))
-    rest, rest_other = (max(1 - math.fsum(map(math.exp, each)), 1e-12) for each in (own, other))
-    return named + rest * math.log(rest / rest_other)
+    done = subprocess.run(command, input="".join(lines), stdout=PIPE, text=True, check=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    return [
+        Likely(
+            each["best"],
+            [
+                dict(zip(place, logprobs, strict=True))
+                for place, logprobs in zip(wanted.logprobs, each["logprobs"], strict=True)
+            ],
+        )
+        for each, wanted in zip(said, asked, strict=True)
+    ]
 
 
 if __name__ == "__main__":
