@@ -6,12 +6,16 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 from likelihoods import Likely, distance, divergence
+from perplexity import compare, prose
+from perplexity import markdown as perplexity_row
 from stored_recipes import NAMES, Recipe
+from stored_speed import LLAMA, markdown, works
 
 LAYERS = [f"blk.{layer}.{name}.weight" for layer in range(30) for name in ("attn_v", "ffn_down")]
 TENSORS = ["token_embd.weight", "output_norm.weight", *LAYERS]
@@ -60,3 +64,39 @@ def test_the_divergence_is_that_of_what_both_name_and_all_the_rest() -> None:
     other = likely({8: 0.5, 7: 0.25, 4: 0.2})
     assert distance([other], [exact]) == ("0.0%", f"{by_hand:.5f}", f"{by_hand:.3f}")
     assert distance([other, exact], [exact, exact])[0] == "50.0%"
+
+
+def test_prose_is_paragraphs_without_headings_and_lists() -> None:
+    paragraph = " ".join(["word"] * 20)
+    text = f"Chapter 1\n\n    {paragraph}\n    word\n\n1.1 More ... 7\n\n{paragraph}\n"
+    assert prose(text.replace("\n", "\r\n")) == f"{paragraph} word\n\n{paragraph}"
+
+
+def test_a_change_of_perplexity_is_that_of_pairs() -> None:
+    reference = np.array([1.0, 3.0, 2.0, 2.5])
+    same, worse = (compare("w", reference + added, reference) for added in (0, math.log(1.25)))
+    assert same["is_same"]
+    assert perplexity_row(same).endswith("| none, to the last bit | |")
+    # Windows differ from each other, but not their pairs: the interval is a point.
+    assert [worse[name] for name in ("change", "low", "high")] == pytest.approx([0.25] * 3)
+    assert worse["perplexity"] == pytest.approx(1.25 * same["perplexity"])
+    noise = np.array([0.01, -0.01, 0.02, -0.02])
+    unsure = compare("w", reference + noise, reference)
+    assert unsure["low"] < 0 < unsure["high"]
+
+
+def test_speeds_are_told_beside_those_of_llama_cpp() -> None:
+    best = {LLAMA: 2.0, "as stored": 1.5, "de-quantised": 3.0}
+    row = {"file": "m", "work": "one stream", "best_seconds": best, "roofline_seconds": 0.75}
+    alone = {**row, "best_seconds": {"de-quantised": 1.0}}
+    lines = markdown([row, alone], list(best)).splitlines()
+    assert lines[2:] == [
+        "| m | one stream | 2.00 | 1.50 | 3.00 | 0.75 | 1.50 | 50% |",
+        "| m | one stream | – | – | 1.00 | – | – | – |",
+    ]
+
+
+def test_no_work_is_found_in_a_cache_that_another_has_filled() -> None:
+    prompts = [item.prompt_token_ids for work in works(16).values() for item in work]
+    assert len({prompt[:8] for prompt in prompts}) == len(prompts) == 10
+    assert sorted(map(len, prompts)) == [16] * 9 + [512]
