@@ -156,11 +156,14 @@ def plain_checkpoint(model: str | None, stack: ExitStack) -> str:
         return str(files.path)
     # imported here: they take long, and few runs need them
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     folder = stack.enter_context(tempfile.TemporaryDirectory())
     given = {"gguf_file": files.path.name}
-    of_file = AutoModelForCausalLM.from_pretrained(files.path.parent, dtype=torch.bfloat16, **given)
+    plain = GgufConfig(dequantize=True)
+    of_file = AutoModelForCausalLM.from_pretrained(
+        files.path.parent, dtype=torch.bfloat16, quantization_config=plain, **given
+    )
     of_file.save_pretrained(folder)
     AutoTokenizer.from_pretrained(files.path.parent, **given).save_pretrained(folder)
     return folder

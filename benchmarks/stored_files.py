@@ -33,6 +33,7 @@ sys.path.append(str(Path(__file__).parent / "workers"))
 import llama_library
 
 SHAPES = {
+    "small": (512, 1536, 4, 8, 2),  # blocks of 256 divide every row
     "1b": (2048, 8192, 16, 32, 8),
     "3b": (3072, 8192, 28, 24, 8),
     "8b": (4096, 14336, 32, 32, 8),
