@@ -1,7 +1,7 @@
 """What quantised weights, or activations, cost in quality: perplexity on prose.
 
     python benchmarks/perplexity.py [FILE.gguf ...] [--model MODEL] [--quantization stored q8_0 ...]
-        [--activation-dtype auto int8] [--text FILE] [--windows 40] [--json FILE]
+        [--activation-dtype auto int8] [--text FILE] [--windows 24] [--json FILE]
 
 The reference is MODEL (the default model without it) in bfloat16, its weights de-quantised: the
 default model is a Q4_1 file itself, so the table says what a second quantisation costs, not what
@@ -70,23 +70,26 @@ class Setting:
 
 def main() -> None:
     args = arguments()
+    try:
+        show(args)
+    except RefusedError as error:
+        sys.exit(str(error))
+
+
+def show(args: argparse.Namespace) -> None:
+    """Measure and print row after row. Raises `RefusedError`."""
     windows = windows_of(args.text, args.model, args.windows)
     print(f"{len(windows)} windows, {len(windows) * (WINDOW - CONTEXT):,} tokens counted\n")
     print("| weights | perplexity | change | 95% of draws |\n|---|---|---|---|", flush=True)
-    rows = []
-    reference: Losses | None = None
+    lines, losses = [], []
     with ExitStack() as stack:
         for setting in settings(args, stack):
-            try:
-                losses = measure(setting, windows)
-            except RefusedError as error:
-                print(f"{setting.name}: {error}", file=sys.stderr)
-                continue
-            reference = losses if reference is None else reference
-            rows.append(compare(setting.name, losses, reference))
-            print(markdown(rows[-1]), flush=True)
-    if args.json:
-        args.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            losses.append(measure(setting, windows))
+            row = compare(setting.name, losses[-1], losses[0])
+            lines.append(json.dumps(row) + "\n")
+            print(markdown(row), flush=True)
+            if args.json:
+                args.json.write_text("".join(lines))
 
 
 def arguments() -> argparse.Namespace:
@@ -98,7 +101,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quantization", nargs="+", default=[])
     parser.add_argument("--activation-dtype", nargs="+", default=["auto"])
     parser.add_argument("--text", type=Path, default=TEXT)
-    parser.add_argument("--windows", type=int, default=40)
+    parser.add_argument("--windows", type=int, default=24)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     if args.windows < 2:
@@ -106,6 +109,9 @@ def arguments() -> argparse.Namespace:
     if not args.text.exists():
         how = f": `apt-get install {PACKAGE}`, or name another" if args.text == TEXT else ""
         parser.error(f"there is no {args.text}{how}")
+    for path in args.files:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
     return args
 
 

@@ -119,7 +119,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers-dir", type=Path)
     parser.add_argument("--prompts", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=12)
-    return parser.parse_args()
+    args = parser.parse_args()
+    for path in args.files:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
+    return args
 
 
 def markdown(cells: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from gguf.quants import dequantize, quant_shape_to_byte_shape
 from numpy.typing import NDArray
 from stored_recipes import NAMES, Recipe
 
+from pagoda.errors import ModelError
 from pagoda.models.locate import locate
 
 sys.path.append(str(Path(__file__).parent / "workers"))
@@ -180,19 +181,16 @@ def _copy_metadata(writer: gguf.GGUFWriter, source: Source) -> None:
         writer.add_uint32(key, value)
 
 
-def made(out: Path) -> Iterator[Path]:
-    """The files in a directory that this command has made, in the order of `NAMES`."""
-    for name in NAMES:
-        yield from sorted(out.glob(f"*-{name}.gguf"))
-
-
 def main() -> None:
     args = arguments()
     try:
         library = llama_library.load(llama_library.find(args.peers_dir))
     except llama_library.LlamaError as error:
         sys.exit(str(error))
-    files = locate(args.model)
+    try:
+        files = locate(args.model)
+    except ModelError as error:
+        sys.exit(str(error))
     if files.kind != "gguf":
         sys.exit(f"{args.model} is no GGUF file")
     source = of_shape(args.shape, files.path) if args.shape else of_file(files.path, files.name)

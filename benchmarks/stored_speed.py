@@ -87,6 +87,9 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.repeat < 1 or not 2 <= args.tokens <= _PROMPT_TOKENS:
         parser.error(f"--repeat must be at least 1, --tokens 2 to {_PROMPT_TOKENS}")
+    for path in args.files:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
     return args
 
 
