@@ -103,14 +103,19 @@ class Worker:
 
 
 @contextmanager
-def started(engine: str, interpreter: str, model: str) -> Iterator[Worker]:
-    """A worker, until the block ends. Raises `WorkerError`."""
+def started(
+    engine: str, interpreter: str, model: str, *arguments: str, name: str | None = None
+) -> Iterator[Worker]:
+    """A worker, until the block ends, with arguments of its own. Raises `WorkerError`.
+
+    `name`: what it is called, where an engine has several workers.
+    """
     environment = dict(os.environ)
     if engine != "pagoda":
         environment.pop("PYTHONPATH", None)  # our modules are not for other interpreters
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [interpreter, str(WORKERS / f"run_{engine}.py"), model],
+            [interpreter, str(WORKERS / f"run_{engine}.py"), model, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -121,7 +126,7 @@ def started(engine: str, interpreter: str, model: str) -> Iterator[Worker]:
         try:
             # A stopped worker would outlive us for ever, and hold its memory.
             with guarded(process):
-                yield Worker(engine, process, log)
+                yield Worker(name or engine, process, log)
         finally:
             end(process)
 

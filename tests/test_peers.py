@@ -26,10 +26,9 @@ import sys
 from worker_loop import serve
 
 class Fake:
-    version = "7"
-
-    def __init__(self, model):
+    def __init__(self, model, version="7"):
         print("loading", model)
+        self.version = version
         self.resets = 0
 
     def reset(self):
@@ -111,6 +110,13 @@ def test_a_stopped_worker_ends_with_a_comparison_that_is_killed(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("workers")
+def test_an_engine_may_have_several_workers(peers: ModuleType) -> None:
+    with peers.started("fake", sys.executable, "some/model", "70", name="with an option") as worker:
+        assert worker.engine == "with an option"
+        assert worker.version == "70"
+
+
+@pytest.mark.usefixtures("workers")
 def test_an_engine_that_fails_is_left_out(
     peers: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +140,8 @@ def test_an_engine_that_is_not_there_is_named(peers: ModuleType, tmp_path: Path)
 
 def test_every_engine_has_a_worker(peers: ModuleType) -> None:
     scripts = {path.stem for path in peers.WORKERS.glob("run_*.py")}
-    assert scripts == {f"run_{engine}" for engine in peers.INSTALLATIONS}
+    others = {"run_llamacpp"}  # of `stored_speed.py`
+    assert scripts == {f"run_{engine}" for engine in peers.INSTALLATIONS} | others
 
 
 def test_the_table_is_markdown(peers: ModuleType) -> None:

@@ -1,6 +1,8 @@
-"""Pagoda as a worker of `benchmarks/peers.py`."""
+"""Pagoda as a worker of `benchmarks/peers.py` and `benchmarks/stored_speed.py`."""
 
 from __future__ import annotations
+
+import json
 
 from worker_loop import KV_CACHE_BYTES, MAX_MODEL_LEN, Work, serve
 
@@ -10,13 +12,14 @@ from pagoda import LLM, SamplingParams, __version__
 class Pagoda:
     version = __version__
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, options: str = '{"quantization": "none"}') -> None:
+        """`options` of the engine, as JSON; without them it has the model as the others do."""
         self._llm = LLM(
             model,
             dtype="bfloat16",
-            quantization="none",  # as the others have the model
             max_model_len=MAX_MODEL_LEN,
             kv_cache_memory_bytes=KV_CACHE_BYTES,
+            **json.loads(options),
         )
 
     def reset(self) -> None:

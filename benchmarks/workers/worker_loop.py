@@ -41,12 +41,15 @@ class Engine(Protocol):
         ...
 
 
-def serve(load: Callable[[str], Engine]) -> None:
-    """Load the model that the command line names and time each workload that stdin brings."""
+def serve(load: Callable[..., Engine]) -> None:
+    """Load the model that the command line names, and time each workload that stdin brings.
+
+    What else the command line has is the engine's own.
+    """
     # Libraries print where they like: stdout itself becomes ours alone.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    engine = load(sys.argv[1])
+    engine = load(*sys.argv[1:])
     engine.run(_WARM_UP)
     ready = {"version": engine.version, "ready_seconds": time.perf_counter() - _started}
     print(json.dumps(ready), file=answers, flush=True)

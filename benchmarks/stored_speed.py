@@ -1,0 +1,190 @@
+"""Weights as they are stored beside llama.cpp on the same files, in turn, and the ratios.
+
+    python benchmarks/stored_speed.py FILE.gguf ... --peers-dir DIR [--repeat 5] [--tokens 128]
+        [--only "as stored" llama.cpp ...] [--openvino MODEL ...] [--json FILE]
+
+For each file llama.cpp, on as many threads and with its repacked forms, which are its defaults, and
+this engine: as stored, de-quantised, and as stored with activations of 8 bits where it can. One
+stream (128 + 128 tokens), 8 streams, and 512 tokens of a prompt; the best of rounds in turn, with
+the workers of benchmarks/peers.py. DIR holds llama.cpp (benchmarks/stored_files.py makes files with
+it). MODEL: the same model as optimum exports it, with weights of 8 or 4 bits, run by DIR/openvino.
+
+The share is that of the file's own roofline: its bytes, read once a step, or the bfloat16 products
+of a prompt, at the limits of the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from peers import Cell, Worker, WorkerError, started, take_turns, tell
+
+from pagoda.engine.devices.machine import measure_limits
+from pagoda.engine.options import EngineOptions
+from pagoda.models.load import FORMATS, load_spec
+from pagoda.models.locate import locate
+from pagoda.models.weight_parts import DecoderParts
+from pagoda.roofline import MachineLimits, Work, WorkItem, roofline_seconds
+from pagoda.sizing.held_weights import hold
+
+sys.path.append(str(Path(__file__).parent / "workers"))
+import llama_library
+
+LLAMA = "llama.cpp"
+OWN = {
+    "as stored": {},
+    "de-quantised": {"quantization": "none"},
+    "8-bit activations": {"activation_dtype": "int8"},
+}
+"""This engine's workers, and the options of each."""
+NUM_STREAMS = 8
+_STREAM_TOKENS = 128
+_PROMPT_TOKENS = 512
+
+
+def main() -> None:
+    args = arguments()
+    try:
+        library = llama_library.find(args.peers_dir)
+    except llama_library.LlamaError as error:
+        sys.exit(str(error))
+    limits = measure_limits(torch.bfloat16)
+    rows = []
+    for path in args.files:
+        with ExitStack() as running:
+            contenders = workers(path, library, args)
+            found = [start(running, name, worker) for name, worker in contenders]
+            cells, limits = compare([each for each in found if each is not None], args, limits)
+        rows += [row(path, cell, limits) for cell in cells]
+    names = list(dict.fromkeys(name for each in rows for name in each["best_seconds"]))
+    print(markdown(rows, names))
+    print(f"\nmemory reads {limits.read_bandwidth / 1e9:.1f} GB/s, ", end="")
+    print(f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s")
+    if args.json:
+        args.json.write_text("".join(json.dumps(each) + "\n" for each in rows))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = [LLAMA, *own_contenders()]
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--peers-dir", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", default=known, choices=known)
+    parser.add_argument("--openvino", nargs="+", default=[], type=Path)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=_STREAM_TOKENS, help="in, and out, a stream")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.repeat < 1 or not 2 <= args.tokens <= _PROMPT_TOKENS:
+        parser.error(f"--repeat must be at least 1, --tokens 2 to {_PROMPT_TOKENS}")
+    for path in args.files:
+        if not path.is_file():
+            parser.error(f"there is no file {path}")
+    return args
+
+
+def own_contenders() -> list[str]:
+    """Those whose options this version has."""
+    known = {option.name for option in fields(EngineOptions)}
+    return [name for name, options in OWN.items() if known.issuperset(options)]
+
+
+def workers(
+    path: Path, library: Path, args: argparse.Namespace
+) -> Iterator[tuple[str, AbstractContextManager[Worker]]]:
+    """What is compared on a file, not started yet."""
+    for name in args.only:
+        if name == LLAMA:
+            yield name, started("llamacpp", sys.executable, str(path), str(library), name=name)
+        else:
+            options = json.dumps(OWN[name])
+            yield name, started("pagoda", sys.executable, str(path), options, name=name)
+    for model in args.openvino:
+        interpreter, name = args.peers_dir / "openvino/bin/python", f"OpenVINO, {model.name}"
+        yield name, started("openvino", str(interpreter), str(model), name=name)
+
+
+def start(running: ExitStack, name: str, worker: AbstractContextManager[Worker]) -> Worker | None:
+    """The worker, which ends with `running`; None where it fails."""
+    try:
+        ready = running.enter_context(worker)
+    except (WorkerError, OSError) as error:
+        tell(f"{name}: {error}")
+        return None
+    tell(f"{name} {ready.version} was ready after {ready.ready_seconds:.1f} s")
+    return ready
+
+
+def works(num_tokens: int) -> dict[str, Work]:
+    """What is timed, with streams of so many tokens in and as many out."""
+    source = random.Random(0)
+
+    def item(num_prompt: int, num_output: int) -> WorkItem:
+        return WorkItem(tuple(source.randrange(100, 48_000) for _ in range(num_prompt)), num_output)
+
+    return {
+        "one stream": [item(num_tokens, num_tokens)],
+        f"{NUM_STREAMS} streams": [item(num_tokens, num_tokens) for _ in range(NUM_STREAMS)],
+        f"{_PROMPT_TOKENS} of a prompt": [item(_PROMPT_TOKENS, 1)],
+    }
+
+
+def compare(
+    running: list[Worker], args: argparse.Namespace, limits: MachineLimits
+) -> tuple[list[Cell], MachineLimits]:
+    """Every work, in rounds; limits are measured again after each."""
+    cells = [Cell(name, 0, work) for name, work in works(args.tokens).items()]
+    for cell in cells:
+        for number in range(1, args.repeat + 1):
+            take_turns(running, cell, f"round {number} of {args.repeat}")
+        limits = limits.best_of(measure_limits(torch.bfloat16))
+    return cells, limits
+
+
+def row(path: Path, cell: Cell, limits: MachineLimits) -> dict[str, object]:
+    """What everybody made of a work on a file, and the least that the file's bytes allow."""
+    files = locate(str(path))
+    spec, form = load_spec(files), FORMATS[files.kind]
+    parts = DecoderParts.of(spec, form.names)
+    held = hold(parts, "bfloat16", form.types(files), keeps_stored=True)
+    return {
+        "file": path.stem,
+        "work": cell.workload,
+        "best_seconds": {name: cell.best(name) for name in cell.seconds},
+        "seconds": cell.seconds,
+        "roofline_seconds": roofline_seconds(spec, "bfloat16", held.read_bytes, cell.work, limits),
+        "read_bandwidth": limits.read_bandwidth,
+        "product_rate": limits.product_rate,
+    }
+
+
+def markdown(rows: Sequence[dict[str, object]], names: Sequence[str]) -> str:
+    """Seconds, the best of all rounds; then what each takes for a second of llama.cpp's."""
+    others = [name for name in names if name != LLAMA]
+    headings = ["file", "work", *names, *(f"{name} ÷ {LLAMA}" for name in others), "share"]
+    lines = [headings, ["---"] * len(headings)]
+    for each in rows:
+        best = each["best_seconds"]
+        seconds = [f"{best[name]:.2f}" if name in best else "–" for name in names]
+        ratios = [
+            f"{best[name] / best[LLAMA]:.2f}" if {name, LLAMA} <= best.keys() else "–"
+            for name in others
+        ]
+        own = best.get("as stored")
+        share = f"{each['roofline_seconds'] / own:.0%}" if own else "–"
+        lines.append([each["file"], each["work"], *seconds, *ratios, share])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
