@@ -201,3 +201,35 @@ def test_nothing_is_rounded_where_nothing_stays_as_stored(path):
             load(path, **options, **ROUNDED)
     with pytest.raises(InvalidOptionError, match="activation_dtype='int4'"):
         EngineOptions(activation_dtype="int4")
+
+
+def test_a_model_in_memory_may_be_run_either_way(path, dequantised):
+    model = load(path, num_gpu_blocks_override=64, max_model_len=256)
+    found = [
+        answers(LLM.from_engine(connect(model, options)))
+        for options in (
+            EngineOptions(num_gpu_blocks_override=64, activation_dtype=name)
+            for name in ("auto", "int8")
+        )
+    ]
+    assert found[0] == dequantised
+    assert found[1] == answers(make(path, **ROUNDED))
+    plain = load(path, quantization="none")
+    with pytest.raises(InvalidOptionError, match="activation_dtype='int8'"):
+        connect(plain, EngineOptions(num_gpu_blocks_override=64, activation_dtype="int8"))
+
+
+def test_an_embedding_that_is_only_looked_up_is_multiplied_with_nothing(tmp_path):
+    path = tmp_path / "embedding.gguf"
+    kinds = {"token_embd.weight": "Q8_0"}
+    write_gguf(path, build_model(wide()), quantisation=GGML.F16, types=kinds)
+    assert load(path, dtype="bfloat16").held.kept == ("Q8_0",)
+    with pytest.raises(InvalidOptionError, match="activation_dtype='int8'"):
+        load(path, dtype="bfloat16", **ROUNDED)
+
+
+def test_the_log_tells_that_activations_are_rounded(path, caplog):
+    with caplog.at_level("INFO", logger="pagoda"):
+        load(path, **ROUNDED)
+    assert "activations are rounded to int8" in caplog.text
+    assert "--quantization none" not in caplog.text

@@ -98,7 +98,10 @@ def bench(
     if not as_json:
         out = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH)
         out.print(table(rows))
-        for line in (f"weights: {model.held}", limits_line(bencher.limits)):
+        for line in (
+            f"weights: {model.held}",
+            limits_line(bencher.limits, options.activation_dtype),
+        ):
             out.print(line, highlight=False, soft_wrap=True)
     for row in rows:
         sys.stdout.write(json.dumps(row.as_json()) + "\n")
@@ -116,7 +119,7 @@ class Bench:
         from pagoda.engine.llm import LLM
 
         self._model = model
-        self._seed, self._activation_dtype = options.seed, options.activation_dtype
+        self._options = options
         self.limits = self._measure()  # before the cache takes the memory that this needs
         started = time.perf_counter()
         self._llm = LLM.from_engine(connect(model, options))
@@ -141,7 +144,7 @@ class Bench:
         return [self._row(name, works[name], runs[name]) for name in works]
 
     def _draw(self, name: str) -> Work:
-        work = draw(name, self._seed, self._model.spec.vocab_size)
+        work = draw(name, self._options.seed, self._model.spec.vocab_size)
         _require_length(name, work, self._model.max_model_len)
         return work
 
@@ -152,12 +155,12 @@ class Bench:
         return time_run(self._llm.engine, work)
 
     def _measure(self) -> MachineLimits:
-        return self._model.loaded.measure_limits()
+        return self._model.loaded.measure_limits(self._options)
 
     def _row(self, name: str, work: Work, runs: Sequence[RunTimes]) -> BenchRow:
         return BenchRow(
             workload=name,
-            seed=self._seed,
+            seed=self._options.seed,
             num_prompt_tokens=sum(len(item.prompt_token_ids) for item in work),
             runs=tuple(runs),
             ready_s=self._ready_s,
@@ -170,7 +173,7 @@ class Bench:
             ),
             limits=self.limits,
             weights=self._model.held,
-            activation_dtype=self._activation_dtype,
+            activation_dtype=self._options.activation_dtype,
         )
 
 

@@ -101,11 +101,12 @@ def table(rows: Sequence[BenchRow]) -> Table:
     return shown
 
 
-def limits_line(limits: MachineLimits) -> str:
+def limits_line(limits: MachineLimits, activation_dtype: str = "auto") -> str:
     """The limits that the roofline was computed from."""
+    products = "matrix products" if activation_dtype == "auto" else f"{activation_dtype} products"
     return (
         f"memory reads {limits.read_bandwidth / 1e9:.1f} GB/s, "
-        f"matrix products {limits.product_rate / 1e12:.2f} TFLOP/s"
+        f"{products} {limits.product_rate / 1e12:.2f} TFLOP/s"
     )
 
 

@@ -80,8 +80,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
-    if options.activation_dtype != "auto" and BYTE_TYPES.isdisjoint((*held.kept, *held.quantised)):
-        raise InvalidOptionError("activation_dtype", options.activation_dtype, _NOTHING_KEPT)
+    _require_bytes(held, options)
     loaded = prepared.load(files, spec, on_load)
     logger.info("weights: %s", held)
     return Model(
@@ -92,6 +91,12 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
         held=held,
         other_names=tuple(others),
     )
+
+
+def _require_bytes(held: HeldWeights, options: EngineOptions) -> None:
+    """Refuse activations of bytes where no weight is multiplied with them."""
+    if options.activation_dtype != "auto" and BYTE_TYPES.isdisjoint(held.multiplied):
+        raise InvalidOptionError("activation_dtype", options.activation_dtype, _NOTHING_KEPT)
 
 
 def _held(
@@ -124,6 +129,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     the longest length does not fit into the cache.
     """
     started = time.perf_counter()
+    _require_bytes(model.held, options)
     sized = model.loaded.size(options, model.max_model_len)
     for line in sized.capacity.log_lines(model.backend.policy.kind):
         logger.info(line)

@@ -64,6 +64,8 @@ class HeldWeights:
     """GGUF's types that plain matrices became."""
     scheme: str | None = None
     """What a checkpoint of safetensors is quantised by: GPTQ, AWQ, …"""
+    multiplied: tuple[str, ...] = ()
+    """Of `kept` and `quantised`, those that products read."""
 
     @property
     def stored_as(self) -> str | None:
@@ -116,6 +118,7 @@ def hold(
         converted=_sorted(weight.converted - {dtype} for weight in weights),
         quantised=_sorted(weight.quantised for weight in weights),
         scheme=scheme,
+        multiplied=_sorted(weight.kept | weight.quantised for weight in read),
     )
 
 

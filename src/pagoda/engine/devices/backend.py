@@ -91,8 +91,8 @@ class Loaded(Protocol):
         """The dtype of weights and cache."""
         ...
 
-    def measure_limits(self) -> MachineLimits:
-        """What the device does at its best for such weights; to be asked first before its memory
+    def measure_limits(self, options: EngineOptions) -> MachineLimits:
+        """What the device does at its best for such products; to be asked first before its memory
         is taken.
 
         Raises `CapacityError` where the memory that measuring takes is not free.

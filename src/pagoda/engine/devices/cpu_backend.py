@@ -82,9 +82,8 @@ class PreparedCPU:
         require_even_rows(spec, dtype)
         loading, keeps = _Loading(on_load), self._keeps(files, spec, dtype)
         loaded = load_weights(files, spec, dtype, loading.read, keeps=keeps)
-        rounds_rows = self.options.activation_dtype == "int8"
-        weights = PanelWeights.take_over(loaded, loading.packed, rounds_rows=rounds_rows)
-        if rounds_rows:
+        weights = PanelWeights.take_over(loaded, loading.packed)
+        if _rounds_rows(self.options):
             logger.info(_ROUNDED)
         elif loading.has_packed and not UNIT.pairs:
             logger.info(_SLOWER)
@@ -127,11 +126,11 @@ class CPUModel:
     weights: PanelWeights
     dtype: str
 
-    def measure_limits(self) -> MachineLimits:
+    def measure_limits(self, options: EngineOptions) -> MachineLimits:
         """What PyTorch's threads reach, and products of bytes where rows are rounded to them."""
         from pagoda.engine.devices.machine import measure_limits
 
-        return measure_limits(self.weights.dtype, of_bytes=self.weights.rounds_rows)
+        return measure_limits(self.weights.dtype, of_bytes=_rounds_rows(options))
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
         """Size the cache from what the machine, or the container, has free.
@@ -156,7 +155,7 @@ class CPUModel:
             options.max_num_batched_tokens, options.max_num_seqs
         )
         num_threads = options.threads or min(num_usable_cores(), _most_threads())
-        return SizedCPU(self, capacity, asked, limits, num_threads)
+        return SizedCPU(self, capacity, asked, limits, num_threads, _rounds_rows(options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +167,8 @@ class SizedCPU:
     asked: CacheSize
     limits: StepLimits
     num_threads: int
+    rounds_rows: bool
+    """Activations are rounded to eight bits."""
 
     def start(self) -> Running:
         """Sets PyTorch's number of threads."""
@@ -179,7 +180,12 @@ class SizedCPU:
             reason = "more than the system gives this process (`ulimit -v` tells its bound)"
             raise self.asked.refused(capacity.size_bytes, reason) from error
         executor = CPUExecutor(
-            model.spec, model.weights, storage, capacity.max_model_len, self.num_threads
+            model.spec,
+            model.weights,
+            storage,
+            capacity.max_model_len,
+            self.num_threads,
+            rounds_rows=self.rounds_rows,
         )
         with told_if_slow("preparing the kernels; the first time on a machine some 20 s"):
             executor.warm_up()
@@ -207,6 +213,10 @@ def _require_followed(options: EngineOptions) -> None:
         raise InvalidOptionError("cudagraph_capture_sizes", sizes, limit)
     CPUBackend.policy.require_dtype(options.dtype)
     CPUBackend.policy.require_quantization(options.quantization, options.dtype)
+
+
+def _rounds_rows(options: EngineOptions) -> bool:
+    return options.activation_dtype == "int8"
 
 
 def _most_threads() -> int:

@@ -128,8 +128,8 @@ class GPUModel:
     weights: DecoderWeights[torch.Tensor]
     dtype: str
 
-    def measure_limits(self) -> MachineLimits:
-        """See `GPUBackend.measure_limits`."""
+    def measure_limits(self, options: EngineOptions) -> MachineLimits:
+        """Those of the weights' dtype."""
         return self.backend.measure_limits(self.weights.dtype)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedGPU:

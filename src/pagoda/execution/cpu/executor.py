@@ -41,7 +41,8 @@ class CPUExecutor:
 
     What products read is in the weights' dtype (float32 or bfloat16), all else, the residual stream
     and the logits in float32. `max_model_len` is the longest sequence, in tokens;
-    `num_threads` work on a step (None: one per core; no more than Numba has). Raises
+    `num_threads` work on a step (None: one per core; no more than Numba has). With `rounds_rows`
+    what weights of quantised types are multiplied with is rounded to eight bits. Raises
     UnsupportedModelError for an activation without a kernel, InvalidOptionError for no thread.
     """
 
@@ -52,6 +53,8 @@ class CPUExecutor:
         storage: CPUStorage,
         max_model_len: int,
         num_threads: int | None = None,
+        *,
+        rounds_rows: bool = False,
     ) -> None:
         for layer in spec.layers:
             if layer.mlp.activation != "silu":
@@ -64,6 +67,7 @@ class CPUExecutor:
         most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         self._num_threads = most if num_threads is None else min(num_threads, most)
         self._weights = weights
+        self._rounds_rows = rounds_rows
         ropes = {layer.attention.rope for layer in spec.layers}
         tables = {rope: RotaryTables.of(rope, max_model_len) for rope in ropes}
         self._segments = segments(spec, weights, storage, tables)
@@ -115,7 +119,12 @@ class CPUExecutor:
         """
         block_size = self.storage.block_size
         executor = CPUExecutor(
-            self.spec, self._weights, CPUStorage(self.storage.spec, 1), 1, self._num_threads
+            self.spec,
+            self._weights,
+            CPUStorage(self.storage.spec, 1),
+            1,
+            self._num_threads,
+            rounds_rows=self._rounds_rows,
         )
         executor.forward(
             Batch(
@@ -158,7 +167,7 @@ class CPUExecutor:
 
     def _records(self, num_rows: int, widths: Widths) -> int:
         """Address of memory for rows that are rounded; 0: none are."""
-        if not self._weights.rounds_rows:
+        if not self._rounds_rows:
             return 0
         widest = max(widths.hidden, widths.attended, widths.inner)
         return self._workspace.address("records", num_rows, record_bytes(widest), _BYTE)

@@ -48,10 +48,8 @@ class Panels:
         return cls(len(array), array, PANEL * array.strides[0], 0, 0)
 
     @classmethod
-    def stored(
-        cls, rows: StoredRows, memory: HostMemory, on_packed: OnPacked, *, rounds_rows: bool
-    ) -> Panels:
-        """Put rows into panels that keep their type; whether what they multiply is rounded.
+    def stored(cls, rows: StoredRows, memory: HostMemory, on_packed: OnPacked) -> Panels:
+        """Put rows into panels that keep their type.
 
         Raises `ModelError` for a scale that is not finite, and as their blocks do.
         """
@@ -68,8 +66,7 @@ class Panels:
             on_packed(num_rows * rows.nbytes // rows.shape[0])
         rows.release()
         decode = decode_routine(rows.type).address
-        multiplies_bytes = rounds_rows and rows.type in BYTE_TYPES
-        rounded = int8_routine(rows.type).address if multiplies_bytes else 0
+        rounded = int8_routine(rows.type).address if rows.type in BYTE_TYPES else 0
         return cls(rows.shape[0], panels, size, decode, rounded)
 
     def entries(self) -> Array:
@@ -109,15 +106,12 @@ class PanelMatrix:
         dtype: torch.dtype,
         memory: HostMemory,
         on_packed: OnPacked = lambda num_bytes: None,
-        *,
-        rounds_rows: bool = False,
     ) -> PanelMatrix:
         """Parts of a type in `KEPT_TYPES` keep it; others are de-quantised to `dtype`.
 
-        With `rounds_rows` those that keep it are multiplied with rows rounded to eight bits.
         Raises `ModelError` as `Panels.stored`.
         """
-        packer = _PartPacker(dtype, memory, on_packed, rounds_rows)
+        packer = _PartPacker(dtype, memory, on_packed)
         return cls.of(parts[0].shape[1], [packer.panels(part) for part in parts])
 
     @property
@@ -138,13 +132,12 @@ class _PartPacker:
     dtype: torch.dtype
     memory: HostMemory
     on_packed: OnPacked
-    rounds_rows: bool
 
     def panels(self, part: StoredRows | torch.Tensor) -> Panels:
         if isinstance(part, torch.Tensor):
             return Panels.plain(part)
         if part.type in KEPT_TYPES:
-            return Panels.stored(part, self.memory, self.on_packed, rounds_rows=self.rounds_rows)
+            return Panels.stored(part, self.memory, self.on_packed)
         matrix = self.memory.tensor(part.shape, self.dtype)
         part.read(matrix)
         self.on_packed(part.nbytes)

@@ -59,16 +59,12 @@ class PanelWeights:
     final_norm: torch.Tensor
     lm_head: PanelMatrix
     """The very matrix of `embedding` where the two are tied."""
-    rounds_rows: bool = False
-    """Whether rows are rounded to eight bits for those that keep their types."""
 
     @classmethod
     def take_over(
         cls,
         weights: DecoderWeights[Matrix] | PanelWeights,
         on_packed: OnPacked = lambda num_bytes: None,
-        *,
-        rounds_rows: bool = False,
     ) -> PanelWeights:
         """Turn every matrix into panels: `weights` must not be used otherwise again.
 
@@ -81,7 +77,7 @@ class PanelWeights:
             return weights
         if weights.dtype not in (torch.float32, torch.bfloat16):
             raise InvalidOptionError("dtype", str(weights.dtype), "float32 or bfloat16 on a CPU")
-        packer = _Packer(weights.dtype, _memory_for(weights), on_packed, rounds_rows)
+        packer = _Packer(weights.dtype, _memory_for(weights), on_packed)
         embedding = packer.matrix(weights.embedding)
         is_tied = weights.lm_head is weights.embedding
         return cls(
@@ -89,7 +85,6 @@ class PanelWeights:
             layers=tuple(packer.layer(layer) for layer in weights.layers),
             final_norm=weights.final_norm,
             lm_head=embedding if is_tied else packer.matrix(weights.lm_head),
-            rounds_rows=rounds_rows,
         )
 
     @property
@@ -113,11 +108,8 @@ class PanelWeights:
 class _Packer:
     """Puts matrices into panels, whatever they come as."""
 
-    def __init__(
-        self, dtype: torch.dtype, memory: HostMemory, on_packed: OnPacked, rounds_rows: bool
-    ) -> None:
+    def __init__(self, dtype: torch.dtype, memory: HostMemory, on_packed: OnPacked) -> None:
         self._dtype = dtype
-        self._rounds_rows = rounds_rows
         self._memory = memory
         self._on_packed = on_packed
 
@@ -129,7 +121,6 @@ class _Packer:
             self._dtype,
             self._memory,
             self._on_packed,
-            rounds_rows=self._rounds_rows,
         )
 
     def layer(self, layer: LayerWeights[Matrix]) -> PanelLayer:
