@@ -58,6 +58,14 @@ def test_a_plan_without_stored_weights_is_of_plain_ones(
     assert (plan.weights_bytes, plan.quantization) == (other.weights_bytes, None)
 
 
+def test_what_is_plain_beside_a_scheme_can_be_quantised(plain: Path, tmp_path: Path) -> None:
+    path = write_quantised(tmp_path / "a", "awq", plain)
+    model = load_model(EngineOptions(model=str(path), device="cpu", quantization="q8_0"))
+    assert (model.held.kept, model.held.quantised) == (("uint4_f16_g128",), ("Q8_0",))
+    assert planned(path, quantization="q8_0").weights_bytes == model.weights.size_bytes
+    assert model.weights.size_bytes < planned(path).weights_bytes
+
+
 @pytest.mark.parametrize("name", PRESUMED)
 def test_a_config_alone_tells_the_same(name: str, plain: Path, tmp_path: Path) -> None:
     path = write_quantised(tmp_path / "a", name, plain)
