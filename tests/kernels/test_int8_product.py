@@ -122,3 +122,17 @@ def test_a_row_does_not_depend_on_those_beside_it():
     for row in (0, 64, 129):
         alone = product("Q4_K", records_of(x[row : row + 1]), panel)
         assert np.array_equal(alone[0], together[row])
+
+
+@pytest.mark.parametrize("zero", [0, 255])
+def test_the_largest_bytes_with_a_zero_point_do_not_overflow(zero: int):
+    name, width = "uint8_f16_g32", 64
+    codes = np.stack([np.full(width, 255), np.zeros(width)])
+    scale = np.full((2, 2, 1), 0.5, np.float16).view(np.uint8)
+    zeros = np.full((2, 2, 1), zero, np.uint8) ^ 0x80  # less 128, as codes are
+    stored = codes.reshape(2, 2, 32).astype(np.uint8) ^ 0x80
+    blocks = np.concatenate([scale, zeros, stored], axis=2)
+    x = np.stack([np.ones(width), -np.ones(width)]).astype(np.float32)
+    in_panels = packed(name, blocks.reshape(2, -1), width)
+    found = product(name, records_of(bfloat16_bits(x)), in_panels[0])[:, :2]
+    assert np.allclose(found, x @ ((codes - zero) / 2).T, rtol=1e-5)

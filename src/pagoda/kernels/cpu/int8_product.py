@@ -18,7 +18,8 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.byte_products import BYTE, TAKES_SIGNED, summed
+from pagoda.kernels.cpu.byte_codes import ByteCodes
+from pagoda.kernels.cpu.byte_products import BYTE, summed
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, SCALE, SUMS
 from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.routine import compiled, routine_body
@@ -30,7 +31,6 @@ from pagoda.kernels.cpu.stored_words import (
     SPAN,
     TOGETHER,
     Words,
-    code_bias,
     codes_of_span,
 )
 from pagoda.kernels.cpu.sums import SUMS_BYTES
@@ -39,7 +39,6 @@ from pagoda.kernels.cpu.vector import (
     floats,
     index,
     load_vector,
-    look_up_bytes,
     pointer,
     spread,
     store_vector,
@@ -88,9 +87,8 @@ class _Product:
         self._x = builder.inttoptr(x, BYTE.as_pointer())
         self._panel = builder.inttoptr(panel, BYTE.as_pointer())
         self._stride, self._rows, self._spans = stride, rows, spans
-        self._signed = TAKES_SIGNED and (stored.is_signed or bool(stored.table))
-        self._bias = 0 if self._signed else code_bias(stored)
-        self._scales = Scales(builder, stored, PANEL // BAND, self._bias)
+        self._bytes = ByteCodes.of(stored)
+        self._scales = Scales(builder, stored, PANEL // BAND, self._bytes.bias)
 
     def emit(self) -> None:
         builder, stored = self._builder, self._stored
@@ -130,7 +128,7 @@ class _Product:
         start = codes_of_span(builder, stored, block, column, span)
         first = builder.mul(row, index(TOGETHER))
         words = Words(builder, stored, start, first, _COLUMNS * TOGETHER)
-        codes = [self._codes(words, number) for number in range(SPAN // _GROUP)]
+        codes = [self._bytes.load(builder, words, number) for number in range(SPAN // _GROUP)]
         scales = [
             self._scales.of(span, number, band, row, _COLUMNS)
             for number in range(SPAN // stored.scale_values)
@@ -138,15 +136,6 @@ class _Product:
         with cgutils.for_range(builder, self._rows) as rows:
             record = builder.gep(records, [builder.mul(rows.index, index(RECORD_BYTES))])
             self._add(codes, scales, record, self._sums(rows.index, column))
-
-    def _codes(self, words: Words, number: int) -> Any:
-        codes = words.code_bytes(number)
-        if self._stored.table:
-            table = [int(entry) + self._bias for entry in self._stored.table]
-            return look_up_bytes(self._builder, table, codes)
-        if self._stored.is_signed and not self._signed:
-            return self._builder.xor(codes, constant(codes.type, 0x80808080))
-        return codes
 
     def _add(self, codes: list[Any], scales: list[Any], record: Any, target: Any) -> None:
         """Add the products of one row's record."""
@@ -160,8 +149,8 @@ class _Product:
                 builder,
                 [codes[group] for group in chosen],
                 others,
-                self._most(),
-                signed=self._signed,
+                self._bytes.most,
+                signed=self._bytes.signed,
             )
             value = builder.sitofp(self._by_column(whole), floats(_COLUMNS))
             total = (
@@ -175,13 +164,6 @@ class _Product:
                 factor = self._number(record, SUMS + 4 * place)
                 sums = fused(builder, addend, factor, sums)
         store_vector(builder, sums, target)
-
-    def _most(self) -> int:
-        """The largest code in size."""
-        stored = self._stored
-        if self._signed:
-            return max((abs(int(entry)) for entry in stored.table), default=128)
-        return (1 << (stored.low_bits + stored.high_bits)) - 1
 
     def _loader(self, record: Any, group: int, kind: Any) -> Callable[[], Any]:
         """Loads a record's codes of a group, the same for every column."""

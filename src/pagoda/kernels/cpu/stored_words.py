@@ -55,11 +55,6 @@ def code_offset(stored: StoredType) -> int:
     return 0 if stored.high_bits else stored.offset
 
 
-def code_bias(stored: StoredType) -> int:
-    """What codes of bytes are raised by to be none below zero (`Words.code_bytes`)."""
-    return 128 if stored.is_signed or stored.table else stored.offset
-
-
 def span_bytes(stored: StoredType) -> int:
     """Bytes of a band's span."""
     return LANES * STEPS * (stored.low_bits + stored.high_bits) // 8
