@@ -5,7 +5,8 @@
 
 Writes OUT/NAME-TYPE.gguf for each type: the matrices of a GGUF model, de-quantised, or random ones
 of a shape, in that type; metadata and vectors as they are. Rows that the type's blocks do not
-divide get the type that llama.cpp takes in its place; Q4_K_M and Q5_K_M mix types as it does.
+divide get the type that llama.cpp takes in its place; Q4_K_M and Q5_K_M mix types as it does. F32,
+which is there for the asking, rounds nothing.
 DIR/llamacpp holds llama.cpp (workers/llama_library.py says how it comes there).
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf.quants import dequantize, quant_shape_to_byte_shape
 from numpy.typing import NDArray
-from stored_recipes import NAMES, Recipe
+from stored_recipes import NAMES, PLAIN, Recipe
 
 from pagoda.errors import ModelError
 from pagoda.models.locate import locate
@@ -208,7 +209,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("out", type=Path)
     parser.add_argument("--peers-dir", type=Path, required=True)
-    parser.add_argument("--types", nargs="+", default=list(NAMES), choices=NAMES)
+    parser.add_argument("--types", nargs="+", default=list(NAMES), choices=(*NAMES, PLAIN))
     parser.add_argument("--model", default=None, help="the default model without it")
     parser.add_argument("--shape", choices=SHAPES, help="random weights")
     return parser.parse_args()

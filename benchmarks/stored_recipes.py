@@ -13,6 +13,8 @@ from pagoda.kernels.block_types import BLOCK_TYPES
 MIXES = {"Q4_K_M": "Q4_K", "Q5_K_M": "Q5_K"}
 """Mixes, and what most of their matrices are."""
 NAMES = (*BLOCK_TYPES, *MIXES)
+PLAIN = "F32"
+"""With which nobody rounds anything."""
 FALLBACKS = {
     "Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL", "IQ4_XS": "IQ4_NL",
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0",
@@ -26,7 +28,7 @@ class Recipe:
     """The types of one file: one for all matrices, or a mix."""
 
     name: str
-    """One of `NAMES`."""
+    """One of `NAMES`, or `PLAIN`."""
     num_layers: int
     head: str
     """The tensor that is the output head, and may be the embedding too."""
@@ -42,6 +44,8 @@ class Recipe:
     @property
     def file_type(self) -> LlamaFileType:
         """What metadata call the whole."""
+        if self.name == PLAIN:
+            return LlamaFileType.ALL_F32
         return LlamaFileType[f"MOSTLY_{_FILE_TYPES.get(self.name, self.name)}"]
 
     def type_of(self, tensor: str, shape: tuple[int, ...]) -> Type:

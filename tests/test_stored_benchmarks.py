@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from likelihoods import Likely, distance, divergence
 from perplexity import compare, prose
 from perplexity import markdown as perplexity_row
-from stored_recipes import NAMES, Recipe
+from stored_recipes import NAMES, PLAIN, Recipe
 from stored_speed import LLAMA, markdown, works
 
 LAYERS = [f"blk.{layer}.{name}.weight" for layer in range(30) for name in ("attn_v", "ffn_down")]
@@ -31,6 +31,12 @@ def test_a_tensor_has_a_type_whose_blocks_divide_its_rows(name: str) -> None:
     narrow = recipe.type_of("blk.0.ffn_down.weight", (512, 576)).name
     assert narrow == name or narrow in ("IQ4_NL", "Q5_0", "Q5_1", "Q8_0")
     assert recipe.file_type.name.startswith(f"MOSTLY_{name}")
+
+
+def test_nothing_is_rounded_in_a_plain_file() -> None:
+    recipe = Recipe.of(PLAIN, TENSORS)
+    assert recipe.type_of("blk.0.ffn_down.weight", (512, 100)).name == "F32"
+    assert recipe.file_type.name == "ALL_F32"
 
 
 def test_a_mix_has_more_bits_where_llama_cpp_gives_them() -> None:
