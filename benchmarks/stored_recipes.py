@@ -12,7 +12,7 @@ from pagoda.kernels.block_types import BLOCK_TYPES
 
 MIXES = {"Q4_K_M": "Q4_K", "Q5_K_M": "Q5_K"}
 """Mixes, and what most of their matrices are."""
-NAMES = (*BLOCK_TYPES, *MIXES)
+NAMES = (*(name for name in BLOCK_TYPES if name in Type.__members__), *MIXES)
 PLAIN = "F32"
 """With which nobody rounds anything."""
 FALLBACKS = {
