@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,36 @@ def test_products_of_bytes_take_the_instruction_that_there_is(cpu, tmp_path):
         check=False,
     )
     assert run.stdout.split() == ["True"] * 4, run.stderr[-2000:]
+
+
+LAYOUT = """
+import sys
+from dataclasses import replace
+
+import pagoda.kernels.cpu.vector as vector
+
+vector.UNIT = replace(vector.UNIT, pairs=True, byte_products=0, looks_up_bytes=False)
+import pytest
+
+from pagoda.kernels.cpu.stored_words import TOGETHER
+
+assert TOGETHER == 2
+sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+IN_PAIRS = tuple(
+    f"test_int8_product.py::test_a_product_is_that_of_rounded_rows_and_exact_weights[{name}]"
+    for name in ("Q5_K", "Q6_K", "Q2_K", "IQ4_XS")
+)
+
+
+def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them(tmp_path):
+    folder = Path(__file__).parent
+    run = subprocess.run(
+        [sys.executable, "-c", LAYOUT, *(str(folder / name) for name in IN_PAIRS)],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-500:]
+    assert run.stdout.count(".") >= len(IN_PAIRS)
