@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from test_stored_weights import answers, load, make, wide
 
 from checkpoints import write_checkpoint
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.kernels.block_types import BLOCK_TYPES, PANEL, panel_bytes
 from quantised_checkpoints import SCHEMES, write_dequantised, write_quantised
 
@@ -62,3 +63,14 @@ def test_activations_are_not_rounded_where_codes_are_floats(plain: Path, tmp_pat
     path = write_quantised(tmp_path / "a", "nf4", plain)
     with pytest.raises(InvalidOptionError, match="activation_dtype='int8'"):
         load(path, activation_dtype="int8")
+
+
+def test_a_config_that_says_nothing_of_quantised_tensors_is_told_so(
+    plain: Path, tmp_path: Path
+) -> None:
+    path = write_quantised(tmp_path / "a", "gptq", plain)
+    config = json.loads((path / "config.json").read_text())
+    del config["quantization_config"]
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"config.json has no quantization_config"):
+        load(path)

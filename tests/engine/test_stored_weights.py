@@ -196,11 +196,17 @@ def test_plain_weights_beside_stored_ones_take_what_is_not_rounded(tmp_path):
 
 
 def test_nothing_is_rounded_where_nothing_stays_as_stored(path):
+    told = r"activation_dtype='int8'.* none do; they are held as 0.00\d+ GiB, "
     for options in ({"quantization": "none"}, {"dtype": "float32"}):
-        with pytest.raises(InvalidOptionError, match=r"activation_dtype='int8'.* none do"):
+        with pytest.raises(InvalidOptionError, match=told):
             load(path, **options, **ROUNDED)
     with pytest.raises(InvalidOptionError, match="activation_dtype='int4'"):
         EngineOptions(activation_dtype="int4")
+
+
+def test_who_quantises_what_is_quantised_is_told(path, caplog):
+    load(path, quantization="q4_k")
+    assert "--quantization q4_k changes nothing" in caplog.text
 
 
 def test_a_model_in_memory_may_be_run_either_way(path, dequantised):

@@ -211,6 +211,7 @@ def test_a_few_rows_are_in_memory_at_a_time(monkeypatch):
     [
         ({"quantization": "q3_k"}, "quantization='q3_k': one of none, q8_0, q6_k, q4_k, q4_0"),
         ({"quantization": 4}, "quantization=4: one of none"),
+        ({"quantization": "awq"}, "what a checkpoint is quantised by is found in its files"),
         ({"quantization": "q4_0", "dtype": "float32"}, "leave --dtype float32 out"),
     ],
 )

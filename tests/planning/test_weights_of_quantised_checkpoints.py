@@ -20,9 +20,12 @@ from pagoda.planning.result import Plan
 from quantised_checkpoints import edit_tensors, write_quantised
 
 SIZES = {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 2}
-PRESUMED = ("gptq", "awq", "W4A16", "W8A16 with zero points", "FP8", "fp8 in blocks", "nf4")
-HELD = (*PRESUMED, "gptq in order of activations", "W4A16 of float32 with zero points")
-"""No config tells the order of columns, and that scales are of another dtype than the model's."""
+PRESUMED = (
+    "gptq", "gptq in order of activations", "awq", "W4A16", "W8A16 with zero points", "FP8",
+    "fp8 in blocks", "nf4",
+)  # fmt: skip
+HELD = (*PRESUMED, "W4A16 of float32 with zero points")
+"""No config tells that scales are of another dtype than the model's."""
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,16 @@ from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
-from pagoda.sizing.quantised_weights import quantised_types
+from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 
 logger = logging.getLogger("pagoda")
 
 _NOTHING_KEPT = (
-    "is what weights that stay as stored, in whole numbers, are multiplied with, and here none do: "
-    "on a CPU and in bfloat16 those of a GGUF file of types such as Q4_K and Q8_0 do, and of GPTQ, "
-    "or with --quantization q8_0"
+    "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
+    "bfloat16, and here none do; they are held as "
+)
+_NOTHING_QUANTISED = (
+    "--quantization %s changes nothing: no matrix is plain and of rows of whole blocks"
 )
 
 
@@ -81,6 +83,8 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
     _require_bytes(held, options)
+    if options.quantization in RECIPES and not held.quantised:
+        logger.warning(_NOTHING_QUANTISED, options.quantization)
     loaded = prepared.load(files, spec, on_load)
     logger.info("weights: %s", held)
     return Model(
@@ -96,7 +100,9 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
 def _require_bytes(held: HeldWeights, options: EngineOptions) -> None:
     """Refuse activations of bytes where no weight is multiplied with them."""
     if options.activation_dtype != "auto" and BYTE_TYPES.isdisjoint(held.multiplied):
-        raise InvalidOptionError("activation_dtype", options.activation_dtype, _NOTHING_KEPT)
+        raise InvalidOptionError(
+            "activation_dtype", options.activation_dtype, f"{_NOTHING_KEPT}{held}"
+        )
 
 
 def _held(

@@ -15,6 +15,7 @@ from pagoda.sizing.quantised_weights import QUANTIZATIONS
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 ACTIVATION_DTYPES = ("auto", "int8")
+_OWN_SCHEME = "; what a checkpoint is quantised by is found in its files: leave the option out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class EngineOptions:
         _require_one_of("device", self.device, DEVICES)
         _require_one_of("dtype", self.dtype, DTYPES)
         if self.quantization is not None:
-            _require_one_of("quantization", self.quantization, QUANTIZATIONS)
+            _require_one_of("quantization", self.quantization, QUANTIZATIONS, _OWN_SCHEME)
         _require_one_of("activation_dtype", self.activation_dtype, ACTIVATION_DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
@@ -147,6 +148,6 @@ def _require_share(name: str, value: object) -> None:
         raise InvalidOptionError(name, value, "must be a number above 0 and at most 1")
 
 
-def _require_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+def _require_one_of(name: str, value: object, known: tuple[str, ...], more: str = "") -> None:
     if not isinstance(value, str) or value not in known:
-        raise InvalidOptionError(name, value, f"one of {', '.join(known)}")
+        raise InvalidOptionError(name, value, f"one of {', '.join(known)}{more}")

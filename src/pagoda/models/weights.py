@@ -188,7 +188,10 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
     shapes = source.shapes
     for part in parts:
         if part.name not in shapes:
-            raise ModelError(part.name, None, f"the files lack this tensor, {part.shape}")
+            limit = f"the files lack this tensor, {part.shape}"
+            if part.name.removesuffix("weight") + "qweight" in shapes:
+                limit += "; there is a qweight, but config.json has no quantization_config for it"
+            raise ModelError(part.name, None, limit)
         if shapes[part.name] != part.shape:
             raise ModelError(part.name, shapes[part.name], f"its shape must be {part.shape}")
     known = {part.name for part in parts} | {names.lm_head} | source.spare

@@ -44,7 +44,7 @@ logger = logging.getLogger("pagoda")
 
 _SLOWER = (
     "this CPU has no products of bfloat16, so weights are decoded slower than they would be read: "
-    "with --quantization none they take more memory, and few requests at a time less time; "
+    "%s they take more memory, and few requests at a time less time; "
     "--activation-dtype int8 is quicker than either, and a little less exact"
 )
 _ROUNDED = (
@@ -86,7 +86,10 @@ class PreparedCPU:
         if _rounds_rows(self.options):
             logger.info(_ROUNDED)
         elif loading.has_packed and not UNIT.pairs:
-            logger.info(_SLOWER)
+            quantises = self.options.quantization is not None
+            logger.info(
+                _SLOWER, "without --quantization" if quantises else "with --quantization none"
+            )
         return CPUModel(self.backend, spec, weights, dtype)
 
     def _keeps(self, files: ModelFiles, spec: DecoderSpec, dtype: str) -> Keeps:

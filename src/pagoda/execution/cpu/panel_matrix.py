@@ -61,7 +61,7 @@ class Panels:
             chunk = panels[first : first + step]
             num_rows = min(len(chunk) * PANEL, rows.shape[0] - first * PANEL)
             if not pack_stored(rows.type, rows.blocks(first * PANEL, num_rows), chunk):
-                limit = "its scales must be finite; --quantization none loads it as it is"
+                limit = "its scales must be finite"
                 raise ModelError(rows.name, rows.type, limit)
             on_packed(num_rows * rows.nbytes // rows.shape[0])
         rows.release()

@@ -38,6 +38,8 @@ class GPTQ:
     is_symmetric: bool
     is_first_form: bool
     """Zero points are stored less one."""
+    in_order_of_activations: bool = False
+    """Groups are of columns that do not lie together."""
     ignored: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = "GPTQ"
     kinds: ClassVar[tuple[str, ...]] = ("qweight", "qzeros", "scales", "g_idx")
@@ -56,11 +58,14 @@ class GPTQ:
             limit = "layers of other bits than the rest are not covered"
             raise section.unsupported("dynamic", list(rules), limit)
         is_symmetric = section.boolean("sym", default=True)
-        return cls(bits, group_size(section), is_symmetric, form == "gptq")
+        by_activations = section.boolean("desc_act", default=False)
+        return cls(bits, group_size(section), is_symmetric, form == "gptq", by_activations)
 
     def presumed(self, columns: int, dtype: str) -> Coding:
         """See `Scheme`."""
-        return Coding(self._code, "f16", self.group or columns)
+        if self.group is None:
+            return Coding(self._code, "f16", columns)
+        return Coding(self._code, "f16", 1 if self.in_order_of_activations else self.group)
 
     def matrix(self, module: StoredModule) -> QuantisedMatrix:
         """See `Scheme`."""
