@@ -17,6 +17,7 @@ import pytest
 from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.calculator.page_data import ENGINES, WEIGHT_SCHEMES
 from pagoda.errors import CapacityError, RefusedError
+from pagoda.models.names import GGUF_NAMES
 from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -369,7 +370,8 @@ def test_a_file_that_pagoda_keeps_as_stored_has_its_bytes(browser: Browser, tmp_
     found = find_model("Llama-3.1-8B-Instruct")
     assert found is not None
     types = {f"blk.{layer}.ffn_down.weight": "Q6_K" for layer in range(32)}
-    own = replace(ModelFacts.of_row(*found), name="mine", stored_as="Q4_K", tensor_types=types)
+    row = ModelFacts.of_row(*found)
+    own = replace(row, name="mine", stored_as="Q4_K", tensor_types=types, tensor_names=GGUF_NAMES)
     machine = {"max_model_len": 4096, "gpu_memory_utilization": 0.9}
     choices: list[dict[str, Any]] = [
         {"gpu": "DESKTOP-DDR5"}, {"gpu": "DESKTOP-DDR5", "quantization": "none"}, {"gpu": "H100"},

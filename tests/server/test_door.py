@@ -374,6 +374,8 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
         "kept": ["Q4_1", "Q8_0"],
         "converted": ["F32"],
         "quantised": [],
+        "scheme": None,
+        "multiplied": [],
     }
 
 
