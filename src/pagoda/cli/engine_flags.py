@@ -31,6 +31,12 @@ ENGINE_FLAGS = FlagGroup(
         ),
         Flag("max_model_len", TOKENS, "Longest prompt and answer together, as 8192, 32k or 8K."),
         Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
+        Flag("kv_cache_dtype", TEXT, "Keys and values as auto (the dtype), bfloat16 or float32."),
+        Flag(
+            "kv_cache_dtype_skip_layers",
+            WHOLES,
+            "Layers whose keys and values keep the dtype, like 0,1,29; may be given again.",
+        ),
         Flag(
             "kv_cache_memory_bytes",
             SIZE,

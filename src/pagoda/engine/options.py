@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pagoda.cache import EVICTION_POLICIES
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
+from pagoda.sizing.cache_formats import AUTO, CacheFormats
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
@@ -43,6 +44,10 @@ class EngineOptions:
     """Longest prompt and output together, in tokens; None: what the model was made for."""
     block_size: int = DEFAULT_BLOCK_SIZE
     """Tokens per block."""
+    kv_cache_dtype: str = AUTO
+    """How keys and values are stored. auto: as `dtype`."""
+    kv_cache_dtype_skip_layers: Sequence[int] | None = None
+    """Numbers of layers whose keys and values are stored as `dtype` all the same; None: none."""
     kv_cache_memory_bytes: int | None = None
     """Memory for K and V; goes before `gpu_memory_utilization`."""
     gpu_memory_utilization: float | None = None
@@ -87,6 +92,11 @@ class EngineOptions:
         return (given,) if isinstance(given, str) else tuple(dict.fromkeys(given))
 
     @property
+    def cache_formats(self) -> CacheFormats:
+        """What they say of how K and V are stored."""
+        return CacheFormats(self.kv_cache_dtype, tuple(self.kv_cache_dtype_skip_layers or ()))
+
+    @property
     def cache_size(self) -> CacheSize:
         """What they say of the size of the cache."""
         return CacheSize(
@@ -114,7 +124,10 @@ class EngineOptions:
         for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOptionError(name, getattr(self, name), "must be true or false")
-        _require_sizes("cudagraph_capture_sizes", self.cudagraph_capture_sizes)
+        _require_numbers("cudagraph_capture_sizes", self.cudagraph_capture_sizes, 1)
+        if not isinstance(self.kv_cache_dtype, str):
+            raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, "must be a string")
+        _require_numbers("kv_cache_dtype_skip_layers", self.kv_cache_dtype_skip_layers, 0)
         for name in ("model", "revision"):
             if not isinstance(getattr(self, name), str | None):
                 raise InvalidOptionError(name, getattr(self, name), "must be a string")
@@ -126,13 +139,13 @@ def _require_whole(name: str, value: object, low: int) -> None:
         raise InvalidOptionError(name, value, f"must be a whole number of at least {low}")
 
 
-def _require_sizes(name: str, value: object) -> None:
+def _require_numbers(name: str, value: object, low: int) -> None:
     if value is None:
         return
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidOptionError(name, value, "must be a list of whole numbers")
-    for size in value:
-        _require_whole(name, size, 1)
+    for number in value:
+        _require_whole(name, number, low)
 
 
 def _require_names(name: str, value: object) -> None:

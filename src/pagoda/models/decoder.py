@@ -8,6 +8,7 @@ Families differ in this data, not in forward code. One layer, as the executor ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
@@ -78,10 +79,12 @@ class DecoderSpec:
     dtype: str
     """Dtype of the checkpoint's weights: float32, float16 or bfloat16."""
 
-    def cache_spec(self, block_size: int, dtype: str) -> CacheSpec:
-        """The cache this model needs, with K and V stored as `dtype`."""
+    def cache_spec(self, block_size: int, formats: str | Sequence[str]) -> CacheSpec:
+        """The cache this model needs, K and V stored in one format, or each layer in its own."""
+        if isinstance(formats, str):
+            formats = (formats,) * len(self.layers)
         layers = tuple(
-            AttentionLayerSpec(layer.attention.num_kv_heads, layer.attention.head_dim, dtype)
-            for layer in self.layers
+            AttentionLayerSpec(layer.attention.num_kv_heads, layer.attention.head_dim, form)
+            for layer, form in zip(self.layers, formats, strict=True)
         )
         return CacheSpec(layers, block_size)

@@ -45,6 +45,11 @@ class DevicePolicy(Protocol):
         """The largest step where options do not say so."""
         ...
 
+    @property
+    def cache_formats(self) -> tuple[str, ...]:
+        """What the cache can be stored in there."""
+        ...
+
     def require_dtype(self, asked: str) -> None:
         """Raises `InvalidOptionError` for one that the device does not compute in; auto is none."""
         ...
@@ -70,6 +75,7 @@ class CPUPolicy:
     kind: ClassVar[str] = "CPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
+    cache_formats: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property
@@ -119,6 +125,7 @@ class GPUPolicy:
 
     kind: ClassVar[str] = "GPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
+    cache_formats: ClassVar[tuple[str, ...]] = ()
 
     name: str
     memory_bytes: int

@@ -143,7 +143,8 @@ class CPUModel:
         """
         _require_followed(options)
         policy, asked = self.backend.policy, options.cache_size
-        spec = self.spec.cache_spec(options.block_size, self.dtype)
+        formats = options.cache_formats.of_layers(len(self.spec.layers), self.dtype)
+        spec = self.spec.cache_spec(options.block_size, formats)
         longest = spec.num_blocks(max_model_len)
         capacity = plan_capacity(
             spec,
@@ -216,6 +217,7 @@ def _require_followed(options: EngineOptions) -> None:
         raise InvalidOptionError("cudagraph_capture_sizes", sizes, limit)
     CPUBackend.policy.require_dtype(options.dtype)
     CPUBackend.policy.require_quantization(options.quantization, options.dtype)
+    options.cache_formats.require_one_of(CPUBackend.policy.cache_formats, CPUBackend.policy.kind)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

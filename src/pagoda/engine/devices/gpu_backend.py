@@ -146,7 +146,8 @@ class GPUModel:
         captures = None if options.enforce_eager else self.backend.new_capture
         steps = GPUSteps(self.spec, self.weights, max_model_len, limits, sizes, captures)
         asked = options.cache_size
-        spec = self.spec.cache_spec(options.block_size, self.dtype)
+        formats = options.cache_formats.of_layers(len(self.spec.layers), self.dtype)
+        spec = self.spec.cache_spec(options.block_size, formats)
         capacity = plan_capacity(
             spec,
             available_bytes=self._available_bytes(spec, asked, steps),
@@ -227,6 +228,7 @@ def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
         limit = "is for CPUs: a GPU multiplies in `dtype`"
         raise InvalidOptionError("activation_dtype", options.activation_dtype, limit)
     policy.require_dtype(options.dtype)
+    options.cache_formats.require_one_of(policy.cache_formats, policy.kind)
     policy.require_quantization(options.quantization, options.dtype)
 
 

@@ -1,0 +1,40 @@
+"""The format that each layer of a cache is stored in, from what options ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pagoda.cache.formats import canonical
+from pagoda.errors import InvalidOptionError
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFormats:
+    """A format for all layers, but for those that keep the dtype of the activations.
+
+    The names are vLLM's `--kv-cache-dtype` and `--kv-cache-dtype-skip-layers`.
+    """
+
+    kv_cache_dtype: str = AUTO
+    skip_layers: tuple[int, ...] = ()
+
+    def of_layers(self, num_layers: int, dtype: str) -> tuple[str, ...]:
+        """The format of each layer, `dtype` being that of weights and activations.
+
+        Raises `InvalidOptionError` for a layer to skip that the model does not have.
+        """
+        for number in self.skip_layers:
+            if number >= num_layers:
+                limit = f"the model has layers 0 to {num_layers - 1}"
+                raise InvalidOptionError("kv_cache_dtype_skip_layers", number, limit)
+        asked = dtype if self.kv_cache_dtype == AUTO else canonical(self.kv_cache_dtype)
+        return tuple(dtype if n in self.skip_layers else asked for n in range(num_layers))
+
+    def require_one_of(self, formats: Sequence[str], kind: str) -> None:
+        """Raises `InvalidOptionError` unless a kind of device can store the format."""
+        if self.kv_cache_dtype != AUTO and canonical(self.kv_cache_dtype) not in formats:
+            limit = f"one of {', '.join((AUTO, *formats))} on a {kind}"
+            raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, limit)
