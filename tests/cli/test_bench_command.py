@@ -25,7 +25,6 @@ FIELDS = {
     "seconds", "best_seconds", "ready_seconds", "time_to_first_token", "time_per_output_token",
     "roofline_seconds", "share", "read_bandwidth", "product_rate", "weight_read_bytes",
     "quantization", "activation_dtype",
-    "kv_cache_dtype", "kv_cache_dtype_skip_layers",
 }  # fmt: skip
 
 
