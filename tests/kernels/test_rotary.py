@@ -6,8 +6,12 @@ from kernel_arrays import DTYPES, assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.page_form import PageForm
+from pagoda.kernels.cpu.pages import NO_CODES, LayerPages
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.team import phases
+from pagoda.kernels.cpu.write import write_routines
+from pagoda.kernels.page_layout import plain_layout
 
 CASES = [
     # heads, kv heads, head_dim, rotary_dim, block size, rows, with norm
@@ -41,11 +45,13 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
 
     eps, counters = np.array([1e-5], np.float32), phases(1)
     places = [norm.ctypes.data if with_norm else 0 for norm in norms]
+    write = write_routines(PageForm(dtype == "bfloat16", head_dim, block_size))
+    layout = plain_layout(kv_heads, head_dim, block_size, blocks.itemsize)
     rotate_and_write(
-        counters.ctypes.data, 2, rotate_routine(dtype == "bfloat16").address, qkv.ctypes.data, rows,
-        blocks.ctypes.data, blocks.itemsize, slots.ctypes.data, positions.ctypes.data,
-        HeadShape(kv_heads, heads // kv_heads, head_dim, block_size), cosines.ctypes.data,
-        sines.ctypes.data, rotary_dim // 2, *places, eps.ctypes.data,
+        counters.ctypes.data, 2, rotate_routine().address, write, qkv.ctypes.data, rows,
+        blocks.ctypes.data, LayerPages(layout, blocks.itemsize, NO_CODES), slots.ctypes.data,
+        positions.ctypes.data, HeadShape(kv_heads, heads // kv_heads, head_dim, block_size),
+        cosines.ctypes.data, sines.ctypes.data, rotary_dim // 2, *places, eps.ctypes.data, 0,
     )  # fmt: skip
 
     pages = seen(blocks).reshape(num_blocks, 2, kv_heads, -1)

@@ -83,6 +83,19 @@ FORMATS = MappingProxyType(
     }
 )
 
+CODED_FORMATS = (
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp8_per_token_head",
+    "int8_per_token_head",
+    "int4_per_token_head",
+    "turboquant_k8v4",
+    "turboquant_4bit_nc",
+    "turboquant_k3v4_nc",
+    "turboquant_3bit_nc",
+)
+"""Those that Pagoda's own cache can be stored in, beside plain numbers of a device."""
+
 LATENT_BYTES = MappingProxyType({"fp8_ds_mla": 656, "nvfp4_ds_mla": 352})
 """Bytes of one token of a latent of 512 + 64 numbers, in the packed forms that exist for it alone:
 fp8_ds_mla is 512 fp8 numbers, 4 float32 scales and 64 bfloat16 numbers."""

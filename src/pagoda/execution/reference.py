@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
+from pagoda.codecs import Codec, VectorCodec
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 
@@ -17,12 +18,16 @@ def reference_logits(
     weights: DecoderWeights[torch.Tensor],
     token_ids: Sequence[int],
     dtype: torch.dtype = torch.float32,
+    codec: Codec | None = None,
 ) -> torch.Tensor:
-    """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`."""
+    """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`.
+
+    With a codec, attention takes keys and values for what is left of them once they are stored.
+    """
     x = weights.embedding[torch.tensor(token_ids)].to(dtype)
     for layer, layer_weights in zip(spec.layers, weights.layers, strict=True):
         hidden = rms_norm(x, layer_weights.input_norm, spec.norm_eps)
-        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps)
+        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps, codec)
         hidden = rms_norm(x, layer_weights.post_norm, spec.norm_eps)
         gate_up = linear(hidden, layer_weights.gate_up, layer_weights.gate_up_bias)
         gate, up = gate_up.chunk(2, dim=-1)
@@ -32,7 +37,11 @@ def reference_logits(
 
 
 def attention(
-    hidden: torch.Tensor, spec: AttentionSpec, weights: LayerWeights[torch.Tensor], eps: float
+    hidden: torch.Tensor,
+    spec: AttentionSpec,
+    weights: LayerWeights[torch.Tensor],
+    eps: float,
+    codec: Codec | None = None,
 ) -> torch.Tensor:
     """[num_tokens, hidden_size] to the same shape."""
     num_tokens = hidden.shape[0]
@@ -46,6 +55,8 @@ def attention(
         q, k = rms_norm(q, weights.q_norm, eps), rms_norm(k, weights.k_norm, eps)
     if spec.rope is not None:
         q, k = rotate(q, spec.rope), rotate(k, spec.rope)
+    if codec is not None:
+        k, v = _recalled(codec.key, k), _recalled(codec.value, v)
     group_size = spec.num_heads // spec.num_kv_heads
     k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
     positions = torch.arange(num_tokens)
@@ -56,6 +67,10 @@ def attention(
     scores = (q @ k.transpose(1, 2) * spec.scale).masked_fill(~seen, -torch.inf)
     attended = scores.softmax(dim=-1) @ v
     return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
+
+
+def _recalled(codec: VectorCodec, vectors: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(codec.recall(vectors.float().numpy())).to(vectors.dtype)
 
 
 def rotate(x: torch.Tensor, rope: RopeSpec) -> torch.Tensor:

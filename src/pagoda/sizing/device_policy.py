@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
+from pagoda.cache.formats import CODED_FORMATS
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
@@ -75,7 +76,7 @@ class CPUPolicy:
     kind: ClassVar[str] = "CPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
-    cache_formats: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
+    cache_formats: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", *CODED_FORMATS)
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property

@@ -80,17 +80,17 @@ def size_of(spec: CacheSpec, num_blocks: int) -> int:
     return num_blocks * spec.block_bytes
 
 
-def plain_layers(spec: CacheSpec, dtypes: Collection[str]) -> tuple[AttentionLayerSpec, ...]:
-    """The layers of a cache that holds plain numbers of some `dtypes`.
+def attention_layers(spec: CacheSpec, formats: Collection[str]) -> tuple[AttentionLayerSpec, ...]:
+    """The layers of a cache that stores vectors in some `formats`.
 
-    Raises InvalidOptionError for another dtype, and for values that are wider than keys.
+    Raises InvalidOptionError for another format, and for values that are wider than keys.
     """
     layers = []
     for layer in spec.layers:
         # The attention layer is the only kind so far; another kind will bring its own view.
         assert isinstance(layer, AttentionLayerSpec)
-        if layer.dtype not in dtypes:
-            limit = f"the cache holds one of {', '.join(dtypes)}"
+        if layer.dtype not in formats:
+            limit = f"the cache holds one of {', '.join(formats)}"
             raise InvalidOptionError("dtype", layer.dtype, limit)
         if layer.head_size_v not in (None, layer.head_size):
             raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")

@@ -9,7 +9,9 @@ One allocation; the layers lie one after the other, and within a layer the block
 Numbers that are summed over lie together in groups of four bytes: one float32, or two bfloat16,
 which a CPU multiplies and adds in one instruction. A head's keys are kept transposed,
 `[head_size / group, block_size, group]`, so that a group of 16 tokens is one vector and scores need
-no sum across lanes; its values are `[block_size / group, head_size, group]`.
+no sum across lanes; its values are `[block_size / group, head_size, group]`. What a codec makes of
+them lies likewise, byte by byte: a head's keys `[bytes of a key, block_size]`, its values
+`[block_size, bytes of a value]`, with their scales behind (`kernels.page_layout`).
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.codecs import CODECS, Codec
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
-from pagoda.storage.block_storage import BlockStorage, plain_layers, size_of
+from pagoda.kernels.page_layout import PageLayout, coded_layout, plain_layout
+from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
@@ -45,16 +49,31 @@ class CPULayer:
     num_kv_heads: int
     head_size: int
     block_size: int
+    codec: Codec | None
+    """None: plain numbers."""
+    layout: PageLayout
     blocks: torch.Tensor
-    """[num_blocks, numbers of this layer in a block], contiguous"""
-    keys: torch.Tensor
-    """[num_blocks, num_kv_heads, head_size / group, block_size, group]"""
-    values: torch.Tensor
-    """[num_blocks, num_kv_heads, block_size / group, head_size, group]"""
+    """[num_blocks, numbers of this layer in a block], contiguous; bytes where they are coded"""
     array: Array
     """The same as `blocks`, for kernels; bfloat16 is seen as its bits, uint16."""
     content: NDArray[np.uint8]
     """[num_blocks, bytes of this layer in a block]"""
+
+    @property
+    def keys(self) -> torch.Tensor:
+        """[num_blocks, num_kv_heads, head_size / group, block_size, group], of plain numbers."""
+        group = 4 // self.blocks.dtype.itemsize
+        return self._vectors(0).unflatten(2, (self.head_size // group, self.block_size, group))
+
+    @property
+    def values(self) -> torch.Tensor:
+        """[num_blocks, num_kv_heads, block_size / group, head_size, group], of plain numbers."""
+        group = 4 // self.blocks.dtype.itemsize
+        return self._vectors(1).unflatten(2, (self.block_size // group, self.head_size, group))
+
+    def _vectors(self, side: int) -> torch.Tensor:
+        assert self.codec is None
+        return self.blocks.view(len(self.blocks), 2, self.num_kv_heads, -1)[:, side]
 
 
 class CPUStorage(BlockStorage):
@@ -67,7 +86,7 @@ class CPUStorage(BlockStorage):
 
     def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = plain_layers(spec, TORCH_DTYPES)
+        layer_specs = attention_layers(spec, (*TORCH_DTYPES, *CODECS))
         self._map = _map_memory(size_bytes)
         super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
         self.layers: tuple[CPULayer, ...] = tuple(
@@ -115,23 +134,31 @@ def _map_memory(size_bytes: int) -> mmap.mmap:
 
 
 def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> CPULayer:
-    dtype = TORCH_DTYPES[spec.dtype]
-    blocks = content.view(dtype)
-    heads, size, group = spec.num_kv_heads, spec.head_size, 4 // dtype.itemsize
-    for name, number in (("block_size", block_size), ("head_size", size)):
-        if number % group:
-            raise InvalidOptionError(name, number, f"must be even for a cache in {spec.dtype}")
-    keys, values = blocks.view(len(blocks), 2, heads, size * block_size).unbind(1)
+    codec = CODECS.get(spec.dtype)
+    blocks = content if codec is not None else content.view(TORCH_DTYPES[spec.dtype])
+    layout = _layout(spec, block_size)
+    assert layout.block_bytes == spec.block_bytes(block_size)
     return CPULayer(
-        num_kv_heads=heads,
-        head_size=size,
+        num_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_size,
         block_size=block_size,
+        codec=codec,
+        layout=layout,
         blocks=blocks,
-        keys=keys.unflatten(2, (size // group, block_size, group)),
-        values=values.unflatten(2, (block_size // group, size, group)),
         array=as_array(blocks),
         content=content.numpy(),
     )
+
+
+def _layout(spec: AttentionLayerSpec, block_size: int) -> PageLayout:
+    heads, size, codec = spec.num_kv_heads, spec.head_size, CODECS.get(spec.dtype)
+    if codec is not None:
+        return coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
+    item_size = TORCH_DTYPES[spec.dtype].itemsize
+    for name, number in (("block_size", block_size), ("head_size", size)):
+        if number % (4 // item_size):
+            raise InvalidOptionError(name, number, f"must be even for a cache in {spec.dtype}")
+    return plain_layout(heads, size, block_size, item_size)
 
 
 def as_array(tensor: torch.Tensor) -> Array:

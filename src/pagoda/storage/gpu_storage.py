@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
-from pagoda.storage.block_storage import BlockStorage, plain_layers, size_of
+from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
 
 GPU_DTYPES = {
     "float32": torch.float32,
@@ -55,7 +55,7 @@ class GPUStorage(BlockStorage):
 
     def __init__(self, spec: CacheSpec, num_blocks: int, device: torch.device) -> None:
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = plain_layers(spec, GPU_DTYPES)
+        layer_specs = attention_layers(spec, GPU_DTYPES)
         memory = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
         super().__init__(spec, num_blocks, memory)
         self.layers = tuple(

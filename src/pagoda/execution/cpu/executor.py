@@ -104,7 +104,8 @@ class CPUExecutor:
             run_layers(
                 segment.table.ctypes.data, len(segment.table), self._read_next(number),
                 step._replace(counters=counter), addresses[shape], segment.widths, shape,
-                segment.routines, segment.panels, segment.heads, segment.rows,
+                segment.layout, segment.routines, segment.panels, segment.write, segment.heads,
+                segment.rows,
             )  # fmt: skip
             counter += PHASES * len(segment.table) * PHASE_BYTES
         if len(logits):

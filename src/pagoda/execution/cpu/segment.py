@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from pagoda.execution.cpu.layer_codes import code_fields, fits, page_form
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.panel_weights import PanelLayer, PanelWeights
 from pagoda.execution.rope import RotaryTables
@@ -19,6 +20,8 @@ from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.multiply import ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
+from pagoda.kernels.cpu.write import WriteRoutines, write_routines
+from pagoda.kernels.page_layout import PageLayout
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
@@ -33,11 +36,13 @@ class Segment:
     """Consecutive layers and the code for them."""
 
     table: Array
-    """[layers, fields of `LayerFields`] int64"""
+    """[layers, `ROW_FIELDS`] int64"""
     shape: HeadShape
     widths: Widths
+    layout: PageLayout
     routines: Routines
     panels: ProductRoutines
+    write: WriteRoutines
     heads: HeadRoutines
     rows: RowRoutines
     kept: tuple[Array, ...]
@@ -66,7 +71,7 @@ def _shape(part: _Part) -> tuple[object, ...]:
     attention = part.spec.attention
     return (
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
-        part.spec.mlp.intermediate_size, part.storage.array.dtype,
+        part.spec.mlp.intermediate_size, part.storage.array.dtype, part.storage.codec,
     )  # fmt: skip
 
 
@@ -76,9 +81,10 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     group_size = attention.num_heads // num_kv_heads
     shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
     is_paired = dtype == torch.bfloat16
-    is_cache_paired = storage.array.dtype == np.uint16
+    form = page_form(storage)
     kept: list[Array] = []
-    table = [_fields(part, ropes, kept) for part in parts]
+    codes = code_fields(storage, kept)
+    table = [[*_fields(part, ropes, kept), *codes] for part in parts]
     return Segment(
         table=np.array(table, np.int64),
         shape=shape,
@@ -88,12 +94,14 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
             attended=weights.o.shape[1],
             inner=weights.down.shape[1],
             weight_size=dtype.itemsize,
-            cache_size=storage.array.itemsize,
+            cache_size=form.item_size,
         ),
-        routines=routines(is_paired, is_cache_paired),
+        layout=storage.layout,
+        routines=routines(is_paired),
         panels=product_routines(is_paired),
-        heads=head_routines(is_cache_paired, shape.head_dim, shape.block_size),
-        rows=row_routines(is_cache_paired, is_paired),
+        write=write_routines(form, *fits(storage.codec)),
+        heads=head_routines(form),
+        rows=row_routines(form, is_paired),
         kept=tuple(kept),
     )
 

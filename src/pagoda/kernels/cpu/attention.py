@@ -38,10 +38,15 @@ from pagoda.kernels.cpu.attention_tiling import AttentionTiling, Merge, TilingAd
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, integers_at
+from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
+from pagoda.kernels.cpu.pages import NO_CODES, CodeFields, LayerPages
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
+from pagoda.kernels.cpu.turn import turn_routine
+from pagoda.kernels.page_layout import PageLayout, plain_layout
+from pagoda.kernels.vector_code import TABLE_SIZE
 
 _SPLIT_TOKENS = 256
 _TILE_ROWS = 48
@@ -63,18 +68,25 @@ class RowRoutines(NamedTuple):
     clear: int
     save: int
     finish: int
+    turn: int
+    """0 where values lie in no basis of their own."""
 
 
 @cache
-def row_routines(paired_cache: bool, paired_out: bool) -> RowRoutines:
-    """For a cache and for results in bfloat16, or float32."""
+def row_routines(form: PageForm, paired_out: bool) -> RowRoutines:
+    """For a cache, and for results in bfloat16, or float32.
+
+    Weights that meet a scale are rounded after that.
+    """
+    is_scaled = form.value is not None and form.value.scale is not None
     return RowRoutines(
-        load_routine(paired_cache).address,
-        soften_routine(paired_cache).address,
+        load_routine(form.paired).address,
+        soften_routine(form.paired and not is_scaled).address,
         merge_routine().address,
         clear_routine().address,
         save_routine().address,
         finish_routine(paired_out).address,
+        0 if form.value is None else turn_routine(form.head_dim).address,
     )
 
 
@@ -93,13 +105,13 @@ class Layer(NamedTuple):
     query_bytes: int
     """From row to row."""
     blocks: int
-    """Each [2 * num_kv_heads * head_dim * block_size], laid out as `storage` says"""
-    item_size: int
-    """Bytes of a number in them."""
+    """Of the cache."""
     scale: int
     """[1] float32, times log2(e): multiplies q · k"""
     window: int
     """Tokens that a row sees, its own included; no address."""
+    pages: LayerPages
+    """How the blocks are laid out."""
 
 
 class Scratch(NamedTuple):
@@ -114,6 +126,7 @@ class Scratch(NamedTuple):
     added: int
     added_highest: int
     added_mass: int
+    offsets: int
     width: int
     """Columns of scores and weights; no address."""
     end: int
@@ -144,7 +157,7 @@ def scratch_at(start: int, rows: int, shape: HeadShape, score_blocks: int) -> Sc
     added_highest = added + line * shape.head_dim
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        width, added_highest + 2 * line,
+        added_highest + 2 * line, width, added_highest + 3 * line,
     )  # fmt: skip
 
 
@@ -156,19 +169,27 @@ def _score(
     """scores[row, token - origin] = q · k for all tokens of the blocks that hold the span."""
     origin, begin, end = span
     first_head, end_head = heads
-    block_size, num_heads = shape.block_size, shape.num_kv_heads
-    head_bytes = shape.head_dim * block_size * layer.item_size
-    keys, values = layer.blocks + first_head * head_bytes, num_heads * head_bytes
+    block_size, pages, layout = shape.block_size, layer.pages, layer.pages.layout
+    stride = shape.head_dim * pages.item_size // 4
+    keys = layer.blocks + first_head * layout.key_head_bytes
+    values = layer.blocks + layout.values + first_head * layout.value_head_bytes
     first, last = begin // block_size, (end + block_size - 1) // block_size
     for block in range(first, last, routines.score_blocks):
         following, ahead = block + routines.score_blocks, keys
         if following >= last:  # after the last K comes the first V
-            following, ahead = first, keys + values
+            following, ahead = first, values
         call(
             routines.score,
             (scratch.scores + (block * block_size - origin) * 4, scratch.width, scratch.query,
-             shape.head_dim * layer.item_size // 4, keys, ahead, 2 * num_heads * head_bytes,
-             table, block, following, last, rows, end_head - first_head),
+             stride, keys, ahead, layout.block_bytes, table, block, following, last, rows,
+             end_head - first_head, pages.codes.key_levels + first_head * TABLE_SIZE),
+        )  # fmt: skip
+    if routines.scale_scores != 0:
+        scales = layer.blocks + layout.key_scales + first_head * layout.key_scale_bytes
+        call(
+            routines.scale_scores,
+            (scratch.scores, scratch.width, scratch.query, stride, scales, layout.key_scale_bytes,
+             layout.block_bytes, table, first, last, origin, rows, end_head - first_head),
         )  # fmt: skip
 
 
@@ -183,14 +204,30 @@ def _weigh(
     """
     origin, begin, end = span
     first_head, end_head = heads
-    head_bytes = shape.head_dim * shape.block_size * layer.item_size
-    values = layer.blocks + (shape.num_kv_heads + first_head) * head_bytes
+    pages, layout, num_heads = layer.pages, layer.pages.layout, end_head - first_head
+    stride = scratch.width * pages.item_size // 4
+    if routines.scale_weights != 0:
+        stride = scratch.width  # they were float32
+        size = shape.block_size
+        scales = layer.blocks + layout.value_scales + first_head * layout.value_scale_bytes
+        call(
+            routines.scale_weights,
+            (scratch.weights, stride, scratch.offsets, scales, layout.value_scale_bytes,
+             layout.block_bytes, table, begin // size, (end + size - 1) // size, origin, rows,
+             num_heads),
+        )  # fmt: skip
+    values = layer.blocks + layout.values + first_head * layout.value_head_bytes
     call(
         routines.weigh,
-        (scratch.added, shape.head_dim, scratch.weights, scratch.width * layer.item_size // 4,
-         values, 2 * shape.num_kv_heads * head_bytes, table, origin, begin, end, following, rows,
-         end_head - first_head),
+        (scratch.added, shape.head_dim, scratch.weights, stride, values, layout.block_bytes, table,
+         origin, begin, end, following, rows, num_heads,
+         pages.codes.value_levels + first_head * TABLE_SIZE),
     )  # fmt: skip
+    if routines.add_offsets != 0:
+        call(
+            routines.add_offsets,
+            (scratch.added, scratch.offsets, rows * num_heads, shape.head_dim),
+        )
 
 
 @njit(error_model="numpy")
@@ -207,8 +244,29 @@ def _next_keys(
         split = work.first_split
     entry = split * (split_tokens(shape.block_size) // shape.block_size)
     block = integer_at(tiling.block_tables + work.sequence * tiling.table_bytes, entry, 32)
-    heads = block * 2 * shape.num_kv_heads + work.first_head
-    return layer.blocks + heads * shape.head_dim * shape.block_size * layer.item_size
+    layout = layer.pages.layout
+    return layer.blocks + block * layout.block_bytes + work.first_head * layout.key_head_bytes
+
+
+@njit(error_model="numpy")
+def _finish_rows(
+    layer: Layer, tokens: int, count: int, heads: Heads, shape: HeadShape,
+    row_routines: RowRoutines, scratch: Scratch,
+) -> None:  # fmt: skip
+    """Write what `count` tokens get from some heads, whose sums are complete and are changed."""
+    first_head, end_head = heads
+    rows, head_dim = count * shape.group_size, shape.head_dim
+    matrices = layer.pages.codes.output_turn
+    if matrices != 0:
+        for head in range(first_head, end_head):
+            sums = scratch.sums + (head - first_head) * rows * head_dim * 4
+            matrix = matrices + head * head_dim * head_dim * 4
+            call(row_routines.turn, (sums, matrix, rows, scratch.added))
+    call(
+        row_routines.finish,
+        (layer.out, layer.out_bytes, tokens, count, first_head, end_head, shape.group_size,
+         head_dim, scratch.sums, scratch.mass),
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -273,11 +331,7 @@ def _attend_item(
                  scratch.added_highest, scratch.added_mass, rows, head_dim),
             )  # fmt: skip
     if item >= tiling.num_parts:
-        call(
-            row_routines.finish,
-            (layer.out, layer.out_bytes, tokens, count, work.first_head, work.end_head, group_size,
-             head_dim, scratch.sums, scratch.mass),
-        )  # fmt: skip
+        _finish_rows(layer, tokens, count, heads, shape, row_routines, scratch)
 
 
 @njit(error_model="numpy")
@@ -301,11 +355,7 @@ def _merge_parts(
              part + head * group_size * head_dim * 4, highest, highest + num_heads * 4,
              group_size, head_dim),
         )  # fmt: skip
-    call(
-        row_routines.finish,
-        (layer.out, layer.out_bytes, place, 1, head, head + 1, group_size, head_dim, scratch.sums,
-         scratch.mass),
-    )  # fmt: skip
+    _finish_rows(layer, place, 1, (head, head + 1), shape, row_routines, scratch)
 
 
 @njit(error_model="numpy")
@@ -341,18 +391,22 @@ def attend(
 
 @kernel
 def _attend_alone(
-    counters: int, layers: Array, layer: Layer, tiling: TilingAddresses, shape: HeadShape,
-    routines: HeadRoutines, row_routines: RowRoutines, memory: int, memory_bytes: int,
-    num_threads: int,
+    counters: int, layers: Array, place: tuple[int, ...], layout: PageLayout, codes: CodeFields,
+    item_size: int, tiling: TilingAddresses, shape: HeadShape, routines: HeadRoutines,
+    row_routines: RowRoutines, memory: int, memory_bytes: int, num_threads: int,
 ) -> None:  # fmt: skip
-    """Attention of one layer after the other, as `layer` but each with its own blocks."""
+    """Attention of one layer after the other, each with its own blocks.
+
+    place: the numbers of a `Layer` but for those and its pages; tuples within tuples do not go to
+    threads.
+    """
     for thread in prange(num_threads):
         start = memory + thread * memory_bytes
         scratch = scratch_at(start, tiling.most_rows, shape, routines.score_blocks)
         for number in range(layers.shape[0]):
             own = Layer(
-                layer.out, layer.out_bytes, layer.queries, layer.query_bytes, layers[number],
-                layer.item_size, layer.scale, layer.window,
+                place[0], place[1], place[2], place[3], layers[number], place[4], place[5],
+                LayerPages(layout, item_size, codes),
             )  # fmt: skip
             phase = counters + 2 * number * PHASE_BYTES
             attend(
@@ -374,17 +428,19 @@ def paged_attention(
     included.
     """
     factor, blocks = np.array([scale], np.float32), layers[0]
-    layer = Layer(
+    layout = plain_layout(shape.num_kv_heads, shape.head_dim, shape.block_size, blocks.itemsize)
+    place = (
         out.ctypes.data, out.strides[0], queries.ctypes.data, queries.strides[0],
-        blocks.ctypes.data, blocks.itemsize, factor.ctypes.data, window,
+        factor.ctypes.data, window,
     )  # fmt: skip
-    paired = blocks.dtype == np.uint16
-    routines = head_routines(paired, shape.head_dim, shape.block_size)
+    form = PageForm(blocks.dtype == np.uint16, shape.head_dim, shape.block_size)
+    routines = head_routines(form)
     size = scratch_at(0, tiling.most_rows, shape, routines.score_blocks).end
     memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
     counters = phases(2 * len(layers))
     _attend_alone(
-        counters.ctypes.data, np.array([each.ctypes.data for each in layers]), layer,
-        tiling.addresses(), shape, routines, row_routines(paired, out.dtype == np.uint16),
+        counters.ctypes.data, np.array([each.ctypes.data for each in layers]), place,
+        layout, NO_CODES, blocks.itemsize, tiling.addresses(), shape, routines,
+        row_routines(form, out.dtype == np.uint16),
         -(-memory.ctypes.data // _LINE_BYTES) * _LINE_BYTES, size, num_threads,
     )  # fmt: skip

@@ -37,10 +37,13 @@ from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import norm_routine, rms_norm
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
+from pagoda.kernels.cpu.pages import CodeFields, LayerPages
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
+from pagoda.kernels.cpu.write import WriteRoutines
+from pagoda.kernels.page_layout import PageLayout
 
 PHASES = 11
 """Phases of one layer."""
@@ -95,6 +98,9 @@ class LayerFields(NamedTuple):
 
 
 _NUM_FIELDS = len(LayerFields._fields)
+_NUM_CODE_FIELDS = len(CodeFields._fields)
+ROW_FIELDS = _NUM_FIELDS + _NUM_CODE_FIELDS
+"""Numbers of a row of the table: a layer's `LayerFields`, and after them its `CodeFields`."""
 
 
 class Widths(NamedTuple):
@@ -121,12 +127,12 @@ class Routines(NamedTuple):
 
 
 @cache
-def routines(paired_weights: bool, paired_cache: bool) -> Routines:
-    """For weights and a cache in bfloat16, which come in pairs, or float32."""
+def routines(paired_weights: bool) -> Routines:
+    """For weights in bfloat16, which come in pairs, or float32."""
     return Routines(
         embed_routine(paired_weights).address,
         norm_routine(paired_weights).address,
-        rotate_routine(paired_cache).address,
+        rotate_routine().address,
         sum_routine(adds=False).address,
         sum_routine(adds=True).address,
         gate_routine(paired_weights).address,
@@ -177,11 +183,14 @@ def _round(phase: int, step: Step, routines: Routines, x: int, rows: int, width:
 @njit(error_model="numpy")
 def _run_layer(
     phase: int, fields: int, following: int, step: Step, tiling: TilingAddresses, widths: Widths,
-    shape: HeadShape, routines: Routines, panels: ProductRoutines, heads: HeadRoutines,
-    rows_of_heads: RowRoutines, scratch: Scratch, memory: int,
+    shape: HeadShape, layout: PageLayout, routines: Routines, panels: ProductRoutines,
+    write: WriteRoutines, heads: HeadRoutines, rows_of_heads: RowRoutines, scratch: Scratch,
+    memory: int,
 ) -> None:  # fmt: skip
     """One layer, whose fields begin at an address."""
     layer = LayerFields(*integers_at(fields, _NUM_FIELDS))
+    codes = CodeFields(*integers_at(fields + _NUM_FIELDS * 8, _NUM_CODE_FIELDS))
+    pages = LayerPages(layout, widths.cache_size, codes)
     rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
     hidden_depth = widths.hidden * size // 4
     rms_norm(
@@ -194,13 +203,13 @@ def _run_layer(
         layer.qkv, _NONE, widths.qkv, layer.qkv_bias, _NONE, layer.o,
     )  # fmt: skip
     rotate_and_write(
-        phase + 2 * PHASE_BYTES, threads, routines.rotate, step.qkv, rows, layer.blocks,
-        widths.cache_size, step.slot_mapping, tiling.positions, shape, layer.cosines, layer.sines,
-        layer.half, layer.q_norm, layer.k_norm, step.eps,
+        phase + 2 * PHASE_BYTES, threads, routines.rotate, write, step.qkv, rows,
+        layer.blocks, pages, step.slot_mapping, tiling.positions, shape, layer.cosines,
+        layer.sines, layer.half, layer.q_norm, layer.k_norm, step.eps, memory,
     )  # fmt: skip
     attention = Layer(
         step.attended, widths.attended * size, step.qkv, widths.qkv * 4, layer.blocks,
-        widths.cache_size, layer.scale, layer.window,
+        layer.scale, layer.window, pages,
     )  # fmt: skip
     attend(
         phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
@@ -234,26 +243,26 @@ def _run_layer(
 @kernel
 def run_layers(
     table: int, num_layers: int, following: int, step: Step, tiling: TilingAddresses,
-    widths: Widths, shape: HeadShape, routines: Routines, panels: ProductRoutines,
-    heads: HeadRoutines, rows_of_heads: RowRoutines,
+    widths: Widths, shape: HeadShape, layout: PageLayout, routines: Routines,
+    panels: ProductRoutines, write: WriteRoutines, heads: HeadRoutines, rows_of_heads: RowRoutines,
 ) -> None:  # fmt: skip
     """Run layers of one shape in order over the rows of a step, and write their K and V.
 
-    table: address of `LayerFields`, [num_layers, fields] int64. following: of what is read
+    table: address of [num_layers, `ROW_FIELDS`] int64. following: of what is read
     after the last layer.
     """
     for thread in prange(step.num_threads):
         memory = step.memory + thread * step.memory_bytes
         scratch = scratch_at(memory + MEMORY_BYTES, tiling.most_rows, shape, heads.score_blocks)
         for layer in range(num_layers):
-            fields = table + layer * _NUM_FIELDS * 8
+            fields = table + layer * ROW_FIELDS * 8
             upcoming = following
             if layer + 1 < num_layers:
-                upcoming = integer_at(fields, _NUM_FIELDS, 64)  # the first of the next layer's
+                upcoming = integer_at(fields, ROW_FIELDS, 64)  # the first of the next layer's
             _run_layer(
                 step.counters + layer * PHASES * PHASE_BYTES, fields,
-                upcoming, step, tiling, widths, shape, routines, panels, heads,
-                rows_of_heads, scratch, memory,
+                upcoming, step, tiling, widths, shape, layout, routines, panels, write,
+                heads, rows_of_heads, scratch, memory,
             )  # fmt: skip
 
 

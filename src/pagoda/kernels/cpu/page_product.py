@@ -13,9 +13,17 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
+from pagoda.kernels.cpu.code_scales import (
+    add_offsets_routine,
+    scale_scores_routine,
+    scale_weights_routine,
+)
 from pagoda.kernels.cpu.number import emitted
+from pagoda.kernels.cpu.page_form import PageForm
+from pagoda.kernels.cpu.page_readers import Piece, key_reader, value_reader
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
+    Chunks,
     Columns,
     Tile,
     blocks_at_once,
@@ -25,11 +33,12 @@ from pagoda.kernels.cpu.tile import (
     vector_lanes,
     vectors,
 )
-from pagoda.kernels.cpu.vector import I32, after, index, pointer, prefetch, row_pointers
+from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
+from pagoda.kernels.vector_code import VectorCode
 
 
 class HeadRoutines(NamedTuple):
-    """What attention calls for heads and blocks of one size."""
+    """What attention calls for heads and blocks of one form."""
 
     score: int
     """Address of `score_tokens`."""
@@ -37,55 +46,75 @@ class HeadRoutines(NamedTuple):
     """Blocks that it takes."""
     weigh: int
     """Address of `weigh_tokens`."""
+    scale_scores: int
+    """Address of that routine, or 0: keys have no scales. So the next two for values."""
+    scale_weights: int
+    add_offsets: int
 
 
 @cache
-def head_routines(paired: bool, head_dim: int, block_size: int) -> HeadRoutines:
-    """For a cache of bfloat16, which come in pairs, or of float32.
+def head_routines(form: PageForm) -> HeadRoutines:
+    """Compiles them or takes them from disk.
 
-    Compiles them or takes them from disk. Pairs lie along head_dim and along block_size: both are
-    even then.
+    Pairs lie along head_dim and along block_size: both are even then.
     """
-    shape = (paired, head_dim, block_size)
+    texts = ["" if code is None else code.text for code in (form.key, form.value)]
+    shape = (form.paired, form.head_dim, form.block_size)
     return HeadRoutines(
-        _score_routine(*shape).address,
-        blocks_at_once(block_size),
-        _weigh_routine(*shape).address,
+        _score_routine(*shape, texts[0]).address,
+        blocks_at_once(form.block_size),
+        _weigh_routine(*shape, texts[1]).address,
+        *_scale_routines(form),
     )
 
 
+def _scale_routines(form: PageForm) -> tuple[int, int, int]:
+    key, value = ("" if code is None else code.scale_text for code in (form.key, form.value))
+    scale_scores = scale_weights = add_offsets = 0
+    if key:
+        scale_scores = scale_scores_routine(*form[:3], key).address
+    if value:
+        scale_weights = scale_weights_routine(form.paired, form.block_size, value).address
+    if form.value is not None and form.value.has_offset:
+        add_offsets = add_offsets_routine().address
+    return scale_scores, scale_weights, add_offsets
+
+
 @cache
-def _score_routine(paired: bool, head_dim: int, block_size: int) -> Any:
+def _score_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
     def score_tokens(
         out: int, out_stride: int, x: int, x_stride: int, keys: int, ahead: int, block_stride: int,
-        table: int, first: int, following: int, last: int, rows: int, num_heads: int,
+        table: int, first: int, following: int, last: int, rows: int, num_heads: int, levels: int,
     ) -> None:  # fmt: skip
         """out[head, row, token] = x[head, row] · K of a few blocks' tokens.
 
         The blocks are table[first] and those after it before `last`, `blocks_at_once(block_size)`
         of them. out: float32, from the column of the first token; x and it have `rows` for each of
-        `num_heads`. table: int32. Block b has keys, [num_heads, head_dim, block_size] with groups
-        together, at keys + b · block_stride bytes. Meanwhile as much is asked from memory at
-        ahead + b · block_stride of the blocks from table[following] on.
+        `num_heads`. table: int32. Block b has keys, as `page_readers` says, at
+        keys + b · block_stride bytes. Meanwhile as much is asked from memory at
+        ahead + b · block_stride of the blocks from table[following] on. levels: tables of what
+        codes stand for, [num_heads, TABLE_SIZE] int8.
         """
         _score_tokens(
             (out, out_stride, x, x_stride, keys, ahead, block_stride, table, first, following,
-             last, rows, num_heads),
-            paired, head_dim, block_size,
+             last, rows, num_heads, levels),
+            paired, head_dim, block_size, code,
         )  # fmt: skip
 
-    return compiled(score_tokens, 13)
+    return compiled(score_tokens, 14)
 
 
 @emitted
-def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any) -> Any:
-    size = block_size.literal_value
-    depth = head_dim.literal_value // _pack(paired)
+def _score_tokens(
+    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any
+) -> Any:
+    size, is_paired = block_size.literal_value, paired.literal_value
     num_blocks = blocks_at_once(size)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
-        first, following, last, rows, num_heads = values[8:]
+        first, following, last, rows, num_heads, levels = values[8:]
+        keys_of = key_reader(_code_of(code), head_dim.literal_value, size, is_paired)
         pages = _Pages(builder, table, block_stride)
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
@@ -94,58 +123,62 @@ def _score_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
             row = builder.add(builder.mul(head, rows), first_row)
             x_rows = _rows(builder, x, x_stride, row, count)
             out_rows = _rows(builder, out, out_stride, row, count)
-            tile = Tile(builder, paired.literal_value, count, [n for _, n in columns] * num_blocks)
-            begin = builder.add(builder.mul(head, index(depth * size)), start)
-            with cgutils.for_range(builder, index(depth)) as loop:
-                line = builder.add(begin, builder.mul(loop.index, index(size)))
-                tile.add(
-                    [builder.gep(each, [loop.index]) for each in x_rows],
-                    [after(builder, base, line, column) for base in bases for column, _ in columns],
-                )
-                for base in asked:
-                    for column, _ in columns:
-                        prefetch(builder, after(builder, base, line, column))
+            tile = Tile(builder, is_paired, count, [n for _, n in columns] * num_blocks)
+
+            def add(group: Any, read: Sequence[Any]) -> None:
+                tile.add([builder.gep(each, [group]) for each in x_rows], read)
+
+            keys_of.open(builder, head, levels)
+            keys_of.for_each_group(builder, bases, asked, head, start, columns, add)
             for i in range(num_blocks):
                 place = builder.add(start, index(i * size))
                 targets = [builder.gep(each, [place]) for each in out_rows]
                 tile.store(targets, i * len(columns), len(columns))
 
-        _for_each_tile(builder, num_heads, rows, size, num_blocks, emit_tile)
+        with cgutils.for_range(builder, num_heads) as heads:
+            for piece in chunks(vector_lanes(size)):
+                emit_head = partial(emit_tile, head=heads.index)
+                _for_each_tile(builder, rows, piece, num_blocks, emit_head)
 
-    return routine_body(args, (paired, head_dim, block_size), emit)
+    return routine_body(args, (paired, head_dim, block_size, code), emit)
 
 
 @cache
-def _weigh_routine(paired: bool, head_dim: int, block_size: int) -> Any:
+def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
     def weigh_tokens(
         out: int, out_stride: int, x: int, x_stride: int, values: int, block_stride: int,
         table: int, origin: int, begin: int, end: int, following: int, rows: int, num_heads: int,
+        levels: int,
     ) -> None:  # fmt: skip
         """out[head, row] = Σ x[head, row, token - origin] · V over tokens begin … end - 1.
 
         out: float32; x and it have `rows` for each of `num_heads`. x: 0 for a token before `begin`
-        in its group. table: int32. Block b has values, [num_heads, block_size, head_dim] with
-        groups together, at values + b · block_stride bytes. origin: a token, first of its block.
-        What lies after `end` is not used. Each block is asked from memory one ahead, and with the
-        last as much at `following`.
+        in its group. table: int32. Block b has values, as `page_readers` says, at
+        values + b · block_stride bytes. origin: a token, first of its block. What lies after `end`
+        is not used. Each block is asked from memory one ahead, and with the last as much at
+        `following`. levels: as `score_tokens` takes them.
         """
         _weigh_tokens(
             (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end,
-             following, rows, num_heads),
-            paired, head_dim, block_size,
+             following, rows, num_heads, levels),
+            paired, head_dim, block_size, code,
         )  # fmt: skip
 
-    return compiled(weigh_tokens, 13)
+    return compiled(weigh_tokens, 14)
 
 
 @emitted
-def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any) -> Any:
-    pack = _pack(paired)
+def _weigh_tokens(
+    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any
+) -> Any:
+    is_paired = paired.literal_value
+    pack = 2 if is_paired else 1
     width, per_block = head_dim.literal_value, block_size.literal_value // pack
 
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
-        origin, begin, end, following, rows, num_heads = arguments[7:]
+        origin, begin, end, following, rows, num_heads, levels = arguments[7:]
+        values_of = value_reader(_code_of(code), width, block_size.literal_value, is_paired)
         pages = _Pages(builder, table, block_stride)
         one = index(1)
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
@@ -154,26 +187,21 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
         last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
         final_block = builder.sdiv(whole, index(per_block))
 
-        def emit_tile(count: int, first_row: Any, head: Any, start: Any, columns: Columns) -> None:
+        def emit_tile(
+            count: int, first_row: Any, head: Any, start: Any, columns: Columns, piece: Piece
+        ) -> None:
             row = builder.add(builder.mul(head, rows), first_row)
             x_rows = _rows(builder, x, x_stride, row, count)
             out_rows = _rows(builder, out, out_stride, row, count)
-            tile = Tile(builder, paired.literal_value, count, [n for _, n in columns])
-            head_start = builder.add(builder.mul(head, index(width * per_block)), start)
+            tile = Tile(builder, is_paired, count, [n for _, n in columns])
+            values_of.open(builder, head, levels)
 
             def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
                 """Products of one group of tokens, number `group` in its block."""
                 place = builder.add(builder.mul(block, index(per_block)), group)
                 place = builder.sub(place, origin)
-                line = builder.add(head_start, builder.mul(group, index(width)))
-                tile.add(
-                    [builder.gep(each, [place]) for each in x_rows],
-                    [after(builder, base, line, column) for column, _ in columns],
-                    mask,
-                )
-                if ahead is not None:
-                    for column, _ in columns:
-                        prefetch(builder, after(builder, ahead, line, column))
+                read = values_of.groups(builder, base, ahead, head, group, start, piece, columns)
+                tile.add([builder.gep(each, [place]) for each in x_rows], read, mask)
 
             with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
                 base = pages.at(values, block, last_block, 0)
@@ -195,9 +223,12 @@ def _weigh_tokens(typing: Any, args: Any, paired: Any, head_dim: Any, block_size
                     add(base, None, final_block, group, ir.Constant(I32, 0xFFFF))
             tile.store([builder.gep(each, [start]) for each in out_rows])
 
-        _for_each_tile(builder, num_heads, rows, width, 1, emit_tile)
+        with cgutils.for_range(builder, num_heads) as heads:
+            for piece in values_of.pieces():
+                emit_piece = partial(emit_tile, head=heads.index, piece=piece)
+                _for_each_tile(builder, rows, piece.chunks, 1, emit_piece)
 
-    return routine_body(args, (paired, head_dim, block_size), emit)
+    return routine_body(args, (paired, head_dim, block_size, code), emit)
 
 
 class _Pages:
@@ -221,21 +252,17 @@ class _Pages:
 
 
 def _for_each_tile(
-    builder: Any, num_heads: Any, rows: Any, width: int, num_blocks: int, emit: Callable[..., None]
+    builder: Any, rows: Any, piece: Chunks, num_blocks: int, emit: Callable[..., None]
 ) -> None:
-    """Cut the rows of each head, of so many columns in each of some blocks, into tiles.
+    """Cut the rows of a head, of the columns of a piece in each of some blocks, into tiles.
 
-    Few columns are taken whole, many a few vectors at a time. `emit` gets a tile's rows, the first
-    of them, its head, its first column and its columns from there on.
+    `emit` gets a tile's rows, the first of them, its first column and its columns from there on.
     """
-    with cgutils.for_range(builder, num_heads) as heads:
-        for column, number, lanes in chunks(vector_lanes(width)):
-            columns, size = vectors(lanes), sum(lanes)
-            most = most_rows(len(lanes) * num_blocks)
-            with cgutils.for_range(builder, index(number)) as loop:
-                start = builder.add(index(column), builder.mul(loop.index, index(size)))
-                emit_columns = partial(emit, head=heads.index, start=start, columns=columns)
-                for_each_tile(builder, rows, most, emit_columns)
+    columns, size = vectors(piece.lanes), sum(piece.lanes)
+    most = most_rows(len(piece.lanes) * num_blocks)
+    with cgutils.for_range(builder, index(piece.number)) as loop:
+        start = builder.add(index(piece.column), builder.mul(loop.index, index(size)))
+        for_each_tile(builder, rows, most, partial(emit, start=start, columns=columns))
 
 
 def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> list[Any]:
@@ -244,9 +271,9 @@ def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> li
     return row_pointers(builder, start, stride, count)
 
 
-def _pack(paired: Any) -> int:
-    """Numbers in a group."""
-    return 2 if paired.literal_value else 1
+def _code_of(text: Any) -> VectorCode | None:
+    """From a constant, empty for plain numbers."""
+    return VectorCode.of_text(text.literal_value) if text.literal_value else None
 
 
 def _bounded(builder: Any, value: Any, most: int) -> Any:

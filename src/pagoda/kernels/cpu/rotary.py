@@ -1,4 +1,4 @@
-"""From the merged projection to queries and the cache: q/k norm, rotary embedding and the write."""
+"""From the merged projection to queries and the cache: norm, rotary embedding, the write."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.norm import norm_factor
 from pagoda.kernels.cpu.number import emitted, integer_at, number_at, put_number
+from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.vector import F32, LANES, floats, index, load_vector, store_vector
+from pagoda.kernels.cpu.write import WriteRoutines, write_row
 
 _MOST_ROWS = 16
 """Rows of an item: neighbouring tokens share cache lines of K, which two cores fight over."""
@@ -59,55 +61,42 @@ def _turn(typing: Any, head: Any, half: Any, cosines: Any, sines: Any) -> Any:
 
 
 @cache
-def rotate_routine(paired: bool) -> Any:
-    """For a cache of bfloat16, which come in pairs, or of float32."""
+def rotate_routine() -> Any:
+    """The norm and the rotation of a row's queries and keys."""
 
     def rotate_row(
-        qkv: int, block: int, offset: int, num_kv_heads: int, group_size: int, head_dim: int,
-        block_size: int, cosines: int, sines: int, half: int, q_norm: int, k_norm: int, eps: int,
+        qkv: int, num_kv_heads: int, group_size: int, head_dim: int, cosines: int, sines: int,
+        half: int, q_norm: int, k_norm: int, eps: int,
     ) -> None:  # fmt: skip
-        """Norm and rotate a row's queries and keys; write K and V at `offset` of a block.
+        """qkv: [(num_heads + 2 num_kv_heads) * head_dim] float32, changed.
 
-        qkv: [(num_heads + 2 num_kv_heads) * head_dim] float32, changed. block:
-        [2 num_kv_heads * head_dim * block_size] of the routine's dtype, laid out as `storage` says.
         cosines, sines: [half] float32. q_norm, k_norm: [head_dim] float32, or at 0. eps: [1].
         """
-        group, size = 2 if paired else 1, head_dim * block_size
         small = number_at(eps, 0, False)
-        keys = qkv + num_kv_heads * group_size * head_dim * 4
-        values = keys + num_kv_heads * head_dim * 4
-        for h in range(num_kv_heads * group_size):
+        num_heads = num_kv_heads * group_size
+        for h in range(num_heads):
             query = qkv + h * head_dim * 4
             _prepare_head(query, head_dim, q_norm, small, cosines, sines, half)
-        for h in range(num_kv_heads):
-            key, value = keys + h * head_dim * 4, values + h * head_dim * 4
+        for h in range(num_heads, num_heads + num_kv_heads):
+            key = qkv + h * head_dim * 4
             _prepare_head(key, head_dim, k_norm, small, cosines, sines, half)
-            start = h * size + offset * group
-            for i in range(head_dim // group):
-                for g in range(group):
-                    number = number_at(key, i * group + g, False)
-                    put_number(block, start + i * group * block_size + g, number, paired)
-            start = (num_kv_heads + h) * size + offset // group * group * head_dim + offset % group
-            for i in range(head_dim):
-                put_number(block, start + i * group, number_at(value, i, False), paired)
 
-    return compiled(rotate_row, 13)
+    return compiled(rotate_row, 10)
 
 
 @njit(error_model="numpy")
 def rotate_and_write(
-    phase: int, num_threads: int, routine: int, qkv: int, rows: int, blocks: int, item_size: int,
-    slot_mapping: int, positions: int, shape: HeadShape, cosines: int, sines: int, half: int,
-    q_norm: int, k_norm: int, eps: int,
+    phase: int, num_threads: int, rotate: int, write: WriteRoutines, qkv: int, rows: int,
+    blocks: int, pages: LayerPages, slot_mapping: int, positions: int, shape: HeadShape,
+    cosines: int, sines: int, half: int, q_norm: int, k_norm: int, eps: int, memory: int,
 ) -> None:  # fmt: skip
-    """A thread's share of what follows the projection; see `rotate_routine`.
+    """A thread's share of what follows the projection; see `rotate_routine`, `write_row`.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-    qkv: all rows. blocks: the layer's; item_size: bytes of their numbers. The slots of this step
-    are written. slot_mapping: [rows] int64, all distinct; positions: [rows] int32. cosines, sines:
-    [positions, half] float32.
+    qkv: all rows. blocks: the layer's. The slots of this step are written. slot_mapping: [rows]
+    int64, all distinct; positions: [rows] int32. cosines, sines: [positions, half] float32.
+    memory: `turned_bytes` of the thread's own.
     """
-    numbers = 2 * shape.num_kv_heads * shape.head_dim * shape.block_size
     row_bytes = (shape.group_size + 2) * shape.num_kv_heads * shape.head_dim * 4
     size = min(_MOST_ROWS, (rows + num_threads - 1) // num_threads)
     total = (rows + size - 1) // size
@@ -117,12 +106,14 @@ def rotate_and_write(
         for r in range(item * size, min((item + 1) * size, rows)):
             slot = integer_at(slot_mapping, r, 64)
             angles = integer_at(positions, r, 32) * half * 4
+            row = qkv + r * row_bytes
             call(
-                routine,
-                (qkv + r * row_bytes, blocks + slot // shape.block_size * numbers * item_size,
-                 slot % shape.block_size, shape.num_kv_heads, shape.group_size, shape.head_dim,
-                 shape.block_size, cosines + angles, sines + angles, half, q_norm, k_norm, eps),
+                rotate,
+                (row, shape.num_kv_heads, shape.group_size, shape.head_dim, cosines + angles,
+                 sines + angles, half, q_norm, k_norm, eps),
             )  # fmt: skip
+            block = blocks + slot // shape.block_size * pages.layout.block_bytes
+            write_row(write, row, block, slot % shape.block_size, pages, shape, memory)
         mine += 1
         item = claim(phase)
     finish(phase, mine, total)

@@ -82,7 +82,8 @@ class Tile:
                 column += lanes
 
     def add(self, rows: Sequence[Any], columns: Sequence[Any], mask: Any = None) -> None:
-        """Add the products of one group: a pointer for each row, and one for each vector of b.
+        """Add the products of one group: a pointer for each row, and one for each vector of b, or
+        that vector of int32 itself.
 
         `mask`, an int32, is applied to the groups of b.
         """
@@ -112,13 +113,14 @@ class Tile:
     def _load(self, columns: Sequence[Any], mask: Any, makers: Sequence[Any]) -> list[Any]:
         """Factors from b's groups, or None where `makers` has none."""
         return [
-            None if make is None else make(self._builder, self._load_groups(pointer, lanes, mask))
-            for pointer, lanes, make in zip(columns, self._lanes, makers, strict=True)
+            None if make is None else make(self._builder, self._load_groups(source, lanes, mask))
+            for source, lanes, make in zip(columns, self._lanes, makers, strict=True)
         ]
 
-    def _load_groups(self, pointer: Any, lanes: int, mask: Any) -> Any:
-        builder = self._builder
-        groups = load_vector(builder, pointer, ir.VectorType(I32, lanes))
+    def _load_groups(self, source: Any, lanes: int, mask: Any) -> Any:
+        builder, groups = self._builder, source
+        if isinstance(source.type, ir.PointerType):
+            groups = load_vector(builder, source, ir.VectorType(I32, lanes))
         return groups if mask is None else builder.and_(groups, spread(builder, mask, lanes))
 
     def store(self, rows: Sequence[Any], first: int = 0, count: int | None = None) -> None:

@@ -17,7 +17,7 @@ from numba.core import cgutils, config
 from pagoda.kernels.cpu.number import constant, fused, polynomial, power_of_two, rounded, widened
 
 LANES = 16
-I32, INDEX, F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
+BYTE, I32, INDEX, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def look_up(builder: Any, table: Sequence[float], places: Any) -> Any:
 def look_up_bytes(builder: Any, table: Sequence[int], places: Any) -> Any:
     """As `look_up` for each byte of int32 lanes: whole numbers of eight bits."""
     if UNIT.looks_up_bytes and places.type.count in (8, 16):
-        kind = ir.VectorType(ir.IntType(8), 4 * places.type.count)
+        kind = ir.VectorType(BYTE, 4 * places.type.count)
         entries = ir.Constant(kind, [table[i % 16] & 0xFF for i in range(kind.count)])
         name = {8: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.avx512.pshuf.b.512"}
         args = [entries, builder.bitcast(places, kind)]

@@ -1,0 +1,41 @@
+"""How keys and values are stored: a codec is a row, under vLLM's name where that has one.
+
+Bytes follow from `pagoda.cache.formats`, which has a row of the same name; a test compares.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from pagoda.codecs.codec import Codec, VectorCodec
+
+_UNSCALED = {name: VectorCodec(name, 8) for name in ("e4m3", "e5m2")}
+_UNIFORM_4, _UNIFORM_3 = (
+    VectorCodec("levels", bits, "float16", has_offset=True) for bits in (4, 3)
+)
+_ROTATED_4 = VectorCodec("levels", 4, "float16", has_offset=True, turns="signs")
+_NORM_4, _NORM_3 = (
+    VectorCodec("levels", bits, "float16", fit="norm", turns="hadamard") for bits in (4, 3)
+)
+
+
+def _both(codec: VectorCodec) -> Codec:
+    return Codec(codec, codec)
+
+
+CODECS = MappingProxyType(
+    {
+        "fp8_e4m3": _both(_UNSCALED["e4m3"]),
+        "fp8_e5m2": _both(_UNSCALED["e5m2"]),
+        "fp8_per_token_head": _both(VectorCodec("e4m3", 8, "float32")),
+        "int8_per_token_head": _both(VectorCodec("int8", 8, "float32")),
+        "int4_per_token_head": _both(_ROTATED_4),
+        "turboquant_k8v4": Codec(_UNSCALED["e4m3"], _UNIFORM_4),
+        "turboquant_4bit_nc": Codec(_NORM_4, _UNIFORM_4),
+        "turboquant_k3v4_nc": Codec(_NORM_3, _UNIFORM_4),
+        "turboquant_3bit_nc": Codec(_NORM_3, _UNIFORM_3),
+    }
+)
+"""Codecs by the name of `--kv-cache-dtype`."""
+
+__all__ = ["CODECS", "Codec", "VectorCodec"]

@@ -1,0 +1,75 @@
+"""What codes of a few bits stand for: whole numbers of eight bits, and the bounds between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+
+from pagoda.kernels.array import Array
+from pagoda.kernels.vector_code import TABLE_SIZE
+
+_LARGEST = 127
+_ROUNDS = 2000
+
+
+@dataclass(frozen=True)
+class LevelTable:
+    """The levels of codes 0, 1, 2 …, in ascending order."""
+
+    values: Array
+    """[2 ** bits] int8"""
+    bounds: Array
+    """[2 ** bits - 1] float32, halfway from level to level"""
+    unit: np.float32
+    """The level that a vector's root mean square is brought to."""
+
+    def for_kernels(self) -> tuple[Array, Array]:
+        """Levels, int8, and bounds, float32: [TABLE_SIZE], those of b bits from 2 ** b on.
+
+        The first bound is the unit.
+        """
+        count = len(self.values)
+        levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
+        levels[count : 2 * count], bounds[count : 2 * count - 1] = self.values, self.bounds
+        bounds[0] = self.unit
+        return levels, bounds
+
+
+@cache
+def uniform_levels(bits: int) -> LevelTable:
+    """Even steps: 0, 1, 2 …"""
+    return _table(np.arange(2**bits), np.float32(1))
+
+
+@cache
+def gaussian_levels(bits: int) -> LevelTable:
+    """Those of least squared error for normally distributed numbers (Lloyd, Max), the outermost
+    being 127."""
+    levels = lloyd_max(bits)
+    unit = _LARGEST / levels[-1]
+    return _table(np.rint(levels * unit), np.float32(unit))
+
+
+def lloyd_max(bits: int) -> Array:
+    """[2 ** bits] levels for numbers of mean 0 and variance 1, in turn with the bounds between."""
+    normal = NormalDist()
+    count = 2**bits
+    levels = np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)])
+    for _ in range(_ROUNDS):
+        bounds = [-np.inf, *((levels[1:] + levels[:-1]) / 2), np.inf]
+        density = np.array([0.0 if np.isinf(each) else normal.pdf(each) for each in bounds])
+        share = np.diff([normal.cdf(each) for each in bounds])
+        moved = -np.diff(density) / share
+        if np.abs(moved - levels).max() < 1e-9:
+            break
+        levels = moved
+    return (levels - levels[::-1]) / 2
+
+
+def _table(levels: Array, unit: np.float32) -> LevelTable:
+    values = levels.astype(np.int8)
+    middles = (values[1:].astype(np.float32) + values[:-1].astype(np.float32)) / 2
+    return LevelTable(values, middles.astype(np.float32), unit)

@@ -1,0 +1,25 @@
+"""What the kernels of a cache are compiled for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pagoda.kernels.vector_code import VectorCode
+
+
+class PageForm(NamedTuple):
+    """The numbers of a cache, and the shape they come in."""
+
+    paired: bool
+    """Queries and weights are bfloat16, which come in pairs; else float32. So are K and V, or their
+    levels."""
+    head_dim: int
+    block_size: int
+    key: VectorCode | None = None
+    """None: plain numbers."""
+    value: VectorCode | None = None
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of a number that products take."""
+        return 2 if self.paired else 4

@@ -1,0 +1,40 @@
+"""How kernels reach the blocks of a layer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pagoda.kernels.page_layout import PageLayout
+
+
+class CodeFields(NamedTuple):
+    """What a layer's codes are made with and read by: addresses, each 0 where there is none.
+
+    Tables are of each KV head: [num_kv_heads, TABLE_SIZE]; matrices too: [num_kv_heads, head_dim,
+    head_dim] float32, which rows are multiplied with from the left.
+    """
+
+    key_levels: int
+    """int8"""
+    key_bounds: int
+    """float32; see `encode_routine`"""
+    value_levels: int
+    value_bounds: int
+    query_turn: int
+    key_turn: int
+    value_turn: int
+    output_turn: int
+    """The inverse of `value_turn`, for what attention gives."""
+
+
+class LayerPages(NamedTuple):
+    """The blocks of a layer: where things lie, and what codes stand for."""
+
+    layout: PageLayout
+    item_size: int
+    """Bytes of a number that products take, of queries and weights as of K and V."""
+    codes: CodeFields
+
+
+NO_CODES = CodeFields(*[0] * len(CodeFields._fields))
+"""Those of plain numbers."""

@@ -1,0 +1,136 @@
+"""The write of a row's keys and values to its slot: as plain numbers, or as codes."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from pagoda.kernels.cpu.encode import encode_routine
+from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.number import number_at, put_number
+from pagoda.kernels.cpu.page_form import PageForm
+from pagoda.kernels.cpu.pages import LayerPages
+from pagoda.kernels.cpu.routine import call, compiled
+from pagoda.kernels.cpu.turn import turn_routine
+from pagoda.kernels.vector_code import SCALE_BYTES, TABLE_SIZE, VectorCode
+
+
+class WriteRoutines(NamedTuple):
+    """Addresses of what a row's write calls; 0: what this form does without."""
+
+    plain: int
+    """`write_plain`"""
+    key: int
+    """`encode`, for keys and for values"""
+    value: int
+    turn: int
+    """`turn_rows`"""
+    key_scale: int
+    """Bytes of a scale; no address."""
+    value_scale: int
+
+
+@cache
+def write_routines(form: PageForm, key_fit: str = "", value_fit: str = "") -> WriteRoutines:
+    """For a cache of that form; each fit is one that `encode_routine` knows."""
+    if form.key is None or form.value is None:
+        return WriteRoutines(write_routine(form.paired).address, 0, 0, 0, 0, 0)
+    return WriteRoutines(
+        0,
+        encode_routine(form.key.text, key_fit).address,
+        encode_routine(form.value.text, value_fit).address,
+        turn_routine(form.head_dim).address,
+        _scale_bytes(form.key),
+        _scale_bytes(form.value),
+    )
+
+
+@cache
+def write_routine(paired: bool) -> Any:
+    """For a cache of bfloat16, which come in pairs, or of float32."""
+
+    def write_plain(
+        keys: int, values: int, block: int, offset: int, num_kv_heads: int, head_dim: int,
+        block_size: int,
+    ) -> None:  # fmt: skip
+        """Write K and V, [num_kv_heads, head_dim] float32 each, at `offset` of a block.
+
+        block: [2 num_kv_heads * head_dim * block_size] of the routine's dtype, laid out as
+        `storage` says.
+        """
+        group, size = 2 if paired else 1, head_dim * block_size
+        for h in range(num_kv_heads):
+            key, value = keys + h * head_dim * 4, values + h * head_dim * 4
+            start = h * size + offset * group
+            for i in range(head_dim // group):
+                for g in range(group):
+                    number = number_at(key, i * group + g, False)
+                    put_number(block, start + i * group * block_size + g, number, paired)
+            start = (num_kv_heads + h) * size + offset // group * group * head_dim + offset % group
+            for i in range(head_dim):
+                put_number(block, start + i * group, number_at(value, i, False), paired)
+
+    return compiled(write_plain, 7)
+
+
+@njit(error_model="numpy")
+def write_row(
+    routines: WriteRoutines, row: int, block: int, offset: int, pages: LayerPages,
+    shape: HeadShape, memory: int,
+) -> None:  # fmt: skip
+    """Write a row's keys and values at `offset` of a block; turn its queries as its keys.
+
+    row: [(num_heads + 2 num_kv_heads) * head_dim] float32: queries, keys, values; changed where the
+    codec has a basis of its own. memory: as many numbers, float32.
+    """
+    num_kv_heads, head_dim = shape.num_kv_heads, shape.head_dim
+    keys = row + num_kv_heads * shape.group_size * head_dim * 4
+    values = keys + num_kv_heads * head_dim * 4
+    if routines.plain != 0:
+        call(
+            routines.plain,
+            (keys, values, block, offset, num_kv_heads, head_dim, shape.block_size),
+        )
+        return
+    codes, layout = pages.codes, pages.layout
+    if codes.query_turn != 0:
+        _turn(routines.turn, row, codes.query_turn, shape.group_size, shape, memory)
+        _turn(routines.turn, keys, codes.key_turn, 1, shape, memory)
+    if codes.value_turn != 0:
+        _turn(routines.turn, values, codes.value_turn, 1, shape, memory)
+    for h in range(num_kv_heads):
+        scale = block + layout.key_scales + h * layout.key_scale_bytes
+        scale += offset * routines.key_scale
+        call(
+            routines.key,
+            (keys + h * head_dim * 4, block + h * layout.key_head_bytes + offset, shape.block_size,
+             scale, scale + shape.block_size * routines.key_scale,
+             codes.key_levels + h * TABLE_SIZE, codes.key_bounds + h * TABLE_SIZE * 4, memory),
+        )  # fmt: skip
+        scale = block + layout.value_scales + h * layout.value_scale_bytes
+        scale += offset * routines.value_scale
+        vector_bytes = layout.value_head_bytes // shape.block_size
+        call(
+            routines.value,
+            (values + h * head_dim * 4,
+             block + layout.values + h * layout.value_head_bytes + offset * vector_bytes, 1, scale,
+             scale + shape.block_size * routines.value_scale, codes.value_levels + h * TABLE_SIZE,
+             codes.value_bounds + h * TABLE_SIZE * 4, memory),
+        )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _turn(
+    routine: int, vectors: int, matrices: int, count: int, shape: HeadShape, memory: int
+) -> None:
+    """Turn `count` vectors of each KV head by its matrix."""
+    size = shape.head_dim * 4
+    for h in range(shape.num_kv_heads):
+        matrix = matrices + h * shape.head_dim * size
+        call(routine, (vectors + h * count * size, matrix, count, memory))
+
+
+def _scale_bytes(code: VectorCode) -> int:
+    return SCALE_BYTES[code.scale] if code.scale else 0

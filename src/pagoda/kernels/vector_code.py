@@ -1,0 +1,147 @@
+"""How the numbers of one key or value vector lie in memory once a codec has made codes of them.
+
+A vector is cut into chunks of sixteen numbers, each with a width of its own: bits of a number. The
+bits of a width lie in planes of 8, 4, 2 or 1 bits, the lowest first. A plane of b bits takes 2 b
+bytes:
+
+    byte i of a plane = numbers i, i + 2 b, i + 4 b … of the chunk, from the lowest bits on
+
+so that shifting the bytes of a plane brings its codes in order, sixteen at once.
+A chunk of width 0 takes no byte, and its numbers are 0. Beside the codes a vector may have a scale
+and an offset:  number = level of its code × scale + offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+
+from pagoda.kernels.array import Array
+
+CHUNK = 16
+"""Numbers of a vector that share a width."""
+PLANES = MappingProxyType(
+    {0: (), 1: (1,), 2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
+)
+"""Bits of the planes of a width, the lowest first."""
+MOST_LEVEL_BITS = 6
+"""The widest code whose levels a table tells."""
+TABLE_SIZE = 2 ** (MOST_LEVEL_BITS + 1)
+"""Entries of a table of levels: those of codes of b bits begin at 2 ** b."""
+SCALE_BYTES = MappingProxyType({"float32": 4, "float16": 2})
+
+
+class Float8Form(NamedTuple):
+    """A float of eight bits."""
+
+    fraction_bits: int
+    bias: int
+    largest: float
+
+
+FLOAT8_FORMS = MappingProxyType(
+    {"e4m3": Float8Form(3, 7, 448.0), "e5m2": Float8Form(2, 15, 57344.0)}
+)
+
+Numbers = Literal["levels", "int8", "e4m3", "e5m2"]
+"""What a code stands for: an entry of a table, whole numbers of eight bits from -127 to 127, or,
+in codes of eight bits, itself."""
+
+
+class Run(NamedTuple):
+    """Neighbouring chunks of one width."""
+
+    first: int
+    """Number of the first chunk."""
+    num_chunks: int
+    width: int
+    start: int
+    """Bytes of the vector before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCode:
+    """The stored form of a vector of a head."""
+
+    numbers: Numbers
+    widths: tuple[int, ...]
+    """Bits of a number, for each chunk."""
+    scale: str | None = None
+    """float32 or float16; None: levels are the numbers."""
+    has_offset: bool = False
+    """There is an offset of the scale's dtype beside it."""
+
+    @property
+    def text(self) -> str:
+        """All of it in a word, from which `of_text` makes it again: kernels are compiled for it."""
+        widths = ".".join(map(str, self.widths))
+        return f"{self.numbers}-{widths}-{self.scale or ''}-{'offset' if self.has_offset else ''}"
+
+    @classmethod
+    def of_text(cls, text: str) -> VectorCode:
+        """What `text` says of another."""
+        numbers, widths, scale, offset = text.split("-")
+        bits = tuple(map(int, widths.split(".")))
+        return cls(cast(Numbers, numbers), bits, scale or None, bool(offset))
+
+    @property
+    def head_size(self) -> int:
+        """Numbers of the vector."""
+        return CHUNK * len(self.widths)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of its codes."""
+        return sum(self.widths) * CHUNK // 8
+
+    @property
+    def scale_text(self) -> str:
+        """The scale's dtype, "+offset" after it if there is one; empty where there is none."""
+        return (self.scale or "") + ("+offset" if self.has_offset else "")
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of its scale and offset."""
+        return (1 + self.has_offset) * SCALE_BYTES[self.scale] if self.scale else 0
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All chunks in order, neighbours of one width together."""
+        found, first, start = [], 0, 0
+        for width, chunks in groupby(self.widths):
+            count = len(list(chunks))
+            found.append(Run(first, count, width, start))
+            first, start = first + count, start + count * width * CHUNK // 8
+        return tuple(found)
+
+
+def pack(code: VectorCode, codes: Array) -> Array:
+    """The bytes of codes: [..., head_size] whole numbers to [..., code_bytes] uint8."""
+    parts: list[Array] = []
+    for chunk, width in enumerate(code.widths):
+        left = codes[..., chunk * CHUNK : (chunk + 1) * CHUNK].astype(np.uint8)
+        for bits in PLANES[width]:
+            split = (left & (2**bits - 1)).reshape(*left.shape[:-1], 8 // bits, 2 * bits)
+            shifts = (np.arange(8 // bits) * bits).astype(np.uint8)[:, None]
+            parts.append(np.bitwise_or.reduce(split << shifts, axis=-2))
+            left = left >> bits
+    return np.concatenate(parts, axis=-1)
+
+
+def unpack(code: VectorCode, packed: Array) -> Array:
+    """The codes in bytes: [..., code_bytes] uint8 to [..., head_size] uint8."""
+    codes: Array = np.zeros((*packed.shape[:-1], code.head_size), np.uint8)
+    place = 0
+    for chunk, width in enumerate(code.widths):
+        low = 0
+        for bits in PLANES[width]:
+            plane = packed[..., None, place : place + 2 * bits]
+            shifts = (np.arange(8 // bits) * bits).astype(np.uint8)[:, None]
+            part = ((plane >> shifts) & (2**bits - 1)).reshape(*packed.shape[:-1], CHUNK)
+            codes[..., chunk * CHUNK : (chunk + 1) * CHUNK] |= (part << low).astype(np.uint8)
+            low, place = low + bits, place + 2 * bits
+    return codes

@@ -1,0 +1,84 @@
+"""A cache of codes: attention reads what was stored, and not a bit depends on company."""
+
+from __future__ import annotations
+
+import decoders
+import pytest
+import torch
+from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
+
+from pagoda.codecs import CODECS
+from pagoda.errors import InvalidOptionError
+from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.execution.reference import reference_logits
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.storage.cpu_storage import CPUStorage
+
+NUM_TOKENS = 280
+FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=True, qkv_bias=True)
+WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
+MIXED = decoder_spec([FULL, WINDOW])
+ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])
+
+
+def run(
+    formats: str | list[str],
+    chunks: list[int],
+    *,
+    spec: DecoderSpec = MIXED,
+    companions: int = 0,
+    block_size: int = 16,
+    dtype: torch.dtype = torch.float32,
+    num_threads: int = 1,
+) -> torch.Tensor:
+    """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
+    num_blocks = 1600 // block_size
+    storage = CPUStorage(spec.cache_spec(block_size, formats), num_blocks)
+    weights = PanelWeights.take_over(random_weights(spec, dtype))
+    executor = CPUExecutor(spec, weights, storage, 512, num_threads)
+    others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
+    pager = Pager(block_size, num_blocks)
+    return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
+
+
+@pytest.mark.parametrize("spec", [MIXED, ODD], ids=["64", "80"])
+@pytest.mark.parametrize("name", CODECS)
+def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
+    """Much nearer to the plain truth about the codec than this is to a cache without one."""
+    weights = random_weights(spec)
+    coded = reference_logits(spec, weights, tokens(NUM_TOKENS), torch.float32, CODECS[name])
+    whole = reference_logits(spec, weights, tokens(NUM_TOKENS))
+    logits = run(name, [NUM_TOKENS], spec=spec)
+    error, cost = (logits - coded).square().mean().sqrt(), (coded - whole).square().mean().sqrt()
+    assert error < 0.1 * cost
+    assert cost > 0
+
+
+@pytest.mark.parametrize("block_size", [1, 8, 24])
+def test_blocks_may_have_any_size(block_size: int):
+    whole = run("int4_per_token_head", [NUM_TOKENS])
+    logits = run("int4_per_token_head", [NUM_TOKENS], block_size=block_size)
+    assert (logits - whole).abs().max() < 1e-2 * whole.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", CODECS)
+def test_not_a_bit_depends_on_chunks_companions_or_threads(name: str, dtype: torch.dtype):
+    whole = run(name, [NUM_TOKENS], dtype=dtype)
+    for chunks, companions in (([7] * 40, 0), ([100, *[1] * 60, 3, 117], 2)):
+        logits = run(name, chunks, companions=companions, dtype=dtype, num_threads=2)
+        assert torch.equal(logits, whole)
+
+
+def test_each_layer_may_have_a_format_of_its_own():
+    logits = run(["turboquant_4bit_nc", "float32"], [NUM_TOKENS])
+    assert torch.equal(run(["turboquant_4bit_nc", "float32"], [9] * 31 + [1]), logits)
+    assert not torch.equal(run("turboquant_4bit_nc", [NUM_TOKENS]), logits)
+    assert not torch.equal(run("float32", [NUM_TOKENS]), logits)
+
+
+def test_heads_of_odd_chunks_are_refused_by_name():
+    spec = decoder_spec([AttentionSpec(2, 2, 20, 0.2, None)])
+    with pytest.raises(InvalidOptionError, match="head size 20.*multiple of 16"):
+        CPUStorage(spec.cache_spec(16, "int8_per_token_head"), 4)
