@@ -97,8 +97,8 @@ def rooms_loaded_by(statement: str) -> set[str]:
 def test_an_engine_starts_without_the_planner(statement: str) -> None:
     """It loads `sizing` alone of what the two share; `roofline` is for whoever measures."""
     assert rooms_loaded_by(statement) == {
-        "cache", "engine", "errors", "execution", "kernels", "limits", "models", "request",
-        "scheduling", "sizing", "storage", "structured", "truncation",
+        "cache", "codecs", "engine", "errors", "execution", "kernels", "limits", "models",
+        "request", "scheduling", "sizing", "storage", "structured", "truncation",
     }  # fmt: skip
 
 

@@ -80,5 +80,5 @@ def test_each_layer_may_have_a_format_of_its_own():
 
 def test_heads_of_odd_chunks_are_refused_by_name():
     spec = decoder_spec([AttentionSpec(2, 2, 20, 0.2, None)])
-    with pytest.raises(InvalidOptionError, match="head size 20.*multiple of 16"):
+    with pytest.raises(InvalidOptionError, match=r"head size 20.*multiple of 16"):
         CPUStorage(spec.cache_spec(16, "int8_per_token_head"), 4)

@@ -113,6 +113,18 @@ ALIASES = MappingProxyType(
 )
 
 
+_GUARDED = "turboquant_"
+_GUARDED_LAYERS = 2
+
+
+def guarded_layers(name: str, num_layers: int) -> frozenset[int]:
+    """Layers that a format leaves as they are: TurboQuant's the two at each end, as in vLLM."""
+    if not name.startswith(_GUARDED):
+        return frozenset()
+    count = min(_GUARDED_LAYERS, num_layers // 2)
+    return frozenset((*range(count), *range(num_layers - count, num_layers)))
+
+
 def canonical(name: str) -> str:
     """The name of a format or dtype without its aliases."""
     return ALIASES.get(name, name)

@@ -31,7 +31,12 @@ ENGINE_FLAGS = FlagGroup(
         ),
         Flag("max_model_len", TOKENS, "Longest prompt and answer together, as 8192, 32k or 8K."),
         Flag("block_size", WHOLE, "Tokens per block of the KV cache."),
-        Flag("kv_cache_dtype", TEXT, "Keys and values as auto (the dtype), bfloat16 or float32."),
+        Flag(
+            "kv_cache_dtype",
+            TEXT,
+            "Keys and values as auto (the dtype); on CPUs also fp8, int8_per_token_head, "
+            "int4_per_token_head, turboquant_4bit_nc and others.",
+        ),
         Flag(
             "kv_cache_dtype_skip_layers",
             WHOLES,

@@ -128,7 +128,7 @@ def pack(code: VectorCode, codes: Array) -> Array:
             split = (left & (2**bits - 1)).reshape(*left.shape[:-1], 8 // bits, 2 * bits)
             shifts = (np.arange(8 // bits) * bits).astype(np.uint8)[:, None]
             parts.append(np.bitwise_or.reduce(split << shifts, axis=-2))
-            left = left >> bits
+            left = (left >> bits).astype(np.uint8)
     return np.concatenate(parts, axis=-1)
 
 

@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pagoda.cache.formats import FLOAT_DTYPES, FORMATS, LATENT_BYTES, canonical
+from pagoda.cache.formats import (
+    FLOAT_DTYPES,
+    FORMATS,
+    LATENT_BYTES,
+    canonical,
+    guarded_layers,
+)
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import CachedLayer
 from pagoda.cache.spec import AttentionLayerSpec
@@ -25,8 +31,6 @@ MAMBA_CACHE_MODES = ("none", "align", "all")
 _PADDED_BYTES = 256
 _EXPANDED_SIZE = 256
 """Numbers of a head where latents are expanded: keys of 192 and values of 128, both padded."""
-_GUARDED = "turboquant_"
-_GUARDED_LAYERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class PoolOptions:
     """What decides the pool beside the model."""
 
     kv_cache_dtype: str = "auto"
+    kv_cache_dtype_skip_layers: tuple[int, ...] = ()
+    """Numbers of layers that keep the dtype of the weights."""
     dtype: str | None = None
     """The weights' dtype, and the cache's where `kv_cache_dtype` is auto; None: the model's."""
     block_size: int | None = None
@@ -88,9 +94,11 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, "is for latent attention (MLA) alone")
     if kv_dtype.startswith("fp8") and options.packs_sparse_latents and model.has_sparse_latents:
         kv_dtype = PACKED_FP8
-    guarded = _guarded_layers(model) if kv_dtype.startswith(_GUARDED) else set()
+    # In hybrids vLLM guards none.
+    guarded = set() if model.has_states else guarded_layers(kv_dtype, len(model.layers))
+    kept_plain = {*guarded, *options.kv_cache_dtype_skip_layers}
     return [
-        [layer if index in guarded else layer.stored_as(kv_dtype) for layer in layers]
+        [layer if index in kept_plain else layer.stored_as(kv_dtype) for layer in layers]
         for index, layers in enumerate(kept)
     ]
 
@@ -140,15 +148,6 @@ def _old_latent(layer: CachedLayer, model: Architecture, release: Release) -> Ca
     if release.latent_form == "padded":
         return replace(layer, alignment=_PADDED_BYTES)
     return AttentionLayerSpec(max(1, model.num_heads), _EXPANDED_SIZE, layer.dtype)
-
-
-def _guarded_layers(model: Architecture) -> set[int]:
-    """TurboQuant leaves the outermost attention layers as they are, except in hybrids."""
-    if model.has_states:
-        return set()
-    last = len(model.layers)
-    count = min(_GUARDED_LAYERS, last // 2)
-    return {*range(count), *range(last - count, last)}
 
 
 def _block_size(model: Architecture, options: PoolOptions, layers: Sequence[CachedLayer]) -> int:

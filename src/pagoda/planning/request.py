@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,8 @@ class PlanRequest:
     dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
+    kv_cache_dtype_skip_layers: Sequence[int] | None = None
+    """Numbers of layers whose cache keeps the dtype of the weights."""
     mamba_ssm_cache_dtype: str | None = None
     mamba_cache_mode: str | None = None
     """none, align or all: how states serve prefix sharing; None: as the release does it."""

@@ -38,6 +38,7 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
+from pagoda.sizing.cache_formats import CacheFormats
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
@@ -205,14 +206,17 @@ def _pool_options(
     max_num_batched_tokens: int,
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
-    if is_pagoda and request.kv_cache_dtype not in ("auto", dtype):
-        limit = f"Pagoda's cache has the dtype of its model: auto or {dtype}"
-        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
+    formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
+    formats.of_layers(len(model.layers), dtype)
+    if is_pagoda:
+        policy = pagoda_device(device).policy
+        formats.require_one_of(policy.cache_formats(dtype), policy.kind)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     batches = _batches_under_way(request, release, on_cpu=on_cpu)
     return PoolOptions(
         kv_cache_dtype=request.kv_cache_dtype,
+        kv_cache_dtype_skip_layers=formats.skip_layers,
         dtype=dtype,
         block_size=request.block_size or (CPU_BLOCK_SIZE if on_cpu and not is_pagoda else None),
         tensor_parallel_size=request.tensor_parallel_size,

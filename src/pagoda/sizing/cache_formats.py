@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import canonical, guarded_layers
 from pagoda.errors import InvalidOptionError
 
 AUTO = "auto"
@@ -13,7 +13,8 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class CacheFormats:
-    """A format for all layers, but for those that keep the dtype of the activations.
+    """A format for all layers, but for those that keep the dtype of the activations: layers to
+    skip, and what a format guards itself.
 
     The names are vLLM's `--kv-cache-dtype` and `--kv-cache-dtype-skip-layers`.
     """
@@ -31,7 +32,8 @@ class CacheFormats:
                 limit = f"the model has layers 0 to {num_layers - 1}"
                 raise InvalidOptionError("kv_cache_dtype_skip_layers", number, limit)
         asked = dtype if self.kv_cache_dtype == AUTO else canonical(self.kv_cache_dtype)
-        return tuple(dtype if n in self.skip_layers else asked for n in range(num_layers))
+        skipped = guarded_layers(asked, num_layers).union(self.skip_layers)
+        return tuple(dtype if number in skipped else asked for number in range(num_layers))
 
     def require_one_of(self, formats: Sequence[str], kind: str) -> None:
         """Raises `InvalidOptionError` unless a kind of device can store the format."""

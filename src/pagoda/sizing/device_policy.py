@@ -46,9 +46,8 @@ class DevicePolicy(Protocol):
         """The largest step where options do not say so."""
         ...
 
-    @property
-    def cache_formats(self) -> tuple[str, ...]:
-        """What the cache can be stored in there."""
+    def cache_formats(self, dtype: str) -> tuple[str, ...]:
+        """What the cache can be stored in there, beside weights and activations of a dtype."""
         ...
 
     def require_dtype(self, asked: str) -> None:
@@ -76,13 +75,16 @@ class CPUPolicy:
     kind: ClassVar[str] = "CPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
-    cache_formats: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", *CODED_FORMATS)
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property
     def default_limits(self) -> StepLimits:
         """Small steps."""
         return CPU_LIMITS
+
+    def cache_formats(self, dtype: str) -> tuple[str, ...]:
+        """Any dtype of CPUs, and codes."""
+        return (*self.dtypes, *CODED_FORMATS)
 
     def require_dtype(self, asked: str) -> None:
         """Refuses float16."""
@@ -126,7 +128,6 @@ class GPUPolicy:
 
     kind: ClassVar[str] = "GPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
-    cache_formats: ClassVar[tuple[str, ...]] = ()
 
     name: str
     memory_bytes: int
@@ -138,6 +139,10 @@ class GPUPolicy:
     def default_limits(self) -> StepLimits:
         """vLLM's for a device of this size."""
         return gpu_limits(self.memory_bytes, self.name)
+
+    def cache_formats(self, dtype: str) -> tuple[str, ...]:
+        """The same dtype alone."""
+        return (dtype,)
 
     @property
     def obstacle(self) -> str | None:

@@ -217,7 +217,8 @@ def _require_followed(options: EngineOptions) -> None:
         raise InvalidOptionError("cudagraph_capture_sizes", sizes, limit)
     CPUBackend.policy.require_dtype(options.dtype)
     CPUBackend.policy.require_quantization(options.quantization, options.dtype)
-    options.cache_formats.require_one_of(CPUBackend.policy.cache_formats, CPUBackend.policy.kind)
+    formats = CPUBackend.policy.cache_formats(options.dtype)
+    options.cache_formats.require_one_of(formats, CPUBackend.policy.kind)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

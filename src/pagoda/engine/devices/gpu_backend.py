@@ -105,6 +105,7 @@ class PreparedGPU:
         """On the device, by way of main memory, one by one."""
         started, backend = time.perf_counter(), self.backend
         dtype = backend.policy.dtype(self.options.dtype, spec.dtype)
+        _require_cache_format(backend.policy, self.options, dtype)
         free = format_gib(backend.at_start.free_bytes)
         limit = (
             f"the weights in {dtype} are more than the {free} GiB free of the {backend.policy.name}"
@@ -146,6 +147,7 @@ class GPUModel:
         captures = None if options.enforce_eager else self.backend.new_capture
         steps = GPUSteps(self.spec, self.weights, max_model_len, limits, sizes, captures)
         asked = options.cache_size
+        _require_cache_format(policy, options, self.dtype)
         formats = options.cache_formats.of_layers(len(self.spec.layers), self.dtype)
         spec = self.spec.cache_spec(options.block_size, formats)
         capacity = plan_capacity(
@@ -217,6 +219,10 @@ class SizedGPU:
         )
 
 
+def _require_cache_format(policy: GPUPolicy, options: EngineOptions, dtype: str) -> None:
+    options.cache_formats.require_one_of(policy.cache_formats(dtype), policy.kind)
+
+
 def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
     """Refuse what only a CPU has."""
     if options.device == "cpu":
@@ -228,7 +234,6 @@ def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
         limit = "is for CPUs: a GPU multiplies in `dtype`"
         raise InvalidOptionError("activation_dtype", options.activation_dtype, limit)
     policy.require_dtype(options.dtype)
-    options.cache_formats.require_one_of(policy.cache_formats, policy.kind)
     policy.require_quantization(options.quantization, options.dtype)
 
 

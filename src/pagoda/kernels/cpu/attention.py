@@ -301,7 +301,8 @@ def _attend_item(
         origin = split * split_size
         begin, end = max(first_seen, origin), min(last_seen, origin + split_size)
         span = (origin, begin, end)
-        used = -(-(end - origin) // WIDTH) * WIDTH
+        in_blocks = -(-(end - origin) // shape.block_size) * shape.block_size
+        used = -(-in_blocks // WIDTH) * WIDTH
         if begin < end:
             _score(scratch, head_rows, layer, table, span, heads, shape, routines)
             call(

@@ -1,0 +1,111 @@
+"""The promises under every codec: attention reads what was stored, so whatever the cache does, the
+same tokens; and every byte of the pool is accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pagoda.cache.formats import CODED_FORMATS
+from pagoda.cli.plan_model import find_facts
+from pagoda.engine.build import Model, assemble, load_model
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import PlanRequest
+from pagoda.request import SamplingParams
+from prompts import PROMPTS
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
+
+NUM_TOKENS = 8
+BLOCK_SIZE = 16
+MIXES = [
+    *({"kv_cache_dtype": name} for name in CODED_FORMATS),
+    {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 7, 29)},
+    {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)},
+]
+Tokens = list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model(EngineOptions(max_model_len=1088))
+
+
+def engine_of(model: Model, max_model_len: int = 256, **options: object) -> LLM:
+    defaults: dict[str, object] = {"num_gpu_blocks_override": 256, "block_size": BLOCK_SIZE}
+    own = replace(model, max_model_len=max_model_len)
+    engine, _ = assemble(own, EngineOptions(**(defaults | options)))  # type: ignore[arg-type]
+    return LLM.from_engine(engine)
+
+
+def tokens_of(llm: LLM, prompts: Tokens) -> Tokens:
+    greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    outputs = llm.generate(prompts, greedy, use_tqdm=False)
+    llm.engine.scheduler.cache.check_integrity()
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: "-".join(map(str, mix.values())))
+def test_hit_miss_chunks_crowd_and_preemption_agree(model: Model, mix: dict[str, object]) -> None:
+    texts = (first + second for first, second in zip(PROMPTS[:6], PROMPTS[6:12], strict=True))
+    prompts = [model.tokenizer.encode(text)[:44] for text in texts]
+    alone = engine_of(model, enable_prefix_caching=False, **mix)
+    expected = [tokens_of(alone, [prompt])[0] for prompt in prompts]
+
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(prompts), **mix)
+    assert tokens_of(crowd, prompts) == expected
+    assert tokens_of(crowd, prompts) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+
+    demand = sum(-(-(len(prompt) + NUM_TOKENS) // BLOCK_SIZE) for prompt in prompts)
+    short = engine_of(model, 64, num_gpu_blocks_override=demand // 3, **mix)
+    assert tokens_of(short, prompts) == expected
+    assert short.stats().num_preemptions > 0
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: "-".join(map(str, mix.values())))
+def test_the_plan_tells_the_tokens_that_the_engine_has(
+    model: Model, mix: dict[str, object]
+) -> None:
+    memory = 2**26
+    sized = model.loaded.size(
+        EngineOptions(kv_cache_memory_bytes=memory, **mix),  # type: ignore[arg-type]
+        model.max_model_len,
+    )
+    request = PlanRequest(
+        engine="pagoda", memory=2**32, kv_cache_memory_bytes=memory, max_model_len=1088, **mix
+    )  # type: ignore[arg-type]
+    plan = make_plan(find_facts("smollm2"), request)
+    assert plan.low is not None
+    assert plan.low == plan.high
+    assert plan.low.num_tokens == sized.capacity.num_tokens
+    assert memory - sized.capacity.size_bytes < sized.capacity.spec.block_bytes
+
+
+def test_int8_holds_187_and_int4_35_times_as_many_tokens(model: Model) -> None:
+    def tokens(name: str) -> int:
+        options = EngineOptions(kv_cache_memory_bytes=2**31, kv_cache_dtype=name)
+        return model.loaded.size(options, model.max_model_len).capacity.num_tokens
+
+    whole = tokens("auto")
+    assert tokens("int8_per_token_head") >= 1.87 * whole
+    assert tokens("int4_per_token_head") >= 3.5 * whole
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype='int3': one of auto, float32, bfloat16, fp8"),
+        ({"kv_cache_dtype": "float16"}, "one of auto, .* on a CPU"),
+        ({"kv_cache_dtype_skip_layers": (30,)}, "layers=30: the model has layers 0 to 29"),
+    ],
+)
+def test_what_a_cache_cannot_be_is_refused_by_name(
+    model: Model, options: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=told):
+        engine_of(model, **options)

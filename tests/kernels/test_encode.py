@@ -1,0 +1,66 @@
+"""The routine that encodes against the codec's plain reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pagoda.codecs import CODECS, VectorCodec
+from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.encode import encode_routine
+from pagoda.kernels.vector_code import TABLE_SIZE, unpack
+
+COUNT = 40
+SIDES = {
+    f"{name}-{side}": getattr(codec, side)
+    for name, codec in CODECS.items()
+    for side in ("key", "value")
+}
+
+
+def encoded(codec: VectorCodec, vectors: Array, step: int) -> tuple[Array, Array, Array]:
+    """Codes, scales and offsets as the routine leaves them, bytes of a vector `step` apart."""
+    code = codec.code(vectors.shape[1])
+    routine = encode_routine(code.text, codec.fit)
+    call = routine.ctypes
+    levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
+    if codec.levels is not None:
+        levels, bounds = codec.levels.for_kernels()
+    packed = np.zeros((len(vectors), code.code_bytes * step), np.uint8)
+    scales, offsets = (np.ones(len(vectors), codec.scale or "float32") for _ in range(2))
+    memory = np.empty(vectors.shape[1], np.float32)
+    for i, vector in enumerate(vectors):
+        call(
+            vector.ctypes.data, packed[i].ctypes.data, step, scales[i:].ctypes.data,
+            offsets[i:].ctypes.data, levels.ctypes.data, bounds.ctypes.data, memory.ctypes.data,
+        )  # fmt: skip
+    assert not packed.reshape(len(vectors), -1, step)[..., 1:].any()
+    offsets = offsets.astype(np.float32) * codec.has_offset
+    return unpack(code, packed[:, ::step]), scales.astype(np.float32), offsets
+
+
+@pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)
+@pytest.mark.parametrize(("head_size", "step"), [(64, 16), (80, 1)])
+def test_codes_and_scales_are_those_of_the_reference(
+    codec: VectorCodec, head_size: int, step: int
+) -> None:
+    rng = np.random.default_rng(head_size)
+    vectors = rng.normal(size=(COUNT, head_size)) * 10.0 ** rng.uniform(-3, 2, (COUNT, 1))
+    vectors = vectors.astype(np.float32)
+    matrix = codec.matrix(head_size)
+    expected = codec.encode(vectors)
+    turned = vectors if matrix is None else (vectors @ matrix).astype(np.float32)
+    codes, scales, offsets = encoded(codec, turned, step)
+    # Sums in another order may take a number over a bound.
+    assert (codes != expected[0]).mean() < 0.005
+    assert scales == pytest.approx(expected[1], rel=2e-3)
+    assert offsets == pytest.approx(expected[2], rel=2e-3)
+
+
+@pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)
+def test_zeros_and_what_is_no_number_leave_numbers(codec: VectorCodec) -> None:
+    vectors = np.zeros((3, 64), np.float32)
+    vectors[1, 5] = np.nan
+    codes, scales, offsets = encoded(codec, vectors, 1)
+    left = codec.decode(codes[[0, 2]], scales[[0, 2]], offsets[[0, 2]])
+    assert np.array_equal(left, np.zeros((2, 64), np.float32))
