@@ -26,7 +26,7 @@ from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.execution.batch import Batch
 from pagoda.execution.cpu.attention_tiler import tile_attention
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import paged_attention
+from pagoda.kernels.cpu.attention_alone import paged_attention
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at
 from pagoda.storage.cpu_storage import TORCH_DTYPES, CPUStorage, as_array

@@ -18,14 +18,11 @@ split is read once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention_rows import (
     clear_routine,
     finish_routine,
@@ -34,18 +31,16 @@ from pagoda.kernels.cpu.attention_rows import (
     save_routine,
     soften_routine,
 )
-from pagoda.kernels.cpu.attention_tiling import AttentionTiling, Merge, TilingAddresses, WorkItem
+from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
-from pagoda.kernels.cpu.pages import NO_CODES, CodeFields, LayerPages
+from pagoda.kernels.cpu.page_product import HeadRoutines
+from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
-from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish, phases
+from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.turn import turn_routine
-from pagoda.kernels.page_layout import PageLayout, plain_layout
 from pagoda.kernels.vector_code import TABLE_SIZE
 
 _SPLIT_TOKENS = 256
@@ -388,60 +383,3 @@ def attend(
         mine += 1
         item = claim(merging)
     finish(merging, mine, total)
-
-
-@kernel
-def _attend_alone(
-    counters: int, layers: Array, place: tuple[int, ...], layout: PageLayout, codes: CodeFields,
-    item_size: int, tiling: TilingAddresses, shape: HeadShape, routines: HeadRoutines,
-    row_routines: RowRoutines, memory: int, memory_bytes: int, num_threads: int,
-) -> None:  # fmt: skip
-    """Attention of one layer after the other, each with its own blocks.
-
-    place: the numbers of a `Layer` but for those and its pages; tuples within tuples do not go to
-    threads.
-    """
-    for thread in prange(num_threads):
-        start = memory + thread * memory_bytes
-        scratch = scratch_at(start, tiling.most_rows, shape, routines.score_blocks)
-        for number in range(layers.shape[0]):
-            own = Layer(
-                place[0], place[1], place[2], place[3], layers[number], place[4], place[5],
-                LayerPages(layout, item_size, codes),
-            )  # fmt: skip
-            phase = counters + 2 * number * PHASE_BYTES
-            attend(
-                phase, phase + PHASE_BYTES, num_threads, own, tiling, shape, routines,
-                row_routines, scratch,
-            )  # fmt: skip
-
-
-def paged_attention(
-    out: Array, queries: Array, layers: Sequence[Array], tiling: AttentionTiling, shape: HeadShape,
-    scale: float, window: int, num_threads: int,
-) -> None:  # fmt: skip
-    """The attention of some layers alone, by all threads; the last is what stays in `out`.
-
-    out: [rows, num_heads * head_dim], written, and layers, blocks of each:
-    [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
-    or bfloat16 bits. queries: [rows, at least num_heads * head_dim] float32, heads first, the same
-    for all. scale, times log2(e), multiplies q · k. window: tokens that a row sees, its own
-    included.
-    """
-    factor, blocks = np.array([scale], np.float32), layers[0]
-    layout = plain_layout(shape.num_kv_heads, shape.head_dim, shape.block_size, blocks.itemsize)
-    place = (
-        out.ctypes.data, out.strides[0], queries.ctypes.data, queries.strides[0],
-        factor.ctypes.data, window,
-    )  # fmt: skip
-    form = PageForm(blocks.dtype == np.uint16, shape.head_dim, shape.block_size)
-    routines = head_routines(form)
-    size = scratch_at(0, tiling.most_rows, shape, routines.score_blocks).end
-    memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
-    counters = phases(2 * len(layers))
-    _attend_alone(
-        counters.ctypes.data, np.array([each.ctypes.data for each in layers]), place,
-        layout, NO_CODES, blocks.itemsize, tiling.addresses(), shape, routines,
-        row_routines(form, out.dtype == np.uint16),
-        -(-memory.ctypes.data // _LINE_BYTES) * _LINE_BYTES, size, num_threads,
-    )  # fmt: skip
