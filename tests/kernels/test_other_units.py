@@ -44,6 +44,31 @@ def test_products_of_bytes_take_the_instruction_that_there_is(cpu, tmp_path):
     assert run.stdout.split() == ["True"] * 4, run.stderr[-2000:]
 
 
+CODED = """
+from pagoda.kernels.cpu import page_product
+from pagoda.kernels.cpu.vector import UNIT
+from pagoda.kernels.vector_code import VectorCode
+
+for code in (VectorCode("levels", (4, 3), "float16", True), VectorCode("e4m3", (8,))):
+    for make in (page_product._score_routine, page_product._weigh_routine):
+        routine = make(UNIT.pairs, code.head_size, 16, code.text)
+        print("vdpbf16ps" in routine._library.get_asm_str())
+"""
+
+
+def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(tmp_path):
+    features = ",".join(f"+{each}" for each in UNITS["cooperlake"].split())
+    numba = {"CPU_NAME": "cooperlake", "CPU_FEATURES": features, "CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", CODED],
+        env={**os.environ, **{f"NUMBA_{name}": value for name, value in numba.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.stdout.split() == ["True"] * 4, run.stderr[-2000:]
+
+
 LAYOUT = """
 import sys
 from dataclasses import replace

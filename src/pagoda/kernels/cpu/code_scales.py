@@ -16,6 +16,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant, emitted, fused, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import vector_lanes, vectors
@@ -230,8 +231,7 @@ def _read(builder: Any, kept: Any, dtype: str, first: int, lanes: int) -> Any:
     source = builder.gep(kept, [index(first * SCALE_BYTES[dtype])])
     if dtype == "float32":
         return load_vector(builder, source, floats(lanes))
-    half = load_vector(builder, source, ir.VectorType(ir.HalfType(), lanes))
-    return builder.fpext(half, floats(lanes))
+    return from_half(builder, load_vector(builder, source, ir.VectorType(ir.IntType(16), lanes)))
 
 
 def _dtype_of(scale: str) -> tuple[str, bool]:

@@ -11,6 +11,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.vector import (
     BYTE,
@@ -131,7 +132,7 @@ def _from_float8(builder: Any, codes: Any, numbers: Numbers) -> Any:
         builder.shl(sign, constant(bits.type, 8)),
         builder.shl(rest, constant(bits.type, _FLOAT8_BITS[numbers])),
     )
-    wide = builder.fpext(builder.bitcast(half, ir.VectorType(ir.HalfType(), count)), floats(count))
+    wide = from_half(builder, half)
     power = _FLOAT8_POWER[numbers]
     return wide if power == 1.0 else builder.fmul(wide, constant(wide.type, power))
 

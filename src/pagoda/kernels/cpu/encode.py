@@ -18,6 +18,7 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, int32, njit, types
 
+from pagoda.kernels.cpu.half import from_half, to_half
 from pagoda.kernels.cpu.number import emitted, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
 from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, PLANES, VectorCode
@@ -41,9 +42,9 @@ def _put_half(typing: Any, address: Any, value: Any) -> Any:
     """Write a float16; returns it as float32."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        half = builder.fptrunc(args[1], ir.HalfType())
-        builder.store(half, builder.inttoptr(args[0], ir.HalfType().as_pointer()), align=1)
-        return builder.fpext(half, _F32)
+        half = to_half(builder, args[1])
+        builder.store(half, builder.inttoptr(args[0], half.type.as_pointer()), align=1)
+        return from_half(builder, half)
 
     return float32(types.intp, float32), emit
 

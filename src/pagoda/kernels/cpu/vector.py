@@ -40,19 +40,22 @@ class VectorUnit:
     """There is one that looks up bytes in a table of sixteen."""
     byte_products: int
     """Products of bytes that one instruction adds up: 4, 2, or 0 where there is none."""
+    halves: bool
+    """There are instructions between float16 and float32."""
 
 
 def _host_unit() -> VectorUnit:
     features = _features()
     fours = "avxvnni" in features or {"avx512vnni", "avx512vl"} <= features
     of_bytes = ("avx2" in features, 4 if fours else 2 if "avx2" in features else 0)
+    halves = bool({"f16c", "avx512f", "neon"} & features)
     if "avx512f" in features:
         pairs = {"avx512bf16", "avx512vl", "avx512bw", "avx512vnni"} <= features
-        return VectorUnit(32, 24, pairs, True, 0, 16, *of_bytes)
+        return VectorUnit(32, 24, pairs, True, 0, 16, *of_bytes, halves)
     if "avx" in features or "neon" in features:
         spread_and_table = (8, 8) if "avx2" in features else (0, 0)
-        return VectorUnit(8, 6, False, False, *spread_and_table, *of_bytes)
-    return VectorUnit(4, 2, False, False, 0, 0, *of_bytes)
+        return VectorUnit(8, 6, False, False, *spread_and_table, *of_bytes, halves)
+    return VectorUnit(4, 2, False, False, 0, 0, *of_bytes, halves)
 
 
 def _features() -> set[str]:

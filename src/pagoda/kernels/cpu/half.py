@@ -1,0 +1,59 @@
+"""float16 inside the kernels: by an instruction where a CPU has one, else from its bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from pagoda.kernels.cpu.number import constant
+from pagoda.kernels.cpu.vector import F32, I32, UNIT
+
+_I16, _HALF = ir.IntType(16), ir.HalfType()
+_SMALLEST_NORMAL = 2.0**-14
+_BIAS_SHIFT = 112 << 10
+"""What float32's exponent has more, in units of float16's lowest bit."""
+
+
+def from_half(builder: Any, bits: Any) -> Any:
+    """The bits of float16, one int16 or a vector, as float32."""
+    wide_kind, float_kind = _like(bits.type, I32), _like(bits.type, F32)
+    if UNIT.halves:
+        return builder.fpext(builder.bitcast(bits, _like(bits.type, _HALF)), float_kind)
+    wide = builder.zext(bits, wide_kind)
+    sign = builder.shl(builder.and_(wide, constant(wide_kind, 0x8000)), constant(wide_kind, 16))
+    rest = builder.shl(builder.and_(wide, constant(wide_kind, 0x7FFF)), constant(wide_kind, 13))
+    # As float32 the exponent is 112 too low; a product rights the smallest numbers too.
+    value = builder.fmul(builder.bitcast(rest, float_kind), constant(float_kind, 2.0**112))
+    signed = builder.or_(builder.bitcast(value, wide_kind), sign)
+    return builder.bitcast(signed, float_kind)
+
+
+def to_half(builder: Any, value: Any) -> Any:
+    """The bits of the float16 nearest to a float32, ties to even; int16."""
+    if UNIT.halves:
+        return builder.bitcast(builder.fptrunc(value, _HALF), _I16)
+    bits = builder.bitcast(value, I32)
+    sign = builder.and_(builder.lshr(bits, _int(16)), _int(0x8000))
+    rest = builder.and_(bits, _int(0x7FFFFFFF))
+    magnitude = builder.bitcast(rest, F32)
+    # Beside a half the lowest bit of float32 is that of float16's smallest numbers.
+    beside = builder.fadd(magnitude, constant(F32, 0.5))
+    small = builder.sub(builder.bitcast(beside, I32), _int(0x3F000000))
+    odd = builder.and_(builder.lshr(rest, _int(13)), _int(1))
+    raised = builder.lshr(builder.add(builder.add(rest, _int(0xFFF)), odd), _int(13))
+    normal = builder.sub(raised, _int(_BIAS_SHIFT))
+    beyond = builder.icmp_unsigned(">", normal, _int(0x7C00))
+    normal = builder.select(beyond, _int(0x7C00), normal)
+    is_small = builder.fcmp_ordered("<", magnitude, constant(F32, _SMALLEST_NORMAL))
+    is_number = builder.fcmp_ordered("ord", magnitude, magnitude)
+    found = builder.select(is_number, builder.select(is_small, small, normal), _int(0x7E00))
+    return builder.trunc(builder.or_(found, sign), _I16)
+
+
+def _int(value: int) -> Any:
+    return ir.Constant(I32, value)
+
+
+def _like(kind: Any, scalar: Any) -> Any:
+    return ir.VectorType(scalar, kind.count) if isinstance(kind, ir.VectorType) else scalar
