@@ -25,7 +25,7 @@ from pagoda.kernels.cpu.vector import (
 )
 from pagoda.kernels.vector_code import CHUNK, PLANES, Numbers, VectorCode
 
-_HALF_BITS = ir.IntType(16)
+_TWO_BYTES = ir.IntType(16)
 _TABLE = 16
 """Entries that one instruction looks up."""
 _FLOAT8_BITS = {"e4m3": 7, "e5m2": 8}
@@ -69,17 +69,24 @@ class Levels:
         return found[0]
 
 
-def across(builder: Any, width: int, number: int, row: Callable[[int], Any]) -> Any:
-    """Codes of number `number` of a chunk, of as many vectors as a row has lanes, int8.
+def across(builder: Any, width: int, first: Any, part: int, row: Callable[[Any], Any]) -> Any:
+    """Codes of one number of a chunk, of as many vectors as a row has lanes, int8.
 
-    row: makes the vector of byte i of the chunk, of each vector.
+    The number is that of part `part` of byte `first` of the lowest plane. row: makes the vector of
+    a byte of the chunk, of each vector.
     """
+    lowest = PLANES[width][0]
+    number = builder.add(first, index(part * 2 * lowest))
     codes, low, start = None, 0, 0
     for bits in PLANES[width]:
-        step = 2 * bits
-        found = _bits(builder, row(start + number % step), number // step * bits, bits)
+        place, shift = first, constant(I32, part * bits)
+        if low > 0:
+            place = builder.and_(number, index(2 * bits - 1))
+            turns = builder.lshr(number, index((2 * bits).bit_length() - 1))
+            shift = builder.trunc(builder.mul(turns, index(bits)), I32)
+        found = _bits(builder, row(builder.add(place, index(start))), shift, bits)
         codes = found if codes is None else _joined(builder, codes, found, low)
-        low, start = low + bits, start + step
+        low, start = low + bits, start + 2 * bits
     return codes
 
 
@@ -112,10 +119,19 @@ def _plane(builder: Any, source: Any, bits: int) -> Any:
     return builder.and_(shifted, constant(shifted.type, 2**bits - 1))
 
 
-def _bits(builder: Any, read: Any, shift: int, bits: int) -> Any:
-    if shift:
-        read = builder.lshr(read, constant(read.type, shift))
-    return read if shift + bits == 8 else builder.and_(read, constant(read.type, 2**bits - 1))
+def _bits(builder: Any, read: Any, shift: Any, bits: int) -> Any:
+    """`bits` bits of each byte, from bit `shift` on.
+
+    Bytes are shifted two at a time: a CPU has no instruction for one, and what comes over from the
+    next is not among those bits.
+    """
+    if bits == 8:
+        return read
+    count = read.type.count
+    kind = ir.VectorType(_TWO_BYTES, count // 2) if count % 2 == 0 else read.type
+    amount = spread(builder, builder.trunc(shift, kind.element), kind.count)
+    shifted = builder.bitcast(builder.lshr(builder.bitcast(read, kind), amount), read.type)
+    return builder.and_(shifted, constant(read.type, 2**bits - 1))
 
 
 def _joined(builder: Any, codes: Any, higher: Any, low: int) -> Any:
@@ -125,7 +141,7 @@ def _joined(builder: Any, codes: Any, higher: Any, low: int) -> Any:
 def _from_float8(builder: Any, codes: Any, numbers: Numbers) -> Any:
     """By way of float16, which holds every float8 and its smallest numbers too."""
     count = codes.type.count
-    bits = builder.zext(codes, ir.VectorType(_HALF_BITS, count))
+    bits = builder.zext(codes, ir.VectorType(_TWO_BYTES, count))
     sign = builder.and_(bits, constant(bits.type, 0x80))
     rest = builder.and_(bits, constant(bits.type, 0x7F))
     half = builder.or_(

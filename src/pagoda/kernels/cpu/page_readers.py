@@ -24,7 +24,7 @@ from pagoda.kernels.cpu.vector import (
     load_vector,
     prefetch,
 )
-from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, Run, VectorCode
+from pagoda.kernels.vector_code import CHUNK, PLANES, TABLE_SIZE, Run, VectorCode
 
 _LINE_BYTES = 64
 Add = Callable[[Any, Sequence[Any]], None]
@@ -150,7 +150,7 @@ class CodedKeys:
         columns: Columns, add: Add,
     ) -> None:  # fmt: skip
         """See `KeyReader`."""
-        size, pack = self._block_size, 2 if self._paired else 1
+        size = self._block_size
         begin = builder.add(builder.mul(head, index(self._code.code_bytes * size)), start)
         for run in self._code.runs:
             if run.width == 0:
@@ -164,29 +164,41 @@ class CodedKeys:
                 for base in asked:
                     for ahead in range(0, rows * size, _LINE_BYTES):
                         prefetch(builder, _bytes_at(builder, base, place, ahead))
-                first = builder.mul(builder.add(loop.index, index(run.first)), index(CHUNK // pack))
-                for number in range(0, CHUNK, pack):
-                    add(
-                        builder.add(first, index(number // pack)),
-                        [
-                            self._group(builder, base, place, column, lanes, run.width, number)
-                            for base in bases
-                            for column, lanes in columns
-                        ],
-                    )
+                chunk = builder.add(loop.index, index(run.first))
+                self._add_chunk(builder, bases, place, chunk, run.width, columns, add)
+
+    def _add_chunk(
+        self, builder: Any, bases: Sequence[Any], place: Any, chunk: Any, width: int,
+        columns: Columns, add: Add,
+    ) -> None:  # fmt: skip
+        """The groups of a chunk: byte by byte of its lowest plane, and of each its parts."""
+        pack, lowest = 1 + self._paired, PLANES[width][0]
+        begin = builder.mul(chunk, index(CHUNK))
+        steps = index(2 * lowest)
+        with cgutils.for_range_slice(builder, index(0), steps, index(pack)) as (first, _):
+            for part in range(8 // lowest):
+                read = [
+                    self._group(builder, base, place, column, lanes, width, first, part)
+                    for base in bases
+                    for column, lanes in columns
+                ]
+                number = builder.add(builder.add(begin, first), index(part * 2 * lowest))
+                add(builder.udiv(number, index(pack)), read)
 
     def _group(
-        self, builder: Any, base: Any, place: Any, column: int, lanes: int, width: int, number: int
-    ) -> Any:
-        def row(byte: int) -> Any:
-            source = _bytes_at(builder, base, place, byte * self._block_size + column)
+        self, builder: Any, base: Any, place: Any, column: int, lanes: int, width: int, first: Any,
+        part: int,
+    ) -> Any:  # fmt: skip
+        def row(byte: Any) -> Any:
+            offset = builder.add(place, builder.mul(byte, index(self._block_size)))
+            source = _bytes_at(builder, base, offset, column)
             return load_vector(builder, source, ir.VectorType(BYTE, lanes))
 
         assert self._levels is not None
-        found = [
-            self._levels.floats(across(builder, width, each, row), width)
-            for each in range(number, number + 1 + self._paired)
-        ]
+        found = []
+        for each in range(1 + self._paired):
+            codes = across(builder, width, builder.add(first, index(each)), part, row)
+            found.append(self._levels.floats(codes, width))
         return _as_group(builder, found)
 
 
