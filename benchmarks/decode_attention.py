@@ -8,6 +8,10 @@ is its limit; beside it stands how fast the same blocks are read in the same ord
 is done with them.
 
     python benchmarks/decode_attention.py --block-sizes 16 32 64 128
+    python benchmarks/decode_attention.py --block-sizes 16 --formats bfloat16 int8_per_token_head
+
+Formats are those of `--kv-cache-dtype`, timed in turn; "to the first" is what one takes of the
+time of the first.
 """
 
 from __future__ import annotations
@@ -22,11 +26,13 @@ import torch
 from numba import njit, prange
 
 from pagoda.cache.spec import CacheSpec
+from pagoda.codecs import CODECS
 from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.execution.batch import Batch
 from pagoda.execution.cpu.attention_tiler import tile_attention
+from pagoda.execution.cpu.layer_codes import code_fields, page_form
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention_alone import paged_attention
+from pagoda.kernels.cpu.attention_alone import CodedBlocks, paged_attention
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at
 from pagoda.storage.cpu_storage import TORCH_DTYPES, CPUStorage, as_array
@@ -68,43 +74,72 @@ def _read_blocks(layers: Array, tables: Array, block_bytes: int, sums: Array) ->
         sums[thread, 0] = total
 
 
-def layer_seconds(
-    args: argparse.Namespace, block_size: int, sequences: int, context: int
-) -> tuple[float, float]:
-    """Seconds of one layer's attention in a decode step, and of reading its blocks plainly."""
-    spec = CacheSpec.uniform(
-        num_layers=args.layers,
-        num_kv_heads=args.kv_heads,
-        head_size=args.head_dim,
-        dtype=args.dtype,
-        block_size=block_size,
-    )
-    num_blocks = sequences * spec.num_blocks(context)
-    storage = CPUStorage(spec, num_blocks)
-    for layer in storage.layers:
-        layer.blocks.normal_()
-    shape = HeadShape(args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size)
-    batch = decode_batch(sequences, context, block_size, num_blocks)
-    tiling = tile_attention(batch, shape)
-    queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
-    queries = queries.astype(np.float32)
-    out = as_array(torch.empty(queries.shape, dtype=TORCH_DTYPES[args.dtype]))
-    scale, window = args.head_dim**-0.5, 2**31 - 1
+class Case:
+    """The cache of one format, and a decode step that reads it."""
 
-    blocks, num_threads = [layer.array for layer in storage.layers], numba.get_num_threads()
+    def __init__(
+        self, args: argparse.Namespace, form: str, block_size: int, sequences: int, context: int
+    ) -> None:
+        spec = CacheSpec.uniform(
+            num_layers=args.layers,
+            num_kv_heads=args.kv_heads,
+            head_size=args.head_dim,
+            dtype=form,
+            block_size=block_size,
+        )
+        self.form, self.size = form, sequences * context * spec.block_bytes // block_size
+        self.size //= args.layers
+        num_blocks = sequences * spec.num_blocks(context)
+        self.storage = CPUStorage(spec, num_blocks)
+        self.shape = HeadShape(
+            args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size
+        )
+        batch = decode_batch(sequences, context, block_size, num_blocks)
+        self.tables, self.tiling = batch.block_tables, tile_attention(batch, self.shape)
+        queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
+        self.queries = queries.astype(np.float32)
+        self.out = as_array(torch.empty(queries.shape, dtype=torch.bfloat16))
+        self.blocks = [layer.array for layer in self.storage.layers]
+        self.coded, self.kept = self._fill()
+        self.scale, self.num_threads = args.head_dim**-0.5, numba.get_num_threads()
 
-    def step() -> None:
-        paged_attention(out, queries, blocks, tiling, shape, scale, window, num_threads)
+    def _fill(self) -> tuple[CodedBlocks | None, list[Array]]:
+        """Random numbers, or codes with scales of 0; how they are read, and what that points to."""
+        first, kept = self.storage.layers[0], []
+        for layer in self.storage.layers:
+            if layer.codec is None:
+                layer.blocks.normal_()
+            else:
+                layer.blocks.random_(0, 120)
+                layer.content[:, layer.layout.key_scales :] = 0
+        if first.codec is None:
+            return None, kept
+        return CodedBlocks(page_form(first), first.layout, code_fields(first, kept)), kept
 
-    places = np.array([each.ctypes.data for each in blocks])
-    sums = np.zeros((num_threads, 8), np.int64)
+    def attend(self) -> None:
+        """Of all layers, one after the other."""
+        paged_attention(
+            self.out, self.queries, self.blocks, self.tiling, self.shape, self.scale, 2**31 - 1,
+            self.num_threads, self.coded,
+        )  # fmt: skip
 
-    def read() -> None:
-        _read_blocks(places, batch.block_tables.ravel(), blocks[0][0].nbytes, sums)
+    def read(self) -> None:
+        """The same blocks in the same order, and nothing done with them."""
+        places = np.array([each.ctypes.data for each in self.blocks])
+        sums = np.zeros((self.num_threads, 8), np.int64)
+        _read_blocks(places, self.tables.ravel(), self.blocks[0][0].nbytes, sums)
 
-    rounds = [(best_seconds(step, 2), best_seconds(read, 2)) for _ in range(args.rounds)]
-    attention_s, reading_s = (min(times) / args.layers for times in zip(*rounds, strict=True))
-    return attention_s, reading_s
+
+def layer_seconds(cases: list[Case], rounds: int) -> list[tuple[float, float]]:
+    """Seconds of one layer's attention and of reading its blocks, of each case, in turn."""
+    times = [
+        [(best_seconds(case.attend, 2), best_seconds(case.read, 2)) for case in cases]
+        for _ in range(rounds)
+    ]
+    return [
+        tuple(min(seconds) / len(case.blocks) for seconds in zip(*each, strict=True))
+        for case, each in zip(cases, zip(*times, strict=True), strict=True)
+    ]
 
 
 def main() -> None:
@@ -116,37 +151,45 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=9)
     parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--head-dim", type=int, default=64)
-    parser.add_argument("--dtype", choices=list(TORCH_DTYPES), default="bfloat16")
+    parser.add_argument(
+        "--formats", nargs="+", choices=[*TORCH_DTYPES, *CODECS], default=["bfloat16"]
+    )
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
-    bytes_per_token = 2 * args.kv_heads * args.head_dim * TORCH_DTYPES[args.dtype].itemsize
     results = []
     print(f"{os.cpu_count()} cores; GB/s of memory from end to end, of these blocks, of attention")
-    print("| block size | sequences | us a layer | memory | blocks | attention | of memory |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print(
+        "| format | block size | sequences | us a layer | memory | blocks | attention | of memory |"
+        " to the first |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for block_size in args.block_sizes:
         for sequences, context in CASES:
             limit = read_bandwidth()
-            seconds, reading_s = layer_seconds(args, block_size, sequences, context)
+            cases = [Case(args, form, block_size, sequences, context) for form in args.formats]
+            times = layer_seconds(cases, args.rounds)
             limit = max(limit, read_bandwidth())
-            size = sequences * context * bytes_per_token
-            print(
-                f"| {block_size} | {sequences} x {context:,} | {seconds * 1e6:.0f} |"
-                f" {limit / 1e9:.1f} | {size / reading_s / 1e9:.1f} | {size / seconds / 1e9:.1f} |"
-                f" {size / seconds / limit:.0%} |",
-                flush=True,
-            )
-            results.append(
-                {
-                    "block_size": block_size,
-                    "sequences": sequences,
-                    "context": context,
-                    "microseconds_per_layer": seconds * 1e6,
-                    "memory_gigabytes_per_second": limit / 1e9,
-                    "blocks_gigabytes_per_second": size / reading_s / 1e9,
-                    "attention_gigabytes_per_second": size / seconds / 1e9,
-                }
-            )
+            for case, (seconds, reading_s) in zip(cases, times, strict=True):
+                read, attended = case.size / reading_s / 1e9, case.size / seconds / 1e9
+                print(
+                    f"| {case.form} | {block_size} | {sequences} x {context:,} |"
+                    f" {seconds * 1e6:.0f} | {limit / 1e9:.1f} | {read:.1f} | {attended:.1f} |"
+                    f" {case.size / seconds / limit:.0%} |"
+                    f" {seconds / times[0][0]:.2f} |",
+                    flush=True,
+                )
+                results.append(
+                    {
+                        "format": case.form,
+                        "block_size": block_size,
+                        "sequences": sequences,
+                        "context": context,
+                        "microseconds_per_layer": seconds * 1e6,
+                        "memory_gigabytes_per_second": limit / 1e9,
+                        "blocks_gigabytes_per_second": read,
+                        "attention_gigabytes_per_second": attended,
+                    }
+                )
     print(json.dumps({"results": results}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -19,6 +20,20 @@ from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.kernels.page_layout import PageLayout, plain_layout
 
 _LINE_BYTES = 64
+
+
+class CodedBlocks(NamedTuple):
+    """How blocks of codes are read."""
+
+    form: PageForm
+    layout: PageLayout
+    codes: CodeFields
+
+
+def _plain(blocks: Array, shape: HeadShape) -> CodedBlocks:
+    form = PageForm(blocks.dtype == np.uint16, shape.head_dim, shape.block_size)
+    layout = plain_layout(shape.num_kv_heads, shape.head_dim, shape.block_size, blocks.itemsize)
+    return CodedBlocks(form, layout, NO_CODES)
 
 
 @kernel
@@ -49,30 +64,29 @@ def _attend_alone(
 
 def paged_attention(
     out: Array, queries: Array, layers: Sequence[Array], tiling: AttentionTiling, shape: HeadShape,
-    scale: float, window: int, num_threads: int,
+    scale: float, window: int, num_threads: int, coded: CodedBlocks | None = None,
 ) -> None:  # fmt: skip
     """The attention of some layers alone, by all threads; the last is what stays in `out`.
 
     out: [rows, num_heads * head_dim], written, and layers, blocks of each:
     [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
-    or bfloat16 bits. queries: [rows, at least num_heads * head_dim] float32, heads first, the same
-    for all. scale, times log2(e), multiplies q · k. window: tokens that a row sees, its own
-    included.
+    or bfloat16 bits; the latter bytes where they are `coded`. queries: [rows, at least
+    num_heads * head_dim] float32, heads first, the same for all. scale, times log2(e), multiplies
+    q · k. window: tokens that a row sees, its own included.
     """
-    factor, blocks = np.array([scale], np.float32), layers[0]
-    layout = plain_layout(shape.num_kv_heads, shape.head_dim, shape.block_size, blocks.itemsize)
+    factor = np.array([scale], np.float32)
+    form, layout, codes = coded or _plain(layers[0], shape)
     place = (
         out.ctypes.data, out.strides[0], queries.ctypes.data, queries.strides[0],
         factor.ctypes.data, window,
     )  # fmt: skip
-    form = PageForm(blocks.dtype == np.uint16, shape.head_dim, shape.block_size)
     routines = head_routines(form)
     size = scratch_at(0, tiling.most_rows, shape, routines.score_blocks).end
     memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
     counters = phases(2 * len(layers))
     _attend_alone(
         counters.ctypes.data, np.array([each.ctypes.data for each in layers]), place,
-        layout, NO_CODES, blocks.itemsize, tiling.addresses(), shape, routines,
+        layout, codes, form.item_size, tiling.addresses(), shape, routines,
         row_routines(form, out.dtype == np.uint16),
         -(-memory.ctypes.data // _LINE_BYTES) * _LINE_BYTES, size, num_threads,
     )  # fmt: skip
