@@ -27,6 +27,7 @@ from pagoda.models.weights import DecoderWeights, OnProgress
 from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.step_limits import StepLimits
+from pagoda.storage.block_storage import BlockStorage
 
 if TYPE_CHECKING:  # an engine that nobody measures does without
     from pagoda.roofline import MachineLimits
@@ -134,6 +135,8 @@ class Running:
     runner: Runner
     sampler: Sampler
     """For logits where the runner leaves them."""
+    storage: BlockStorage
+    """What the runner writes keys and values to and reads them from."""
     warm_up_draws: Callable[[], None]
     """Prepares what the first token that is drawn would wait for."""
     chores: Iterator[None]

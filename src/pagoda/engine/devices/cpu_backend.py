@@ -197,6 +197,7 @@ class SizedCPU:
         return Running(
             runner=Runner(executor),
             sampler=CPUSampler(),
+            storage=storage,
             warm_up_draws=partial(warm_up_sampler, temperature=1.0),
             chores=storage.populate(),
             takes_all_cores=self.num_threads >= num_usable_cores(),

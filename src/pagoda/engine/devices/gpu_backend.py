@@ -213,6 +213,7 @@ class SizedGPU:
         return Running(
             runner=AheadRunner(executor),
             sampler=sampler,
+            storage=storage,
             warm_up_draws=lambda: draw_each_way(sampler, logits),
             chores=iter(()),
             takes_all_cores=False,
