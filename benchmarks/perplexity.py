@@ -35,6 +35,8 @@ from numpy.typing import NDArray
 
 from pagoda import LLM, SamplingParams
 from pagoda.errors import RefusedError
+from pagoda.lab.change import paired_change
+from pagoda.lab.text import prose
 from pagoda.models.locate import locate
 from pagoda.models.tokenizer import Tokenizer
 
@@ -42,8 +44,6 @@ TEXT = Path("/usr/share/doc/debian/FAQ/debian-faq.en.txt.gz")
 PACKAGE = "debian-faq"
 WINDOW = 512
 CONTEXT = 64
-_SHORTEST = 20
-_DRAWS = 10_000
 Windows = list[list[int]]
 Losses = NDArray[np.float64]
 """Of each window, minus the mean logarithm of its tokens' probabilities."""
@@ -129,12 +129,6 @@ def windows_of(text: Path, model: str | None, count: int) -> Windows:
     return found[:count]
 
 
-def prose(text: str) -> str:
-    """The paragraphs of a text, a line each."""
-    paragraphs = (" ".join(part.split()) for part in text.replace("\r", "").split("\n\n"))
-    return "\n\n".join(each for each in paragraphs if each.count(" ") + 1 >= _SHORTEST)
-
-
 # ---- settings --------------------------------------------------------------------------------
 
 
@@ -193,16 +187,13 @@ def measure(setting: Setting, windows: Windows) -> Losses:
 
 def compare(name: str, losses: Losses, reference: Losses) -> dict[str, object]:
     """A row: perplexity, its change by the reference's, and the interval of that."""
-    change = losses - reference
-    rng = np.random.default_rng(0)
-    drawn = change[rng.integers(0, len(change), (_DRAWS, len(change)))].mean(axis=1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
+    change = paired_change(losses, reference)
     return {
         "name": name,
         "perplexity": float(np.exp(losses.mean())),
-        "change": float(np.expm1(change.mean())),
-        "low": float(np.expm1(low)),
-        "high": float(np.expm1(high)),
+        "change": change.mean,
+        "low": change.low,
+        "high": change.high,
         "is_same": bool(np.array_equal(losses, reference)),
     }
 

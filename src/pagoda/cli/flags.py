@@ -68,6 +68,11 @@ def _read_names(field: str, texts: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(texts) or None
 
 
+def _read_listed(field: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Names with commas between them, in one text or several."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
 def _read_json_names(field: str, text: str) -> tuple[str, ...]:
     """A JSON list of texts, as vLLM takes it, or names with commas between them."""
     if not text.lstrip().startswith("["):
@@ -95,6 +100,7 @@ TEXTS = Kind(list[str], "TEXT", _read_as_is)
 WHOLE = Kind(_MAYBE_TEXT, "INT", _read_whole)
 TOKENS = Kind(_MAYBE_TEXT, "TOKENS", parse_count)
 NAMES = Kind(list[str] | None, "TEXT", _read_names)
+LISTED = Kind(list[str], "TEXT,TEXT…", _read_listed)
 REAL = Kind(_MAYBE_TEXT, "FLOAT", _read_real)
 SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
 JSON_NAMES = Kind(_MAYBE_TEXT, "JSON", _read_json_names)
@@ -137,6 +143,12 @@ class FlagGroup:
         """The group with these flags too; one that it has by the same name is replaced."""
         merged = {flag.name: flag for flag in (*self.flags, *flags)}
         return dataclasses.replace(self, flags=tuple(merged.values()))
+
+    def only(self, *names: str) -> FlagGroup:
+        """The group with the flags of these names alone, in its own order."""
+        kept = tuple(flag for flag in self.flags if flag.name in names)
+        assert len(kept) == len(names), "a name without a flag"
+        return dataclasses.replace(self, flags=kept)
 
     def with_defaults(self, **defaults: Any) -> FlagGroup:
         return dataclasses.replace(self, defaults={**self.defaults, **defaults})

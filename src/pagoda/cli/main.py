@@ -19,6 +19,7 @@ from pagoda.cli.chat import chat
 from pagoda.cli.doctor import doctor
 from pagoda.cli.generate import generate
 from pagoda.cli.install_model import install_model
+from pagoda.cli.lab import lab
 from pagoda.cli.plan import plan
 from pagoda.cli.serve import serve
 from pagoda.cli.typo import told
@@ -39,6 +40,7 @@ app.command()(generate)
 app.command()(bench)
 app.command()(plan)
 app.command()(doctor)
+app.command()(lab)
 app.command()(install_model)
 
 

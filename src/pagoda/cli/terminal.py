@@ -87,6 +87,7 @@ def run_progress(console: Console, num_runs: int) -> Iterator[Callable[[str], No
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeRemainingColumn(),
     )
     with Progress(
         *columns,

@@ -82,10 +82,10 @@ class Comparison:
                 raise EngineError(f"{reader.method}: the model's logits are not finite")
         self._windows.append(scores)
 
-    def qualities(self) -> tuple[list[Quality | None], Quality | None]:
+    def qualities(self) -> tuple[Sequence[Quality | None], Quality | None]:
         """Of each method, and of the full cache in other chunks; None before two windows."""
         if len(self._windows) < _LEAST_WINDOWS:
             return [None for _ in self._readers[:-1]], None
         of_readers = list(zip(*self._windows, strict=True))
-        *methods, noise = (Quality.of(own, of_readers[0]) for own in of_readers)
+        *methods, noise = [Quality.of(own, of_readers[0]) for own in of_readers]
         return methods, noise

@@ -1,14 +1,15 @@
 """Tries methods of keeping the cache, one model and one text for all of them.
 
-    windows     each is read by every method before the next one: a run that is broken off has
-                compared the same windows
-    passkeys    the full cache first: the others are asked only where it finds them
-    speed       last: nothing else is allocated or read meanwhile
+windows     each is read by every method before the next one: a run that is broken off has
+            compared the same windows
+passkeys    the full cache first: the others are asked only where it finds them
+speed       last: nothing else is allocated or read meanwhile
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pagoda.lab.comparison import Comparison, OnPart
 from pagoda.lab.method import FULL, Method
@@ -57,7 +58,7 @@ class Lab:
         self._comparison.prove(self._windows[0], on_part)
         for number, window in enumerate(self._windows, 1):
             name = f"window {number} of {len(self._windows)}"
-            self._comparison.read(window, lambda name=name: on_part(name))
+            self._comparison.read(window, partial(on_part, name))
         self._look_for_passkeys(on_part)
         for method in self._methods:
             on_part(f"{method}: speed")

@@ -35,7 +35,7 @@ class PasskeyScore:
     """Of all prompts of one length with the key at one depth."""
 
     length: int
-    """Tokens."""
+    """Tokens of prompt and answer together."""
     depth: float
     """The share of the text that stands before the key."""
     num_found: int
@@ -66,15 +66,13 @@ class PasskeyTest:
 
     def look(self, subject: Subject, method: Method, length: int) -> tuple[PasskeyScore, ...]:
         """How many keys are found in prompts of that length, at each depth."""
-        engine, _ = subject.open(
-            method, longest=length + self._most_new, num_tokens=2 * (length + self._most_new)
-        )
+        engine, _ = subject.open(method, longest=length, num_tokens=2 * length)
         llm = LLM.from_engine(engine)
         params = SamplingParams(temperature=0, max_tokens=self._most_new)
 
         def finds(depth: float, trial: int) -> bool:
             key = random.Random(f"{length}/{depth}/{trial}").choice(_KEYS)
-            (output,) = llm.generate(self._prompt(length, depth, key), params, use_tqdm=False)
+            (output,) = llm.generate(self.prompt(length, depth, key), params, use_tqdm=False)
             return output.outputs[0].text.strip().startswith(str(key))
 
         trials = range(self.sizes.passkey_trials)
@@ -88,9 +86,11 @@ class PasskeyTest:
         count = self.sizes.passkey_depths
         return ((part + 0.5) / count for part in reversed(range(count)))
 
-    def _prompt(self, length: int, depth: float, key: int) -> list[int]:
+    def prompt(self, length: int, depth: float, key: int) -> list[int]:
+        """Tokens that leave room for an answer, the key behind a share of `depth` of the text."""
         needle, question = self._own(_NEEDLE.format(key=key)), self._own(_QUESTION)
-        room = length - len(self.text.opening) - len(needle) - len(question)
+        taken = len(self.text.opening) + len(needle) + len(question) + self._most_new
+        room = max(0, length - taken)
         hay, place = self.text.token_ids[:room], round(depth * room)
         return [*self.text.opening, *hay[:place], *needle, *hay[place:], *question]
 

@@ -9,7 +9,7 @@ The lab stands where the sampler does: the scheduler decides each step, the runn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class Reader:
         """Of the pool, as it is allocated."""
         return self.storage.size_bytes / self.storage.num_blocks / self.storage.block_size
 
-    def read(self, token_ids: Sequence[int]) -> Iterator[torch.Tensor]:
+    def read(self, token_ids: Sequence[int]) -> Generator[torch.Tensor]:
         """Logits after each chunk: float32 [tokens in the chunk, vocab], good until the next.
 
         A chunk is computed when it is asked for. Row i tells what may follow token i.
@@ -68,7 +68,7 @@ class Reader:
         finally:
             scheduler.abort(_ID)
 
-    def read_by(self, num_rows: int, token_ids: Sequence[int]) -> Iterator[torch.Tensor]:
+    def read_by(self, num_rows: int, token_ids: Sequence[int]) -> Generator[torch.Tensor]:
         """The same logits, `num_rows` at a time whatever the chunk, and the rest at last."""
         held: list[torch.Tensor] = []
         for logits in self.read(token_ids):

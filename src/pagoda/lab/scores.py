@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,5 +51,5 @@ class Distributions(NamedTuple):
         )
 
 
-def _array(tensor: torch.Tensor) -> NDArray[np.generic]:
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
     return tensor.cpu().numpy()

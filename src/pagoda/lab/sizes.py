@@ -23,7 +23,7 @@ class Sizes:
     chunk: int = 128
     """Tokens that are read in a step: the others before them come from the cache."""
     passkey_lengths: tuple[int, ...] = (1024, 2048)
-    """Tokens of a prompt that hides a passkey."""
+    """Tokens of a prompt that hides a passkey, and of its answer."""
     passkey_depths: int = 5
     """Places in such a prompt where the passkey stands."""
     passkey_trials: int = 2
@@ -52,10 +52,13 @@ class Sizes:
 
     def require_within(self, max_model_len: int) -> None:
         """Raises `InvalidOptionError` for more tokens than the model takes."""
-        lengths = {"window": self.window, "passkey_lengths": max(self.passkeys, default=0)}
-        for name, length in lengths.items():
-            if length >= max_model_len:
-                limit = f"the model takes {max_model_len:,} tokens, of which one is the answer's"
+        longest = max(self.passkeys, default=0)
+        for name, length, needed in (
+            ("window", self.window, self.window + 1),
+            ("passkey_lengths", longest, longest),
+        ):
+            if needed > max_model_len:
+                limit = f"the model takes {max_model_len:,} tokens, an answer's included"
                 raise InvalidOptionError(name, length, limit)
 
 

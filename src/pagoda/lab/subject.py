@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pagoda.cache import num_blocks_for
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.engine.build import Model, assemble
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Running
@@ -46,14 +46,17 @@ class Subject:
         return assemble(replace(self.model, max_model_len=longest), asked)
 
     def methods(self, names: Sequence[str] = ()) -> tuple[Method, ...]:
-        """The full cache, and those that are named, or all that the model and the device can do.
+        """The full cache, it in other plain dtypes, and those named, or all that can be done here.
 
-        Raises `InvalidOptionError` for a name that they cannot.
+        Raises `InvalidOptionError` for a name that the model or the device cannot do.
         """
-        offered = names or self.model.backend.policy.cache_formats(self.model.dtype)
-        known = {canonical(name): Method(name) for name in offered}
-        others = [known[form] for form in known if form not in (FULL.kv_cache_dtype, self.model.dtype)]
-        return (FULL, *(each for each in others if self._can_do(each, or_raise=bool(names))))
+        formats = self.model.backend.policy.cache_formats(self.model.dtype)
+        plain = [name for name in formats if name in FLOAT_DTYPES]
+        others = {canonical(name): Method(name) for name in (*plain, *(names or formats))}
+        for same in (FULL.kv_cache_dtype, self.model.dtype):
+            others.pop(same, None)
+        able = (each for each in others.values() if self._can_do(each, or_raise=bool(names)))
+        return (FULL, *able)
 
     def _can_do(self, method: Method, *, or_raise: bool) -> bool:
         options = replace(options_with(self.options, method), num_gpu_blocks_override=1)

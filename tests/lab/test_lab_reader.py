@@ -1,0 +1,126 @@
+"""Reading over the real engine: logits of every position, and the proof that the pool is read."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from lab_subjects import tiny_subject, tiny_text
+
+from pagoda.cache.formats import CODED_FORMATS
+from pagoda.engine.llm import LLM
+from pagoda.errors import InvalidOptionError, IntegrityError
+from pagoda.lab.method import FULL, Method
+from pagoda.lab.proof import prove
+from pagoda.lab.reader import Reader
+from pagoda.lab.subject import require_known
+from pagoda.request import SamplingParams
+
+INT8 = Method("int8_per_token_head")
+
+
+def reader(method: Method = FULL, chunk: int = 12) -> Reader:
+    return Reader(tiny_subject(), method, longest=48, chunk=chunk)
+
+
+def window() -> tuple[int, ...]:
+    return tiny_text().windows(2, 48)[1]
+
+
+def read(own: Reader) -> torch.Tensor:
+    return torch.cat([logits.clone() for logits in own.read(window())])
+
+
+@pytest.mark.parametrize("method", [FULL, INT8], ids=str)
+def test_logits_are_those_behind_the_log_probabilities_of_requests(method: Method) -> None:
+    engine, _ = tiny_subject().open(method, longest=49, num_tokens=64)
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0, prompt_alone=True)
+    (output,) = LLM.from_engine(engine).generate(list(window()), params, use_tqdm=False)
+    assert output.prompt_logprobs is not None
+    told = zip(window(), output.prompt_logprobs, strict=True)
+    expected = [place[token].logprob for token, place in told if place is not None]
+    logprobs = torch.log_softmax(read(reader(method)), 1)
+    found = [logprobs[i, token].item() for i, token in enumerate(window()[1:])]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_chunk_is_read_when_it_is_asked_for_and_texts_follow_one_another() -> None:
+    own = reader(chunk=20)
+    first = own.read(window())
+    assert [len(next(first)), len(own.block_ids)] == [20, 3]
+    assert [len(logits) for logits in first] == [20, 8]
+    first.close()
+    broken_off = own.read(window())
+    next(broken_off)
+    broken_off.close()
+    assert torch.equal(read(own), read(reader(chunk=20)))
+
+
+def test_rows_come_as_many_at_a_time_as_are_wanted() -> None:
+    pieces = [logits.clone() for logits in reader(chunk=5).read_by(12, window())]
+    assert [len(piece) for piece in pieces] == [12, 12, 12, 12]
+    assert torch.equal(torch.cat(pieces), read(reader(chunk=48)))
+
+
+def test_bytes_of_a_token_are_those_of_the_pool() -> None:
+    subject = tiny_subject()
+    assert subject.numbers_per_token == 2 * 2 * 2 * 16  # layers, K and V, heads, numbers
+    assert reader().bytes_per_token == 4 * subject.numbers_per_token
+    # A byte a number, and a float32 for each of the eight vectors of two layers.
+    assert reader(INT8).bytes_per_token == subject.numbers_per_token + 8 * 4
+
+
+@pytest.mark.parametrize("name", ["auto", "bfloat16", *CODED_FORMATS])
+def test_every_method_reads_what_its_pool_holds(name: str) -> None:
+    prove(reader(Method(name)), window())
+
+
+def test_a_pool_that_is_not_what_is_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = reader()
+    monkeypatch.setattr(own.storage, "import_block", lambda *_: None)
+    with pytest.raises(IntegrityError, match="auto: attention reads more than what the pool holds"):
+        prove(own, window())
+
+
+def test_a_cache_that_nobody_reads_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = reader()
+
+    def forgetful(token_ids: Sequence[int]) -> Generator[torch.Tensor]:
+        for first in range(0, len(token_ids), own.chunk):
+            yield from Reader.read(own, token_ids[first : first + own.chunk])
+
+    monkeypatch.setattr(own, "read", forgetful)
+    with pytest.raises(IntegrityError, match="auto: attention reads no earlier tokens"):
+        prove(own, window())
+
+
+def test_methods_are_the_full_cache_and_each_other_format_once() -> None:
+    names = [method.kv_cache_dtype for method in tiny_subject().methods()]
+    assert names == ["auto", "bfloat16", *CODED_FORMATS]  # float32 is what auto is
+    # Named or not, another plain dtype tells what is noise.
+    asked = tiny_subject().methods(["fp8_e4m3", "fp8", "auto", "float32"])
+    assert [method.kv_cache_dtype for method in asked] == ["auto", "bfloat16", "fp8"]
+
+
+def test_an_unknown_method_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(InvalidOptionError, match="kv_cache_dtype='int9': one of auto, float32"):
+        require_known(tiny_subject().options, ["bfloat16", "int9"])
+
+
+def test_a_method_that_the_model_cannot_take_is_left_out_or_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject = tiny_subject()
+    size = type(subject.model.loaded).size
+
+    def picky(loaded: Any, options: Any, max_model_len: int) -> Any:
+        if options.kv_cache_dtype == "int8_per_token_head":
+            raise InvalidOptionError("kv_cache_dtype", "head size 16", "too small")
+        return size(loaded, options, max_model_len)
+
+    monkeypatch.setattr(type(subject.model.loaded), "size", picky)
+    assert INT8 not in subject.methods()
+    with pytest.raises(InvalidOptionError, match="too small"):
+        subject.methods(["int8_per_token_head"])
