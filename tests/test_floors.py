@@ -91,7 +91,7 @@ ROOMS = {
         ),
     ),
     "replay": Room(4, uses=("cache", "scheduling", "tiers", "planning"), banned=NO_TORCH),
-    "lab": Room(4, uses=("engine",)),
+    "lab": Room(4, uses=("cache", "models.tokenizer", "sizing", "roofline", "engine")),
     "server": Room(5, uses=(ALL_BELOW,)),
     "cluster": Room(5, uses=(ALL_BELOW,)),
     # `pagoda serve` starts the server.
