@@ -11,7 +11,7 @@ from lab_subjects import tiny_subject, tiny_text
 
 from pagoda.cache.formats import CODED_FORMATS
 from pagoda.engine.llm import LLM
-from pagoda.errors import InvalidOptionError, IntegrityError
+from pagoda.errors import IntegrityError, InvalidOptionError
 from pagoda.lab.method import FULL, Method
 from pagoda.lab.proof import prove
 from pagoda.lab.reader import Reader
