@@ -21,7 +21,7 @@ from pagoda.lab.method import FULL, Method
 from pagoda.lab.passkey import PasskeyScore, PasskeyTest
 from pagoda.lab.reader import Reader
 from pagoda.lab.sizes import Sizes
-from pagoda.lab.speed import Speed
+from pagoda.lab.speed import Speed, measure_speed
 from pagoda.lab.subject import Subject
 from pagoda.lab.text import TokenText, default_text
 
@@ -164,21 +164,26 @@ def test_keys_are_looked_for_in_answers() -> None:
     assert [(score.num_found, score.num_trials) for score in scores] == [(0, 2)] * 2
 
 
+def test_both_speeds_are_told() -> None:
+    speed = measure_speed(tiny_subject(), INT8, tiny_text().windows(2, 32))
+    assert set(speed.as_json()) == {"prefill_tokens_per_second", "decode_tokens_per_second"}
+    assert min(speed.prefill, speed.decode) > 0
+
+
 @pytest.mark.model
 def test_the_default_model_finds_its_passkey_and_prefers_more_bits() -> None:
     options = EngineOptions(device="cpu", max_model_len=300)
     subject = Subject(load_model(options), options)
-    sizes = Sizes(
-        windows=2, window=96, chunk=32, passkey_lengths=(160,), passkey_depths=1, passkey_trials=1
-    )
+    sizes = Sizes(windows=2, window=64, chunk=63, passkey_depths=1, passkey_trials=1)
     text = TokenText.of(default_text(), subject.model.tokenizer)
-    run = Lab(subject, [FULL, INT8, INT4], sizes, text)
-    run.run(ignore)
-    full, int8, int4 = run.report().methods
-    assert full.passkey_share == int8.passkey_share == 1.0
-    assert int8.quality is not None
-    assert int4.quality is not None
-    assert int8.quality.kl_mean < 0.01 < int4.quality.kl_mean < 0.2
-    assert abs(int8.quality.whole.change.mean) < 0.02
-    assert (int8.bits_per_number, int4.bits_per_number) == (8.5, 4.5)
-    assert all(each.speed is not None and each.speed.decode > 0 for each in (full, int8, int4))
+    comparison = Comparison(subject, [FULL, INT8, INT4], sizes)
+    for window in text.windows(sizes.windows, sizes.window):
+        comparison.read(window, lambda: None)
+    (_, int8, int4), _ = comparison.qualities()
+    assert int8 is not None
+    assert int4 is not None
+    assert int8.kl_mean < 0.01 < int4.kl_mean < 0.2
+    assert abs(int8.whole.change.mean) < 0.02
+    assert comparison.bytes_per_token == [23040, 12240, 6480]
+    (score,) = PasskeyTest(text, subject.model.tokenizer, sizes).look(subject, INT8, 144)
+    assert (score.num_found, score.num_trials) == (1, 1)
