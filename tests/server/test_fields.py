@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -50,6 +51,17 @@ def test_the_table_has_the_fields_of_the_bodies_and_each_once() -> None:
 
 def rows(treatment: str) -> list[FieldRow]:
     return [row for row in FIELD_ROWS if row.treatment == treatment]
+
+
+async def test_half_of_a_surrogate_pair_in_a_name_is_spelled_out(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {**BODIES[COMPLETIONS], "stream": True, "stream_options": {"a\ud887": 1}}
+    response = await client.post(
+        COMPLETIONS, content=json.dumps(body), headers={"content-type": "application/json"}
+    )
+    assert "stream_options.a\\\\ud887 is ignored" in response.text
+    assert "server_error" not in response.text
 
 
 @pytest.mark.parametrize("url", [COMPLETIONS, CHAT])

@@ -61,8 +61,9 @@ class Ignored:
 
     @property
     def warning(self) -> str:
-        """For the client."""
+        """For the client; half of a surrogate pair, which no answer can carry, is spelled out."""
         name = f"{self.field}.{self.inner}" if self.inner else self.field
+        name = name.encode("utf-8", "backslashreplace").decode()
         return f"{name} is ignored: {self.reason}"
 
 
