@@ -3,7 +3,7 @@
 windows     each is read by every method before the next one: a run that is broken off has
             compared the same windows
 passkeys    the full cache first: the others are asked only where it finds them
-speed       last: nothing else is allocated or read meanwhile
+speed       last: what is compared does not wait for it
 """
 
 from __future__ import annotations
