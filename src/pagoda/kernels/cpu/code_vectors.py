@@ -28,8 +28,6 @@ from pagoda.kernels.vector_code import CHUNK, PLANES, Numbers, VectorCode
 _TWO_BYTES = ir.IntType(16)
 _TABLE = 16
 """Entries that one instruction looks up."""
-_FLOAT8_BITS = {"e4m3": 7, "e5m2": 8}
-"""By how much a float8 is shifted to become a float16, but for powers of two."""
 _FLOAT8_POWER = {"e4m3": 256.0, "e5m2": 1.0}
 """Its exponent's bias is 7 where that of float16 is 15."""
 
@@ -49,7 +47,7 @@ class Levels:
     def floats(self, codes: Any, width: int) -> Any:
         """Levels, float32, of a vector of codes: int8."""
         builder = self._builder
-        if self._numbers in _FLOAT8_BITS:
+        if self._numbers in _FLOAT8_POWER:
             return _from_float8(builder, codes, self._numbers)
         if self._numbers == "levels":
             codes = self._look_up(codes, self._tables[width])
@@ -141,13 +139,10 @@ def _joined(builder: Any, codes: Any, higher: Any, low: int) -> Any:
 def _from_float8(builder: Any, codes: Any, numbers: Numbers) -> Any:
     """By way of float16, which holds every float8 and its smallest numbers too."""
     count = codes.type.count
-    bits = builder.zext(codes, ir.VectorType(_TWO_BYTES, count))
-    sign = builder.and_(bits, constant(bits.type, 0x80))
-    rest = builder.and_(bits, constant(bits.type, 0x7F))
-    half = builder.or_(
-        builder.shl(sign, constant(bits.type, 8)),
-        builder.shl(rest, constant(bits.type, _FLOAT8_BITS[numbers])),
-    )
+    wide_kind = ir.VectorType(_TWO_BYTES, count)
+    half = builder.shl(builder.zext(codes, wide_kind), constant(wide_kind, 8))
+    if numbers == "e4m3":  # an exponent of one bit less: the sign stays, the rest moves down
+        half = builder.and_(builder.ashr(half, constant(wide_kind, 1)), constant(wide_kind, 0xBFFF))
     wide = from_half(builder, half)
     power = _FLOAT8_POWER[numbers]
     return wide if power == 1.0 else builder.fmul(wide, constant(wide.type, power))
