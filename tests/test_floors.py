@@ -52,7 +52,11 @@ ROOMS = {
     "models": Room(2, uses=("cache.spec", "kernels.block_types")),
     "scheduling": Room(3, uses=("cache", "sizing"), banned=NO_TORCH),
     "execution": Room(3, uses=("codecs", "kernels", "storage", "models", "sizing")),
-    "sizing": Room(2, uses=("cache", "kernels.block_types", "kernels.gpu.parts"), banned=NO_TORCH),
+    "sizing": Room(
+        2,
+        uses=("cache", "kernels.block_types", "kernels.gpu.parts", "kernels.vector_code"),
+        banned=NO_TORCH,
+    ),
     "planning": Room(
         3,
         uses=(

@@ -4,12 +4,15 @@ same tokens; and every byte of the pool is accounted for."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from checkpoints import Case, write_checkpoint
 from pagoda.cache.formats import CODED_FORMATS
 from pagoda.cli.plan_model import find_facts
-from pagoda.engine.build import Model, assemble, load_model
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.devices import cpu_backend
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
@@ -38,8 +41,8 @@ def model() -> Model:
 def engine_of(model: Model, max_model_len: int = 256, **options: object) -> LLM:
     defaults: dict[str, object] = {"num_gpu_blocks_override": 256, "block_size": BLOCK_SIZE}
     own = replace(model, max_model_len=max_model_len)
-    engine, _ = assemble(own, EngineOptions(**(defaults | options)))  # type: ignore[arg-type]
-    return LLM.from_engine(engine)
+    engine_options = EngineOptions(**(defaults | options))  # type: ignore[arg-type]
+    return LLM.from_engine(connect(own, engine_options))
 
 
 def tokens_of(llm: LLM, prompts: Tokens) -> Tokens:
@@ -109,3 +112,22 @@ def test_what_a_cache_cannot_be_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidOptionError, match=told):
         engine_of(model, **options)
+
+
+def test_heads_that_a_codec_cannot_cut_are_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, Case("llama", {"head_dim": 24}))
+    options = {"model": str(tmp_path), "device": "cpu", "kv_cache_dtype": "int8_per_token_head"}
+
+    def read(*args: object, **options: object) -> None:
+        raise AssertionError("weights are read")
+
+    monkeypatch.setattr(cpu_backend, "load_weights", read)
+    with pytest.raises(InvalidOptionError, match=r"head size 24.*multiple of 16"):
+        load_model(EngineOptions(**options))  # type: ignore[arg-type]
+    facts = find_facts(str(tmp_path))
+    request = PlanRequest(engine="pagoda", memory=2**30, kv_cache_dtype="int8_per_token_head")
+    with pytest.raises(InvalidOptionError, match=r"head size 24.*multiple of 16"):
+        make_plan(facts, request)
+    assert make_plan(facts, replace(request, kv_cache_dtype="auto")).low is not None

@@ -74,7 +74,10 @@ def test_bytes_of_a_token_are_those_of_the_pool() -> None:
 
 @pytest.mark.parametrize("name", ["auto", "bfloat16", *CODED_FORMATS])
 def test_every_method_reads_what_its_pool_holds(name: str) -> None:
-    prove(reader(Method(name)), window())
+    own = reader(Method(name))
+    prove(own, window())
+    assert all(own.storage.export_block(block_id).any() for block_id in own.block_ids)
+    assert len(own.block_ids) > 0
 
 
 def test_a_pool_that_is_not_what_is_read_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,13 @@ def test_the_weights_are_read_as_they_are_held() -> None:
     assert roofline_seconds(TINY, "bfloat16", 100, work, limits) == plain - 2 * (WEIGHT_BYTES - 100)
 
 
+def test_keys_and_values_are_read_as_each_layer_stores_them() -> None:
+    item = WorkItem((1, 2, 3), 2)
+    formats = ("bfloat16", "fp8_e4m3")
+    _, answer = step_costs(TINY, formats, WEIGHT_BYTES, [item])
+    assert answer.read_bytes == WEIGHT_BYTES + 3 * (2 * 4 + 4)
+
+
 def test_the_best_of_two_measurements() -> None:
     assert MachineLimits(1.0, 4.0).best_of(MachineLimits(2.0, 3.0)) == MachineLimits(2.0, 4.0)
 

@@ -157,6 +157,12 @@ class Bench:
     def _measure(self) -> MachineLimits:
         return self._model.loaded.measure_limits(self._options)
 
+    @property
+    def _cache_formats(self) -> tuple[str, ...]:
+        """How K and V of each layer are stored."""
+        num_layers = len(self._model.spec.layers)
+        return self._options.cache_formats.of_layers(num_layers, self._model.dtype)
+
     def _row(self, name: str, work: Work, runs: Sequence[RunTimes]) -> BenchRow:
         return BenchRow(
             workload=name,
@@ -166,7 +172,7 @@ class Bench:
             ready_s=self._ready_s,
             roofline_s=roofline_seconds(
                 self._model.spec,
-                self._model.dtype,
+                self._cache_formats,
                 self._model.held.read_bytes,
                 work,
                 self.limits,

@@ -14,9 +14,8 @@ import numpy as np
 
 from pagoda.codecs.levels import LevelTable, gaussian_levels, uniform_levels
 from pagoda.codecs.rotation import rotation
-from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, Numbers, VectorCode
+from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, Numbers, VectorCode, require_chunks
 
 Fit = Literal["", "least", "norm", "unbiased"]
 """What the scale of the nearest levels makes right: the squared error, the length, or the product
@@ -40,9 +39,7 @@ class VectorCodec:
 
     def code(self, head_size: int) -> VectorCode:
         """Where the bits of a vector lie. Raises `InvalidOptionError` for a width of odd chunks."""
-        if head_size % CHUNK:
-            limit = f"codes take heads of a multiple of {CHUNK} numbers"
-            raise InvalidOptionError("kv_cache_dtype", f"head size {head_size}", limit)
+        require_chunks(head_size)
         widths = (self.bits,) * (head_size // CHUNK)
         return VectorCode(self.numbers, widths, self.scale, self.has_offset)
 

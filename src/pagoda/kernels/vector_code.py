@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
+from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 
 CHUNK = 16
@@ -117,6 +118,13 @@ class VectorCode:
             found.append(Run(first, count, width, start))
             first, start = first + count, start + count * width * CHUNK // 8
         return tuple(found)
+
+
+def require_chunks(head_size: int) -> None:
+    """Raises `InvalidOptionError` unless vectors of so many numbers are whole chunks."""
+    if head_size % CHUNK:
+        limit = f"codes take heads of a multiple of {CHUNK} numbers"
+        raise InvalidOptionError("kv_cache_dtype", f"head size {head_size}", limit)
 
 
 def pack(code: VectorCode, codes: Array) -> Array:

@@ -11,7 +11,6 @@ from pagoda.cache.formats import (
     FORMATS,
     LATENT_BYTES,
     canonical,
-    guarded_layers,
 )
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import CachedLayer
@@ -21,6 +20,7 @@ from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.groups import GroupedPool, aligned_block_size, form_groups, stages_of
 from pagoda.planning.releases import Release
+from pagoda.sizing.cache_formats import AUTO, CacheFormats
 
 DEFAULT_BLOCK_SIZE = 16
 LATENT_BLOCK_SIZE = 64
@@ -85,7 +85,10 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
     adapted = {layer: _adapted(layer, model, options) for layer in set(model.cached_layers)}
     kept = [[adapted[layer] for layer in layers] for layers in model.layers]
     kv_dtype = canonical(options.kv_cache_dtype)
-    if kv_dtype == "auto":
+    # In hybrids vLLM guards none.
+    formats = CacheFormats(kv_dtype, options.kv_cache_dtype_skip_layers)
+    left_out = formats.layers_left_out(len(model.layers), guards=not model.has_states)
+    if kv_dtype == AUTO:
         return kept
     if kv_dtype not in FORMATS and kv_dtype not in LATENT_BYTES:
         known = ("auto", *FORMATS, *LATENT_BYTES)
@@ -94,11 +97,8 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, "is for latent attention (MLA) alone")
     if kv_dtype.startswith("fp8") and options.packs_sparse_latents and model.has_sparse_latents:
         kv_dtype = PACKED_FP8
-    # In hybrids vLLM guards none.
-    guarded = set() if model.has_states else guarded_layers(kv_dtype, len(model.layers))
-    kept_plain = {*guarded, *options.kv_cache_dtype_skip_layers}
     return [
-        [layer if index in kept_plain else layer.stored_as(kv_dtype) for layer in layers]
+        [layer if index in left_out else layer.stored_as(kv_dtype) for layer in layers]
         for index, layers in enumerate(kept)
     ]
 

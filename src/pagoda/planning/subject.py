@@ -38,7 +38,7 @@ from pagoda.planning.releases import (
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
-from pagoda.sizing.cache_formats import CacheFormats
+from pagoda.sizing.cache_formats import CacheFormats, require_heads
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
@@ -207,10 +207,12 @@ def _pool_options(
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
-    formats.of_layers(len(model.layers), dtype)
     if is_pagoda:
         policy = pagoda_device(device).policy
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
+        kept = [layer.vectors for layer in model.cached_layers]
+        sizes = [0 if vectors is None else vectors.head_size for vectors in kept]
+        require_heads(formats.of_layers(len(kept), dtype), sizes)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     batches = _batches_under_way(request, release, on_cpu=on_cpu)

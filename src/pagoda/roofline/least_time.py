@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.cache.spec import LayerSpec
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.roofline.workloads import Work, WorkItem
 
@@ -58,7 +58,11 @@ class Span:
 
 
 def roofline_seconds(
-    spec: DecoderSpec, dtype: str, weight_bytes: int, work: Work, limits: MachineLimits
+    spec: DecoderSpec,
+    formats: str | Sequence[str],
+    weight_bytes: int,
+    work: Work,
+    limits: MachineLimits,
 ) -> float:
     """Seconds that `work` takes if each step takes what reading or computing takes alone.
 
@@ -74,24 +78,26 @@ def roofline_seconds(
     in a step, and the whole prompt counts as one step: where long prompts and growing answers are
     mixed, an engine that computes while it reads could go a little below.
 
-    K and V are of `dtype`; all that is written is left out.
+    `formats`: how K and V are stored, of all layers or each. All that is written is left out.
     """
-    return sum(cost.seconds(limits) for cost in step_costs(spec, dtype, weight_bytes, work))
+    return sum(cost.seconds(limits) for cost in step_costs(spec, formats, weight_bytes, work))
 
 
-def step_costs(spec: DecoderSpec, dtype: str, weight_bytes: int, work: Work) -> Iterator[StepCost]:
+def step_costs(
+    spec: DecoderSpec, formats: str | Sequence[str], weight_bytes: int, work: Work
+) -> Iterator[StepCost]:
     """What each step of `roofline_seconds` costs."""
     ordered = sorted(work, key=lambda item: item.prompt_token_ids)
     shared = _shared_with_previous(ordered)
-    layers = Counter(spec.layers)
+    layers = Counter(zip(spec.layers, spec.cache_spec(1, formats).layers, strict=True))
     prompts = [
         Span(common, common, len(item.prompt_token_ids))
         for item, common in zip(ordered, shared, strict=True)
     ]
-    yield _step_cost(spec, layers, dtype, weight_bytes, prompts, num_sampled=len(work))
+    yield _step_cost(spec, layers, weight_bytes, prompts, num_sampled=len(work))
     for num_made in range(1, max(item.num_output_tokens for item in work)):
         spans = _decode_spans(ordered, shared, num_made)
-        yield _step_cost(spec, layers, dtype, weight_bytes, spans, num_sampled=len(spans))
+        yield _step_cost(spec, layers, weight_bytes, spans, num_sampled=len(spans))
 
 
 def _shared_with_previous(ordered: Sequence[WorkItem]) -> list[int]:
@@ -122,8 +128,7 @@ def _decode_spans(ordered: Sequence[WorkItem], shared: Sequence[int], num_made: 
 
 def _step_cost(
     spec: DecoderSpec,
-    layers: Counter[DecoderLayer],
-    dtype: str,
+    layers: Counter[tuple[DecoderLayer, LayerSpec]],
     weight_bytes: int,
     spans: Sequence[Span],
     num_sampled: int,
@@ -131,13 +136,12 @@ def _step_cost(
     num_computed = sum(span.stop - span.start for span in spans)
     read_bytes = weight_bytes
     operations = 2 * spec.hidden_size * spec.vocab_size * num_sampled
-    for layer, count in layers.items():
+    for (layer, kv), count in layers.items():
         values = _matrix_values(layer, spec.hidden_size)
         attention = layer.attention
         window = attention.sliding_window or spec.max_position_embeddings
         kept = sum(min(span.start - span.shared, window) for span in spans)
         attended = sum(_attended(span, window) for span in spans)
-        kv = AttentionLayerSpec(attention.num_kv_heads, attention.head_dim, dtype)
         read_bytes += count * kv.block_bytes(kept)
         operations += count * (
             2 * values * num_computed + 4 * attention.num_heads * attention.head_dim * attended

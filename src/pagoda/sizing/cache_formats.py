@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.formats import canonical, guarded_layers
+from pagoda.cache.formats import CODED_FORMATS, canonical, guarded_layers
 from pagoda.errors import InvalidOptionError
+from pagoda.kernels.vector_code import require_chunks
 
 AUTO = "auto"
 
@@ -25,18 +26,33 @@ class CacheFormats:
     def of_layers(self, num_layers: int, dtype: str) -> tuple[str, ...]:
         """The format of each layer, `dtype` being that of weights and activations.
 
+        Raises as `layers_left_out` does.
+        """
+        asked = dtype if self.kv_cache_dtype == AUTO else canonical(self.kv_cache_dtype)
+        left_out = self.layers_left_out(num_layers)
+        return tuple(dtype if number in left_out else asked for number in range(num_layers))
+
+    def layers_left_out(self, num_layers: int, *, guards: bool = True) -> frozenset[int]:
+        """Numbers of the layers that keep the dtype; `guards`: what a format guards is among them.
+
         Raises `InvalidOptionError` for a layer to skip that the model does not have.
         """
         for number in self.skip_layers:
-            if number >= num_layers:
+            if not 0 <= number < num_layers:
                 limit = f"the model has layers 0 to {num_layers - 1}"
                 raise InvalidOptionError("kv_cache_dtype_skip_layers", number, limit)
-        asked = dtype if self.kv_cache_dtype == AUTO else canonical(self.kv_cache_dtype)
-        skipped = guarded_layers(asked, num_layers).union(self.skip_layers)
-        return tuple(dtype if number in skipped else asked for number in range(num_layers))
+        guarded = guarded_layers(canonical(self.kv_cache_dtype), num_layers) if guards else ()
+        return frozenset((*guarded, *self.skip_layers))
 
     def require_one_of(self, formats: Sequence[str], kind: str) -> None:
         """Raises `InvalidOptionError` unless a kind of device can store the format."""
         if self.kv_cache_dtype != AUTO and canonical(self.kv_cache_dtype) not in formats:
             limit = f"one of {', '.join((AUTO, *formats))} on a {kind}"
             raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, limit)
+
+
+def require_heads(formats: Sequence[str], head_sizes: Sequence[int]) -> None:
+    """Raises `InvalidOptionError` for a layer whose heads its format cannot code."""
+    for name, head_size in zip(formats, head_sizes, strict=True):
+        if name in CODED_FORMATS:
+            require_chunks(head_size)

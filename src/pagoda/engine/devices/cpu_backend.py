@@ -29,6 +29,7 @@ from pagoda.models.load import FORMATS, load_weights
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights, Keeps, OnProgress, keeps_none
+from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
@@ -80,6 +81,7 @@ class PreparedCPU:
         """In main memory."""
         dtype = self.backend.policy.dtype(self.options.dtype, spec.dtype, self.options.quantization)
         require_even_rows(spec, dtype)
+        _cache_spec(spec, self.options, dtype)  # refused before weights are read
         loading, keeps = _Loading(on_load), self._keeps(files, spec, dtype)
         loaded = load_weights(files, spec, dtype, loading.read, keeps=keeps)
         weights = PanelWeights.take_over(loaded, loading.packed)
@@ -143,8 +145,7 @@ class CPUModel:
         """
         _require_followed(options)
         policy, asked = self.backend.policy, options.cache_size
-        formats = options.cache_formats.of_layers(len(self.spec.layers), self.dtype)
-        spec = self.spec.cache_spec(options.block_size, formats)
+        spec = _cache_spec(self.spec, options, self.dtype)
         longest = spec.num_blocks(max_model_len)
         capacity = plan_capacity(
             spec,
@@ -220,6 +221,13 @@ def _require_followed(options: EngineOptions) -> None:
     CPUBackend.policy.require_quantization(options.quantization, options.dtype)
     formats = CPUBackend.policy.cache_formats(options.dtype)
     options.cache_formats.require_one_of(formats, CPUBackend.policy.kind)
+
+
+def _cache_spec(spec: DecoderSpec, options: EngineOptions, dtype: str) -> CacheSpec:
+    """The cache that options ask for. Raises `InvalidOptionError` where heads do not suit it."""
+    formats = options.cache_formats.of_layers(len(spec.layers), dtype)
+    require_heads(formats, [layer.attention.head_dim for layer in spec.layers])
+    return spec.cache_spec(options.block_size, formats)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

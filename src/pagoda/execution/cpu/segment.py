@@ -18,7 +18,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
 from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.multiply import ProductRoutines, product_routines
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.write import WriteRoutines, write_routines
 from pagoda.kernels.page_layout import PageLayout
@@ -80,6 +80,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     num_kv_heads = attention.num_kv_heads
     group_size = attention.num_heads // num_kv_heads
     shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
+    assert group_size * attention.head_dim * 4 <= MEMORY_BYTES, "what a codec turns has to fit"
     is_paired = dtype == torch.bfloat16
     form = page_form(storage)
     kept: list[Array] = []

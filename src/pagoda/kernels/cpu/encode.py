@@ -4,7 +4,8 @@
     float8         scale = largest magnitude / largest float8; none: numbers are cut off there
     levels         with an offset: scale and offset from smallest to largest number;
                    else the root mean square meets the table's, codes are the nearest levels, and
-                   the scale is what `Fit` says of these
+                   the scale fits these: by least squares, the length, or the product with the
+                   vector itself
 
 Everything depends on the vector alone, and so do its bytes.
 """
@@ -15,15 +16,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import float32, int32, njit, types
 
 from pagoda.kernels.cpu.half import from_half, to_half
-from pagoda.kernels.cpu.number import emitted, number_at, put_number
+from pagoda.kernels.cpu.number import emitted, integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
+from pagoda.kernels.cpu.vector import BYTE, I32
 from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, PLANES, VectorCode
 
-_F32, _I8, _I32 = ir.FloatType(), ir.IntType(8), ir.IntType(32)
 _NUM_ARGS = 8
 _SUM = {"contract", "nsz", "reassoc"}
 
@@ -31,7 +31,7 @@ _SUM = {"contract", "nsz", "reassoc"}
 @emitted
 def _put_byte(typing: Any, address: Any, value: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(builder.trunc(args[1], _I8), builder.inttoptr(args[0], _I8.as_pointer()))
+        builder.store(builder.trunc(args[1], BYTE), builder.inttoptr(args[0], BYTE.as_pointer()))
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp), emit
@@ -50,18 +50,9 @@ def _put_half(typing: Any, address: Any, value: Any) -> Any:
 
 
 @emitted
-def _byte_at(typing: Any, address: Any, place: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        start = builder.inttoptr(args[0], _I8.as_pointer())
-        return builder.sext(builder.load(builder.gep(start, [args[1]])), ir.IntType(64))
-
-    return types.intp(types.intp, types.intp), emit
-
-
-@emitted
 def _bits_of(typing: Any, value: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], _I32)
+        return builder.bitcast(args[0], I32)
 
     return int32(float32), emit
 
@@ -148,7 +139,7 @@ def _pack(codes: int, planes: tuple[tuple[int, int, int], ...], out: int, step: 
 @njit(error_model="numpy")
 def _level(levels: int, codes: int, number: int, first: int) -> np.float32:
     """What code `number` stands for, those of its width beginning at `first`."""
-    return np.float32(_byte_at(levels, first + int(number_at(codes, number, False))))
+    return np.float32(integer_at(levels, first + int(number_at(codes, number, False)), 8))
 
 
 @cache

@@ -20,13 +20,23 @@ def from_half(builder: Any, bits: Any) -> Any:
     wide_kind, float_kind = _like(bits.type, I32), _like(bits.type, F32)
     if UNIT.halves:
         return builder.fpext(builder.bitcast(bits, _like(bits.type, _HALF)), float_kind)
-    wide = builder.zext(bits, wide_kind)
-    sign = builder.shl(builder.and_(wide, constant(wide_kind, 0x8000)), constant(wide_kind, 16))
-    rest = builder.shl(builder.and_(wide, constant(wide_kind, 0x7FFF)), constant(wide_kind, 13))
-    # As float32 the exponent is 112 too low; a product rights the smallest numbers too.
-    value = builder.fmul(builder.bitcast(rest, float_kind), constant(float_kind, 2.0**112))
-    signed = builder.or_(builder.bitcast(value, wide_kind), sign)
-    return builder.bitcast(signed, float_kind)
+    return from_bits(builder, builder.zext(bits, wide_kind))
+
+
+def from_bits(builder: Any, bits: Any) -> Any:
+    """The same from int32 and without that instruction; the float16 is finite.
+
+    Exponent and fraction go to where float32 has them. Without an exponent, the fraction is a
+    whole number of 2⁻²⁴; what is multiplied is never below what float32 calls normal.
+    """
+    kind, float_kind = bits.type, _like(bits.type, F32)
+    size = builder.and_(bits, constant(kind, 0x7FFF))
+    moved = builder.add(builder.shl(size, constant(kind, 13)), constant(kind, 112 << 23))
+    small = builder.fmul(builder.sitofp(size, float_kind), constant(float_kind, 2.0**-24))
+    is_small = builder.icmp_signed("<", size, constant(kind, 1 << 10))
+    number = builder.select(is_small, builder.bitcast(small, kind), moved)
+    sign = builder.shl(builder.and_(bits, constant(kind, 0x8000)), constant(kind, 16))
+    return builder.bitcast(builder.or_(number, sign), float_kind)
 
 
 def to_half(builder: Any, value: Any) -> Any:

@@ -56,7 +56,7 @@ def put_number(typing: Any, address: Any, index: Any, value: Any, paired: Any) -
 
 @emitted
 def integer_at(typing: Any, address: Any, index: Any, bits: Any) -> Any:
-    """Whole number `index` of 32 or 64 `bits`, a constant, from `address` on. For kernels only."""
+    """Whole number `index` of 8, 32 or 64 `bits`, a constant, from `address` on. For kernels."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.IntType(bits.literal_value)

@@ -95,7 +95,7 @@ def rotate_and_write(
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
     qkv: all rows. blocks: the layer's. The slots of this step are written. slot_mapping: [rows]
     int64, all distinct; positions: [rows] int32. cosines, sines: [positions, half] float32.
-    memory: `turned_bytes` of the thread's own.
+    memory: the thread's own, for all heads of a KV head, float32.
     """
     row_bytes = (shape.group_size + 2) * shape.num_kv_heads * shape.head_dim * 4
     size = min(_MOST_ROWS, (rows + num_threads - 1) // num_threads)

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pagoda.kernels.block_types import BLOCK_TYPES, CODES, GROUPED_TYPES, SCALE_BYTES, GroupedType
+from pagoda.kernels.cpu.half import from_bits
 from pagoda.kernels.cpu.number import constant
 
 Position = tuple[int, int]
@@ -36,20 +37,9 @@ class Head:
         self.builder, self.byte, self._floats = builder, byte, floats
 
     def half(self, place: int) -> Any:
-        """The float16 in two bytes, as float32; it is finite.
-
-        Exponent and fraction go to where float32 has them. Without an exponent, the fraction is a
-        whole number of 2⁻²⁴; what is multiplied is never below what float32 calls normal.
-        """
-        builder = self.builder
-        bits = builder.or_(self.byte(place), self.shifted(self.byte(place + 1), 8))
-        size = self.masked(bits, 0x7FFF)
-        moved = builder.add(self.shifted(size, 13), constant(size.type, 112 << 23))
-        small = builder.fmul(builder.sitofp(size, self._floats), constant(self._floats, 2.0**-24))
-        is_small = builder.icmp_signed("<", size, constant(size.type, 1 << 10))
-        number = builder.select(is_small, builder.bitcast(small, bits.type), moved)
-        sign = self.shifted(self.masked(bits, 0x8000), 16)
-        return builder.bitcast(builder.or_(number, sign), self._floats)
+        """The float16 in two bytes, as float32; it is finite."""
+        bits = self.builder.or_(self.byte(place), self.shifted(self.byte(place + 1), 8))
+        return from_bits(self.builder, bits)
 
     def brain(self, place: int) -> Any:
         """The bfloat16 in two bytes, as float32."""

@@ -83,7 +83,7 @@ def write_row(
     """Write a row's keys and values at `offset` of a block; turn its queries as its keys.
 
     row: [(num_heads + 2 num_kv_heads) * head_dim] float32: queries, keys, values; changed where the
-    codec has a basis of its own. memory: as many numbers, float32.
+    codec has a basis of its own. memory: for all heads of a KV head, float32.
     """
     num_kv_heads, head_dim = shape.num_kv_heads, shape.head_dim
     keys = row + num_kv_heads * shape.group_size * head_dim * 4
