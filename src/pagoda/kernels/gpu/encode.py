@@ -1,0 +1,192 @@
+"""The way into a coded cache: vectors become codes, scales and offsets, as `codecs.codec` says.
+
+Rows are vectors, `[rows, padded_dim]` float32 whose columns from head_dim on are 0, and all that is
+stored of a row depends on that row alone. Divisions and square roots are rounded to nearest.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pagoda.kernels.gpu.read_codes import CHUNK_NUMBERS, TABLE_NUMBERS, in_run, table_start
+
+_LEAST = tl.constexpr(1e-30)
+"""What is smaller is not divided by: its inverse is 0."""
+_WHOLE = tl.constexpr(1.5 * 2**23)
+"""Added to a float32 of up to 2 ** 22 and taken away again, it leaves the nearest whole number."""
+
+
+@triton.jit
+def store_vectors(
+    x, wanted, block, in_block, head, levels, bounds,
+    block_size: tl.constexpr, head_dim: tl.constexpr, form: tl.constexpr,
+):  # fmt: skip
+    """Store rows x as token `in_block` of the blocks at `block`, both [rows], of one KV head.
+
+    wanted: [rows] bool. levels, bounds: of all heads, or None where numbers are no levels.
+    """
+    vectors = block + (form.start + head * form.head_bytes) + in_block * form.code_bytes
+    scales_at = block + (form.scales + head * form.scale_head_bytes)
+    at = scales_at + in_block * form.scale_bytes
+    if form.numbers == "int8":
+        factor = largest_scale(x, 127.0, at, wanted, form)
+        codes = nearest_whole(x * factor[:, None]) & 255
+    elif form.numbers != "levels":
+        if form.scale_bytes:
+            factor = largest_scale(x, form.float8.largest, at, wanted, form)
+            x = x * factor[:, None]
+        codes = nearest_float8(x, form.float8)
+    elif form.has_offset:
+        beyond = at + block_size * form.scale_bytes
+        codes = even_codes(x, at, beyond, wanted, bounds + head * TABLE_NUMBERS, head_dim, form)
+    else:
+        codes = fitted_codes(
+            x, at, wanted, levels + head * TABLE_NUMBERS, bounds + head * TABLE_NUMBERS,
+            head_dim, form,
+        )  # fmt: skip
+    for run in tl.static_range(len(form.runs)):
+        store_run(codes, vectors, wanted, form.runs[run])
+
+
+@triton.jit
+def inverse(values):
+    """1 / value, and 0 for what is too small to be divided by."""
+    tiny = values < _LEAST
+    return tl.where(tiny, 0.0, tl.div_rn(1.0, tl.where(tiny, 1.0, values)))
+
+
+@triton.jit
+def rint(values):
+    """The nearest whole number, ties to even, float32."""
+    return (values + _WHOLE) - _WHOLE
+
+
+@triton.jit
+def store_scale(at, values, wanted, form: tl.constexpr):
+    """Store one scale, or offset, a row; returns what was stored, float32."""
+    stored = values
+    if form.scale_bytes == 2:
+        halves = values.to(tl.float16)
+        tl.store(at.to(tl.pointer_type(tl.float16), bitcast=True), halves, mask=wanted)
+        stored = halves.to(tl.float32)
+    else:
+        tl.store(at.to(tl.pointer_type(tl.float32), bitcast=True), values, mask=wanted)
+    return stored
+
+
+@triton.jit
+def largest_scale(x, limit: tl.constexpr, at, wanted, form: tl.constexpr):
+    """Store what brings the largest magnitude of a row to `limit`; returns what rows are multiplied
+    with, [rows]."""
+    most = tl.max(tl.abs(x), 1)
+    # All tensors: a quotient with a plain number is not of one dtype.
+    scales = tl.div_rn(most, tl.full((x.shape[0],), limit, tl.float32))
+    return inverse(store_scale(at, scales, wanted, form))
+
+
+@triton.jit
+def nearest_whole(values):
+    """int32, of -127 to 127."""
+    return tl.minimum(tl.maximum(rint(values), -127.0), 127.0).to(tl.int32)
+
+
+@triton.jit
+def nearest_float8(values, float8: tl.constexpr):
+    """Codes of float8, int32; ties go to the even one, what is beyond the largest to that."""
+    magnitude = tl.abs(values)
+    magnitude = tl.where(magnitude < float8.largest, magnitude, float8.largest)  # NaN as well
+    bits = magnitude.to(tl.int32, bitcast=True)
+    shift = 23 - float8.fraction_bits
+    rounded = (bits + ((1 << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift
+    normal = rounded - ((127 - float8.bias) << float8.fraction_bits)
+    # Spaced evenly, like the smallest normal ones.
+    small = rint(tl.minimum(magnitude, 1.0) * 2.0 ** (float8.bias + float8.fraction_bits - 1))
+    codes = tl.where((bits >> 23) <= 127 - float8.bias, small.to(tl.int32), normal)
+    return codes | tl.where(values < 0.0, 128, 0)
+
+
+@triton.jit
+def even_codes(
+    x, scale_at, offset_at, wanted, bounds, head_dim: tl.constexpr, form: tl.constexpr
+):
+    """Codes of even steps from a row's smallest number to its largest, int32."""
+    inside = (tl.arange(0, x.shape[1]) < head_dim)[None, :]
+    low = tl.min(tl.where(inside, x, float("inf")), 1)
+    high = tl.max(tl.where(inside, x, float("-inf")), 1)
+    start = store_scale(offset_at, low, wanted, form)
+    steps = tl.full((x.shape[0],), 2.0**form.most_bits - 1, tl.float32)
+    factor = inverse(store_scale(scale_at, tl.div_rn(high - start, steps), wanted, form))
+    return nearest_levels((x - start[:, None]) * factor[:, None], bounds, form)
+
+
+@triton.jit
+def fitted_codes(
+    x, at, wanted, levels, bounds, head_dim: tl.constexpr, form: tl.constexpr
+):  # fmt: skip
+    """Codes of the nearest levels, int32, once a row's root mean square is the table's."""
+    squares = tl.sum(x * x, 1)
+    count = tl.full((x.shape[0],), head_dim, tl.float32)
+    factor = tl.load(bounds) * inverse(tl.sqrt_rn(tl.div_rn(squares, count)))
+    codes = nearest_levels(x * factor[:, None], bounds, form)
+    dims = tl.arange(0, x.shape[1])
+    first = tl.zeros((x.shape[1],), tl.int32)
+    for run in tl.static_range(len(form.runs)):
+        first += table_start(dims, form.runs[run])
+    found = tl.load(levels + first[None, :] + codes).to(tl.float32)
+    found = tl.where((dims < head_dim)[None, :], found, 0.0)
+    if form.fit == "unbiased":
+        scales = squares * inverse(tl.sum(x * found, 1))
+    elif form.fit == "norm":
+        scales = tl.sqrt_rn(squares * inverse(tl.sum(found * found, 1)))
+    else:
+        scales = tl.sum(x * found, 1) * inverse(tl.sum(found * found, 1))
+    store_scale(at, scales, wanted, form)
+    return codes
+
+
+@triton.jit
+def nearest_levels(values, bounds, form: tl.constexpr):
+    """How many of its width's bounds lie below each value, int32."""
+    dims = tl.arange(0, values.shape[1])
+    codes = tl.zeros(values.shape, tl.int32)
+    for run in tl.static_range(len(form.runs)):
+        codes = levels_of_run(codes, values, dims, bounds, form.runs[run])
+    return codes
+
+
+@triton.jit
+def levels_of_run(codes, values, dims, bounds, run: tl.constexpr):
+    """codes with those of the run put in."""
+    own = in_run(dims, run)[None, :]
+    for number in range(1 << run.width, (2 << run.width) - 1):
+        codes += (own & (values > tl.load(bounds + number))).to(tl.int32)
+    return codes
+
+
+@triton.jit
+def store_run(codes, vectors, wanted, run: tl.constexpr):
+    """Pack and store the codes of a run."""
+    for plane in tl.static_range(len(run.planes)):
+        store_plane(codes, vectors, wanted, run, run.planes[plane])
+
+
+@triton.jit
+def store_plane(codes, vectors, wanted, run: tl.constexpr, plane: tl.constexpr):
+    """Byte i of a plane of b bits has those of the numbers i, i + 2 b … of its chunk."""
+    parts: tl.constexpr = 8 // plane.bits
+    width: tl.constexpr = 2 * plane.bits
+    chunks: tl.constexpr = codes.shape[1] // CHUNK_NUMBERS
+    own = (codes >> plane.low) & ((1 << plane.bits) - 1)
+    own = tl.reshape(own, (codes.shape[0], chunks, parts, width))
+    shifts = tl.arange(0, parts) * plane.bits
+    together = tl.sum(own << shifts[None, None, :, None], 2)
+    chunk = tl.arange(0, chunks)
+    inside = (chunk >= run.first) & (chunk < run.first + run.num_chunks)
+    places = run.start + (chunk - run.first) * (2 * run.width) + plane.start
+    places = places[:, None] + tl.arange(0, width)[None, :]
+    tl.store(
+        vectors[:, None, None] + places[None, :, :],
+        together.to(tl.uint8),
+        mask=wanted[:, None, None] & inside[None, :, None],
+    )

@@ -1,0 +1,124 @@
+"""The way out of a coded cache: a tile of tokens' codes become levels, and scales stand beside.
+
+A level is loaded from the byte that has its bits, or the bytes: neighbours in a vector lie in
+neighbours of a plane, so loads are as wide as a plane, and what two of them have in common is found
+in the nearest cache.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE
+
+CHUNK_NUMBERS, TABLE_NUMBERS = tl.constexpr(CHUNK), tl.constexpr(TABLE_SIZE)
+
+
+@triton.jit
+def code_levels(
+    vectors, readable, levels, head, form: tl.constexpr, padded_dim: tl.constexpr,
+    dtype: tl.constexpr,
+):  # fmt: skip
+    """[tokens, padded_dim] dtype: what the codes at `vectors`, [tokens] pointers, stand for.
+
+    readable: [tokens] bool, or None for all. levels: of all heads, or None. Columns of no
+    run are finite.
+    """
+    dims = tl.arange(0, padded_dim)
+    codes = tl.zeros((vectors.shape[0], padded_dim), tl.int32)
+    first = tl.zeros((padded_dim,), tl.int32)
+    for run in tl.static_range(len(form.runs)):
+        codes = codes_of_run(codes, vectors, readable, dims, form.runs[run])
+        if form.has_table:
+            first += table_start(dims, form.runs[run])
+    if form.has_table:
+        table = levels + head * TABLE_NUMBERS
+        found = tl.load(table + first[None, :] + codes).to(dtype)
+    else:
+        found = own_numbers(codes, form).to(dtype)
+    return found
+
+
+@triton.jit
+def in_run(dims, run: tl.constexpr):
+    """[dims] bool: those of the run's chunks."""
+    chunk = dims // CHUNK_NUMBERS
+    return (chunk >= run.first) & (chunk < run.first + run.num_chunks)
+
+
+@triton.jit
+def table_start(dims, run: tl.constexpr):
+    """[dims]: where the levels of the run's codes begin in a table; 0 for others."""
+    return tl.where(in_run(dims, run), 1 << run.width, 0)
+
+
+@triton.jit
+def codes_of_run(codes, vectors, readable, dims, run: tl.constexpr):
+    """codes, [tokens, dims] int32, with those of the run put in."""
+    wanted = None
+    if run.first > 0 or run.num_chunks * CHUNK_NUMBERS != dims.shape[0]:
+        wanted = in_run(dims, run)[None, :]
+    if readable is not None:
+        wanted = readable[:, None] if wanted is None else readable[:, None] & wanted
+    chunks = run.start + (dims // CHUNK_NUMBERS - run.first) * (2 * run.width)
+    number = dims % CHUNK_NUMBERS
+    for plane in tl.static_range(len(run.planes)):
+        codes = codes_of_plane(codes, vectors, wanted, chunks, number, run.planes[plane])
+    return codes
+
+
+@triton.jit
+def codes_of_plane(codes, vectors, wanted, chunks, number, plane: tl.constexpr):
+    """codes with a plane's bits put in."""
+    places = vectors[:, None] + (chunks + plane.start + number % (2 * plane.bits))[None, :]
+    if wanted is None:
+        part = tl.load(places).to(tl.int32)
+    else:
+        part = tl.load(places, mask=wanted, other=0).to(tl.int32)
+    if plane.bits < 8:
+        shifts = number // (2 * plane.bits) * plane.bits
+        part = (part >> shifts[None, :]) & ((1 << plane.bits) - 1)
+    return codes | (part << plane.low)
+
+
+@triton.jit
+def own_numbers(codes, form: tl.constexpr):
+    """What codes say themselves: whole numbers, or float32."""
+    if form.numbers == "int8":
+        found = (codes ^ 128) - 128
+    elif form.numbers == "levels":
+        found = codes
+    else:
+        found = float8_numbers(codes, form.float8)
+    return found
+
+
+@triton.jit
+def float8_numbers(codes, float8: tl.constexpr):
+    """float32: the bits at their place in a float32, and what exponents differ by, multiplied."""
+    bits = ((codes & 128) << 24) | ((codes & 127) << (23 - float8.fraction_bits))
+    return bits.to(tl.float32, bitcast=True) * (2.0 ** (127 - float8.bias))
+
+
+@triton.jit
+def vector_scales(block, in_block, head, readable, form: tl.constexpr, beyond: tl.constexpr):
+    """[tokens] float32: scales of tokens at `in_block` of the blocks at `block`; None without.
+
+    beyond: 0, or the tokens of a block, behind whose scales their offsets are.
+    """
+    found = None
+    if form.scale_bytes:
+        at = block + (form.scales + head * form.scale_head_bytes)
+        at += (in_block + beyond) * form.scale_bytes
+        if form.scale_bytes == 2:
+            numbers = at.to(tl.pointer_type(tl.float16), bitcast=True)
+        else:
+            numbers = at.to(tl.pointer_type(tl.float32), bitcast=True)
+        if readable is None:
+            found = tl.load(numbers).to(tl.float32)
+        else:
+            found = tl.load(numbers, mask=readable, other=0.0).to(tl.float32)
+    return found
+
+
