@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.gpu.code_form import keys_of, values_of
 from pagoda.kernels.gpu.read_codes import code_levels, vector_scales
 
 LOG2_E = math.log2(math.e)
@@ -120,27 +121,27 @@ def attend_tokens(
     else:
         block = blocks + block_ids.to(tl.int64) * form.block_bytes
         place = (tokens.to(tl.uint32) % block_size).to(tl.int32)
-        keys_at = block + (form.key.start + kv_head * form.key.head_bytes)
-        values_at = block + (form.value.start + kv_head * form.value.head_bytes)
+        keys_at = block + (form.keys.start + kv_head * form.keys.head_bytes)
+        values_at = block + (form.values.start + kv_head * form.values.head_bytes)
         keys = code_levels(
-            keys_at + place * form.key.code_bytes, readable, key_levels, kv_head,
-            form.key, padded_dim, query.dtype,
+            keys_at + place * form.keys.code_bytes, readable, key_levels, kv_head,
+            keys_of(form), padded_dim, query.dtype,
         )  # fmt: skip
         values = code_levels(
-            values_at + place * form.value.code_bytes, readable, value_levels, kv_head,
-            form.value, padded_dim, weight_dtype(query.dtype, form),
+            values_at + place * form.values.code_bytes, readable, value_levels, kv_head,
+            values_of(form), padded_dim, weight_dtype(query.dtype, form),
         )  # fmt: skip
         key_shifts = None
-        if form.key.has_offset:
-            shifts = vector_scales(block, place, kv_head, readable, form.key, block_size)
+        if form.keys.has_offset:
+            shifts = vector_scales(block, place, kv_head, readable, keys_of(form), block_size)
             key_shifts = query_sums[:, None] * shifts[None, :]
         value_shifts = None
-        if form.value.has_offset:
-            value_shifts = vector_scales(block, place, kv_head, readable, form.value, block_size)
+        if form.values.has_offset:
+            value_shifts = vector_scales(block, place, kv_head, readable, values_of(form), block_size)
         sums, mass, highest = attend_tile(
             sums, mass, highest, query, keys, values, seen, scale,
-            vector_scales(block, place, kv_head, readable, form.key, 0), key_shifts,
-            vector_scales(block, place, kv_head, readable, form.value, 0), value_shifts,
+            vector_scales(block, place, kv_head, readable, keys_of(form), 0), key_shifts,
+            vector_scales(block, place, kv_head, readable, values_of(form), 0), value_shifts,
         )  # fmt: skip
     return sums, mass, highest
 
@@ -149,4 +150,4 @@ def attend_tokens(
 def weight_dtype(dtype, form):
     """The dtype that weights meet values in: the queries', but no float16 with scales, which may
     be smaller than it can tell. Levels are exact in any."""
-    return tl.bfloat16 if dtype == tl.float16 and form.value.scale_bytes else dtype
+    return tl.bfloat16 if dtype == tl.float16 and form.values.scale_bytes else dtype

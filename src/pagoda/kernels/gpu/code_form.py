@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import triton
 from torch import Tensor
 
 from pagoda.kernels.page_layout import coded_layout
@@ -76,8 +77,39 @@ class BlockForm(NamedTuple):
     """A block of one layer."""
 
     block_bytes: int
-    key: VectorForm
-    value: VectorForm
+    keys: VectorForm
+    values: VectorForm
+
+
+# Triton 3.6 hands a part of a constant on as a constant only where a function gives it.
+@triton.constexpr_function
+def keys_of(form):
+    """Of a block's form."""
+    return form.keys
+
+
+@triton.constexpr_function
+def values_of(form):
+    """Of a block's form."""
+    return form.values
+
+
+@triton.constexpr_function
+def float8_of(form):
+    """Of a vector's form."""
+    return form.float8
+
+
+@triton.constexpr_function
+def run_of(form, number):
+    """Of a vector's form."""
+    return form.runs[number]
+
+
+@triton.constexpr_function
+def plane_of(run, number):
+    """Of a run's form."""
+    return run.planes[number]
 
 
 class VectorTables(NamedTuple):

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pagoda.kernels.gpu.code_form import PageCodes
+from pagoda.kernels.gpu.code_form import PageCodes, keys_of, values_of
 from pagoda.kernels.gpu.encode import store_vectors
-from pagoda.kernels.gpu.turn import DEPTH, PRECISION, TURN_ROWS, matrix_lines
+from pagoda.kernels.gpu.turn import DEPTH, PRECISION, TURN_ROWS, matrix_lines, turn_warps
 
 
 @triton.jit
@@ -47,21 +47,25 @@ def rotated_part(
 
 @triton.jit
 def turned_rows(
-    rows, used, angles, cosines, sines, norm, eps, matrix,
+    rows, used, angles, cosines, sines, norm, eps, matrices, stride, kv_head,
     half: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
 ):  # fmt: skip
-    """[rows, padded_dim] float32: normed, rotated, and times the matrix if there is one."""
+    """[rows, padded_dim] float32: normed, rotated, and times their head's matrix if there are any.
+
+    stride: numbers from head to head of the matrices.
+    """
     dims = tl.arange(0, padded_dim)
     scales = None
     if norm is not None:
         inside = used[:, None] & (dims < head_dim)[None, :]
         x = tl.load(rows[:, None] + dims[None, :], mask=inside, other=0.0).to(tl.float32)
         scales = 1.0 / tl.sqrt(tl.sum(x * x, 1) / head_dim + eps)
-    if matrix is None:
+    if matrices is None:
         turned = rotated_part(
             rows, dims, used, angles, cosines, sines, norm, scales, half, head_dim
         )
     else:
+        matrix = matrices + kv_head.to(tl.int64) * stride
         turned = tl.zeros((rows.shape[0], padded_dim), tl.float32)
         for start in range(0, head_dim, DEPTH):
             depth = start + tl.arange(0, DEPTH)
@@ -74,12 +78,37 @@ def turned_rows(
 
 
 @triton.jit
-def matrix_of(matrices, head, stride):
-    """A head's matrix, None where there are none."""
-    matrix = None
-    if matrices is not None:
-        matrix = matrices + head.to(tl.int64) * stride
-    return matrix
+def store_queries(
+    query, token, head, rows, used, angles, cosines, sines, norm, eps, matrices, stride,
+    q_heads: tl.constexpr, group_size: tl.constexpr, half: tl.constexpr, head_dim: tl.constexpr,
+    padded_dim: tl.constexpr,
+):  # fmt: skip
+    """Store rotated and turned rows as queries of a head."""
+    x = turned_rows(
+        rows, used, angles, cosines, sines, norm, eps, matrices, stride, head // group_size,
+        half, head_dim, padded_dim,
+    )  # fmt: skip
+    dims = tl.arange(0, padded_dim)
+    places = (token * q_heads + head)[:, None] * head_dim + dims[None, :]
+    inside = used[:, None] & (dims < head_dim)[None, :]
+    tl.store(query + places, x.to(query.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def store_coded(
+    blocks, slots, kv_head, rows, used, angles, cosines, sines, norm, eps, matrices, stride,
+    levels, bounds, block_bytes: tl.constexpr, block_size: tl.constexpr, half: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
+):  # fmt: skip
+    """Store rotated and turned rows as codes of a head, in their slots."""
+    x = turned_rows(
+        rows, used, angles, cosines, sines, norm, eps, matrices, stride, kv_head,
+        half, head_dim, padded_dim,
+    )  # fmt: skip
+    store_vectors(
+        x, slots >= 0, blocks + slots // block_size * block_bytes, slots % block_size, kv_head,
+        levels, bounds, block_size, head_dim, form,
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -98,38 +127,24 @@ def coded_rotary_kernel(
     token = own.to(tl.int64)
     rows = qkv + (token * (q_heads + 2 * kv_heads) + head) * head_dim
     angles = tl.load(positions + own, mask=used, other=0).to(tl.int64) * half
+    slots = tl.load(slot_mapping + own, mask=used, other=-1)
     if head < q_heads:
-        matrix = matrix_of(query_turn, head // (q_heads // kv_heads), query_stride)
-        x = turned_rows(
-            rows, used, angles, cosines, sines, q_norm, eps, matrix, half, head_dim, padded_dim
-        )
-        dims = tl.arange(0, padded_dim)
-        places = (token * q_heads + head)[:, None] * head_dim + dims[None, :]
-        inside = used[:, None] & (dims < head_dim)[None, :]
-        tl.store(query + places, x.to(query.dtype.element_ty), mask=inside)
+        store_queries(
+            query, token, head, rows, used, angles, cosines, sines, q_norm, eps,
+            query_turn, query_stride, q_heads, q_heads // kv_heads, half, head_dim, padded_dim,
+        )  # fmt: skip
+    elif head < q_heads + kv_heads:
+        store_coded(
+            blocks, slots, head - q_heads, rows, used, angles, cosines, sines, k_norm, eps,
+            key_turn, key_stride, key_levels, key_bounds,
+            form.block_bytes, block_size, half, head_dim, padded_dim, keys_of(form),
+        )  # fmt: skip
     else:
-        slot = tl.load(slot_mapping + own, mask=used, other=-1)
-        block, in_block = blocks + slot // block_size * form.block_bytes, slot % block_size
-        if head < q_heads + kv_heads:
-            kv_head = head - q_heads
-            matrix = matrix_of(key_turn, kv_head, key_stride)
-            x = turned_rows(
-                rows, used, angles, cosines, sines, k_norm, eps, matrix, half, head_dim, padded_dim
-            )
-            store_vectors(
-                x, slot >= 0, block, in_block, kv_head, key_levels, key_bounds,
-                block_size, head_dim, form.key,
-            )  # fmt: skip
-        else:
-            kv_head = head - q_heads - kv_heads
-            matrix = matrix_of(value_turn, kv_head, value_stride)
-            x = turned_rows(
-                rows, used, angles, cosines, sines, None, eps, matrix, 0, head_dim, padded_dim
-            )
-            store_vectors(
-                x, slot >= 0, block, in_block, kv_head, value_levels, value_bounds,
-                block_size, head_dim, form.value,
-            )  # fmt: skip
+        store_coded(
+            blocks, slots, head - q_heads - kv_heads, rows, used, angles, cosines, sines, None, eps,
+            value_turn, value_stride, value_levels, value_bounds,
+            form.block_bytes, block_size, 0, head_dim, padded_dim, values_of(form),
+        )  # fmt: skip
 
 
 def rotate_and_encode(
@@ -160,4 +175,5 @@ def rotate_and_encode(
         q_heads=num_heads, kv_heads=num_kv_heads, head_dim=head_dim,
         padded_dim=triton.next_power_of_2(head_dim), block_size=codes.block_size,
         half=cosines.shape[1], tile_rows=TURN_ROWS, form=form,
+        num_warps=turn_warps(head_dim), num_stages=2,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
 from pagoda.kernels.gpu.read_codes import CHUNK_NUMBERS, TABLE_NUMBERS, in_run, table_start
 
 _LEAST = tl.constexpr(1e-30)
@@ -36,7 +37,7 @@ def store_vectors(
         if form.scale_bytes:
             factor = largest_scale(x, form.float8.largest, at, wanted, form)
             x = x * factor[:, None]
-        codes = nearest_float8(x, form.float8)
+        codes = nearest_float8(x, float8_of(form))
     elif form.has_offset:
         beyond = at + block_size * form.scale_bytes
         codes = even_codes(x, at, beyond, wanted, bounds + head * TABLE_NUMBERS, head_dim, form)
@@ -46,7 +47,7 @@ def store_vectors(
             head_dim, form,
         )  # fmt: skip
     for run in tl.static_range(len(form.runs)):
-        store_run(codes, vectors, wanted, form.runs[run])
+        store_run(codes, vectors, wanted, run_of(form, run))
 
 
 @triton.jit
@@ -132,7 +133,7 @@ def fitted_codes(
     dims = tl.arange(0, x.shape[1])
     first = tl.zeros((x.shape[1],), tl.int32)
     for run in tl.static_range(len(form.runs)):
-        first += table_start(dims, form.runs[run])
+        first += table_start(dims, run_of(form, run))
     found = tl.load(levels + first[None, :] + codes).to(tl.float32)
     found = tl.where((dims < head_dim)[None, :], found, 0.0)
     if form.fit == "unbiased":
@@ -151,7 +152,7 @@ def nearest_levels(values, bounds, form: tl.constexpr):
     dims = tl.arange(0, values.shape[1])
     codes = tl.zeros(values.shape, tl.int32)
     for run in tl.static_range(len(form.runs)):
-        codes = levels_of_run(codes, values, dims, bounds, form.runs[run])
+        codes = levels_of_run(codes, values, dims, bounds, run_of(form, run))
     return codes
 
 
@@ -168,7 +169,7 @@ def levels_of_run(codes, values, dims, bounds, run: tl.constexpr):
 def store_run(codes, vectors, wanted, run: tl.constexpr):
     """Pack and store the codes of a run."""
     for plane in tl.static_range(len(run.planes)):
-        store_plane(codes, vectors, wanted, run, run.planes[plane])
+        store_plane(codes, vectors, wanted, run, plane_of(run, plane))
 
 
 @triton.jit

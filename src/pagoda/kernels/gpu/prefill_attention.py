@@ -46,14 +46,27 @@ class ProgramShape(NamedTuple):
     num_stages: int
 
     @classmethod
-    def of(cls, head_dim: int, dtype: torch.dtype) -> ProgramShape:
-        """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons."""
+    def of(cls, head_dim: int, dtype: torch.dtype, is_coded: bool = False) -> ProgramShape:
+        """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons.
+
+        A cache of codes takes registers for what they become.
+        """
         if dtype.itemsize > 2:
             return cls(QUERY_ROWS // 4, 16, num_warps=8, num_stages=2)
+        if is_coded:
+            return cls._of_codes(head_dim)
         if head_dim > 128:
             return cls(QUERY_ROWS // 2, 16, num_warps=4, num_stages=NUM_STAGES)
         keys = 32 if ON_AMD else 64
         return cls(QUERY_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
+
+    @classmethod
+    def _of_codes(cls, head_dim: int) -> ProgramShape:
+        if head_dim > 128:
+            return cls(QUERY_ROWS // 4, 16, num_warps=4, num_stages=NUM_STAGES)
+        if ON_AMD:
+            return cls(QUERY_ROWS // 2, 32, num_warps=4, num_stages=NUM_STAGES)
+        return cls(QUERY_ROWS, 32, num_warps=8, num_stages=NUM_STAGES)
 
 
 @triton.jit
@@ -214,7 +227,7 @@ def prefill_attention(
     assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
     assert len(partial.sums) >= PREFILL_PARTS
-    shape = ProgramShape.of(head_dim, query.dtype)
+    shape = ProgramShape.of(head_dim, query.dtype, codes is not None)
     num_parts = triton.cdiv(kind.query_tokens, shape.rows // kind.group_size)
     padded_dim = triton.next_power_of_2(head_dim)
     for each in tiling.rounds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
 from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE
 
 CHUNK_NUMBERS, TABLE_NUMBERS = tl.constexpr(CHUNK), tl.constexpr(TABLE_SIZE)
@@ -29,9 +30,9 @@ def code_levels(
     codes = tl.zeros((vectors.shape[0], padded_dim), tl.int32)
     first = tl.zeros((padded_dim,), tl.int32)
     for run in tl.static_range(len(form.runs)):
-        codes = codes_of_run(codes, vectors, readable, dims, form.runs[run])
+        codes = codes_of_run(codes, vectors, readable, dims, run_of(form, run))
         if form.has_table:
-            first += table_start(dims, form.runs[run])
+            first += table_start(dims, run_of(form, run))
     if form.has_table:
         table = levels + head * TABLE_NUMBERS
         found = tl.load(table + first[None, :] + codes).to(dtype)
@@ -62,22 +63,22 @@ def codes_of_run(codes, vectors, readable, dims, run: tl.constexpr):
     if readable is not None:
         wanted = readable[:, None] if wanted is None else readable[:, None] & wanted
     chunks = run.start + (dims // CHUNK_NUMBERS - run.first) * (2 * run.width)
-    number = dims % CHUNK_NUMBERS
     for plane in tl.static_range(len(run.planes)):
-        codes = codes_of_plane(codes, vectors, wanted, chunks, number, run.planes[plane])
+        codes = codes_of_plane(codes, vectors, wanted, chunks, dims, plane_of(run, plane))
     return codes
 
 
 @triton.jit
-def codes_of_plane(codes, vectors, wanted, chunks, number, plane: tl.constexpr):
-    """codes with a plane's bits put in."""
-    places = vectors[:, None] + (chunks + plane.start + number % (2 * plane.bits))[None, :]
+def codes_of_plane(codes, vectors, wanted, chunks, dims, plane: tl.constexpr):
+    """codes with a plane's bits put in; chunks: [dims], where each one's begins in a vector."""
+    # A single remainder: Triton sees neighbours in that, and loads them together.
+    places = vectors[:, None] + (chunks + plane.start + dims % (2 * plane.bits))[None, :]
     if wanted is None:
         part = tl.load(places).to(tl.int32)
     else:
         part = tl.load(places, mask=wanted, other=0).to(tl.int32)
     if plane.bits < 8:
-        shifts = number // (2 * plane.bits) * plane.bits
+        shifts = dims % CHUNK_NUMBERS // (2 * plane.bits) * plane.bits
         part = (part >> shifts[None, :]) & ((1 << plane.bits) - 1)
     return codes | (part << plane.low)
 
@@ -90,7 +91,7 @@ def own_numbers(codes, form: tl.constexpr):
     elif form.numbers == "levels":
         found = codes
     else:
-        found = float8_numbers(codes, form.float8)
+        found = float8_numbers(codes, float8_of(form))
     return found
 
 

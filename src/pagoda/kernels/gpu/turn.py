@@ -51,6 +51,11 @@ def turn_kernel(
     tl.store(rows + dims[None, :], turned.to(x.dtype.element_ty), mask=inside)
 
 
+def turn_warps(head_dim: int) -> int:
+    """Warps of a program, whose registers hold all columns of its rows."""
+    return 4 if head_dim <= 128 else 8
+
+
 def turn_heads(x: Tensor, matrices: Tensor) -> None:
     """x[t, h] = x[t, h] · matrix of its KV head, in place.
 
@@ -66,4 +71,5 @@ def turn_heads(x: Tensor, matrices: Tensor) -> None:
         x, matrices, num_rows, matrices.stride(0),
         num_kv_heads=num_kv_heads, group_size=num_heads // num_kv_heads, head_dim=head_dim,
         padded_dim=triton.next_power_of_2(head_dim), tile_rows=TURN_ROWS,
+        num_warps=turn_warps(head_dim), num_stages=2,
     )  # fmt: skip
