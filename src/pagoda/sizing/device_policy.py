@@ -141,8 +141,8 @@ class GPUPolicy:
         return gpu_limits(self.memory_bytes, self.name)
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
-        """The same dtype alone."""
-        return (dtype,)
+        """The same dtype, and codes."""
+        return (dtype, *CODED_FORMATS)
 
     @property
     def obstacle(self) -> str | None:

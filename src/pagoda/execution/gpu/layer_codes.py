@@ -8,13 +8,28 @@ import torch
 from pagoda.codecs import Codec, VectorCodec
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.code_form import PageCodes, VectorTables
+from pagoda.storage.gpu_storage import GPUStorage
+
+
+def layer_codes(storage: GPUStorage, device: torch.device) -> list[PageCodes | None]:
+    """Of all layers, those alike sharing tables; None where numbers are plain."""
+    made: dict[tuple[Codec, int, int], PageCodes] = {}
+    found: list[PageCodes | None] = []
+    for layer in storage.layers:
+        if layer.codec is None:
+            found.append(None)
+            continue
+        shape = (layer.codec, layer.num_kv_heads, layer.head_size)
+        if shape not in made:
+            made[shape] = page_codes(*shape, layer.block_size, device)
+        found.append(made[shape])
+    return found
 
 
 def page_codes(
     codec: Codec, num_kv_heads: int, head_size: int, block_size: int, device: torch.device
 ) -> PageCodes:
-    """For a layer of so many heads; layers alike may share it. Matrices that heads have in common
-    are kept once.
+    """For layers of so many heads. Matrices that heads have in common are kept once.
 
     Raises `InvalidOptionError` for heads that cannot be coded.
     """

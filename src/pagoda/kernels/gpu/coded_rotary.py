@@ -168,6 +168,7 @@ def rotate_and_encode(
     tensors = (query, qkv, blocks, positions, slot_mapping, cosines, sines)
     assert all(each.is_contiguous() for each in tensors)
     turns = (codes.query_turn, codes.key.turn, codes.value.turn)
+    assert all(turn is None or turn.stride()[1:] == (head_dim, 1) for turn in turns)
     coded_rotary_kernel[(triton.cdiv(num_tokens, TURN_ROWS), total_heads)](
         query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
         *turns, *(0 if turn is None else turn.stride(0) for turn in turns),

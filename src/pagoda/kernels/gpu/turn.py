@@ -65,7 +65,7 @@ def turn_heads(x: Tensor, matrices: Tensor) -> None:
     num_kv_heads = len(matrices)
     assert x.is_contiguous()
     assert matrices.shape[1:] == (head_dim, head_dim)
-    assert matrices[0].is_contiguous()
+    assert matrices.stride()[1:] == (head_dim, 1)
     num_rows = num_tokens * (num_heads // num_kv_heads)
     turn_kernel[(triton.cdiv(num_rows, TURN_ROWS), num_kv_heads)](
         x, matrices, num_rows, matrices.stride(0),
