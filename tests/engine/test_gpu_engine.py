@@ -108,7 +108,7 @@ def test_hits_of_a_coded_cache_are_misses_and_those_of_a_cpu(
         expected = answers(LLM.from_engine(connect(load_model(on_cpu), on_cpu)))
     options = options_for(directory, max_num_batched_tokens=16, **coded)
     engine, running = assemble(load_model(options), options)
-    formats = [name] + ["float32" if 1 in skipped else name]
+    formats = [name, "float32" if 1 in skipped else name]
     assert [layer.dtype for layer in running.storage.spec.layers] == formats
     llm = LLM.from_engine(engine)
     assert answers(llm) == expected

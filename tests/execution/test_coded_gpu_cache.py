@@ -1,4 +1,4 @@
-"""A cache of codes on a device: steps read what they stored, and layers may have formats of their own.
+"""A cache of codes on a device: steps read what they stored, and each layer has its format.
 
 What each codec keeps is held against the plain truth by the tests of kernels.
 """

@@ -2,9 +2,9 @@
 
 One allocation; the layers lie one after the other, and a layer's blocks are
 `[num_blocks, 2, num_kv_heads, block_size, head_size]`, keys before values, so that a tile of tokens
-of one head is one piece of memory, whose rows are what a matrix product takes. What a codec makes of
-them lies likewise, byte by byte: a head's keys `[block_size, bytes of a key]`, and so its values, with
-their scales behind (`kernels.page_layout`).
+of one head is one piece of memory, whose rows are what a matrix product takes. What a codec makes
+of them lies likewise, byte by byte: a head's keys `[block_size, bytes of a key]`, and so its
+values, with their scales behind (`kernels.page_layout`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class GPUStorage(BlockStorage):
     """K and V of `num_blocks` blocks of every layer that `spec` names, in a device's memory.
 
     All of it is taken at once, and zero. Raises InvalidOptionError for a format that is none here,
-    for heads that it cannot code and for fewer than one block, torch.OutOfMemoryError where there is not so much.
+    for heads that it cannot code and for fewer than one block, torch.OutOfMemoryError where there
+    is not so much.
     """
 
     def __init__(self, spec: CacheSpec, num_blocks: int, device: torch.device) -> None:

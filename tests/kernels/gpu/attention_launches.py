@@ -35,7 +35,7 @@ class AttentionCase:
     def __str__(self) -> str:
         return (
             f"D={self.head_dim} group={self.group_size} block={self.block_size} "
-            f"window={self.window} {self.dtype} {self.codec or 'plain'}"
+            f"window={self.window} {self.dtype}{f' codes={self.codec}' if self.codec else ''}"
         )
 
     def codes(self) -> PageCodes | None:
@@ -52,12 +52,10 @@ ATTENTION_CASES = (
     AttentionCase(128, 16, 32, 4096),
     AttentionCase(256, 8, 16, 1024),
     AttentionCase(128, 4, 16, None, torch.float32),
-    AttentionCase(128, 4, 16, None, codec="fp8_e4m3"),
     AttentionCase(128, 4, 16, 4096, codec="int8_per_token_head"),
-    AttentionCase(64, 3, 16, None, torch.float16, codec="int4_per_token_head"),
+    AttentionCase(64, 3, 16, None, torch.float16, codec="turboquant_k8v4"),
     AttentionCase(128, 8, 32, None, codec="turboquant_k3v4_nc"),
     AttentionCase(256, 8, 16, 1024, codec="int4_per_token_head"),
-    AttentionCase(128, 4, 16, None, torch.float32, codec="turboquant_4bit_nc"),
 )
 
 
@@ -98,7 +96,9 @@ def coded_launches(
 ) -> Iterator[Launch]:
     """What stands before and behind attention where a cache is of codes, with normed heads."""
     num_heads, dim = 8 * case.group_size, case.head_dim
-    qkv, norm = (numbers(*shape, dtype=case.dtype) for shape in ((64, (num_heads + 16) * dim), (dim,)))
+    qkv, norm = (
+        numbers(*shape, dtype=case.dtype) for shape in ((64, (num_heads + 16) * dim), (dim,))
+    )
     angles = numbers(4096, dim // 2, dtype=torch.float32)
     yield Launch(
         f"rotate_and_encode {case}",

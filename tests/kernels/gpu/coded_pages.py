@@ -38,9 +38,7 @@ class CodedShape:
 
     def codes(self) -> PageCodes:
         """As an executor makes them."""
-        return page_codes(
-            self.codec, self.num_kv_heads, self.head_dim, self.block_size, DEVICE
-        )
+        return page_codes(self.codec, self.num_kv_heads, self.head_dim, self.block_size, DEVICE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,14 @@ def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) 
     assert (error <= 2e-6 * np.abs(expected).max(-1, keepdims=True)).all()
     assert (memory[[0, -1]] == NO_NUMBER).all()
     written = np.isin(np.arange(3 * shape.block_size), slots).reshape(3, -1)
-    sides = (shape.codec.key, turned[:, heads:-kv_heads]), (shape.codec.value, turned[:, -kv_heads:])
+    sides = (
+        (shape.codec.key, turned[:, heads:-kv_heads]),
+        (shape.codec.value, turned[:, -kv_heads:]),
+    )
     for (side, vectors), found in zip(sides, kept(shape, memory[1:-1]), strict=True):
         check_codes(side, vectors.astype(np.float32)[slots >= 0], found, slots[slots >= 0])
         untouched = np.moveaxis(found.codes, 1, 2)[~written]
-        assert (untouched == 2 ** side.bits - 1).all(), "nothing but the tokens' slots is written"
+        assert (untouched == 2**side.bits - 1).all(), "nothing but the tokens' slots is written"
 
 
 def check_codes(side: VectorCodec, vectors: Array, found: Kept, slots: Array) -> None:

@@ -137,7 +137,9 @@ def attend_tokens(
             key_shifts = query_sums[:, None] * shifts[None, :]
         value_shifts = None
         if form.values.has_offset:
-            value_shifts = vector_scales(block, place, kv_head, readable, values_of(form), block_size)
+            value_shifts = vector_scales(
+                block, place, kv_head, readable, values_of(form), block_size
+            )
         sums, mass, highest = attend_tile(
             sums, mass, highest, query, keys, values, seen, scale,
             vector_scales(block, place, kv_head, readable, keys_of(form), 0), key_shifts,

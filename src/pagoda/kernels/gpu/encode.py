@@ -108,9 +108,7 @@ def nearest_float8(values, float8: tl.constexpr):
 
 
 @triton.jit
-def even_codes(
-    x, scale_at, offset_at, wanted, bounds, head_dim: tl.constexpr, form: tl.constexpr
-):
+def even_codes(x, scale_at, offset_at, wanted, bounds, head_dim: tl.constexpr, form: tl.constexpr):
     """Codes of even steps from a row's smallest number to its largest, int32."""
     inside = (tl.arange(0, x.shape[1]) < head_dim)[None, :]
     low = tl.min(tl.where(inside, x, float("inf")), 1)

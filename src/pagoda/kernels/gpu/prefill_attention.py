@@ -161,8 +161,9 @@ def prefill_tile(
         num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
-        sums, mass, highest, own_query, query_sums, positions, tl.maximum(full_begin, full_end), end,
-        seen_from, blocks, table, kv_head, scale, key_levels, value_levels,
+        sums, mass, highest, own_query, query_sums, positions,
+        tl.maximum(full_begin, full_end), end, seen_from, blocks, table, kv_head, scale,
+        key_levels, value_levels,
         num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, True, 1,
     )  # fmt: skip
     mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing

@@ -121,5 +121,3 @@ def vector_scales(block, in_block, head, readable, form: tl.constexpr, beyond: t
         else:
             found = tl.load(numbers, mask=readable, other=0.0).to(tl.float32)
     return found
-
-
