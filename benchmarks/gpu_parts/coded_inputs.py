@@ -22,7 +22,7 @@ _BLOCKS_AT_ONCE = 1024
 
 
 class CodedInputs(PagedInputs):
-    """The same queries and tables as others, and their keys and values in a format of eight bits."""
+    """The queries and tables of others, and their keys and values in a format of eight bits."""
 
     def __init__(self, plain: PagedInputs, name: str) -> None:
         assert name in EIGHT_BITS

@@ -12,7 +12,7 @@ from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.page_layout import coded_layout
-from pagoda.kernels.vector_code import unpack
+from pagoda.kernels.vector_code import PLANES, VectorCode, unpack
 from triton_device import DEVICE
 
 
@@ -67,7 +67,7 @@ def _kept(side: VectorCodec, shape: CodedShape, content: Array, start: int, scal
     code, heads, size = side.code(shape.head_dim), shape.num_kv_heads, shape.block_size
     count = heads * size * code.code_bytes
     packed = content[:, start : start + count].reshape(-1, heads, size, code.code_bytes)
-    codes = unpack(code, packed)
+    codes = unpack(code, chunk_by_chunk(code, packed))
     ones = np.ones(codes.shape[:-1], np.float32)
     if code.scale is None:
         return Kept(codes, ones, 0 * ones)
@@ -75,3 +75,18 @@ def _kept(side: VectorCodec, shape: CodedShape, content: Array, start: int, scal
     numbers = np.ascontiguousarray(beside).view(code.scale).astype(np.float32)
     numbers = numbers.reshape(-1, heads, 1 + code.has_offset, size)
     return Kept(codes, numbers[:, :, 0], numbers[:, :, 1] if code.has_offset else 0 * ones)
+
+
+def chunk_by_chunk(code: VectorCode, packed: Array) -> Array:
+    """Bytes of vectors, [..., code_bytes], from the order of devices to that of `VectorCode`."""
+    parts = []
+    for run in code.runs:
+        end = run.start
+        planes = []
+        for bits in PLANES[run.width]:
+            start, end = end, end + run.num_chunks * 2 * bits
+            plane = packed[..., start:end]
+            planes.append(plane.reshape(*plane.shape[:-1], run.num_chunks, 2 * bits))
+        if planes:
+            parts.append(np.concatenate(planes, -1).reshape(*packed.shape[:-1], end - run.start))
+    return np.concatenate(parts, -1)

@@ -2,7 +2,9 @@
 
 A form is data in a kernel's constant arguments: where the bits of a vector lie, what they stand
 for, and where the parts of a block begin. Within a head, keys as values lie token by token:
-`[block_size, bytes of a vector's codes]`.
+`[block_size, bytes of a vector's codes]`. A vector has its bytes as `VectorCode` says, but that
+neighbouring chunks of one width have their lowest planes first, one after the other, and then the
+next ones: so more bytes that lie together are of one plane, and are read at once.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ from pagoda.kernels.vector_code import (
     PLANES,
     SCALE_BYTES,
     Float8Form,
+    Run,
     VectorCode,
 )
 
 
 class PlaneForm(NamedTuple):
-    """Some bits of a chunk's numbers."""
+    """Some bits of the numbers of a run, 2 · bits bytes a chunk."""
 
     start: int
-    """Bytes of the chunk before it."""
+    """Bytes of the run before it."""
     low: int
     """The lowest of its bits in a code."""
     bits: int
@@ -192,11 +195,12 @@ def _block_form(
 def _vector_form(
     code: VectorCode, fit: str, has_table: bool, places: tuple[int, int, int, int]
 ) -> VectorForm:
+    assert not code.has_offset or len(set(code.widths)) == 1
     return VectorForm(
         code.numbers,
         has_table,
         FLOAT8_FORMS.get(code.numbers),
-        tuple(RunForm(*run, _planes(run.width)) for run in code.runs if run.width),
+        tuple(RunForm(*run, _planes(run)) for run in code.runs if run.width),
         max(code.widths),
         code.code_bytes,
         SCALE_BYTES[code.scale] if code.scale else 0,
@@ -206,9 +210,9 @@ def _vector_form(
     )
 
 
-def _planes(width: int) -> tuple[PlaneForm, ...]:
+def _planes(run: Run) -> tuple[PlaneForm, ...]:
     found, start, low = [], 0, 0
-    for bits in PLANES[width]:
+    for bits in PLANES[run.width]:
         found.append(PlaneForm(start, low, bits))
-        start, low = start + 2 * bits, low + bits
+        start, low = start + run.num_chunks * 2 * bits, low + bits
     return tuple(found)

@@ -182,7 +182,7 @@ def store_plane(codes, vectors, wanted, run: tl.constexpr, plane: tl.constexpr):
     together = tl.sum(own << shifts[None, None, :, None], 2)
     chunk = tl.arange(0, chunks)
     inside = (chunk >= run.first) & (chunk < run.first + run.num_chunks)
-    places = run.start + (chunk - run.first) * (2 * run.width) + plane.start
+    places = run.start + plane.start + (chunk - run.first) * width
     places = places[:, None] + tl.arange(0, width)[None, :]
     tl.store(
         vectors[:, None, None] + places[None, :, :],

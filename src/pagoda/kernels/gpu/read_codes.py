@@ -35,10 +35,35 @@ def code_levels(
             first += table_start(dims, run_of(form, run))
     if form.has_table:
         table = levels + head * TABLE_NUMBERS
-        found = tl.load(table + first[None, :] + codes).to(dtype)
+        found = table_levels(first[None, :] + codes, table, form).to(dtype)
     else:
         found = own_numbers(codes, form).to(dtype)
     return found
+
+
+@triton.jit
+def table_levels(places, table, form: tl.constexpr):
+    """Levels at places of a table, int32, picked from its words in registers.
+
+    Loads of single levels would be behind those of the codes, which then could not run ahead.
+    """
+    words = table.to(tl.pointer_type(tl.int32), bitcast=True)
+    word = places * 0
+    for number in tl.static_range(first_word(form), end_word(form)):
+        word = tl.where((places >> 2) == number, tl.load(words + number), word)
+    return (word << (24 - (places & 3) * 8)) >> 24
+
+
+@triton.constexpr_function
+def first_word(form):
+    """Of four levels each: the first that a code of the form can ask for."""
+    return (1 << min(run.width for run in form.runs)) // 4
+
+
+@triton.constexpr_function
+def end_word(form):
+    """The word after the last."""
+    return (2 << form.most_bits) // 4
 
 
 @triton.jit
@@ -62,17 +87,18 @@ def codes_of_run(codes, vectors, readable, dims, run: tl.constexpr):
         wanted = in_run(dims, run)[None, :]
     if readable is not None:
         wanted = readable[:, None] if wanted is None else readable[:, None] & wanted
-    chunks = run.start + (dims // CHUNK_NUMBERS - run.first) * (2 * run.width)
     for plane in tl.static_range(len(run.planes)):
-        codes = codes_of_plane(codes, vectors, wanted, chunks, dims, plane_of(run, plane))
+        codes = codes_of_plane(codes, vectors, wanted, dims, run, plane_of(run, plane))
     return codes
 
 
 @triton.jit
-def codes_of_plane(codes, vectors, wanted, chunks, dims, plane: tl.constexpr):
-    """codes with a plane's bits put in; chunks: [dims], where each one's begins in a vector."""
+def codes_of_plane(codes, vectors, wanted, dims, run: tl.constexpr, plane: tl.constexpr):
+    """codes with the bits of one of the run's planes put in."""
+    chunk = dims // CHUNK_NUMBERS - run.first
     # A single remainder: Triton sees neighbours in that, and loads them together.
-    places = vectors[:, None] + (chunks + plane.start + dims % (2 * plane.bits))[None, :]
+    number = run.start + plane.start + chunk * (2 * plane.bits) + dims % (2 * plane.bits)
+    places = vectors[:, None] + number[None, :]
     if wanted is None:
         part = tl.load(places).to(tl.int32)
     else:
