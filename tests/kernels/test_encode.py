@@ -23,16 +23,15 @@ def encoded(codec: VectorCodec, vectors: Array, step: int) -> tuple[Array, Array
     code = codec.code(vectors.shape[1])
     routine = encode_routine(code.text, codec.fit)
     call = routine.ctypes
-    levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
-    if codec.levels is not None:
-        levels, bounds = codec.levels.for_kernels()
+    none = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
+    levels, bounds = codec.tables or none
     packed = np.zeros((len(vectors), code.code_bytes * step), np.uint8)
     scales, offsets = (np.ones(len(vectors), codec.scale or "float32") for _ in range(2))
-    memory = np.empty(vectors.shape[1], np.float32)
+    memory = np.empty((2, vectors.shape[1]), np.float32)
     for i, vector in enumerate(vectors):
         call(
             vector.ctypes.data, packed[i].ctypes.data, step, scales[i:].ctypes.data,
-            offsets[i:].ctypes.data, levels.ctypes.data, bounds.ctypes.data, memory.ctypes.data,
+            offsets[i:].ctypes.data, levels.ctypes.data, bounds.ctypes.data, 0, memory.ctypes.data,
         )  # fmt: skip
     assert not packed.reshape(len(vectors), -1, step)[..., 1:].any()
     offsets = offsets.astype(np.float32) * codec.has_offset

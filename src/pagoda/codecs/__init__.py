@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from pagoda.codecs.codec import Codec, VectorCodec
+from pagoda.codecs.calibrated import CALIBRATED, CalibratedCodec
+from pagoda.codecs.codec import Codec, SideCodec, VectorCodec
 
 _UNSCALED = {name: VectorCodec(name, 8) for name in ("e4m3", "e5m2")}
 _UNIFORM_4, _UNIFORM_3 = (
@@ -38,4 +39,4 @@ CODECS = MappingProxyType(
 )
 """Codecs by the name of `--kv-cache-dtype`."""
 
-__all__ = ["CODECS", "Codec", "VectorCodec"]
+__all__ = ["CALIBRATED", "CODECS", "CalibratedCodec", "Codec", "SideCodec", "VectorCodec"]

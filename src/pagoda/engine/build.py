@@ -144,7 +144,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         sized.capacity.num_blocks,
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
-        codec=",".join(options.cache_formats.of_layers(len(model.spec.layers), model.dtype)),
+        codec=running.storage.namespace,
         eviction=options.eviction_policy,
     )
     scheduler = Scheduler(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.formats import CODED_FORMATS, canonical, guarded_layers
+from pagoda.cache.formats import CODED_FORMATS, canonical, guarded_layers, vector_format
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.vector_code import require_chunks
+from pagoda.kernels.vector_code import require_multiple
 
 AUTO = "auto"
 
@@ -55,4 +55,4 @@ def require_heads(formats: Sequence[str], head_sizes: Sequence[int]) -> None:
     """Raises `InvalidOptionError` for a layer whose heads its format cannot code."""
     for name, head_size in zip(formats, head_sizes, strict=True):
         if name in CODED_FORMATS:
-            require_chunks(head_size)
+            require_multiple(head_size, vector_format(name).head_multiple)

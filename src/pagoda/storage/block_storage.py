@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec, LayerSpec
 from pagoda.errors import InvalidOptionError
 
 
@@ -36,6 +36,11 @@ class BlockStorage(ABC):
     def block_size(self) -> int:
         """Tokens in a block."""
         return self.spec.block_size
+
+    @property
+    def namespace(self) -> str:
+        """How K and V of each layer are stored, in a word: blocks of another never match."""
+        return ",".join(attention_layer(layer).dtype for layer in self.spec.layers)
 
     def copy_blocks(
         self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
@@ -86,9 +91,8 @@ def attention_layers(spec: CacheSpec, formats: Collection[str]) -> tuple[Attenti
     Raises InvalidOptionError for another format, and for values that are wider than keys.
     """
     layers = []
-    for layer in spec.layers:
-        # The attention layer is the only kind so far; another kind will bring its own view.
-        assert isinstance(layer, AttentionLayerSpec)
+    for each in spec.layers:
+        layer = attention_layer(each)
         if layer.dtype not in formats:
             limit = f"the cache holds one of {', '.join(formats)}"
             raise InvalidOptionError("dtype", layer.dtype, limit)
@@ -96,3 +100,9 @@ def attention_layers(spec: CacheSpec, formats: Collection[str]) -> tuple[Attenti
             raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")
         layers.append(layer)
     return tuple(layers)
+
+
+def attention_layer(layer: LayerSpec) -> AttentionLayerSpec:
+    """The same: attention is the only kind so far; another kind will bring its own view."""
+    assert isinstance(layer, AttentionLayerSpec)
+    return layer
