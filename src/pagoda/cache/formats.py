@@ -5,8 +5,8 @@
 
 Sources: the formats of vLLM's `--kv-cache-dtype` under its names (per tensor fp8 keeps no scales;
 per-token-head modes keep one float32 scale for K and one for V; nvfp4 keeps an fp8 scale for each
-16 numbers; TurboQuant keeps a norm beside K, a scale and an offset beside V), plain numbers, and what
-`pagoda.codecs` calibrates for a model (int4, int3, int2).
+16 numbers; TurboQuant keeps a norm beside K, a scale and an offset beside V), plain numbers, and
+what `pagoda.codecs` calibrates for a model (int4, int3, int2).
 """
 
 from __future__ import annotations

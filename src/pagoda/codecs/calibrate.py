@@ -24,6 +24,13 @@ from pagoda.kernels.vector_code import CHUNK
 
 _SHARE = 0.01
 """Of M's mean diagonal, added to it: directions that the text never asked for count something."""
+_LEAST = 1e-5
+"""Of the largest σ², the least of any number: what never varies is not blown up without end."""
+_FAINT = 1e-2
+"""Of a vector's root mean square, what a chunk's is at least taken for: likewise."""
+_SHORTEST = 0.5
+"""Of numbers whose root mean square is 1, what the outermost level is at least taken for."""
+_MOST_STRETCH = 2.0
 _TINY = 1e-12
 _ROUNDS = 60
 _MOST_NUMBERS = 200_000
@@ -59,7 +66,7 @@ def calibrate(widths: tuple[int, ...], observed: Observed) -> CalibratedCodec:
         queries=np.linalg.inv(turned.astype(np.float64)).swapaxes(-1, -2).astype(np.float32),
         errors=(sigma2 / np.square(units)).astype(np.float32),
         levels=levels,
-        unit=float(np.sqrt(np.square(whitened / lengths * units).mean())),
+        unit=float(np.sqrt(np.square(whitened / lengths * units).mean()).clip(_FAINT)),
     )
     return _stretched(codec, observed.samples)
 
@@ -70,7 +77,8 @@ def _whitening(metric: Array, moments: Array) -> tuple[Array, Array]:
     means = np.trace(metric, axis1=-2, axis2=-1) / size
     lower = np.linalg.cholesky(metric + (_SHARE * means + _TINY)[:, None, None] * np.eye(size))
     sigma2, turns = np.linalg.eigh(lower.swapaxes(-1, -2) @ moments @ lower)
-    sigma2, turns = sigma2[:, ::-1].clip(_TINY), turns[..., ::-1]
+    sigma2, turns = sigma2[:, ::-1], turns[..., ::-1]
+    sigma2 = np.maximum(sigma2, _LEAST * sigma2[:, :1] + _TINY)
     return lower @ turns / np.sqrt(sigma2)[:, None, :], sigma2
 
 
@@ -86,11 +94,11 @@ def _fit_levels(numbers: Array, chunks: tuple[int, ...]) -> tuple[dict[int, Leve
         parts = []
         for chunk in places:
             part = numbers[..., chunk * CHUNK : (chunk + 1) * CHUNK]
-            rms = np.sqrt(np.square(part).mean()).clip(_TINY)
+            rms = np.sqrt(np.square(part).mean()).clip(_FAINT)
             units[chunk * CHUNK : (chunk + 1) * CHUNK] = 1 / rms
             parts.append((part / rms).ravel()[: _MOST_NUMBERS // len(places)])
         levels = lloyd_max_of(np.concatenate(parts), width)
-        unit = LARGEST / np.abs(levels).max().clip(_TINY)
+        unit = LARGEST / np.abs(levels).max().clip(_SHORTEST)
         found[width] = level_table(np.rint(levels * unit))
         for chunk in places:
             units[chunk * CHUNK : (chunk + 1) * CHUNK] *= unit
@@ -117,10 +125,10 @@ def _stretched(codec: CalibratedCodec, samples: Array) -> CalibratedCodec:
     turned = np.matmul(samples, codec.vectors).astype(np.float32)
     back = codec.decode(*codec.encode(turned))
     by_number = (0, 1)
-    kept = (turned.astype(np.float64) * back).sum(by_number)
-    whole = np.square(turned, dtype=np.float64).sum(by_number)
     shape = (-1, CHUNK)
-    factors = whole.reshape(shape).sum(1) / kept.reshape(shape).sum(1).clip(_TINY)
+    kept = (turned.astype(np.float64) * back).sum(by_number).reshape(shape).sum(1)
+    whole = np.square(turned, dtype=np.float64).sum(by_number).reshape(shape).sum(1) + _TINY
+    factors = whole / np.maximum(kept, whole / _MOST_STRETCH)
     queries = codec.queries * np.repeat(factors, CHUNK).astype(np.float32)
     return CalibratedCodec(
         codec.widths, codec.vectors, queries, codec.errors, codec.levels, codec.unit

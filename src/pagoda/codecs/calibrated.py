@@ -40,8 +40,8 @@ class Widths(NamedTuple):
 CALIBRATED = MappingProxyType(
     {
         "int4": Widths((6, 5, 4, 3), (5, 4, 4, 4)),
-        "int3": Widths((5, 4, 3, 1), (4, 3, 3, 2)),
-        "int2": Widths((4, 3, 2, 1), (3, 2, 2, 2)),
+        "int3": Widths((6, 3, 2, 2), (4, 3, 3, 2)),
+        "int2": Widths((5, 3, 1, 1), (4, 2, 2, 1)),
     }
 )
 """What is calibrated for a model, by the name of `--kv-cache-dtype`."""

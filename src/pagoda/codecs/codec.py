@@ -105,7 +105,7 @@ class VectorCodec:
     def tables(self) -> tuple[Array, Array] | None:
         """See `SideCodec`."""
         levels = self.levels
-        return None if levels is None else kernel_tables({self.bits: levels}, levels.unit)
+        return None if levels is None else kernel_tables({self.bits: levels}, float(levels.unit))
 
     @property
     def weights(self) -> Array | None:

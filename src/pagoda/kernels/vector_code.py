@@ -34,8 +34,8 @@ MOST_LEVEL_BITS = 6
 TABLE_SIZE = 2 ** (MOST_LEVEL_BITS + 1)
 """Entries of a table of levels: those of codes of b bits begin at 2 ** b."""
 SCALE_BYTES = MappingProxyType({"float32": 4, "float16": 2, "ufloat8": 1})
-"""Scales by their dtype. ufloat8 has no sign, `UFLOAT8_FRACTION` bits of fraction and else exponent:
-code n stands for (1 + n % 8 / 8) · 2 ** (n // 8 - `UFLOAT8_BIAS`), and 0 for 0."""
+"""Of a scale, by its dtype. A ufloat8 has no sign, `UFLOAT8_FRACTION` bits of fraction and else
+exponent: code n stands for (1 + n % 8 / 8) · 2 ** (n // 8 - `UFLOAT8_BIAS`), and 0 for 0."""
 UFLOAT8_FRACTION = 3
 UFLOAT8_BIAS = 16
 SCALE_REACH = 2

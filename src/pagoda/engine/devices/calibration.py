@@ -21,7 +21,6 @@ from pagoda.codecs import CALIBRATED, Codec
 from pagoda.codecs.calibrate import calibrate
 from pagoda.codecs.calibration_file import load_codecs, save_codecs
 from pagoda.engine.slow_notice import told_if_slow
-from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.vector_statistics import VectorStatistics

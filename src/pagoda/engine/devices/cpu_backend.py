@@ -220,7 +220,6 @@ class SizedCPU:
             takes_all_cores=self.num_threads >= num_usable_cores(),
         )
 
-
     def _codecs(self) -> list[Codec | None]:
         """Of each layer; those that are calibrated are found, or read from disk."""
         model, layers = self.model, attention_layers(self.capacity.spec, STORED_FORMATS)

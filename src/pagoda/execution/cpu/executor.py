@@ -115,8 +115,8 @@ class CPUExecutor:
             shape = segment.shape
             step = self._step(batch, numbers, segment, tilings[shape])
             if number == 0:
-                first = step._replace(counters=counter)
-                embed(first, ends, segment.widths, segment.routines)
+                beginning = step._replace(counters=counter)
+                embed(beginning, ends, segment.widths, segment.routines)
                 counter += _EMBED_PHASES * PHASE_BYTES
             at_once = len(segment.table) if on_layer is None else 1
             for first in range(0, len(segment.table), at_once):

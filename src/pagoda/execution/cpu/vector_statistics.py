@@ -47,7 +47,9 @@ class VectorStatistics:
     def _add(self, layer: int, rows: Array) -> None:
         attention = self._spec.layers[layer].attention
         heads, size = attention.num_kv_heads, attention.head_dim
-        parts = np.split(rows, [attention.num_heads * size, (attention.num_heads + heads) * size], 1)
+        parts = np.split(
+            rows, [attention.num_heads * size, (attention.num_heads + heads) * size], 1
+        )
         groups = [part.reshape(len(rows), heads, -1, size) for part in parts]
         for total, group in zip(self._sums[layer], groups, strict=True):
             vectors = group.transpose(1, 0, 2, 3).reshape(heads, -1, size)

@@ -284,9 +284,7 @@ def _take_levels(
 
 
 @njit(error_model="numpy", fastmath=_SUM)
-def _weighted_error(
-    x: int, levels: int, weights: int, size: int, scale: np.float32
-) -> np.float32:
+def _weighted_error(x: int, levels: int, weights: int, size: int, scale: np.float32) -> np.float32:
     """Σ weight · (x - scale · level)²."""
     total = np.float32(0.0)
     for i in range(size):

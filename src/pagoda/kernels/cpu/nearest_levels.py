@@ -59,9 +59,7 @@ def nearest_levels(
             more = builder.sub(builder.load(count_cell), builder.sext(above, counts))
             builder.store(more, count_cell)
             next_level = level(builder.add(place, index(1)))
-            builder.store(
-                builder.select(above, next_level, builder.load(level_cell)), level_cell
-            )
+            builder.store(builder.select(above, next_level, builder.load(level_cell)), level_cell)
         store_vector(builder, builder.sitofp(builder.load(count_cell), floats(CHUNK)), code_at)
         store_vector(builder, builder.load(level_cell), level_at)
         return context.get_dummy_value()
