@@ -102,7 +102,7 @@ def test_int8_holds_187_and_int4_35_times_as_many_tokens(model: Model) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype='int3': one of auto, float32, bfloat16, fp8"),
+        ({"kv_cache_dtype": "int5"}, "kv_cache_dtype='int5': one of auto, float32, bfloat16, fp8"),
         ({"kv_cache_dtype": "float16"}, "one of auto, .* on a CPU"),
         ({"kv_cache_dtype_skip_layers": (30,)}, "layers=30: the model has layers 0 to 29"),
     ],

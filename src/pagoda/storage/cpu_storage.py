@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.formats import CODED_FORMATS
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
 from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec
 from pagoda.errors import InvalidOptionError
@@ -39,7 +38,7 @@ from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
 
-STORED_FORMATS = (*TORCH_DTYPES, *CODED_FORMATS)
+STORED_FORMATS = (*TORCH_DTYPES, *CODECS, *CALIBRATED)
 """All that a layer can be stored in."""
 
 _HUGE_PAGE = 2 * 2**20
