@@ -94,6 +94,9 @@ FORMATS = MappingProxyType(
     }
 )
 
+CALIBRATED_FORMATS = ("int4", "int3", "int2")
+"""Those that are calibrated for a model: Pagoda's own."""
+
 CODED_FORMATS = (
     "fp8_e4m3",
     "fp8_e5m2",
@@ -104,9 +107,7 @@ CODED_FORMATS = (
     "turboquant_4bit_nc",
     "turboquant_k3v4_nc",
     "turboquant_3bit_nc",
-    "int4",
-    "int3",
-    "int2",
+    *CALIBRATED_FORMATS,
 )
 """Those that Pagoda's own cache can be stored in, beside plain numbers of a device."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import CALIBRATED_FORMATS, canonical
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
@@ -207,6 +207,9 @@ def _pool_options(
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
+    if not is_pagoda and request.kv_cache_dtype in CALIBRATED_FORMATS:
+        limit = "is Pagoda's own: --engine pagoda"
+        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     if is_pagoda:
         policy = pagoda_device(device).policy
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
