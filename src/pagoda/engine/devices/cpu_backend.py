@@ -25,7 +25,6 @@ from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.execution.cpu.quantised_rows import keeps_as
-from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_weights
 from pagoda.models.locate import ModelFiles
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pagoda")
 
 _SLOWER = (
-    "this CPU has no products of bfloat16, so weights are decoded slower than they would be read: "
+    "weights are decoded from their stored form, which takes a CPU longer than reading bfloat16: "
     "%s they take more memory, and few requests at a time less time; "
-    "--activation-dtype int8 is quicker than either, and a little less exact"
+    "--activation-dtype int8 is quicker still, and a little less exact"
 )
 _ROUNDED = (
     "activations are rounded to int8, 32 numbers a scale, for products with weights as stored"
@@ -90,7 +89,7 @@ class PreparedCPU:
         weights = PanelWeights.take_over(loaded, loading.packed)
         if _rounds_rows(self.options):
             logger.info(_ROUNDED)
-        elif loading.has_packed and not UNIT.pairs:
+        elif loading.has_packed:
             quantises = self.options.quantization is not None
             logger.info(
                 _SLOWER, "without --quantization" if quantises else "with --quantization none"
