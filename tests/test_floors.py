@@ -74,7 +74,7 @@ ROOMS = {
         banned=NO_TORCH,
     ),
     "roofline": Room(3, uses=("cache", "models.decoder"), banned=NO_TORCH),
-    "doctor": Room(3, banned=NO_TORCH),
+    "doctor": Room(3, uses=("sizing.measured_cost",), banned=NO_TORCH),
     "validation": Room(4, uses=("cache", "models.config", "sizing", "planning"), banned=NO_TORCH),
     "calculator": Room(4, uses=("cache", "models.config", "sizing", "planning"), banned=NO_TORCH),
     # Neither the planner nor the doctor: what engine and planner share is in `sizing`.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
+from pagoda.cache.spec import CacheSpec
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.find import find_backend
@@ -21,9 +23,12 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
+from pagoda.sizing.cache_formats import require_heads
+from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
+from pagoda.sizing.stored_cache import StoredCache, stored_cache
 
 logger = logging.getLogger("pagoda")
 
@@ -139,6 +144,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     sized = model.loaded.size(options, model.max_model_len)
     for line in sized.capacity.log_lines(model.backend.policy.kind):
         logger.info(line)
+    stored = _stored(model, options, sized.capacity)
+    logger.info("keys and values: %s", stored)
     running = sized.start()
     cache = CacheManager(
         sized.capacity.num_blocks,
@@ -174,8 +181,18 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         scheduler=scheduler,
         runner=running.runner,
         sampler=running.sampler,
+        stored=stored,
     )
     return engine, running
+
+
+def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec]) -> StoredCache:
+    def spec_of(formats: Sequence[str]) -> CacheSpec:
+        require_heads(formats, [layer.attention.head_dim for layer in model.spec.layers])
+        return model.spec.cache_spec(options.block_size, formats)
+
+    formats = model.backend.policy.cache_formats(model.dtype)
+    return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats)
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:
