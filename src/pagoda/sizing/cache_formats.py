@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from pagoda.cache.formats import CODED_FORMATS, canonical, guarded_layers
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.vector_code import require_chunks
+from pagoda.kernels.vector_code import CHUNK, require_chunks
 
 AUTO = "auto"
+HEAD_MULTIPLE = CHUNK
+"""Heads that can be coded have a multiple of so many numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,8 @@ def stored_cache(
     narrower = _narrower(spec_of, len(layers)) if NARROWER in formats else None
     if narrower is not None and narrower >= bytes_per_token:
         narrower = None
-    size_bytes = capacity.size_bytes
-    as_plain = Capacity(plain, plain.num_blocks_in(size_bytes), capacity.max_model_len, size_bytes)
+    memory = capacity.available_bytes
+    as_plain = Capacity(plain, plain.num_blocks_in(memory), capacity.max_model_len, memory)
     return StoredCache(
         cache_dtype=asked.kv_cache_dtype,
         dtype=dtype,
