@@ -29,6 +29,7 @@ MIXES = [
     *({"kv_cache_dtype": name} for name in CODED_FORMATS),
     {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 7, 29)},
     {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)},
+    {"kv_cache_dtype": "levels5-float16-norm-hadamard/levels4-float16-offset"},
 ]
 Tokens = list[list[int]]
 
@@ -118,6 +119,7 @@ def test_the_log_says_how_keys_and_values_are_stored(
     ("options", "told"),
     [
         ({"kv_cache_dtype": "int3"}, "kv_cache_dtype='int3': one of auto, float32, bfloat16, fp8"),
+        ({"kv_cache_dtype": "levels7-float16-norm/e4m3"}, "is no codec: KEYS/VALUES"),
         ({"kv_cache_dtype": "float16"}, "one of auto, .* on a CPU"),
         ({"kv_cache_dtype_skip_layers": (30,)}, "layers=30: the model has layers 0 to 29"),
     ],

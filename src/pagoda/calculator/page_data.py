@@ -111,8 +111,7 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "block_size": DEFAULT_BLOCK_SIZE,
             "quantizations": tuple(RECIPES),
             "dtype": QUANTISED_DTYPE,
-            "coded": CODED_FORMATS,
-            "head_multiple": HEAD_MULTIPLE,
+            "head_multiples": dict.fromkeys(CODED_FORMATS, HEAD_MULTIPLE),
         },
     }  # fmt: skip
 

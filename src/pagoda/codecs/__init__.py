@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from pagoda.cache.own_format import is_own
 from pagoda.codecs.codec import Codec, VectorCodec
+from pagoda.codecs.own import name_of, own_codec
 
 _UNSCALED = {name: VectorCodec(name, 8) for name in ("e4m3", "e5m2")}
 _UNIFORM_4, _UNIFORM_3 = (
@@ -38,4 +40,13 @@ CODECS = MappingProxyType(
 )
 """Codecs by the name of `--kv-cache-dtype`."""
 
-__all__ = ["CODECS", "Codec", "VectorCodec"]
+
+def codec_of(name: str) -> Codec | None:
+    """The codec of that name, a row's or one that says itself; None: it is none.
+
+    Raises `InvalidOptionError` for one that cannot be.
+    """
+    return own_codec(name) if is_own(name) else CODECS.get(name)
+
+
+__all__ = ["CODECS", "Codec", "VectorCodec", "codec_of", "name_of"]

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.codecs import CODECS, Codec
+from pagoda.codecs import CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.page_layout import PageLayout, coded_layout, plain_layout
@@ -86,7 +86,7 @@ class CPUStorage(BlockStorage):
 
     def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, (*TORCH_DTYPES, *CODECS))
+        layer_specs = attention_layers(spec, (*TORCH_DTYPES, *CODECS), takes_own=True)
         self._map = _map_memory(size_bytes)
         super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
         self.layers: tuple[CPULayer, ...] = tuple(
@@ -134,7 +134,7 @@ def _map_memory(size_bytes: int) -> mmap.mmap:
 
 
 def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> CPULayer:
-    codec = CODECS.get(spec.dtype)
+    codec = codec_of(spec.dtype)
     blocks = content if codec is not None else content.view(TORCH_DTYPES[spec.dtype])
     layout = _layout(spec, block_size)
     assert layout.block_bytes == spec.block_bytes(block_size)
@@ -151,7 +151,7 @@ def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor
 
 
 def _layout(spec: AttentionLayerSpec, block_size: int) -> PageLayout:
-    heads, size, codec = spec.num_kv_heads, spec.head_size, CODECS.get(spec.dtype)
+    heads, size, codec = spec.num_kv_heads, spec.head_size, codec_of(spec.dtype)
     if codec is not None:
         return coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
     item_size = TORCH_DTYPES[spec.dtype].itemsize

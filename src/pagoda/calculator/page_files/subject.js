@@ -67,9 +67,9 @@ export function readSubject(tables, request) {
 function requireStored(tables, { layers }, asked, known, kind) {
   const name = tables.aliases[asked] ?? asked;
   if (!known.includes(name)) throw new Refusal("kv_cache_dtype", `Pagoda has ${known.join(", ")} on a ${kind}`);
-  const { coded, head_multiple: multiple } = tables.pagoda;
+  const multiple = tables.pagoda.head_multiples[name] ?? 1;
   const odd = layers.map((spec) => (spec.attention ?? spec).head_size).find((size) => size % multiple);
-  if (coded.includes(name) && odd) {
+  if (odd) {
     throw new Refusal("kv_cache_dtype", `codes take heads of a multiple of ${multiple} numbers, not ${odd}`);
   }
 }
