@@ -19,7 +19,7 @@ SIDES = {
     text: codec_of(f"{text}/e4m3").key
     for text in (
         "levels6-float32-least", "levels5-float16-unbiased-signs", "levels2-float16-offset",
-        "levels1-float32-norm-hadamard", "int8-float16-signs", "e5m2-float16-hadamard",
+        "levels1-float32-norm-hadamard", "int8-float32-signs", "e5m2-float32-hadamard",
     )
 }  # fmt: skip
 

@@ -4,7 +4,7 @@
 
     a side           what a code stands for, then what it has of the rest
     a code           levels1 … levels6: one of so many bits; int8, e4m3, e5m2: a number of eight
-    scale            float32 or float16, one for each token and head
+    scale            float32, or of levels float16, one for each token and head
     offset           levels are even steps from the smallest number to the largest
     fit              least, norm, unbiased: what the scale of other levels makes right
     basis            hadamard, signs: vectors are rotated first
@@ -64,7 +64,9 @@ class SideForm:
         if not is_levels and self.bits != 8:
             return f"{self.numbers} has 8 bits"
         if self.scale is None and self.numbers not in _FLOAT8:
-            return "levels and int8 need a scale, float32 or float16"
+            return "levels and int8 need a scale"
+        if self.scale == "float16" and not is_levels:
+            return f"the scale of {self.numbers} is float32"
         if is_levels and self.has_offset == bool(self.fit):
             return "levels need an offset or a fit, and not both"
         if not is_levels and (self.has_offset or self.fit):

@@ -15,7 +15,6 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.block_types import BYTE_TYPES
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -32,10 +31,6 @@ from pagoda.sizing.stored_cache import StoredCache, stored_cache
 
 logger = logging.getLogger("pagoda")
 
-_NOTHING_KEPT = (
-    "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
-    "bfloat16, and here none do; they are held as "
-)
 _NOTHING_QUANTISED = (
     "--quantization %s changes nothing: no matrix is plain and of rows of whole blocks"
 )
@@ -87,7 +82,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
-    _require_bytes(held, options)
+    held.require_multiplied_in(options.activation_dtype)
     if options.quantization in RECIPES and not held.quantised:
         logger.warning(_NOTHING_QUANTISED, options.quantization)
     loaded = prepared.load(files, spec, on_load)
@@ -100,14 +95,6 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
         held=held,
         other_names=tuple(others),
     )
-
-
-def _require_bytes(held: HeldWeights, options: EngineOptions) -> None:
-    """Refuse activations of bytes where no weight is multiplied with them."""
-    if options.activation_dtype != "auto" and BYTE_TYPES.isdisjoint(held.multiplied):
-        raise InvalidOptionError(
-            "activation_dtype", options.activation_dtype, f"{_NOTHING_KEPT}{held}"
-        )
 
 
 def _held(
@@ -140,7 +127,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     the longest length does not fit into the cache.
     """
     started = time.perf_counter()
-    _require_bytes(model.held, options)
+    model.held.require_multiplied_in(options.activation_dtype)
     sized = model.loaded.size(options, model.max_model_len)
     for line in sized.capacity.log_lines(model.backend.policy.kind):
         logger.info(line)
