@@ -12,14 +12,17 @@ from pagoda.kernels.cpu.vector import UNIT
 from pagoda.storage.cpu_storage import CPULayer
 
 
-def page_form(layer: CPULayer) -> PageForm:
-    """Codes are multiplied as bfloat16 where a CPU multiplies pairs of it, else as float32."""
-    codec, size = layer.codec, layer.head_size
+def page_form(layer: CPULayer, *, is_paired: bool) -> PageForm:
+    """Codes are multiplied as bfloat16 where the model computes in it and a CPU multiplies pairs of
+    it; else, and in blocks of odd size, as float32.
+
+    is_paired: the model's weights and activations are bfloat16.
+    """
+    codec, size, block_size = layer.codec, layer.head_size, layer.block_size
     if codec is None:
-        return PageForm(layer.array.dtype == np.uint16, size, layer.block_size)
-    return PageForm(
-        UNIT.pairs, size, layer.block_size, codec.key.code(size), codec.value.code(size)
-    )
+        return PageForm(layer.array.dtype == np.uint16, size, block_size)
+    paired = is_paired and UNIT.pairs and block_size % 2 == 0
+    return PageForm(paired, size, block_size, codec.key.code(size), codec.value.code(size))
 
 
 def fits(codec: Codec | None) -> tuple[str, str]:

@@ -82,7 +82,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
     assert group_size * attention.head_dim * 4 <= MEMORY_BYTES, "what a codec turns has to fit"
     is_paired = dtype == torch.bfloat16
-    form = page_form(storage)
+    form = page_form(storage, is_paired=is_paired)
     kept: list[Array] = []
     codes = code_fields(storage, kept)
     table = [[*_fields(part, ropes, kept), *codes] for part in parts]
