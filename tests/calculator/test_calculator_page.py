@@ -144,7 +144,9 @@ def test_flags_that_the_page_cannot_vary_are_named() -> None:
 def test_a_codec_of_ones_own_is_named_and_not_offered() -> None:
     name = "levels5-float16-norm/levels4-float16-offset"
     request = PlanRequest(memory=2**30, engine="pagoda", kv_cache_dtype=name)
-    opening = embedded(plan_page(planned(request)), "opening")
+    own = ModelConfig(OWN_CONFIG | {"architectures": ["LlamaForCausalLM"]})
+    page = plan_page(planned(request, ModelFacts("mine", "config.json", own)))
+    opening = embedded(page, "opening")
     assert isinstance(opening, dict)
     assert opening["flags"] == [f"--kv-cache-dtype {name}"]
     assert opening["choice"]["kv_cache_dtype"] == "auto"

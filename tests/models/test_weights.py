@@ -205,7 +205,8 @@ def test_numbers_that_a_dtype_cannot_have_are_refused_and_large_sums_are_not(
     load_weights(files, load_spec(files), "float16")  # their sum is infinite there
     with torch.no_grad():
         model.get_parameter(name)[0, 0] = 70_000.0
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path / "larger")
+    files = locate(str(tmp_path / "larger"), None)
     load_weights(files, load_spec(files), "bfloat16")
     with pytest.raises(ModelError, match="must be finite as float16") as refused:
         load_weights(files, load_spec(files), "float16")
