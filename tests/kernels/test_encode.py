@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import calibrated_examples
-from pagoda.codecs import CALIBRATED, CODECS, VectorCodec
+from pagoda.codecs import CALIBRATED, CODECS, VectorCodec, codec_of
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.encode import encode_routine
 from pagoda.kernels.vector_code import TABLE_SIZE, unpack
@@ -16,7 +16,13 @@ SIDES = {
     f"{name}-{side}": getattr(codec, side)
     for name, codec in CODECS.items()
     for side in ("key", "value")
-}
+} | {
+    text: codec_of(f"{text}/e4m3").key
+    for text in (
+        "levels6-float32-least", "levels5-float16-unbiased-signs", "levels2-float16-offset",
+        "levels1-float32-norm-hadamard", "int8-float32-signs", "e5m2-float32-hadamard",
+    )
+}  # fmt: skip
 
 
 def encoded(codec: VectorCodec, vectors: Array, step: int) -> tuple[Array, Array, Array]:

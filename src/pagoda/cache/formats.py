@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
+from pagoda.cache.own_format import is_own, own_sides
 from pagoda.errors import InvalidOptionError
 
 
@@ -140,6 +141,11 @@ def guarded_layers(name: str, num_layers: int) -> frozenset[int]:
     return frozenset((*range(count), *range(num_layers - count, num_layers)))
 
 
+def is_coded(name: str) -> bool:
+    """Whether K and V are codes in Pagoda's own cache, not plain numbers of a device."""
+    return name in CODED_FORMATS or is_own(name)
+
+
 def canonical(name: str) -> str:
     """The name of a format or dtype without its aliases."""
     return ALIASES.get(name, name)
@@ -147,6 +153,10 @@ def canonical(name: str) -> str:
 
 def vector_format(name: str) -> VectorFormat:
     """The format of that name, or `InvalidOptionError`."""
+    if is_own(name):
+        key, value = own_sides(name)
+        widths = Fraction(key.bits), Fraction(value.bits)
+        return VectorFormat(*widths, key.extra_bits, value.extra_bits)
     if name not in FORMATS:
         raise InvalidOptionError("dtype", name, f"one of {', '.join(FORMATS)}")
     return FORMATS[name]

@@ -10,6 +10,7 @@ from pagoda.cache.layers import (
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
 )
+from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import (
@@ -216,6 +217,9 @@ def _pool_options(
         kept = [layer.vectors for layer in model.cached_layers]
         sizes = [0 if vectors is None else vectors.head_size for vectors in kept]
         require_heads(formats.of_layers(len(kept), dtype), sizes)
+    elif is_own(request.kv_cache_dtype):
+        limit = "vLLM has no codecs of one's own: --engine pagoda does"
+        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     batches = _batches_under_way(request, release, on_cpu=on_cpu)

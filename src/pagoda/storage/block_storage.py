@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec, LayerSpec
 from pagoda.errors import InvalidOptionError
 
@@ -85,15 +86,19 @@ def size_of(spec: CacheSpec, num_blocks: int) -> int:
     return num_blocks * spec.block_bytes
 
 
-def attention_layers(spec: CacheSpec, formats: Collection[str]) -> tuple[AttentionLayerSpec, ...]:
+def attention_layers(
+    spec: CacheSpec, formats: Collection[str], *, takes_own: bool = False
+) -> tuple[AttentionLayerSpec, ...]:
     """The layers of a cache that stores vectors in some `formats`.
+
+    takes_own: or in codecs that say by their names what they are.
 
     Raises InvalidOptionError for another format, and for values that are wider than keys.
     """
     layers = []
     for each in spec.layers:
         layer = attention_layer(each)
-        if layer.dtype not in formats:
+        if layer.dtype not in formats and not (takes_own and is_own(layer.dtype)):
             limit = f"the cache holds one of {', '.join(formats)}"
             raise InvalidOptionError("dtype", layer.dtype, limit)
         if layer.head_size_v not in (None, layer.head_size):

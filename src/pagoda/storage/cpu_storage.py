@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec
+from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.page_layout import PageLayout, coded_layout, plain_layout
@@ -91,10 +91,12 @@ class CPUStorage(BlockStorage):
     def __init__(
         self, spec: CacheSpec, num_blocks: int, codecs: Sequence[Codec | None] | None = None
     ) -> None:
-        """codecs: of each layer, of the formats that `spec` names; None: as `codecs_of` says."""
+        """codecs: of each layer, of the formats that `spec` names; None: as `codec_of` says."""
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, STORED_FORMATS)
-        self.codecs = tuple(codecs_of(layer_specs) if codecs is None else codecs)
+        layer_specs = attention_layers(spec, STORED_FORMATS, takes_own=True)
+        if codecs is None:
+            codecs = [codec_of(layer.dtype) for layer in layer_specs]
+        self.codecs = tuple(codecs)
         self._map = _map_memory(size_bytes)
         super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
         self.layers: tuple[CPULayer, ...] = tuple(
@@ -149,17 +151,6 @@ def _map_memory(size_bytes: int) -> mmap.mmap:
     with contextlib.suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
-
-
-def codecs_of(layers: Sequence[AttentionLayerSpec]) -> list[Codec | None]:
-    """The codec of each layer that needs no calibration; None for plain numbers.
-
-    Raises `InvalidOptionError` for a format that is calibrated for a model.
-    """
-    for layer in layers:
-        if layer.dtype in CALIBRATED:
-            raise InvalidOptionError("kv_cache_dtype", layer.dtype, "needs a calibrated codec")
-    return [CODECS.get(layer.dtype) for layer in layers]
 
 
 def _view_layer(

@@ -11,7 +11,7 @@ import numba
 import torch
 
 from pagoda.cache.spec import CacheSpec
-from pagoda.codecs import CALIBRATED, CODECS, Codec
+from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.engine.devices.backend import Running
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
@@ -221,11 +221,14 @@ class SizedCPU:
 
     def _codecs(self) -> list[Codec | None]:
         """Of each layer; those that are calibrated are found, or read from disk."""
-        model, layers = self.model, attention_layers(self.capacity.spec, STORED_FORMATS)
+        model, layers = (
+            self.model,
+            attention_layers(self.capacity.spec, STORED_FORMATS, takes_own=True),
+        )
         names = {layer.dtype for layer in layers} & set(CALIBRATED)
         found = {name: model.calibrated(name, self.num_threads) for name in names}
         return [
-            found[layer.dtype][number] if layer.dtype in found else CODECS.get(layer.dtype)
+            found[layer.dtype][number] if layer.dtype in found else codec_of(layer.dtype)
             for number, layer in enumerate(layers)
         ]
 
