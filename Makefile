@@ -44,9 +44,10 @@ browser: ## install Chromium for the tests of the page, where that needs no ques
 	apt-get -qq install --no-install-recommends chromium >/dev/null; \
 	else echo "make: there is no Chromium here: the tests that need it are left out"; fi
 
-long: $(VENV)/installed-dev ## random lives of cache and scheduler, 100,000 operations each
+long: $(VENV)/installed-dev ## random lives of cache, scheduler and coded engines, 100,000 operations each
 	@$(BIN)/python -m pytest --hypothesis-profile=long -o timeout=7200 \
-		tests/cache/test_cache_machine.py tests/scheduling/test_scheduler_machine.py
+		tests/cache/test_cache_machine.py tests/scheduling/test_scheduler_machine.py \
+		tests/engine/test_coded_machine.py
 
 check: lint ## ruff, mypy, and the tests of floors, imports and exports
 	@$(BIN)/python -m pytest tests/test_floors.py tests/test_imports.py tests/test_exports.py

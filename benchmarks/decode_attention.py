@@ -114,7 +114,8 @@ class Case:
                 layer.content[:, layer.layout.key_scales :] = 0
         if first.codec is None:
             return None, kept
-        return CodedBlocks(page_form(first), first.layout, code_fields(first, kept)), kept
+        form = page_form(first, is_paired=True)
+        return CodedBlocks(form, first.layout, code_fields(first, kept)), kept
 
     def attend(self) -> None:
         """Of all layers, one after the other."""

@@ -3,6 +3,7 @@
 The default profile is quick, `--hypothesis-profile=long` is for a night.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ DRIVERS = [Path("/dev", name) for name in ("nvidiactl", "kfd", "dxg")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """PyTorch and Numba are loaded where tests are run: not where they are only handed out."""
+    """PyTorch and Numba are loaded where tests are run: not where they are only handed out.
+
+    What is kept of a model, its calibrations, lies in the checkout and not with the user's.
+    """
+    os.environ["XDG_CACHE_HOME"] = str(config.rootpath / ".pytest_cache" / "kept")
     if hasattr(config, "workerinput") or config.getoption("dist", "no") == "no":
         config.pluginmanager.import_plugin("each_process")
 

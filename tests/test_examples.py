@@ -37,6 +37,17 @@ def test_a_paged_sequence_wastes_less_than_a_block(block_size: int) -> None:
 
 
 @pytest.mark.model
+def test_a_codec_of_ones_own() -> None:
+    _, plain, own = run("own_codec.py", "--tokens", "200").splitlines()
+    name, size, perplexity, same = own.split()
+    assert name == "levels5-float16-norm-hadamard/levels4-float16-offset"
+    assert size == "7,020"
+    assert 0.9 < float(perplexity) / float(plain.split()[2]) < 1.1
+    assert 80 < float(same.rstrip("%")) < 100
+    assert plain.split()[1::2] == ["23,040", "100.0%"]
+
+
+@pytest.mark.model
 @pytest.mark.threads
 def test_with_and_without_a_cache() -> None:
     out = run("with_and_without_cache.py", "--prompt-tokens", "64", "--output-tokens", "6")

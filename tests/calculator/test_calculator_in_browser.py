@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pagoda.cache.formats import CODED_FORMATS
 from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.calculator.page_data import ENGINES, WEIGHT_SCHEMES
 from pagoda.errors import CapacityError, RefusedError
@@ -130,6 +131,43 @@ def test_its_figures_are_the_planners_for_100_choices(tab: Tab) -> None:
         seen[type(answer).__name__] += 1
         choices.append(choice)
         expected.append(answer)
+    require_the_planners(tab, choices, expected)
+    assert seen["CapacityError"] > 10
+    assert seen["InvalidOptionError"] > 10
+
+
+@pytest.mark.parametrize("gpu", ["DESKTOP-DDR5", "H100"])
+def test_pagodas_codecs_are_offered_where_its_device_and_heads_allow(
+    tab: Tab, address: str, gpu: str
+) -> None:
+    formats = ("auto", "fp8", "float32", "bfloat16", "nvfp4", *CODED_FORMATS)
+    common = {"engine": "pagoda", "gpu": gpu, "max_model_len": 2048, "users": 4}
+    small = ("HuggingFaceTB/SmolLM2-135M-Instruct", "Qwen/Qwen3-0.6B")
+    choices = [
+        asdict(PlanRequest(**common, kv_cache_dtype=name)) | {"model": model}
+        for model in small
+        for name in formats
+    ]
+    answers = [
+        planned({name: value for name, value in choice.items() if value is not None})
+        for choice in choices
+    ]
+    require_the_planners(tab, choices, answers)
+    open_at(tab, f"{address}#model={small[0]}&gpu={gpu}&context=2048&users=4&engine=pagoda")
+    tab.wait_for("document.getElementById('engine').value === 'pagoda'")
+    offered = "[...document.getElementById('kv').options].map((each) => each.value).join(' ')"
+    on_cpu = gpu == "DESKTOP-DDR5"
+    assert ("int8_per_token_head" in tab.value(offered)) == on_cpu
+    assert sum(isinstance(answer, Plan) for answer in answers) == (
+        len(small) * (len(formats) - 1) if on_cpu else len(small) * 2
+    )
+    assert "nvfp4" not in tab.value(offered)
+
+
+def require_the_planners(
+    tab: Tab, choices: list[dict[str, Any]], expected: list[Plan | RefusedError]
+) -> None:
+    """The page shows the same figures, or refuses the same field."""
     shown = json.loads(tab.value(f"JSON.stringify({json.dumps(choices)}.map({PLAN}))"))
     for choice, answer, figures in zip(choices, expected, shown, strict=True):
         if isinstance(answer, Plan):
@@ -139,8 +177,6 @@ def test_its_figures_are_the_planners_for_100_choices(tab: Tab) -> None:
             assert figures.get("refused") == answer.field, (choice, str(answer))
             if isinstance(answer, CapacityError):
                 require_same_shortage(answer, figures)
-    assert seen["CapacityError"] > 10
-    assert seen["InvalidOptionError"] > 10
 
 
 def require_same(expected: Any, shown: Any, where: str) -> None:

@@ -141,6 +141,17 @@ def test_flags_that_the_page_cannot_vary_are_named() -> None:
     assert opening["choice"]["price"] == 2.0
 
 
+def test_a_codec_of_ones_own_is_named_and_not_offered() -> None:
+    name = "levels5-float16-norm/levels4-float16-offset"
+    request = PlanRequest(memory=2**30, engine="pagoda", kv_cache_dtype=name)
+    own = ModelConfig(OWN_CONFIG | {"architectures": ["LlamaForCausalLM"]})
+    page = plan_page(planned(request, ModelFacts("mine", "config.json", own)))
+    opening = embedded(page, "opening")
+    assert isinstance(opening, dict)
+    assert opening["flags"] == [f"--kv-cache-dtype {name}"]
+    assert opening["choice"]["kv_cache_dtype"] == "auto"
+
+
 def test_no_name_closes_the_element_that_it_stands_in() -> None:
     facts = ModelFacts("</script><b>", "x", ModelConfig(OWN_CONFIG))
     html = plan_page(planned(PlanRequest(gpu="L4"), facts))

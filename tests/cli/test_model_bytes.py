@@ -102,3 +102,15 @@ def test_pagoda_keeps_what_windows_no_longer_read() -> None:
 def test_well_known_models_are_not_refused(model: str, served: Served) -> None:
     sizes = model_bytes(find_facts(model), served)
     assert (machine_of(Told(), sizes).kv_token_bytes is None) == (served.block_size is None)
+
+
+def test_layers_that_a_server_skips_are_read_in_their_own_dtype() -> None:
+    facts = find_facts("smollm2")
+
+    def kv_token(*skipped: int) -> float | None:
+        coded = Served("pagoda", kv_cache_dtype="int8_per_token_head", skipped_layers=skipped)
+        return model_bytes(facts, coded).kv_token
+
+    assert kv_token() == 30 * 6 * 68
+    assert kv_token(0, 29) == 28 * 6 * 68 + 2 * 6 * 128
+    assert kv_token(30) is None  # what a server says is nobody's mistake here

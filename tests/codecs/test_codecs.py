@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from pagoda.cache.formats import CODED_FORMATS, vector_format
-from pagoda.codecs import CODECS, VectorCodec
+from pagoda.codecs import CALIBRATED, CODECS, VectorCodec
+from pagoda.codecs.calibrated import code_of
 from pagoda.codecs.levels import gaussian_levels, lloyd_max
 from pagoda.codecs.rotation import rotation
 from pagoda.errors import InvalidOptionError
@@ -24,8 +25,16 @@ def test_bytes_are_those_of_the_format_of_that_name(name: str, head_size: int) -
     assert 8 * stored == vector_format(name).bits(head_size, head_size)
 
 
+@pytest.mark.parametrize("head_size", [64, 128, 256])
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_calibrated_formats_too(name: str, head_size: int) -> None:
+    codes = [code_of(widths, head_size) for widths in CALIBRATED[name]]
+    stored = sum(code.code_bytes + code.scale_bytes for code in codes)
+    assert 8 * stored == vector_format(name).bits(head_size, head_size)
+
+
 def test_every_format_that_the_cache_is_said_to_have_is_a_codec() -> None:
-    assert set(CODED_FORMATS) == set(CODECS)
+    assert set(CODED_FORMATS) == {*CODECS, *CALIBRATED}
 
 
 def test_packed_codes_come_back_and_every_bit_is_used() -> None:

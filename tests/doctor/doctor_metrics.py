@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pagoda.doctor import Diagnosis, Machine, Scrape, Window, examine, read_scrape
@@ -13,6 +14,7 @@ from pagoda.doctor import Diagnosis, Machine, Scrape, Window, examine, read_scra
 READINGS = Path(__file__).parent / "doctor_readings"
 """Written by `benchmarks/doctor.py --record`, from SmolLM2-135M on two cores."""
 URL = "http://127.0.0.1:8000/metrics"
+NO_LABELS: Mapping[str, object] = MappingProxyType({})
 
 
 def recorded(name: str) -> list[Scrape]:
@@ -48,15 +50,24 @@ def scrapes_of(texts: Iterable[tuple[float, str]]) -> Iterable[Scrape]:
 class MadeUpServer:
     """Counts as an engine would, second by second; `scrapes` are taken after each."""
 
-    def __init__(self, engine: str = "pagoda", block_size: int = 16, num_blocks: int = 512) -> None:
+    def __init__(
+        self,
+        engine: str = "pagoda",
+        block_size: int = 16,
+        num_blocks: int = 512,
+        labels: Mapping[str, object] = NO_LABELS,
+    ) -> None:
+        """`labels`: what else `cache_config_info` tells."""
         self.engine = engine
+        layout = {"block_size": block_size, "num_gpu_blocks": num_blocks, **labels}
+        facts = ",".join(f'{name}="{value}"' for name, value in layout.items())
         self.values: dict[str, float] = {
             **dict.fromkeys(("num_requests_running", "num_requests_waiting"), 0.0),
             "kv_cache_usage_perc": 0.0,
             **dict.fromkeys(COUNTERS, 0.0),
             'prompt_tokens_by_source_total{source="local_compute"}': 0.0,
             'request_success_total{finished_reason="length"}': 0.0,
-            f'cache_config_info{{block_size="{block_size}",num_gpu_blocks="{num_blocks}"}}': 1.0,
+            f"cache_config_info{{{facts}}}": 1.0,
         }
         self.scrapes: list[Scrape] = []
         self.begin()

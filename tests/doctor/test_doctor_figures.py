@@ -130,3 +130,16 @@ def test_a_server_without_requests_is_idle() -> None:
         server.second(running(0.0))
     diagnosis = examine(Window(server.scrapes[1:]))
     assert (diagnosis.answers[0].verdict, diagnosis.findings) == ("idle", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [("", ()), ("29,0", (0, 29)), ("['0', '29']", (0, 29)), ("['sliding_window', '3']", (3,)),
+     ("[]", ()), ("layer7,-1,2.5,99999", ())],
+)  # fmt: skip
+def test_layers_that_keep_their_dtype_are_read_from_either_engine(
+    text: str, layers: tuple[int, ...]
+) -> None:
+    server = MadeUpServer(labels={"kv_cache_dtype_skip_layers": text})
+    server.second({})
+    assert cache_of(Window(server.scrapes)).skipped_layers == layers

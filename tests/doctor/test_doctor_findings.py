@@ -13,10 +13,12 @@ from doctor.doctor_metrics import MadeUpServer, examined
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.doctor import Diagnosis, Machine, Scrape
 from pagoda.doctor.bound import prefill_share
+from pagoda.doctor.diagnosis import Advice
 from pagoda.doctor.figures import cache_of, traffic_of
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.window import Window
 from pagoda.errors import InvalidOptionError
+from pagoda.sizing.measured_cost import COSTS
 
 BUSY = {"num_requests_running": 8.0, "num_requests_waiting": 0.0, "kv_cache_usage_perc": 0.3}
 
@@ -251,14 +253,89 @@ def test_flags_are_of_one_replica_and_figures_of_all() -> None:
     assert "28 requests" in both.advice[0].effect
 
 
-def test_narrow_k_and_v_where_they_are_most_of_what_is_read() -> None:
-    server = MadeUpServer("vllm")
+PLAIN = {
+    "cache_dtype": "auto",
+    "bytes_per_token": 23_040,
+    "narrower_cache_dtype": "int8_per_token_head",
+    "narrower_bytes_per_token": 12_240,
+}
+CODED = {"cache_dtype": "int8_per_token_head", "bytes_per_token": 12_240}
+COST = COSTS["int8_per_token_head"]
+MEASURED = f"Measured on SmolLM2-135M: perplexity {COST.perplexity_change:+.2%} ({COST.low:+.2%} to"
+
+
+def narrowing(diagnosis: Diagnosis) -> Advice | None:
+    return next((one for one in diagnosis.advice if one.flag == "--kv-cache-dtype"), None)
+
+
+@pytest.mark.parametrize(
+    ("engine", "labels"), [("vllm", {"cache_dtype": "auto"}), ("pagoda", PLAIN)]
+)
+def test_narrow_k_and_v_where_they_are_most_of_what_is_read(
+    engine: str, labels: dict[str, object]
+) -> None:
+    server = MadeUpServer(engine, labels=labels)
     for _ in range(10):
         server.second(BUSY, **requests(4, 40, 200))
     machine = Machine(weight_bytes=10**9, kv_token_bytes=10**6, bandwidth=2e12)
-    flags = [advice.flag for advice in watched(server, machine).advice]
-    assert "--kv-cache-dtype" in flags
-    assert "--kv-cache-dtype" not in [advice.flag for advice in watched(server).advice]
+    advice = narrowing(watched(server, machine))
+    assert advice is not None
+    assert advice.proposed == ("fp8" if engine == "vllm" else "int8_per_token_head")
+    assert narrowing(watched(server)) is None
+
+
+def short_of_room(engine: str, trouble: str, labels: dict[str, object]) -> Diagnosis:
+    """A server that preempts, lets requests wait, or forgets what comes again."""
+    server = MadeUpServer(engine, num_blocks=60 if trouble == "no_reuse" else 512, labels=labels)
+    waiting = 10.0 * (trouble == "pool_full")
+    gauges = BUSY | {"num_requests_waiting": waiting, "kv_cache_usage_perc": 0.97}
+    for second in range(10):
+        answer = 16 if trouble == "no_reuse" else 1900
+        counts = requests(2, 600 + second, answer, hits=512 * (trouble != "no_reuse"))
+        server.second(gauges, **counts, num_preemptions_total=4.0 * (trouble == "preemptions"))
+    del server.scrapes[0]
+    return watched(server)
+
+
+@pytest.mark.parametrize("trouble", ["preemptions", "pool_full", "no_reuse"])
+def test_a_cache_that_is_too_small_could_hold_codes(trouble: str) -> None:
+    diagnosis = short_of_room("pagoda", trouble, PLAIN)
+    assert trouble in codes(diagnosis)
+    advice = narrowing(diagnosis)
+    assert advice is not None
+    assert advice.action.endswith("--kv-cache-dtype int8_per_token_head.")
+    assert "would hold 1.88 times as much" in advice.effect
+    assert MEASURED in advice.effect
+    assert "`pagoda lab` tells it for your model" in advice.effect
+    assert (advice.current, advice.proposed) == ("auto", "int8_per_token_head")
+    on_vllm = narrowing(short_of_room("vllm", trouble, {"cache_dtype": "auto"}))
+    assert on_vllm is not None
+    assert on_vllm.proposed == "fp8"
+    assert "would hold 2 times as much" in on_vllm.effect
+    assert "SmolLM2" not in on_vllm.effect
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        CODED,
+        {},
+        PLAIN | {"narrower_cache_dtype": ""},
+        PLAIN | {"narrower_cache_dtype": "int9; rm -rf /"},
+        PLAIN | {"narrower_bytes_per_token": 23_040},
+        PLAIN | {"narrower_bytes_per_token": "nan"},
+        PLAIN | {"narrower_bytes_per_token": -1},
+        PLAIN | {"bytes_per_token": "inf"},
+        PLAIN | {"bytes_per_token": "many"},
+    ],
+    ids=str,
+)
+def test_codes_are_not_proposed_where_they_are_there_or_senseless(
+    labels: dict[str, object],
+) -> None:
+    diagnosis = short_of_room("pagoda", "preemptions", labels)
+    assert codes(diagnosis)["preemptions"] == "change"
+    assert narrowing(diagnosis) is None
 
 
 def test_a_known_accelerator_settles_what_would_depend_on_it() -> None:

@@ -87,7 +87,7 @@ def test_a_pool_that_thrashes_is_given_figures_to_change(engine: str) -> None:
     if engine == "vllm":
         assert advice["--kv-cache-dtype"].proposed == "fp8"
     else:
-        assert "--kv-cache-dtype" not in advice, "Pagoda has no such flag"
+        assert "--kv-cache-dtype" not in advice, "this server does not tell what it would take"
 
 
 @pytest.mark.parametrize("engine", ["pagoda", "vllm"])

@@ -29,6 +29,7 @@ MIXES = [
     *({"kv_cache_dtype": name} for name in CODED_FORMATS),
     {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 7, 29)},
     {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)},
+    {"kv_cache_dtype": "levels5-float16-norm-hadamard/levels4-float16-offset"},
 ]
 Tokens = list[list[int]]
 
@@ -99,10 +100,26 @@ def test_int8_holds_187_and_int4_35_times_as_many_tokens(model: Model) -> None:
     assert tokens("int4_per_token_head") >= 3.5 * whole
 
 
+def test_the_log_says_how_keys_and_values_are_stored(
+    model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="pagoda"):
+        options = {"num_gpu_blocks_override": None, "kv_cache_memory_bytes": 2**25}
+        llm = engine_of(model, kv_cache_dtype="fp8", kv_cache_dtype_skip_layers=(0, 7), **options)
+    token_bytes = (28 + 2 * 2) * 2 * 3 * 64
+    plain, coded = (2**25 // (16 * each) * 16 for each in (30 * 768, token_bytes))
+    assert coded == llm.stats().num_blocks * 16
+    assert caplog.messages[2] == (
+        f"keys and values: fp8, bfloat16 in layers 0, 7: {token_bytes:,} bytes a token, "
+        f"{coded:,} tokens where bfloat16 would hold {plain:,}"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype='int3': one of auto, float32, bfloat16, fp8"),
+        ({"kv_cache_dtype": "int5"}, "kv_cache_dtype='int5': one of auto, float32, bfloat16, fp8"),
+        ({"kv_cache_dtype": "levels7-float16-norm/e4m3"}, "is no codec: KEYS/VALUES"),
         ({"kv_cache_dtype": "float16"}, "one of auto, .* on a CPU"),
         ({"kv_cache_dtype_skip_layers": (30,)}, "layers=30: the model has layers 0 to 29"),
     ],

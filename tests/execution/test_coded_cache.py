@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
+
 import decoders
 import pytest
 import torch
 from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
 
-from pagoda.codecs import CODECS
+import calibrated_examples
+from pagoda.codecs import CALIBRATED, CODECS, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
-from pagoda.storage.cpu_storage import CPUStorage
+from pagoda.storage.block_storage import attention_layers
+from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage
 
 NUM_TOKENS = 280
+NAMES = (*CODECS, "levels5-float16-norm-hadamard/levels6-float32-offset-signs")
 FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=True, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
 MIXED = decoder_spec([FULL, WINDOW])
 ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])
+
+
+@cache
+def found_codec(name: str) -> Codec | None:
+    """Of a format, calibrated for heads of 64 if it has to be; None: plain numbers."""
+    return calibrated_examples.codec(name, 2, 64) if name in CALIBRATED else codec_of(name)
 
 
 def run(
@@ -34,7 +46,10 @@ def run(
 ) -> torch.Tensor:
     """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
     num_blocks = 1600 // block_size
-    storage = CPUStorage(spec.cache_spec(block_size, formats), num_blocks)
+    cache_spec = spec.cache_spec(block_size, formats)
+    layers = attention_layers(cache_spec, STORED_FORMATS, takes_own=True)
+    codecs = [found_codec(layer.dtype) for layer in layers]
+    storage = CPUStorage(cache_spec, num_blocks, codecs)
     weights = PanelWeights.take_over(random_weights(spec, dtype))
     executor = CPUExecutor(spec, weights, storage, 512, num_threads)
     others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
@@ -42,12 +57,15 @@ def run(
     return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
 
 
-@pytest.mark.parametrize("spec", [MIXED, ODD], ids=["64", "80"])
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [*product((*NAMES, *CALIBRATED), [MIXED]), *product(NAMES, [ODD])],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
     """Much nearer to the plain truth about the codec than this is to a cache without one."""
     weights = random_weights(spec)
-    coded = reference_logits(spec, weights, tokens(NUM_TOKENS), torch.float32, CODECS[name])
+    coded = reference_logits(spec, weights, tokens(NUM_TOKENS), torch.float32, found_codec(name))
     whole = reference_logits(spec, weights, tokens(NUM_TOKENS))
     logits = run(name, [NUM_TOKENS], spec=spec)
     error, cost = (logits - coded).square().mean().sqrt(), (coded - whole).square().mean().sqrt()
@@ -63,7 +81,7 @@ def test_blocks_may_have_any_size(block_size: int):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("name", [*NAMES, *CALIBRATED])
 def test_not_a_bit_depends_on_chunks_companions_or_threads(name: str, dtype: torch.dtype):
     whole = run(name, [NUM_TOKENS], dtype=dtype)
     for chunks, companions in (([7] * 40, 0), ([100, *[1] * 60, 3, 117], 2)):
@@ -76,6 +94,11 @@ def test_each_layer_may_have_a_format_of_its_own():
     assert torch.equal(run(["turboquant_4bit_nc", "float32"], [9] * 31 + [1]), logits)
     assert not torch.equal(run("turboquant_4bit_nc", [NUM_TOKENS]), logits)
     assert not torch.equal(run("float32", [NUM_TOKENS]), logits)
+
+
+def test_what_is_calibrated_needs_a_codec():
+    with pytest.raises(InvalidOptionError, match=r"int4.*calibrated"):
+        CPUStorage(MIXED.cache_spec(16, "int4"), 4)
 
 
 def test_heads_of_odd_chunks_are_refused_by_name():

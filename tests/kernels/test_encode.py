@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pagoda.codecs import CODECS, VectorCodec
+import calibrated_examples
+from pagoda.codecs import CALIBRATED, CODECS, VectorCodec, codec_of
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.encode import encode_routine
 from pagoda.kernels.vector_code import TABLE_SIZE, unpack
@@ -15,7 +16,13 @@ SIDES = {
     f"{name}-{side}": getattr(codec, side)
     for name, codec in CODECS.items()
     for side in ("key", "value")
-}
+} | {
+    text: codec_of(f"{text}/e4m3").key
+    for text in (
+        "levels6-float32-least", "levels5-float16-unbiased-signs", "levels2-float16-offset",
+        "levels1-float32-norm-hadamard", "int8-float32-signs", "e5m2-float32-hadamard",
+    )
+}  # fmt: skip
 
 
 def encoded(codec: VectorCodec, vectors: Array, step: int) -> tuple[Array, Array, Array]:
@@ -23,16 +30,15 @@ def encoded(codec: VectorCodec, vectors: Array, step: int) -> tuple[Array, Array
     code = codec.code(vectors.shape[1])
     routine = encode_routine(code.text, codec.fit)
     call = routine.ctypes
-    levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
-    if codec.levels is not None:
-        levels, bounds = codec.levels.for_kernels()
+    none = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
+    levels, bounds = codec.tables or none
     packed = np.zeros((len(vectors), code.code_bytes * step), np.uint8)
     scales, offsets = (np.ones(len(vectors), codec.scale or "float32") for _ in range(2))
-    memory = np.empty(vectors.shape[1], np.float32)
+    memory = np.empty((2, vectors.shape[1]), np.float32)
     for i, vector in enumerate(vectors):
         call(
             vector.ctypes.data, packed[i].ctypes.data, step, scales[i:].ctypes.data,
-            offsets[i:].ctypes.data, levels.ctypes.data, bounds.ctypes.data, memory.ctypes.data,
+            offsets[i:].ctypes.data, levels.ctypes.data, bounds.ctypes.data, 0, memory.ctypes.data,
         )  # fmt: skip
     assert not packed.reshape(len(vectors), -1, step)[..., 1:].any()
     offsets = offsets.astype(np.float32) * codec.has_offset
@@ -55,6 +61,35 @@ def test_codes_and_scales_are_those_of_the_reference(
     assert (codes != expected[0]).mean() < 0.005
     assert scales == pytest.approx(expected[1], rel=2e-3)
     assert offsets == pytest.approx(expected[2], rel=2e-3)
+
+
+@pytest.mark.parametrize("head_size", [64, 128])
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_calibrated_codes_and_scales_are_those_of_the_reference(name: str, head_size: int) -> None:
+    codec = calibrated_examples.side(name, "key", 2, head_size)
+    made = calibrated_examples.vectors(2, head_size, 5, COUNT)
+    turned = (made @ codec.vectors).astype(np.float32)
+    turned[1, 3], turned[1, 4, 2] = 0.0, np.nan
+    codes, scales = codec.encode(turned)
+    code, (levels, bounds) = codec.code(head_size), codec.tables
+    routine, memory = encode_routine(code.text, codec.fit), np.empty((2, head_size), np.float32)
+    packed = np.zeros((2, COUNT, code.code_bytes), np.uint8)
+    found = np.zeros((2, COUNT), np.uint8)
+    for head, token in np.ndindex(2, COUNT):
+        routine.ctypes(
+            turned[head, token].ctypes.data, packed[head, token].ctypes.data, 1,
+            found[head, token:].ctypes.data, 0, levels.ctypes.data, bounds.ctypes.data,
+            codec.weights[head].ctypes.data, memory.ctypes.data,
+        )  # fmt: skip
+    turned[1, 4], codes[1, 4], scales[1, 4] = 0.0, 0, 0  # whatever it is, it is some code
+    packed[1, 4], found[1, 4] = 0, 0
+    # Sums in another order may take a number over a bound, or choose the scale beside it.
+    same = scales == found
+    assert same.mean() > 0.95
+    assert (codes[same] != unpack(code, packed)[same]).mean() < 0.005
+    back, whole = codec.decode(unpack(code, packed), found), codec.decode(codes, scales)
+    errors = [(np.square(turned - each) * codec.weights[:, None]).sum() for each in (back, whole)]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-3)
 
 
 @pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)

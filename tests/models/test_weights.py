@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -175,6 +176,41 @@ def test_a_tensor_that_is_missing_misshaped_or_unknown_is_named_before_any_is_re
     with pytest.raises(ModelError, match=re.escape(match)):
         load_decoder(spec, source, HUGGING_FACE_NAMES, "float32")
     assert source.num_reads == 0
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_is_refused_by_its_tensors_name(
+    number: float, tmp_path: Path
+) -> None:
+    model = build_model(CASES["qwen2"])
+    name = "model.layers.2.self_attn.k_proj.bias"
+    with torch.no_grad():
+        model.get_parameter(name)[3] = number
+    model.save_pretrained(tmp_path)
+    files = locate(str(tmp_path), None)
+    with pytest.raises(ModelError, match="must be finite as float32") as refused:
+        load_weights(files, load_spec(files), "float32")
+    assert refused.value.field == name
+
+
+def test_numbers_that_a_dtype_cannot_have_are_refused_and_large_sums_are_not(
+    tmp_path: Path,
+) -> None:
+    model = build_model(CASES["llama-gqa"])
+    name = "model.layers.1.mlp.up_proj.weight"
+    with torch.no_grad():
+        model.get_parameter(name).fill_(60_000.0)
+    model.save_pretrained(tmp_path)
+    files = locate(str(tmp_path), None)
+    load_weights(files, load_spec(files), "float16")  # their sum is infinite there
+    with torch.no_grad():
+        model.get_parameter(name)[0, 0] = 70_000.0
+    model.save_pretrained(tmp_path / "larger")
+    files = locate(str(tmp_path / "larger"), None)
+    load_weights(files, load_spec(files), "bfloat16")
+    with pytest.raises(ModelError, match="must be finite as float16") as refused:
+        load_weights(files, load_spec(files), "float16")
+    assert refused.value.field == name
 
 
 def test_buffers_and_the_head_of_a_tied_model_may_be_in_the_files(tmp_path):

@@ -388,6 +388,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "stages": ({"pipeline_parallel_size": 64}, "the model has 32 layers"),
     "dtype": ({"dtype": "int3"}, "one of auto"),
     "cache": ({"kv_cache_dtype": "fp9"}, "one of auto"),
+    "calibrated": ({"kv_cache_dtype": "int4"}, "is Pagoda's own"),
     "latent": ({"kv_cache_dtype": "fp8_ds_mla"}, "is for latent attention"),
     "scheme": ({"quantization": "zip"}, "one of none, fp8"),
     "engine": ({"engine": "sglang"}, "vllm, vllm@VERSION or pagoda"),

@@ -11,7 +11,7 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import connect, load_model
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import CapacityError
+from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
 
@@ -70,3 +70,24 @@ def test_the_refusal_is_the_engines_own(directories: dict[str, Path]) -> None:
     with pytest.raises(CapacityError) as by_plan:
         make_plan(find_facts(directory), PlanRequest(engine="pagoda", **options))
     assert str(by_plan.value) == str(by_engine.value)
+
+
+def test_activations_of_bytes_are_planned_where_the_engine_takes_them() -> None:
+    machine = {"engine": "pagoda", "memory": 2**35, "max_model_len": 2048}
+    plain = find_facts("meta-llama/Llama-3.1-8B-Instruct")
+    own = PlanRequest(**machine, quantization="q8_0")
+    asked = PlanRequest(**machine, quantization="q8_0", activation_dtype="int8")
+    assert make_plan(plain, asked).low == make_plan(plain, own).low
+    for options in (
+        machine,
+        machine | {"quantization": "none"},
+        {"engine": "pagoda", "gpu": "H100", "max_model_len": 2048},
+    ):
+        request = PlanRequest(**options, activation_dtype="int8")
+        with pytest.raises(InvalidOptionError, match="here none do; they are held as") as refused:
+            make_plan(plain, request)
+        assert refused.value.field == "activation_dtype"
+    with pytest.raises(InvalidOptionError, match="is for Pagoda"):
+        PlanRequest(memory=2**35, activation_dtype="int8")
+    with pytest.raises(InvalidOptionError, match="one of auto, int8"):
+        PlanRequest(**machine, activation_dtype="int4")

@@ -15,7 +15,6 @@ from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.build import load_model
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
-from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.planning.alternatives import plan_with_alternatives
@@ -173,7 +172,7 @@ def test_the_start_says_what_is_held(
     size = format_gib(model.weights.size_bytes)
     *hints, told = caplog.messages
     assert told == f"weights: {size} GiB, Q4_0 as stored, F32 as bfloat16"
-    assert ["--quantization none" in hint for hint in hints] == ([] if UNIT.pairs else [True])
+    assert ["--quantization none" in hint for hint in hints] == [True]
 
 
 def test_a_server_can_tell_it(paths: dict[str, Path]) -> None:

@@ -24,6 +24,7 @@ from pagoda.models.tool_prompt import ToolFormat
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.scheduling import SchedulerStats
 from pagoda.sizing.held_weights import HeldWeights
+from pagoda.sizing.stored_cache import StoredCache
 
 MODEL = "fake-model"
 OTHER_NAME = "fake"
@@ -88,6 +89,9 @@ class FakeEngine:
         self.model_names = (MODEL, OTHER_NAME)
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
+        self.stored = StoredCache(
+            "int8_per_token_head", "bfloat16", (0, 29), 1000, 12_944, 560, 23_040, None
+        )
         self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0
         self.timeline = Timeline()

@@ -102,6 +102,23 @@ async def test_metrics_carry_vllms_names(client: httpx.AsyncClient) -> None:
     assert {key: plain.get(key) for key in expected} == expected
 
 
+async def test_the_cache_says_how_it_is_stored(
+    engine: FakeEngine, client: httpx.AsyncClient
+) -> None:
+    async def labels() -> dict[str, str]:
+        text = (await client.get("/metrics")).text
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        [sample] = families["pagoda:cache_config_info"].samples
+        return sample.labels
+
+    coded = await labels()
+    assert coded["cache_dtype"] == "int8_per_token_head"
+    assert coded["kv_cache_dtype_skip_layers"] == "0,29"
+    assert (coded["bytes_per_token"], coded["narrower_cache_dtype"]) == ("12944", "")
+    engine.stored = None
+    assert (await labels())["cache_dtype"] == ""
+
+
 async def test_a_histogram_tells_what_was_observed(
     engine: FakeEngine, client: httpx.AsyncClient
 ) -> None:

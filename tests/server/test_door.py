@@ -366,6 +366,9 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
     assert info["engine"]["num_blocks"] == 40
     assert info["engine"].keys() == set(FIGURES)
     assert (info["max_num_seqs"], info["engine_options"]) == (2, None)  # nobody has told them
+    assert info["cache"]["cache_dtype"] == "int8_per_token_head"
+    assert info["cache"]["layers_left_out"] == [0, 29]
+    assert info["cache"]["summary"].endswith("1,000 tokens where bfloat16 would hold 560")
     assert info["weights"] == {
         "summary": "0.25 GiB, Q4_1 and Q8_0 as stored, F32 as bfloat16",
         "total_bytes": 2**28,

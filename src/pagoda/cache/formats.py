@@ -5,7 +5,8 @@
 
 Sources: the formats of vLLM's `--kv-cache-dtype` under its names (per tensor fp8 keeps no scales;
 per-token-head modes keep one float32 scale for K and one for V; nvfp4 keeps an fp8 scale for each
-16 numbers; TurboQuant keeps a norm beside K, a scale and an offset beside V), and plain numbers.
+16 numbers; TurboQuant keeps a norm beside K, a scale and an offset beside V), plain numbers, and
+what `pagoda.codecs` calibrates for a model (int4, int3, int2).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
+from pagoda.cache.own_format import is_own, own_sides
 from pagoda.errors import InvalidOptionError
 
 
@@ -28,6 +30,8 @@ class VectorFormat:
     value_extra: int = 0
     align: int = 1
     """Bits that key and value together are padded to a multiple of."""
+    head_multiple: int = 16
+    """Numbers that the width of heads is a multiple of, where Pagoda's codecs make them."""
 
     def bits(self, head_size: int, head_size_v: int) -> int:
         """Bits of one key vector and one value vector, padding included."""
@@ -51,6 +55,11 @@ def _scaled(bits: int) -> VectorFormat:
 
 def _turboquant(key_bits: int, value_bits: int, key_extra: int = 16) -> VectorFormat:
     return VectorFormat(Fraction(key_bits), Fraction(value_bits), key_extra, 32, align=16)
+
+
+def _calibrated(key_quarters: int, value_quarters: int) -> VectorFormat:
+    """Bits of a number in each quarter of a vector, together; and a scale of a byte."""
+    return VectorFormat(Fraction(key_quarters, 4), Fraction(value_quarters, 4), 8, 8, 8, 64)
 
 
 PLAIN_BITS = MappingProxyType(
@@ -80,10 +89,16 @@ FORMATS = MappingProxyType(
         "turboquant_4bit_nc": _turboquant(4, 4),
         "turboquant_k3v4_nc": _turboquant(3, 4),
         "turboquant_3bit_nc": _turboquant(3, 3),
+        "int4": _calibrated(18, 17),
+        "int3": _calibrated(13, 12),
+        "int2": _calibrated(10, 9),
     }
 )
 
-CODED_FORMATS = (
+CALIBRATED_FORMATS = ("int4", "int3", "int2")
+"""Those that are calibrated for a model: Pagoda's own."""
+
+UNCALIBRATED_FORMATS = (
     "fp8_e4m3",
     "fp8_e5m2",
     "fp8_per_token_head",
@@ -94,6 +109,9 @@ CODED_FORMATS = (
     "turboquant_k3v4_nc",
     "turboquant_3bit_nc",
 )
+"""Those that are codes without anything known of a model."""
+
+CODED_FORMATS = (*UNCALIBRATED_FORMATS, *CALIBRATED_FORMATS)
 """Those that Pagoda's own cache can be stored in, beside plain numbers of a device."""
 
 LATENT_BYTES = MappingProxyType({"fp8_ds_mla": 656, "nvfp4_ds_mla": 352})
@@ -125,6 +143,11 @@ def guarded_layers(name: str, num_layers: int) -> frozenset[int]:
     return frozenset((*range(count), *range(num_layers - count, num_layers)))
 
 
+def is_coded(name: str) -> bool:
+    """Whether K and V are codes in Pagoda's own cache, not plain numbers of a device."""
+    return name in CODED_FORMATS or is_own(name)
+
+
 def canonical(name: str) -> str:
     """The name of a format or dtype without its aliases."""
     return ALIASES.get(name, name)
@@ -132,6 +155,10 @@ def canonical(name: str) -> str:
 
 def vector_format(name: str) -> VectorFormat:
     """The format of that name, or `InvalidOptionError`."""
+    if is_own(name):
+        key, value = own_sides(name)
+        widths = Fraction(key.bits), Fraction(value.bits)
+        return VectorFormat(*widths, key.extra_bits, value.extra_bits)
     if name not in FORMATS:
         raise InvalidOptionError("dtype", name, f"one of {', '.join(FORMATS)}")
     return FORMATS[name]

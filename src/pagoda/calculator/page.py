@@ -15,11 +15,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from pagoda.cache.own_format import is_own
 from pagoda.calculator.page_data import WEIGHT_SCHEMES, Additions, page_data
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import find_model
+from pagoda.sizing.cache_formats import AUTO
 
 _FOLDER = Path(__file__).parent / "page_files"
 _MODULES = (
@@ -87,6 +89,8 @@ def _opening(planned: PlannedChoice) -> dict[str, Any]:
         choice["gpu"] = subject.device.name
     if request.quantization not in (None, *WEIGHT_SCHEMES):
         choice["quantization"] = None
+    if is_own(request.kv_cache_dtype):
+        choice["kv_cache_dtype"] = AUTO
     if request.context is not None:
         choice["max_model_len"] = subject.max_model_len
     return {
@@ -117,6 +121,8 @@ def _other_flags(planned: PlannedChoice) -> list[str]:
     ]
     if request.quantization not in (None, *WEIGHT_SCHEMES):
         others.append("quantization")
+    if is_own(request.kv_cache_dtype):
+        others.append("kv_cache_dtype")
     flags = [f"--{name.replace('_', '-')} {getattr(request, name)}" for name in others]
     return flags if planned.draft is None else [*flags, f"--speculative-model {planned.draft.name}"]
 

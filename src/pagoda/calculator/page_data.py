@@ -12,7 +12,14 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-from pagoda.cache.formats import ALIASES, FORMATS, LATENT_BYTES, PLAIN_BITS
+from pagoda.cache.formats import (
+    ALIASES,
+    CODED_FORMATS,
+    FLOAT_DTYPES,
+    FORMATS,
+    LATENT_BYTES,
+    PLAIN_BITS,
+)
 from pagoda.cache.layers import CachedLayer
 from pagoda.errors import InvalidOptionError, RefusedError
 from pagoda.planning.capability import SCHEMES, product_rate, refused_on
@@ -40,6 +47,7 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, model_rows
 from pagoda.planning.weights import CountedWeights
+from pagoda.sizing.cache_formats import HEAD_MULTIPLE
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
@@ -103,6 +111,7 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "block_size": DEFAULT_BLOCK_SIZE,
             "quantizations": tuple(RECIPES),
             "dtype": QUANTISED_DTYPE,
+            "head_multiples": dict.fromkeys(CODED_FORMATS, HEAD_MULTIPLE),
         },
     }  # fmt: skip
 
@@ -223,7 +232,12 @@ def _pagoda_on(device: Accelerator | None) -> dict[str, Any]:
         policy = pagoda_device(device).policy
     except InvalidOptionError as error:
         return {"refused": error.limit, "refused_field": error.field}
-    return {"kind": policy.kind, "batch": policy.default_limits}
+    whatever = set.intersection(*(set(policy.cache_formats(dtype)) for dtype in FLOAT_DTYPES))
+    return {
+        "kind": policy.kind,
+        "batch": policy.default_limits,
+        "formats": sorted(whatever),  # beside the dtype of the model
+    }
 
 
 def _on(probe: ModelFacts, request: PlanRequest) -> dict[str, Any]:

@@ -132,6 +132,7 @@ def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
         tensor_parallel_size=told.tensor_parallel_size,
         quantization=told.quantization,
         kv_cache_dtype=cache.dtype,
+        skipped_layers=cache.skipped_layers,
         block_size=cache.block_size,
         num_sequences=max(round(at_once), 1),
     )

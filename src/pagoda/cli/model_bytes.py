@@ -34,6 +34,8 @@ class Served:
     """As the planner knows it; None: not told."""
     tensor_parallel_size: int = 1
     kv_cache_dtype: str | None = None
+    skipped_layers: tuple[int, ...] = ()
+    """Those that keep the dtype of the activations all the same."""
     block_size: int | None = None
     quantization: str | None = None
     """As the flag of the engine that made it so."""
@@ -66,7 +68,10 @@ def _kv_token(facts: ModelFacts, whole: PlanRequest, served: Served) -> float | 
     from pagoda.planning.subject import read_subject
 
     stored = replace(
-        whole, kv_cache_dtype=served.kv_cache_dtype or "auto", block_size=served.block_size
+        whole,
+        kv_cache_dtype=served.kv_cache_dtype or "auto",
+        kv_cache_dtype_skip_layers=served.skipped_layers,
+        block_size=served.block_size,
     )
     try:
         subject = read_subject(facts, stored, None)

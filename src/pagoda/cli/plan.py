@@ -54,6 +54,7 @@ PLAN_FLAGS = FlagGroup(
             "Weights as fp8, awq, gptq, nvfp4, mxfp4, …, in Pagoda q8_0, q6_k, q4_k, q4_0; none "
             "undoes it.",
         ),
+        Flag("activation_dtype", TEXT, "int8: Pagoda on CPUs rounds what meets stored weights."),
         Flag("kv_cache_dtype", TEXT, "Cache as auto, fp8, int4_per_token_head, nvfp4, …"),
         Flag(
             "kv_cache_dtype_skip_layers",

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from pagoda.codecs.codec import Codec, VectorCodec
+from pagoda.cache.own_format import is_own
+from pagoda.codecs.calibrated import CALIBRATED, CalibratedCodec
+from pagoda.codecs.codec import Codec, SideCodec, VectorCodec
+from pagoda.codecs.own import name_of, own_codec
+from pagoda.errors import InvalidOptionError
 
 _UNSCALED = {name: VectorCodec(name, 8) for name in ("e4m3", "e5m2")}
 _UNIFORM_4, _UNIFORM_3 = (
@@ -38,4 +42,24 @@ CODECS = MappingProxyType(
 )
 """Codecs by the name of `--kv-cache-dtype`."""
 
-__all__ = ["CODECS", "Codec", "VectorCodec"]
+
+def codec_of(name: str) -> Codec | None:
+    """The codec of that name, a row's or one that says itself; None: it is none.
+
+    Raises `InvalidOptionError` for one that cannot be, and for one that is calibrated for a model.
+    """
+    if name in CALIBRATED:
+        raise InvalidOptionError("kv_cache_dtype", name, "needs a calibrated codec")
+    return own_codec(name) if is_own(name) else CODECS.get(name)
+
+
+__all__ = [
+    "CALIBRATED",
+    "CODECS",
+    "CalibratedCodec",
+    "Codec",
+    "SideCodec",
+    "VectorCodec",
+    "codec_of",
+    "name_of",
+]

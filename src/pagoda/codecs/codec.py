@@ -8,23 +8,74 @@ back: queries are turned as keys are, and what attention gives is turned back as
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from pagoda.codecs.levels import LevelTable, gaussian_levels, uniform_levels
+from pagoda.codecs.levels import LevelTable, gaussian_levels, kernel_tables, uniform_levels
 from pagoda.codecs.rotation import rotation
 from pagoda.kernels.array import Array
-from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, Numbers, VectorCode, require_chunks
+from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, Numbers, VectorCode, require_multiple
 
-Fit = Literal["", "least", "norm", "unbiased"]
-"""What the scale of the nearest levels makes right: the squared error, the length, or the product
-with the vector itself. Empty: the scale follows from the largest number."""
+Fit = Literal["", "least", "norm", "unbiased", "weighted"]
+"""What the scale of the nearest levels makes right: the squared error, the length, the product with
+the vector itself, or the sum of squared errors that each have a weight. Empty: the scale follows
+from the largest number."""
+
+
+class Basis(NamedTuple):
+    """The basis that vectors are stored in: float32 [head_size, head_size], or one for each head.
+
+    Row vectors are multiplied with it from the left.
+    """
+
+    vectors: Array
+    """For what is stored."""
+    queries: Array
+    """For what meets it: x · q is what both products' product is. Its transpose turns back."""
+
+
+class SideCodec(Protocol):
+    """How keys, or values, of a layer are stored."""
+
+    @property
+    def fit(self) -> Fit:
+        """How scales are chosen."""
+        ...
+
+    @property
+    def tables(self) -> tuple[Array, Array] | None:
+        """Levels, int8, and bounds, float32, as kernels take them; None: codes say what they are.
+
+        Each [TABLE_SIZE], those of codes of b bits from 2 ** b on; the first bound is what a root
+        mean square of 1 is brought to.
+        """
+        ...
+
+    @property
+    def weights(self) -> Array | None:
+        """[num_kv_heads, head_size] float32: of the errors, where the fit is weighted."""
+        ...
+
+    def code(self, head_size: int) -> VectorCode:
+        """Where the bits of a vector lie. Raises `InvalidOptionError` for a width of odd chunks."""
+        ...
+
+    def basis(self, head_size: int) -> Basis | None:
+        """Their basis; None: vectors stay as they are."""
+        ...
+
+    def recall(self, vectors: Array) -> Array:
+        """What attention takes vectors for, once they are stored and read, in their own basis.
+
+        vectors, and what is returned: [num_kv_heads, ..., head_size] float32.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class VectorCodec:
-    """How keys, or values, are stored."""
+    """Keys, or values, in codes of one width that nothing has to be known for; see `SideCodec`."""
 
     numbers: Numbers
     bits: int
@@ -39,7 +90,7 @@ class VectorCodec:
 
     def code(self, head_size: int) -> VectorCode:
         """Where the bits of a vector lie. Raises `InvalidOptionError` for a width of odd chunks."""
-        require_chunks(head_size)
+        require_multiple(head_size)
         widths = (self.bits,) * (head_size // CHUNK)
         return VectorCode(self.numbers, widths, self.scale, self.has_offset)
 
@@ -49,6 +100,22 @@ class VectorCodec:
         if self.numbers != "levels":
             return None
         return uniform_levels(self.bits) if self.has_offset else gaussian_levels(self.bits)
+
+    @property
+    def tables(self) -> tuple[Array, Array] | None:
+        """See `SideCodec`."""
+        levels = self.levels
+        return None if levels is None else kernel_tables({self.bits: levels}, float(levels.unit))
+
+    @property
+    def weights(self) -> Array | None:
+        """None."""
+        return None
+
+    def basis(self, head_size: int) -> Basis | None:
+        """See `SideCodec`: a rotation turns queries as it turns keys."""
+        matrix = self.matrix(head_size)
+        return None if matrix is None else Basis(matrix, matrix)
 
     def matrix(self, head_size: int) -> Array | None:
         """[head_size, head_size] float32, which vectors are multiplied with from the left.
@@ -122,8 +189,8 @@ class VectorCodec:
 class Codec:
     """How K and V are stored."""
 
-    key: VectorCodec
-    value: VectorCodec
+    key: SideCodec
+    value: SideCodec
 
 
 def _inverse(values: Array) -> Array:

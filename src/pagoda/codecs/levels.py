@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
@@ -11,7 +12,8 @@ import numpy as np
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import TABLE_SIZE
 
-_LARGEST = 127
+LARGEST = 127
+"""The outermost level."""
 _ROUNDS = 2000
 
 
@@ -26,22 +28,24 @@ class LevelTable:
     unit: np.float32
     """The level that a vector's root mean square is brought to."""
 
-    def for_kernels(self) -> tuple[Array, Array]:
-        """Levels, int8, and bounds, float32: [TABLE_SIZE], those of b bits from 2 ** b on.
 
-        The first bound is the unit.
-        """
-        count = len(self.values)
-        levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
-        levels[count : 2 * count], bounds[count : 2 * count - 1] = self.values, self.bounds
-        bounds[0] = self.unit
-        return levels, bounds
+def kernel_tables(tables: Mapping[int, LevelTable], unit: float) -> tuple[Array, Array]:
+    """Levels, int8, and bounds, float32: [TABLE_SIZE], those of b bits from 2 ** b on.
+
+    tables: by their bits. unit: the first bound, what a root mean square of 1 is brought to.
+    """
+    levels, bounds = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
+    for bits, table in tables.items():
+        count = 2**bits
+        levels[count : 2 * count], bounds[count : 2 * count - 1] = table.values, table.bounds
+    bounds[0] = unit
+    return levels, bounds
 
 
 @cache
 def uniform_levels(bits: int) -> LevelTable:
     """Even steps: 0, 1, 2 …"""
-    return _table(np.arange(2**bits), np.float32(1))
+    return level_table(np.arange(2**bits))
 
 
 @cache
@@ -49,8 +53,8 @@ def gaussian_levels(bits: int) -> LevelTable:
     """Those of least squared error for normally distributed numbers (Lloyd, Max), the outermost
     being 127."""
     levels = lloyd_max(bits)
-    unit = _LARGEST / levels[-1]
-    return _table(np.rint(levels * unit), np.float32(unit))
+    unit = LARGEST / levels[-1]
+    return level_table(np.rint(levels * unit), unit)
 
 
 def lloyd_max(bits: int) -> Array:
@@ -69,7 +73,8 @@ def lloyd_max(bits: int) -> Array:
     return (levels - levels[::-1]) / 2
 
 
-def _table(levels: Array, unit: np.float32) -> LevelTable:
+def level_table(levels: Array, unit: float = 1.0) -> LevelTable:
+    """The table of ascending whole numbers of eight bits."""
     values = levels.astype(np.int8)
     middles = (values[1:].astype(np.float32) + values[:-1].astype(np.float32)) / 2
-    return LevelTable(values, middles.astype(np.float32), unit)
+    return LevelTable(values, middles.astype(np.float32), np.float32(unit))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -9,9 +11,11 @@ from statistics import fmean
 from pagoda.doctor.distribution import Distribution
 from pagoda.doctor.step_cost import PromptTime, fitted_prompt_time
 from pagoda.doctor.window import Gauge, Window
+from pagoda.sizing.measured_cost import COSTS
 
 _IDLE = 0.02
 _MOST_DIGITS = 12
+_MOST_TEXT = 10_000
 _FEW = 4
 """Intervals with finished requests that a spread of prompt lengths needs."""
 
@@ -93,6 +97,16 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
+class Narrower:
+    """A format of K and V in fewer bytes."""
+
+    dtype: str
+    """As the engine calls it."""
+    times: float
+    """As many tokens as now fit into the same memory."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """What the KV cache did in the window."""
 
@@ -104,6 +118,10 @@ class Cache:
     num_replicas: int
     dtype: str | None
     """As the engine calls it; `auto` is that of the weights."""
+    skipped_layers: tuple[int, ...]
+    """Those that keep the dtype of the activations all the same."""
+    narrower: Narrower | None
+    """What it could be stored as instead, where the engine tells."""
     overridden: bool
     """The number of blocks was given, and no memory."""
     utilization: float | None
@@ -171,6 +189,8 @@ def cache_of(window: Window) -> Cache:
         num_tokens=num_tokens,
         num_replicas=max(len(window.engines), 1),
         dtype=first.get("cache_dtype"),
+        skipped_layers=_layers(first.get("kv_cache_dtype_skip_layers", "")),
+        narrower=_narrower(first),
         overridden=first.get("num_gpu_blocks_override", "None") != "None",
         utilization=_number(first.get("gpu_memory_utilization")),
         prefix_caching=None if on is None else on == "True",
@@ -200,6 +220,21 @@ def _hits(window: Window) -> float | None:
     own = window.increase("prefix_cache_hits_total")
     beyond = window.increase("external_prefix_cache_hits_total")
     return None if own is None else own + (beyond or 0.0)
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    """Numbers of layers; what is no number, as kinds of layers in vLLM, is left out."""
+    found = re.findall(r"(?<![\w.-])\d{1,4}(?![\w.])", text[:_MOST_TEXT])
+    return tuple(sorted({int(number) for number in found}))
+
+
+def _narrower(facts: Mapping[str, str]) -> Narrower | None:
+    dtype = facts.get("narrower_cache_dtype")
+    now, then = (_number(facts.get(f"{name}bytes_per_token")) for name in ("", "narrower_"))
+    is_known = dtype in COSTS  # and no text that a stranger wants to be printed
+    if dtype is None or not is_known or not now or not then or not 0 < then < now < math.inf:
+        return None
+    return Narrower(dtype, now / then)
 
 
 def _number(text: str | None) -> float | None:

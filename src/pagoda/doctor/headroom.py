@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 
 from pagoda.doctor.diagnosis import Advice
-from pagoda.doctor.figures import Cache, Traffic
+from pagoda.doctor.figures import Cache, Narrower, Traffic
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count
+from pagoda.sizing.measured_cost import told_cost
 
 _FILLED = 0.95
 """How much of the cache is planned with."""
@@ -24,6 +25,8 @@ _STEADY = 0.9
 """Mean of those that run over most, where their number is held by a limit."""
 _WIDE = ("auto", "bfloat16", "float16", None)
 """Dtypes of K and V that half the bytes would do for; `auto` is nearly always one."""
+_UNTOLD = {"vllm": Narrower("fp8", 2.0)}
+"""Of engines that do not tell what narrower K and V would take: half the bytes of such a dtype."""
 
 
 def num_wanted(traffic: Traffic) -> float:
@@ -145,17 +148,22 @@ def fewer_at_once(engine: str, traffic: Traffic, cache: Cache) -> list[Advice]:
 
 
 def narrower(engine: str, cache: Cache) -> list[Advice]:
-    """K and V in half the bytes, where the engine can and does not yet."""
-    flag = FLAGS[engine].kv_dtype
-    if flag is None or cache.dtype not in _WIDE:
+    """K and V in fewer bytes, where the engine can and does not yet."""
+    flag, form = FLAGS[engine].kv_dtype, narrower_form(engine, cache)
+    if form is None:
         return []
     return [
         Advice(
             "flag",
-            f"Store K and V in half the bytes: {flag} fp8.",
-            "The same memory holds twice the tokens. Answers may change a little: compare first.",
+            f"Store K and V in fewer bytes: {flag} {form.dtype}.",
+            f"The same memory would hold {form.times:.3g} times as much. {told_cost(form.dtype)}",
             flag,
             cache.dtype,
-            "fp8",
+            form.dtype,
         )
     ]
+
+
+def narrower_form(engine: str, cache: Cache) -> Narrower | None:
+    """What K and V could be stored as; None where they are narrow, or nothing better is known."""
+    return cache.narrower or (_UNTOLD.get(engine) if cache.dtype in _WIDE else None)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pagoda.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.doctor.figures import Cache, Traffic
+from pagoda.doctor.headroom import narrower
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count, percent, seconds
 
@@ -74,7 +75,7 @@ def prefix(
         "change" if likely else "note",
         _summary(case),
         "medium" if likely else "low",
-        (_advice(case, prefill_share),),
+        (_advice(case, prefill_share), *_room(engine, cache, case)),
         _evidence(engine, traffic, cache, case),
     )
 
@@ -173,6 +174,12 @@ def _advice(case: _Case, prefill_share: tuple[float, float]) -> Advice:
         "changing order at the front make all that follows new: move it behind what is the same.",
         effect,
     )
+
+
+def _room(engine: str, cache: Cache, case: _Case) -> list[Advice]:
+    """Where blocks are forgotten so soon: more of them in the same memory."""
+    is_short = case.stays_s is not None and not case.was_kept
+    return narrower(engine, cache) if is_short else []
 
 
 def _most(share: float) -> str:

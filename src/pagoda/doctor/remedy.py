@@ -5,8 +5,10 @@ from __future__ import annotations
 from pagoda.doctor.bandwidth import Reading
 from pagoda.doctor.diagnosis import Advice, Answer, Finding
 from pagoda.doctor.figures import Cache, Traffic
+from pagoda.doctor.headroom import narrower_form
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count, percent
+from pagoda.sizing.measured_cost import told_cost
 
 _FEW_TOKENS = 16
 """A step of so few leaves most of any machine's arithmetic unused."""
@@ -96,17 +98,18 @@ def _for_decode(
     advice: list[Advice] = []
     if bandwidth.verdict == "far" and traffic.mean_running >= 2:
         advice.append(_overhead(engine))
-    if flags.kv_dtype and reading is not None and reading.kv_share >= _MUCH_KV:
-        share = reading.kv_share / 2
+    form = narrower_form(engine, cache)
+    if form is not None and reading is not None and reading.kv_share >= _MUCH_KV:
+        share = reading.kv_share * (1 - 1 / form.times)
         advice.append(
             Advice(
                 "flag",
-                f"Store K and V in half the bytes: {flags.kv_dtype} fp8.",
+                f"Store K and V in fewer bytes: {flags.kv_dtype} {form.dtype}.",
                 f"A step reads {percent(share)} less, so answers come up to "
-                f"{percent(1 / (1 - share) - 1)} faster. They may change a little: compare first.",
+                f"{percent(1 / (1 - share) - 1)} faster. {told_cost(form.dtype)}",
                 flags.kv_dtype,
                 cache.dtype,
-                "fp8",
+                form.dtype,
             )
         )
     tokens = traffic.steps.mean if traffic.steps is not None else None

@@ -13,15 +13,12 @@ class Flags:
     num_blocks: str = "--num-gpu-blocks-override"
     seats: str = "--max-num-seqs"
     prefix_caching: str = "--enable-prefix-caching"
-    kv_dtype: str | None = None
+    kv_dtype: str = "--kv-cache-dtype"
     quantization: str = "--quantization"
     speculation: str | None = None
 
 
 FLAGS = {
     "pagoda": Flags(),
-    "vllm": Flags(
-        kv_dtype="--kv-cache-dtype",
-        speculation="--speculative-config",
-    ),
+    "vllm": Flags(speculation="--speculative-config"),
 }

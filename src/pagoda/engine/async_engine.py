@@ -59,6 +59,8 @@ class AsyncEngine:
         """Sequences that run at once."""
         self.held = held
         """What the model's weights take; None: nobody has told."""
+        self.stored = engine.stored
+        """How keys and values are stored; None likewise."""
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
         self._intake_threads = IntakeThreads()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import CacheManager
+from pagoda.cache.spec import CacheSpec
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.block_types import BYTE_TYPES
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -21,16 +22,15 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
+from pagoda.sizing.cache_formats import require_heads
+from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
+from pagoda.sizing.stored_cache import StoredCache, stored_cache
 
 logger = logging.getLogger("pagoda")
 
-_NOTHING_KEPT = (
-    "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
-    "bfloat16, and here none do; they are held as "
-)
 _NOTHING_QUANTISED = (
     "--quantization %s changes nothing: no matrix is plain and of rows of whole blocks"
 )
@@ -82,7 +82,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
     held = _held(files, spec, backend.policy, options)
-    _require_bytes(held, options)
+    held.require_multiplied_in(options.activation_dtype)
     if options.quantization in RECIPES and not held.quantised:
         logger.warning(_NOTHING_QUANTISED, options.quantization)
     loaded = prepared.load(files, spec, on_load)
@@ -95,14 +95,6 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
         held=held,
         other_names=tuple(others),
     )
-
-
-def _require_bytes(held: HeldWeights, options: EngineOptions) -> None:
-    """Refuse activations of bytes where no weight is multiplied with them."""
-    if options.activation_dtype != "auto" and BYTE_TYPES.isdisjoint(held.multiplied):
-        raise InvalidOptionError(
-            "activation_dtype", options.activation_dtype, f"{_NOTHING_KEPT}{held}"
-        )
 
 
 def _held(
@@ -135,16 +127,18 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     the longest length does not fit into the cache.
     """
     started = time.perf_counter()
-    _require_bytes(model.held, options)
+    model.held.require_multiplied_in(options.activation_dtype)
     sized = model.loaded.size(options, model.max_model_len)
     for line in sized.capacity.log_lines(model.backend.policy.kind):
         logger.info(line)
+    stored = _stored(model, options, sized.capacity)
+    logger.info("keys and values: %s", stored)
     running = sized.start()
     cache = CacheManager(
         sized.capacity.num_blocks,
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
-        codec=",".join(options.cache_formats.of_layers(len(model.spec.layers), model.dtype)),
+        codec=running.storage.namespace,
         eviction=options.eviction_policy,
     )
     scheduler = Scheduler(
@@ -174,8 +168,18 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         scheduler=scheduler,
         runner=running.runner,
         sampler=running.sampler,
+        stored=stored,
     )
     return engine, running
+
+
+def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec]) -> StoredCache:
+    def spec_of(formats: Sequence[str]) -> CacheSpec:
+        require_heads(formats, [layer.attention.head_dim for layer in model.spec.layers])
+        return model.spec.cache_spec(options.block_size, formats)
+
+    formats = model.backend.policy.cache_formats(model.dtype)
+    return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats)
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

@@ -45,6 +45,7 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
 from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
 from pagoda.scheduling import Sequence as RunningSequence
+from pagoda.sizing.stored_cache import StoredCache
 
 
 class Engine:
@@ -64,12 +65,14 @@ class Engine:
         runner: Runner,
         sampler: Sampler,
         other_names: Sequence[str] = (),
+        stored: StoredCache | None = None,
     ) -> None:
         """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
-        for it as well."""
+        for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told."""
         self.model_name = model_name
         self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
+        self.stored = stored
         self.tokenizer = tokenizer
         self.intake = intake
         self.scheduler = scheduler

@@ -11,11 +11,11 @@ from pagoda.scheduling.queue import POLICIES
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
+from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
 DEVICES = ("auto", "cpu", "cuda")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
-ACTIVATION_DTYPES = ("auto", "int8")
 _OWN_SCHEME = "; what a checkpoint is quantised by is found in its files: leave the option out"
 
 

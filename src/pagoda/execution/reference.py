@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from pagoda.codecs import Codec, VectorCodec
+from pagoda.codecs import Codec, SideCodec
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 
@@ -69,7 +69,7 @@ def attention(
     return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
 
 
-def _recalled(codec: VectorCodec, vectors: torch.Tensor) -> torch.Tensor:
+def _recalled(codec: SideCodec, vectors: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(codec.recall(vectors.float().numpy())).to(vectors.dtype)
 
 

@@ -33,7 +33,13 @@ MOST_LEVEL_BITS = 6
 """The widest code whose levels a table tells."""
 TABLE_SIZE = 2 ** (MOST_LEVEL_BITS + 1)
 """Entries of a table of levels: those of codes of b bits begin at 2 ** b."""
-SCALE_BYTES = MappingProxyType({"float32": 4, "float16": 2})
+SCALE_BYTES = MappingProxyType({"float32": 4, "float16": 2, "ufloat8": 1})
+"""Of a scale, by its dtype. A ufloat8 has no sign, `UFLOAT8_FRACTION` bits of fraction and else
+exponent: code n stands for (1 + n % 8 / 8) · 2 ** (n // 8 - `UFLOAT8_BIAS`), and 0 for 0."""
+UFLOAT8_FRACTION = 3
+UFLOAT8_BIAS = 16
+SCALE_REACH = 2
+"""Codes of a ufloat8 that are tried to either side of the one nearest to a root mean square."""
 
 
 class Float8Form(NamedTuple):
@@ -72,7 +78,7 @@ class VectorCode:
     widths: tuple[int, ...]
     """Bits of a number, for each chunk."""
     scale: str | None = None
-    """float32 or float16; None: levels are the numbers."""
+    """One of `SCALE_BYTES`; None: levels are the numbers."""
     has_offset: bool = False
     """There is an offset of the scale's dtype beside it."""
 
@@ -120,11 +126,19 @@ class VectorCode:
         return tuple(found)
 
 
-def require_chunks(head_size: int) -> None:
-    """Raises `InvalidOptionError` unless vectors of so many numbers are whole chunks."""
-    if head_size % CHUNK:
-        limit = f"codes take heads of a multiple of {CHUNK} numbers"
+def require_multiple(head_size: int, multiple: int = CHUNK) -> None:
+    """Raises `InvalidOptionError` unless vectors of so many numbers can be cut into codes."""
+    if head_size % multiple:
+        limit = f"these codes take heads of a multiple of {multiple} numbers"
         raise InvalidOptionError("kv_cache_dtype", f"head size {head_size}", limit)
+
+
+def ufloat8_values() -> Array:
+    """[256] float32: what every code of a ufloat8 stands for."""
+    codes = np.arange(256)
+    steps = 2**UFLOAT8_FRACTION
+    values = (1 + codes % steps / steps) * 2.0 ** (codes // steps - UFLOAT8_BIAS)
+    return np.where(codes > 0, values, 0.0).astype(np.float32)
 
 
 def pack(code: VectorCode, codes: Array) -> Array:

@@ -21,9 +21,11 @@ from pagoda.planning.ways import (
     told,
     ways_to_fit,
 )
+from pagoda.sizing.device_policy import DevicePolicy
 
 _LARGEST_GROUP = 64
 _INT4_CACHE = "int4_per_token_head"
+_PAGODA_CACHES = {"int8 cache": "int8_per_token_head", "int4 cache": _INT4_CACHE}
 
 
 def plan_with_alternatives(
@@ -61,8 +63,13 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
         if plan.quantization is None:
             changes["fp8 weights"] = {"quantization": "fp8"}
             changes[SMALL_CHECKPOINT] = dict(INT4_WEIGHTS)
-    elif plan.quantization is None and _is_on_cpu(plan):
-        changes |= {f"{name} weights": {"quantization": name} for name in PAGODA_WEIGHTS}
+    else:
+        policy = _policy(plan)
+        formats = policy.cache_formats(plan.dtype) if request.kv_cache_dtype == "auto" else ()
+        caches = {name: form for name, form in _PAGODA_CACHES.items() if form in formats}
+        changes |= {name: {"kv_cache_dtype": form} for name, form in caches.items()}
+        if plan.quantization is None and policy.kind == "CPU":
+            changes |= {f"{name} weights": {"quantization": name} for name in PAGODA_WEIGHTS}
     if plan.context > 1:
         half = plan.context // 2
         if request.shared_prefix == 0:
@@ -72,10 +79,10 @@ def _changes(request: PlanRequest, plan: Plan) -> dict[str, dict[str, Any]]:
     return changes
 
 
-def _is_on_cpu(plan: Plan) -> bool:
-    """Whether Pagoda would run on CPUs, which quantise."""
+def _policy(plan: Plan) -> DevicePolicy:
+    """How Pagoda would run there."""
     device = None if plan.gpu is None else find_accelerator(plan.gpu)
-    return pagoda_device(device).policy.kind == "CPU"
+    return pagoda_device(device).policy
 
 
 def _try(

@@ -14,6 +14,7 @@ from pagoda.cache.formats import (
 )
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import CachedLayer
+from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
@@ -90,7 +91,7 @@ def rank_layers(model: Architecture, options: PoolOptions) -> list[list[CachedLa
     left_out = formats.layers_left_out(len(model.layers), guards=not model.has_states)
     if kv_dtype == AUTO:
         return kept
-    if kv_dtype not in FORMATS and kv_dtype not in LATENT_BYTES:
+    if kv_dtype not in FORMATS and kv_dtype not in LATENT_BYTES and not is_own(kv_dtype):
         known = ("auto", *FORMATS, *LATENT_BYTES)
         raise InvalidOptionError("kv_cache_dtype", kv_dtype, f"one of {', '.join(known)}")
     if kv_dtype in LATENT_BYTES and not model.has_latents:

@@ -11,6 +11,7 @@ from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
 from pagoda.sizing.cache_size import CacheSize
+from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
 ENGINES = ("vllm", "pagoda")
@@ -61,6 +62,8 @@ class PlanRequest:
     pipeline_parallel_size: int = 1
     dtype: str = "auto"
     quantization: str | None = None
+    activation_dtype: str = "auto"
+    """int8: Pagoda on CPUs rounds what stored weights are multiplied with."""
     kv_cache_dtype: str = "auto"
     kv_cache_dtype_skip_layers: Sequence[int] | None = None
     """Numbers of layers whose cache keeps the dtype of the weights."""
@@ -158,6 +161,15 @@ class PlanRequest:
                 self.engine_name == "pagoda" and self.quantization not in (None, *QUANTIZATIONS),
                 "quantization", self.quantization,
                 f"one of {', '.join(QUANTIZATIONS)} for Pagoda",
+            ),
+            (
+                self.activation_dtype not in ACTIVATION_DTYPES,
+                "activation_dtype", self.activation_dtype,
+                f"one of {', '.join(ACTIVATION_DTYPES)}",
+            ),
+            (
+                self.engine_name != "pagoda" and self.activation_dtype != "auto",
+                "activation_dtype", self.activation_dtype, "is for Pagoda: --engine pagoda",
             ),
             (
                 self.engine_name == "pagoda" and self.engine_version is not None,

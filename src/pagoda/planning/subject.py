@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pagoda.cache.formats import canonical
+from pagoda.cache.formats import CALIBRATED_FORMATS, canonical
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
 )
+from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import (
@@ -207,12 +208,18 @@ def _pool_options(
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
+    if not is_pagoda and request.kv_cache_dtype in CALIBRATED_FORMATS:
+        limit = "is Pagoda's own: --engine pagoda"
+        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     if is_pagoda:
         policy = pagoda_device(device).policy
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
         kept = [layer.vectors for layer in model.cached_layers]
         sizes = [0 if vectors is None else vectors.head_size for vectors in kept]
         require_heads(formats.of_layers(len(kept), dtype), sizes)
+    elif is_own(request.kv_cache_dtype):
+        limit = "vLLM has no codecs of one's own: --engine pagoda does"
+        raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     on_cpu = device is not None and device.is_cpu
     has_encoder = CrossAttentionLayerSpec.kind in kinds_of(model.cached_layers)
     batches = _batches_under_way(request, release, on_cpu=on_cpu)

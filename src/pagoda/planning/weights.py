@@ -153,6 +153,7 @@ def weights_in_pagoda(
         quantised=quantised_types(parts, types, request.quantization),
         scheme=None if scheme is None else scheme.title,
     )
+    held.require_multiplied_in(request.activation_dtype)
     parameters = count_parameters(facts.config, model, facts.parameters)
     return PagodaWeights(parameters, held, (_PRESUMED,) if is_presumed else ())
 

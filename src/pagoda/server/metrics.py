@@ -50,7 +50,12 @@ class MetricsCollector(Collector):
         """Every metric: numbers from one snapshot of the engine, histograms as they are now."""
         engine = self._engine
         figures = Figures(
-            engine.stats(), engine.timeline, self._admission, self._traffic, engine.step_age_s
+            stats=engine.stats(),
+            stored=engine.stored,
+            timeline=engine.timeline,
+            admission=self._admission,
+            traffic=self._traffic,
+            step_age_s=engine.step_age_s,
         )
         common = (engine.model_name, _ENGINE)
         for row in METRIC_ROWS:

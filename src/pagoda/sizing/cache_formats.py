@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.formats import CODED_FORMATS, canonical, guarded_layers
+from pagoda.cache.formats import (
+    UNCALIBRATED_FORMATS,
+    canonical,
+    guarded_layers,
+    is_coded,
+    vector_format,
+)
+from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.vector_code import require_chunks
+from pagoda.kernels.vector_code import CHUNK, require_multiple
 
 AUTO = "auto"
+HEAD_MULTIPLE = CHUNK
+"""Heads that can be coded have a multiple of so many numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +54,14 @@ class CacheFormats:
         return frozenset((*guarded, *self.skip_layers))
 
     def require_one_of(self, formats: Sequence[str], kind: str) -> None:
-        """Raises `InvalidOptionError` unless a kind of device can store the format."""
-        if self.kv_cache_dtype != AUTO and canonical(self.kv_cache_dtype) not in formats:
+        """Raises `InvalidOptionError` unless a kind of device can store the format.
+
+        One that stores codes stores those as well that say themselves what they are.
+        """
+        name = canonical(self.kv_cache_dtype)
+        if is_own(name) and set(UNCALIBRATED_FORMATS) <= set(formats):
+            vector_format(name)
+        elif name != AUTO and name not in formats:
             limit = f"one of {', '.join((AUTO, *formats))} on a {kind}"
             raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, limit)
 
@@ -54,5 +69,5 @@ class CacheFormats:
 def require_heads(formats: Sequence[str], head_sizes: Sequence[int]) -> None:
     """Raises `InvalidOptionError` for a layer whose heads its format cannot code."""
     for name, head_size in zip(formats, head_sizes, strict=True):
-        if name in CODED_FORMATS:
-            require_chunks(head_size)
+        if is_coded(name):
+            require_multiple(head_size, vector_format(name).head_multiple)

@@ -13,8 +13,17 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from pagoda.cache.formats import PLAIN_BITS
+from pagoda.errors import InvalidOptionError
+from pagoda.kernels.block_types import BYTE_TYPES
 from pagoda.sizing.capacity import format_gib
 from pagoda.sizing.kept_weights import KEPT_TYPES, are_kept, matrix_bytes
+
+ACTIVATION_DTYPES = ("auto", "int8")
+"""What products with weights that stay as stored take; auto: the dtype of all else."""
+_NOTHING_KEPT = (
+    "is what weights that stay quantised, in whole numbers, are multiplied with, on a CPU and in "
+    "bfloat16, and here none do; they are held as "
+)
 
 
 class Tensor(Protocol):
@@ -84,6 +93,14 @@ class HeldWeights:
     @property
     def _by(self) -> str:
         return f"{self.scheme}: " if self.scheme else ""
+
+    def require_multiplied_in(self, activation_dtype: str) -> None:
+        """Refuse activations of bytes where no weight is multiplied with them.
+
+        Raises `InvalidOptionError`.
+        """
+        if activation_dtype != "auto" and BYTE_TYPES.isdisjoint(self.multiplied):
+            raise InvalidOptionError("activation_dtype", activation_dtype, f"{_NOTHING_KEPT}{self}")
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the line among them."""

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.own_format import is_own
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec, LayerSpec
 from pagoda.errors import InvalidOptionError
 
 
@@ -36,6 +37,11 @@ class BlockStorage(ABC):
     def block_size(self) -> int:
         """Tokens in a block."""
         return self.spec.block_size
+
+    @property
+    def namespace(self) -> str:
+        """How K and V of each layer are stored, in a word: blocks of another never match."""
+        return ",".join(attention_layer(layer).dtype for layer in self.spec.layers)
 
     def copy_blocks(
         self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
@@ -80,19 +86,28 @@ def size_of(spec: CacheSpec, num_blocks: int) -> int:
     return num_blocks * spec.block_bytes
 
 
-def attention_layers(spec: CacheSpec, formats: Collection[str]) -> tuple[AttentionLayerSpec, ...]:
+def attention_layers(
+    spec: CacheSpec, formats: Collection[str], *, takes_own: bool = False
+) -> tuple[AttentionLayerSpec, ...]:
     """The layers of a cache that stores vectors in some `formats`.
+
+    takes_own: or in codecs that say by their names what they are.
 
     Raises InvalidOptionError for another format, and for values that are wider than keys.
     """
     layers = []
-    for layer in spec.layers:
-        # The attention layer is the only kind so far; another kind will bring its own view.
-        assert isinstance(layer, AttentionLayerSpec)
-        if layer.dtype not in formats:
+    for each in spec.layers:
+        layer = attention_layer(each)
+        if layer.dtype not in formats and not (takes_own and is_own(layer.dtype)):
             limit = f"the cache holds one of {', '.join(formats)}"
             raise InvalidOptionError("dtype", layer.dtype, limit)
         if layer.head_size_v not in (None, layer.head_size):
             raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")
         layers.append(layer)
     return tuple(layers)
+
+
+def attention_layer(layer: LayerSpec) -> AttentionLayerSpec:
+    """The same: attention is the only kind so far; another kind will bring its own view."""
+    assert isinstance(layer, AttentionLayerSpec)
+    return layer

@@ -19,8 +19,9 @@ from __future__ import annotations
 import contextlib
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate
 
 import numpy as np
@@ -28,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.codecs import CODECS, Codec
+from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.page_layout import PageLayout, coded_layout, plain_layout
@@ -36,6 +37,9 @@ from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
+
+STORED_FORMATS = (*TORCH_DTYPES, *CODECS, *CALIBRATED)
+"""All that a layer can be stored in."""
 
 _HUGE_PAGE = 2 * 2**20
 _POPULATE_WRITE = 23
@@ -84,15 +88,31 @@ class CPUStorage(BlockStorage):
     number here, for fewer than one block, and for bfloat16 heads or blocks of odd size.
     """
 
-    def __init__(self, spec: CacheSpec, num_blocks: int) -> None:
+    def __init__(
+        self, spec: CacheSpec, num_blocks: int, codecs: Sequence[Codec | None] | None = None
+    ) -> None:
+        """codecs: of each layer, of the formats that `spec` names; None: as `codec_of` says."""
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, (*TORCH_DTYPES, *CODECS))
+        layer_specs = attention_layers(spec, STORED_FORMATS, takes_own=True)
+        if codecs is None:
+            codecs = [codec_of(layer.dtype) for layer in layer_specs]
+        self.codecs = tuple(codecs)
         self._map = _map_memory(size_bytes)
         super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
         self.layers: tuple[CPULayer, ...] = tuple(
-            _view_layer(layer, spec.block_size, content)
-            for layer, content in zip(layer_specs, self._contents, strict=True)
+            _view_layer(layer, codec, spec.block_size, content)
+            for layer, codec, content in zip(layer_specs, self.codecs, self._contents, strict=True)
         )
+
+    @property
+    def namespace(self) -> str:
+        """See `BlockStorage`; codecs that were calibrated otherwise are others."""
+        digest = blake2b(digest_size=8)
+        for codec in filter(None, self.codecs):
+            for side in (codec.key, codec.value):
+                if isinstance(side, CalibratedCodec):
+                    digest.update(side.digest)
+        return f"{super().namespace} {digest.hexdigest()}"
 
     def populate(self) -> Iterator[None]:
         """Have the system provide the memory, one huge page a turn, the first blocks first.
@@ -133,10 +153,11 @@ def _map_memory(size_bytes: int) -> mmap.mmap:
     return memory
 
 
-def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> CPULayer:
-    codec = CODECS.get(spec.dtype)
+def _view_layer(
+    spec: AttentionLayerSpec, codec: Codec | None, block_size: int, content: torch.Tensor
+) -> CPULayer:
     blocks = content if codec is not None else content.view(TORCH_DTYPES[spec.dtype])
-    layout = _layout(spec, block_size)
+    layout = _layout(spec, codec, block_size)
     assert layout.block_bytes == spec.block_bytes(block_size)
     return CPULayer(
         num_kv_heads=spec.num_kv_heads,
@@ -150,8 +171,8 @@ def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor
     )
 
 
-def _layout(spec: AttentionLayerSpec, block_size: int) -> PageLayout:
-    heads, size, codec = spec.num_kv_heads, spec.head_size, CODECS.get(spec.dtype)
+def _layout(spec: AttentionLayerSpec, codec: Codec | None, block_size: int) -> PageLayout:
+    heads, size = spec.num_kv_heads, spec.head_size
     if codec is not None:
         return coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
     item_size = TORCH_DTYPES[spec.dtype].itemsize

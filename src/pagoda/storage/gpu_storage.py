@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
-from pagoda.codecs import CODECS, Codec
+from pagoda.codecs import CODECS, Codec, codec_of
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
 from pagoda.kernels.page_layout import coded_layout
@@ -64,7 +64,7 @@ class GPUStorage(BlockStorage):
 
     def __init__(self, spec: CacheSpec, num_blocks: int, device: torch.device) -> None:
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, (*GPU_DTYPES, *CODECS))
+        layer_specs = attention_layers(spec, (*GPU_DTYPES, *CODECS), takes_own=True)
         memory = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
         super().__init__(spec, num_blocks, memory)
         self.layers = tuple(
@@ -90,7 +90,7 @@ class GPUStorage(BlockStorage):
 
 
 def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:
-    heads, size, codec = spec.num_kv_heads, spec.head_size, CODECS.get(spec.dtype)
+    heads, size, codec = spec.num_kv_heads, spec.head_size, codec_of(spec.dtype)
     if codec is None:
         numbers = content.view(GPU_DTYPES[spec.dtype])
         blocks = numbers.view(-1, 2, heads, block_size, size)

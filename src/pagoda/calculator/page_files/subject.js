@@ -32,7 +32,7 @@ export function readSubject(tables, request) {
   const rules = tables.engines[request.engine];
   const device = tables.devices[request.gpu];
   const ranks = request.tensor_parallel_size;
-  const { kind, batch, refused } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
+  const { kind, batch, refused, formats } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
   const isQuantised = tables.pagoda.quantizations.includes(request.quantization);
@@ -50,9 +50,7 @@ export function readSubject(tables, request) {
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
   if (odd) throw new Refusal("tensor_parallel_size", odd);
-  if (rules.pagoda && !["auto", dtype].includes(request.kv_cache_dtype)) {
-    throw new Refusal("kv_cache_dtype", "Pagoda’s cache has the dtype of its model");
-  }
+  if (rules.pagoda) requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...formats], kind);
   const { weights, quantization } = weightsOf(request, model, rules, kind);
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };
   const how = howKept(asked);
@@ -63,6 +61,17 @@ export function readSubject(tables, request) {
   const pool = rules.pagoda ? pagodaPool(pooled) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, asked, weights);
   return { ...asked, weights, quantization, layers, pool, parts };
+}
+
+/** Pagoda stores what its kernels for the device know, and codes of heads that can be cut. */
+function requireStored(tables, { layers }, asked, known, kind) {
+  const name = tables.aliases[asked] ?? asked;
+  if (!known.includes(name)) throw new Refusal("kv_cache_dtype", `Pagoda has ${known.join(", ")} on a ${kind}`);
+  const multiple = tables.pagoda.head_multiples[name] ?? 1;
+  const odd = layers.map((spec) => (spec.attention ?? spec).head_size).find((size) => size % multiple);
+  if (odd) {
+    throw new Refusal("kv_cache_dtype", `codes take heads of a multiple of ${multiple} numbers, not ${odd}`);
+  }
 }
 
 function weightsOf({ quantization: asked }, model, rules, kind) {

@@ -7,6 +7,7 @@ import { before, firstSeen } from "./subject.js";
 const LARGEST_GROUP = 64;
 const LENGTHS = [32_768, 8192, 2048];
 const INT4_CACHE = "int4_per_token_head";
+const PAGODA_CACHES = { "int8 cache": "int8_per_token_head", "int4 cache": INT4_CACHE };
 const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
 const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
 const PAGODA_WEIGHTS = ["q8_0", "q4_k"]; // what is worth a try with Pagoda on CPUs
@@ -78,8 +79,13 @@ function changes(tables, request, plan) {
       found["fp8 weights"] = { quantization: "fp8" };
       found[SMALL_CHECKPOINT] = { quantization: INT4_WEIGHTS };
     }
-  } else if (plan.quantization === null && tables.devices[request.gpu].pagoda.kind === "CPU") {
-    for (const quantization of PAGODA_WEIGHTS) found[`${quantization} weights`] = { quantization };
+  } else {
+    const { kind, formats } = tables.devices[request.gpu].pagoda;
+    for (const [name, format] of Object.entries(PAGODA_CACHES)) {
+      if (request.kv_cache_dtype === "auto" && formats.includes(format)) found[name] = { kv_cache_dtype: format };
+    }
+    const weights = plan.quantization === null && kind === "CPU" ? PAGODA_WEIGHTS : [];
+    for (const quantization of weights) found[`${quantization} weights`] = { quantization };
   }
   if (plan.context > 1) {
     const half = Math.floor(plan.context / 2);

@@ -11,7 +11,9 @@ import numba
 import torch
 
 from pagoda.cache.spec import CacheSpec
+from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.engine.devices.backend import Running
+from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
 from pagoda.engine.options import EngineOptions
@@ -23,7 +25,6 @@ from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.execution.cpu.quantised_rows import keeps_as
-from pagoda.kernels.cpu.vector import UNIT
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_weights
 from pagoda.models.locate import ModelFiles
@@ -35,7 +36,8 @@ from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
 from pagoda.sizing.quantised_weights import quantised_types
 from pagoda.sizing.step_limits import StepLimits
-from pagoda.storage.cpu_storage import CPUStorage
+from pagoda.storage.block_storage import attention_layers
+from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pagoda")
 
 _SLOWER = (
-    "this CPU has no products of bfloat16, so weights are decoded slower than they would be read: "
+    "weights are decoded from their stored form, which takes a CPU longer than reading bfloat16: "
     "%s they take more memory, and few requests at a time less time; "
-    "--activation-dtype int8 is quicker than either, and a little less exact"
+    "--activation-dtype int8 is quicker still, and a little less exact"
 )
 _ROUNDED = (
     "activations are rounded to int8, 32 numbers a scale, for products with weights as stored"
@@ -87,12 +89,12 @@ class PreparedCPU:
         weights = PanelWeights.take_over(loaded, loading.packed)
         if _rounds_rows(self.options):
             logger.info(_ROUNDED)
-        elif loading.has_packed and not UNIT.pairs:
+        elif loading.has_packed:
             quantises = self.options.quantization is not None
             logger.info(
                 _SLOWER, "without --quantization" if quantises else "with --quantization none"
             )
-        return CPUModel(self.backend, spec, weights, dtype)
+        return CPUModel(self.backend, spec, weights, dtype, files)
 
     def _keeps(self, files: ModelFiles, spec: DecoderSpec, dtype: str) -> Keeps:
         asked, form = self.options.quantization, FORMATS[files.kind]
@@ -130,12 +132,24 @@ class CPUModel:
     spec: DecoderSpec
     weights: PanelWeights
     dtype: str
+    files: ModelFiles | None = None
+    """Where it came from; None: weights alone were given."""
 
     def measure_limits(self, options: EngineOptions) -> MachineLimits:
         """What PyTorch's threads reach, and products of bytes where rows are rounded to them."""
         from pagoda.engine.devices.machine import measure_limits
 
         return measure_limits(self.weights.dtype, of_bytes=_rounds_rows(options))
+
+    def calibrated(self, name: str, num_threads: int) -> tuple[Codec, ...]:
+        """The codecs of all layers for a format that is calibrated for a model.
+
+        Raises `InvalidOptionError` for a model without files, which have its tokenizer.
+        """
+        if self.files is None:
+            limit = "is calibrated with a model's tokenizer, and there are weights alone"
+            raise InvalidOptionError("kv_cache_dtype", name, limit)
+        return Calibration(self.spec, self.weights, self.files, num_threads).codecs(name)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
         """Size the cache from what the machine, or the container, has free.
@@ -179,8 +193,9 @@ class SizedCPU:
         """Sets PyTorch's number of threads."""
         torch.set_num_threads(self.num_threads)
         model, capacity = self.model, self.capacity
+        codecs = self._codecs()
         try:
-            storage = CPUStorage(capacity.spec, capacity.num_blocks)
+            storage = CPUStorage(capacity.spec, capacity.num_blocks, codecs)
         except (OSError, MemoryError) as error:
             reason = "more than the system gives this process (`ulimit -v` tells its bound)"
             raise self.asked.refused(capacity.size_bytes, reason) from error
@@ -203,6 +218,19 @@ class SizedCPU:
             chores=storage.populate(),
             takes_all_cores=self.num_threads >= num_usable_cores(),
         )
+
+    def _codecs(self) -> list[Codec | None]:
+        """Of each layer; those that are calibrated are found, or read from disk."""
+        model, layers = (
+            self.model,
+            attention_layers(self.capacity.spec, STORED_FORMATS, takes_own=True),
+        )
+        names = {layer.dtype for layer in layers} & set(CALIBRATED)
+        found = {name: model.calibrated(name, self.num_threads) for name in names}
+        return [
+            found[layer.dtype][number] if layer.dtype in found else codec_of(layer.dtype)
+            for number, layer in enumerate(layers)
+        ]
 
 
 def _require_followed(options: EngineOptions) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numba
 import numpy as np
 import torch
@@ -29,6 +31,8 @@ from pagoda.kernels.cpu.int8_rows import record_bytes
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
 from pagoda.storage.cpu_storage import CPUStorage
+
+OnLayer = Callable[[int, Array], None]
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _EMBED_PHASES, _PROJECT_PHASES = 1, 2
@@ -85,29 +89,49 @@ class CPUExecutor:
         Returns the logits of batch.logit_rows: [num_logit_rows, vocab_size] float32. They are in
         memory that the next call may use again.
         """
+        return self._run(batch, None)
+
+    def observe(self, batch: Batch, on_layer: OnLayer) -> None:
+        """`forward` layer by layer, for what each makes of the rows.
+
+        `on_layer` gets the layer's number and its queries, keys and values, rotated:
+        [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32, good for the call alone. The
+        cache must hold plain numbers, since codecs turn them.
+        """
+        self._run(batch, on_layer)
+
+    def _run(self, batch: Batch, on_layer: OnLayer | None) -> torch.Tensor:
         numba.set_num_threads(self._num_threads)  # of this thread: Numba keeps it for each
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
         logits = self._new_logits(len(batch.logit_rows))
         ends = self._ends(batch, logits)
         counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
         counter = counters.ctypes.data
-        rows = np.arange(batch.num_tokens)
+        numbers = np.arange(batch.num_tokens)
         tilings = {shape: tiler.tile(batch) for shape, tiler in self._tilers.items()}
         addresses = {shape: tiling.addresses() for shape, tiling in tilings.items()}
+        num_done = 0
         for number, segment in enumerate(self._segments):
             shape = segment.shape
-            step = self._step(batch, rows, segment, tilings[shape])
+            step = self._step(batch, numbers, segment, tilings[shape])
             if number == 0:
-                first = step._replace(counters=counter)
-                embed(first, ends, segment.widths, segment.routines)
+                beginning = step._replace(counters=counter)
+                embed(beginning, ends, segment.widths, segment.routines)
                 counter += _EMBED_PHASES * PHASE_BYTES
-            run_layers(
-                segment.table.ctypes.data, len(segment.table), self._read_next(number),
-                step._replace(counters=counter), addresses[shape], segment.widths, shape,
-                segment.layout, segment.routines, segment.panels, segment.write, segment.heads,
-                segment.rows,
-            )  # fmt: skip
-            counter += PHASES * len(segment.table) * PHASE_BYTES
+            at_once = len(segment.table) if on_layer is None else 1
+            for first in range(0, len(segment.table), at_once):
+                run_layers(
+                    segment.table[first:].ctypes.data, at_once, self._read_next(number),
+                    step._replace(counters=counter), addresses[shape], segment.widths, shape,
+                    segment.layout, segment.routines, segment.panels, segment.write,
+                    segment.heads, segment.rows,
+                )  # fmt: skip
+                counter += PHASES * at_once * PHASE_BYTES
+                if on_layer is not None:
+                    width = segment.widths.qkv
+                    rows = self._workspace.array("qkv", batch.num_tokens, width, _FLOAT)
+                    on_layer(num_done + first, rows)
+            num_done += len(segment.table)
         if len(logits):
             last = step._replace(counters=counter)
             project(last, ends, segment.widths, segment.routines, segment.panels)
@@ -122,7 +146,7 @@ class CPUExecutor:
         executor = CPUExecutor(
             self.spec,
             self._weights,
-            CPUStorage(self.storage.spec, 1),
+            CPUStorage(self.storage.spec, 1, self.storage.codecs),
             1,
             self._num_threads,
             rounds_rows=self._rounds_rows,

@@ -11,9 +11,10 @@ import torch
 from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import BYTE_TYPES, PANEL, panel_bytes
+from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.int8_product import int8_routine
 from pagoda.kernels.cpu.pack_stored import pack_stored
-from pagoda.kernels.cpu.panels import PanelEntry, pack
+from pagoda.kernels.cpu.panels import SLICE_BYTES, PanelEntry, pack
 from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.models.stored_rows import StoredRows
 from pagoda.models.weight_memory import HostMemory
@@ -118,6 +119,16 @@ class PanelMatrix:
     def address(self) -> int:
         """Of the table."""
         return int(self.table.ctypes.data)
+
+    def numbers(self, *, paired: bool) -> Array:
+        """The weight as it was: [out, in] float32. paired: plain parts are bfloat16."""
+        out = np.empty(self.shape, np.float32)
+        rows, memory = np.arange(len(out)), np.empty(SLICE_BYTES, np.uint8)
+        embed_routine(paired).ctypes(
+            out.ctypes.data, rows.ctypes.data, len(out), self.address, *self.shape,
+            memory.ctypes.data,
+        )  # fmt: skip
+        return out
 
     @property
     def nbytes(self) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from pagoda.execution.cpu.layer_codes import code_fields, fits, page_form
+from pagoda.execution.cpu.layer_codes import code_fields, coded_form, fits, page_form
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.panel_weights import PanelLayer, PanelWeights
 from pagoda.execution.rope import RotaryTables
@@ -71,7 +71,7 @@ def _shape(part: _Part) -> tuple[object, ...]:
     attention = part.spec.attention
     return (
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
-        part.spec.mlp.intermediate_size, part.storage.array.dtype, part.storage.codec,
+        part.spec.mlp.intermediate_size, part.storage.array.dtype, coded_form(part.storage),
     )  # fmt: skip
 
 
@@ -80,12 +80,12 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     num_kv_heads = attention.num_kv_heads
     group_size = attention.num_heads // num_kv_heads
     shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
-    assert group_size * attention.head_dim * 4 <= MEMORY_BYTES, "what a codec turns has to fit"
+    codec_rows = max(group_size, 2)
+    assert codec_rows * attention.head_dim * 4 <= MEMORY_BYTES, "what a codec works with has to fit"
     is_paired = dtype == torch.bfloat16
-    form = page_form(storage)
+    form = page_form(storage, is_paired=is_paired)
     kept: list[Array] = []
-    codes = code_fields(storage, kept)
-    table = [[*_fields(part, ropes, kept), *codes] for part in parts]
+    table = [[*_fields(part, ropes, kept), *code_fields(part.storage, kept)] for part in parts]
     return Segment(
         table=np.array(table, np.int64),
         shape=shape,

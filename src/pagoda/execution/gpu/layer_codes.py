@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from pagoda.codecs import Codec, VectorCodec
+from pagoda.codecs import Codec, SideCodec
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.code_form import PageCodes, VectorTables
+from pagoda.kernels.vector_code import VectorCode
 from pagoda.storage.gpu_storage import GPUStorage
 
 
@@ -34,30 +35,36 @@ def page_codes(
     Raises `InvalidOptionError` for heads that cannot be coded.
     """
 
-    def on_device(values: Array) -> torch.Tensor:
-        """The same for each head."""
+    def of_each_head(values: Array | None, num_axes: int) -> torch.Tensor | None:
+        """What each head has, or all have; `num_axes`: of one head's."""
+        if values is None:
+            return None
         there = torch.from_numpy(np.ascontiguousarray(values)).to(device)
-        return there.expand(num_kv_heads, *there.shape)
+        return there.expand(num_kv_heads, *there.shape[-num_axes:])
 
-    def turn(matrix: Array | None) -> torch.Tensor | None:
-        return None if matrix is None else on_device(matrix)
-
-    def tables(side: VectorCodec, matrix: torch.Tensor | None) -> VectorTables:
+    def tables(side: SideCodec, turn: torch.Tensor | None) -> VectorTables:
         code = side.code(head_size)
-        if side.levels is None:
-            return VectorTables(code, side.fit, False, None, None, matrix)
-        levels, bounds = (on_device(each).contiguous() for each in side.levels.for_kernels())
-        steps = np.arange(len(side.levels.values))
-        is_even = np.array_equal(side.levels.values, steps)
-        return VectorTables(code, side.fit, is_even, levels, bounds, matrix)
+        if side.tables is None:
+            return VectorTables(code, side.fit, False, None, None, None, turn)
+        tables = (of_each_head(each, 1) for each in (*side.tables, side.weights))
+        levels, bounds, weights = (None if each is None else each.contiguous() for each in tables)
+        is_even = _is_even(side.tables[0], code)
+        return VectorTables(code, side.fit, is_even, levels, bounds, weights, turn)
 
-    key, value = codec.key.matrix(head_size), codec.value.matrix(head_size)
-    key_turn = turn(key)
+    keys, values = codec.key.basis(head_size), codec.value.basis(head_size)
     return PageCodes(
         num_kv_heads,
         block_size,
-        tables(codec.key, key_turn),
-        tables(codec.value, turn(value)),
-        query_turn=key_turn,
-        output_turn=turn(None if value is None else value.T),
+        tables(codec.key, of_each_head(keys and keys.vectors, 2)),
+        tables(codec.value, of_each_head(values and values.vectors, 2)),
+        query_turn=of_each_head(keys and keys.queries, 2),
+        output_turn=of_each_head(values and values.queries.swapaxes(-1, -2), 2),
+    )
+
+
+def _is_even(levels: Array, code: VectorCode) -> bool:
+    """Whether all codes stand for themselves."""
+    return all(
+        np.array_equal(levels[2**width : 2 ** (width + 1)], np.arange(2**width))
+        for width in set(code.widths)
     )

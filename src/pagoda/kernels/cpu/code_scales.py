@@ -20,6 +20,7 @@ from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant, emitted, fused, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import vector_lanes, vectors
+from pagoda.kernels.cpu.ufloat8 import from_ufloat8
 from pagoda.kernels.cpu.vector import (
     BYTE,
     F32,
@@ -231,6 +232,8 @@ def _read(builder: Any, kept: Any, dtype: str, first: int, lanes: int) -> Any:
     source = builder.gep(kept, [index(first * SCALE_BYTES[dtype])])
     if dtype == "float32":
         return load_vector(builder, source, floats(lanes))
+    if dtype == "ufloat8":
+        return from_ufloat8(builder, load_vector(builder, source, ir.VectorType(BYTE, lanes)))
     return from_half(builder, load_vector(builder, source, ir.VectorType(ir.IntType(16), lanes)))
 
 

@@ -5,7 +5,8 @@
     levels         with an offset: scale and offset from smallest to largest number;
                    else the root mean square meets the table's, codes are the nearest levels, and
                    the scale fits these: by least squares, the length, or the product with the
-                   vector itself
+                   vector itself; or, weighted, it is the ufloat8 beside the root mean square
+                   with the least sum of weighted squared errors
 
 Everything depends on the vector alone, and so do its bytes.
 """
@@ -16,15 +17,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import float32, int32, njit, types
+from numba import float32, njit, types
 
 from pagoda.kernels.cpu.half import from_half, to_half
-from pagoda.kernels.cpu.number import emitted, integer_at, number_at, put_number
+from pagoda.kernels.cpu.nearest_levels import nearest_levels
+from pagoda.kernels.cpu.number import bits_of, emitted, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
-from pagoda.kernels.cpu.vector import BYTE, I32
-from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, PLANES, VectorCode
+from pagoda.kernels.cpu.ufloat8 import nearest_ufloat8, ufloat8
+from pagoda.kernels.cpu.vector import BYTE
+from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, PLANES, SCALE_REACH, VectorCode
 
-_NUM_ARGS = 8
+_NUM_ARGS = 9
 _SUM = {"contract", "nsz", "reassoc"}
 
 
@@ -49,14 +52,6 @@ def _put_half(typing: Any, address: Any, value: Any) -> Any:
     return float32(types.intp, float32), emit
 
 
-@emitted
-def _bits_of(typing: Any, value: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], I32)
-
-    return int32(float32), emit
-
-
 @njit(error_model="numpy")
 def _float8(value: np.float32, fraction_bits: int, bias: int, largest: np.float32) -> int:
     """The nearest float8, ties to even; beyond the largest it is that one."""
@@ -65,9 +60,9 @@ def _float8(value: np.float32, fraction_bits: int, bias: int, largest: np.float3
         magnitude = largest
     sign = 128 if value < np.float32(0.0) else 0
     shift = 23 - fraction_bits
-    if _bits_of(magnitude) >> 23 <= 127 - bias:  # spaced evenly, like the smallest normal ones
+    if bits_of(magnitude) >> 23 <= 127 - bias:  # spaced evenly, like the smallest normal ones
         return sign | int(np.rint(magnitude * np.float32(2.0 ** (bias + fraction_bits - 1))))
-    bits = _bits_of(magnitude)
+    bits = bits_of(magnitude)
     rounded = (bits + (1 << (shift - 1)) - 1 + ((bits >> shift) & 1)) >> shift
     return sign | (int(rounded) - ((127 - bias) << fraction_bits))
 
@@ -136,12 +131,6 @@ def _pack(codes: int, planes: tuple[tuple[int, int, int], ...], out: int, step: 
             out += step
 
 
-@njit(error_model="numpy")
-def _level(levels: int, codes: int, number: int, first: int) -> np.float32:
-    """What code `number` stands for, those of its width beginning at `first`."""
-    return np.float32(integer_at(levels, first + int(number_at(codes, number, False)), 8))
-
-
 @cache
 def encode_routine(code: str, fit: str) -> Any:
     """For a `VectorCode`, by its text, and a fit, as `pagoda.codecs` has them.
@@ -155,13 +144,16 @@ def encode_routine(code: str, fit: str) -> Any:
         levels  [TABLE_SIZE] int8
         bounds  [TABLE_SIZE] float32: between the levels of codes of b bits those from 2 ** b on;
                 the first is what a root mean square of 1 is brought to
-        memory  [head_size] float32
+        weights [head_size] float32: how much an error of each number counts; for `weighted` alone
+        memory  [2, head_size] float32
     """
     vector_code = VectorCode.of_text(code)
     if vector_code.numbers == "int8":
         return _encode_whole(vector_code)
     if vector_code.numbers != "levels":
         return _encode_float8(vector_code)
+    if fit == "weighted":
+        return _encode_weighted(vector_code)
     return _encode_even(vector_code) if vector_code.has_offset else _encode_levels(vector_code, fit)
 
 
@@ -170,8 +162,9 @@ def _encode_whole(code: VectorCode) -> Any:
     size, planes, is_half = code.head_size, _planes(code), code.scale == "float16"
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int, memory: int
-    ) -> None:
+        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
+        weights: int, memory: int,
+    ) -> None:  # fmt: skip
         limit = np.float32(127.0)
         low, high = _range_of(x, size)
         factor = _inverse(_put_scale(scale, max(-low, high) / limit, is_half))
@@ -190,8 +183,9 @@ def _encode_float8(code: VectorCode) -> Any:
     fraction_bits, bias, largest = form.fraction_bits, form.bias, np.float32(form.largest)
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int, memory: int
-    ) -> None:
+        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
+        weights: int, memory: int,
+    ) -> None:  # fmt: skip
         factor = np.float32(1.0)
         if has_scale:
             low, high = _range_of(x, size)
@@ -211,8 +205,9 @@ def _encode_even(code: VectorCode) -> Any:
     assert code.widths == (width,) * len(code.widths)
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int, memory: int
-    ) -> None:
+        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
+        weights: int, memory: int,
+    ) -> None:  # fmt: skip
         low, high = _range_of(x, size)
         start = _put_scale(offset, low, is_half)
         steps = np.float32((1 << width) - 1)
@@ -229,18 +224,17 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
     widths, is_unbiased, keeps_norm = code.widths, fit == "unbiased", fit == "norm"
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int, memory: int
-    ) -> None:
+        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
+        weights: int, memory: int,
+    ) -> None:  # fmt: skip
         squares = _squares(x, size)
         factor = number_at(bounds, 0, False) * _inverse(np.sqrt(squares / np.float32(size)))
+        _take_levels(x, memory, widths, factor, levels, bounds)
         along = across = np.float32(0.0)
-        for chunk in range(len(widths)):
-            values, codes, width = x + chunk * CHUNK * 4, memory + chunk * CHUNK * 4, widths[chunk]
-            _nearest(values, codes, CHUNK, width, factor, np.float32(0.0), bounds)
-            for i in range(CHUNK):
-                level = _level(levels, codes, i, 1 << width)
-                along += number_at(values, i, False) * level
-                across += level * level
+        for i in range(size):
+            level = number_at(memory, size + i, False)
+            along += number_at(x, i, False) * level
+            across += level * level
         if is_unbiased:
             fitted = squares * _inverse(along)
         elif keeps_norm:
@@ -251,6 +245,52 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
         _pack(memory, planes, out, step)
 
     return compiled(encode, _NUM_ARGS)
+
+
+@cache
+def _encode_weighted(code: VectorCode) -> Any:
+    size, planes, widths = code.head_size, _planes(code), code.widths
+
+    def encode(
+        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
+        weights: int, memory: int,
+    ) -> None:  # fmt: skip
+        rms = np.sqrt(_squares(x, size) / np.float32(size))
+        middle = nearest_ufloat8(rms * _inverse(number_at(bounds, 0, False)))
+        best, least = middle, np.float32(np.inf)
+        for tried in range(max(middle - SCALE_REACH, 0), min(middle + SCALE_REACH, 255) + 1):
+            factor = _inverse(ufloat8(tried))
+            _take_levels(x, memory, widths, factor, levels, bounds)
+            error = _weighted_error(x, memory + size * 4, weights, size, ufloat8(tried))
+            if error < least:
+                best, least = tried, error
+        _take_levels(x, memory, widths, _inverse(ufloat8(best)), levels, bounds)
+        _put_byte(scale, best)
+        _pack(memory, planes, out, step)
+
+    return compiled(encode, _NUM_ARGS)
+
+
+@njit(error_model="numpy")
+def _take_levels(
+    x: int, memory: int, widths: tuple[int, ...], factor: np.float32, levels: int, bounds: int
+) -> None:
+    """memory: [2, head_size] float32: codes of x · factor, and the levels of these."""
+    size = len(widths) * CHUNK * 4
+    for chunk in range(len(widths)):
+        start = chunk * CHUNK * 4
+        codes = memory + start
+        nearest_levels(x + start, factor, levels, bounds, 1 << widths[chunk], codes, codes + size)
+
+
+@njit(error_model="numpy", fastmath=_SUM)
+def _weighted_error(x: int, levels: int, weights: int, size: int, scale: np.float32) -> np.float32:
+    """Σ weight · (x - scale · level)²."""
+    total = np.float32(0.0)
+    for i in range(size):
+        error = number_at(x, i, False) - scale * number_at(levels, i, False)
+        total += number_at(weights, i, False) * error * error
+    return total
 
 
 def _planes(code: VectorCode) -> tuple[tuple[int, int, int], ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, types
+from numba import float32, int32, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -77,6 +77,26 @@ def integers_at(typing: Any, address: Any, count: Any) -> Any:
         return cgutils.pack_array(builder, [builder.load(place) for place in places])
 
     return types.UniTuple(size, count.literal_value)(size, count), emit
+
+
+@emitted
+def bits_of(typing: Any, value: Any) -> Any:
+    """The bits of a float32, as int32. For kernels only."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], _I32)
+
+    return int32(float32), emit
+
+
+@emitted
+def float_of(typing: Any, bits: Any) -> Any:
+    """The float32 of such bits, the lowest 32 of a whole number."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(builder.trunc(args[0], _I32), _F32)
+
+    return float32(types.intp), emit
 
 
 def _stored_kind(paired: Any) -> Any:

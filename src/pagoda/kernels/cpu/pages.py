@@ -18,13 +18,16 @@ class CodeFields(NamedTuple):
     """int8"""
     key_bounds: int
     """float32; see `encode_routine`"""
+    key_weights: int
+    """[num_kv_heads, head_dim] float32, as `value_weights`: what errors count"""
     value_levels: int
     value_bounds: int
+    value_weights: int
     query_turn: int
     key_turn: int
     value_turn: int
     output_turn: int
-    """The inverse of `value_turn`, for what attention gives."""
+    """It turns what attention gives back from the basis of values."""
 
 
 class LayerPages(NamedTuple):

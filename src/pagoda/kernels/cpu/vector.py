@@ -154,13 +154,32 @@ def multiply_add(builder: Any, x: Any, y: Any, total: Any) -> Any:
     """total + the products of `factors`: one product in each lane, or two."""
     if x.type == total.type:
         return fused(builder, x, y, total)
+    lanes = total.type.count
+    if lanes < _LEAST_PAIRS:
+        parts = (_widened(builder, part, _LEAST_PAIRS // lanes) for part in (x, y, total))
+        return _first_lanes(builder, multiply_add(builder, *parts), lanes)
     kind = ir.FunctionType(total.type, [total.type, x.type, y.type])
-    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * total.type.count}"
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [total, x, y])
 
 
 def _multiplies_pairs(lanes: int) -> bool:
-    return UNIT.pairs and lanes in (4, 8, 16)
+    """Whatever the number: the instruction rounds otherwise than two products one by one."""
+    return UNIT.pairs and lanes in (1, 2, 4, 8, 16)
+
+
+def _widened(builder: Any, vector: Any, times: int) -> Any:
+    """A vector, and what is never read after it."""
+    lanes = [min(lane, vector.type.count - 1) for lane in range(times * vector.type.count)]
+    return builder.shuffle_vector(vector, vector, _lane_numbers(lanes))
+
+
+def _first_lanes(builder: Any, vector: Any, count: int) -> Any:
+    return builder.shuffle_vector(vector, vector, _lane_numbers(range(count)))
+
+
+def _lane_numbers(lanes: Sequence[int]) -> Any:
+    return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
 
 
 def _whole(builder: Any, groups: Any) -> Any:
@@ -177,6 +196,10 @@ def _lower(builder: Any, groups: Any) -> Any:
 
 def _upper(builder: Any, groups: Any) -> Any:
     return _whole(builder, builder.and_(groups, constant(groups.type, 0xFFFF0000)))
+
+
+_LEAST_PAIRS = 4
+"""Fewest lanes of the instruction for pairs."""
 
 
 class _BFloat(ir.Type):

@@ -107,7 +107,8 @@ def write_row(
             routines.key,
             (keys + h * head_dim * 4, block + h * layout.key_head_bytes + offset, shape.block_size,
              scale, scale + shape.block_size * routines.key_scale,
-             codes.key_levels + h * TABLE_SIZE, codes.key_bounds + h * TABLE_SIZE * 4, memory),
+             codes.key_levels + h * TABLE_SIZE, codes.key_bounds + h * TABLE_SIZE * 4,
+             codes.key_weights + h * head_dim * 4, memory),
         )  # fmt: skip
         scale = block + layout.value_scales + h * layout.value_scale_bytes
         scale += offset * routines.value_scale
@@ -117,7 +118,8 @@ def write_row(
             (values + h * head_dim * 4,
              block + layout.values + h * layout.value_head_bytes + offset * vector_bytes, 1, scale,
              scale + shape.block_size * routines.value_scale, codes.value_levels + h * TABLE_SIZE,
-             codes.value_bounds + h * TABLE_SIZE * 4, memory),
+             codes.value_bounds + h * TABLE_SIZE * 4, codes.value_weights + h * head_dim * 4,
+             memory),
         )  # fmt: skip
 
 

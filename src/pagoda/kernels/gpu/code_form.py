@@ -62,7 +62,7 @@ class VectorForm(NamedTuple):
     """Of the widest run."""
     code_bytes: int
     scale_bytes: int
-    """Bytes of one scale, or one offset; 0: there are none."""
+    """Bytes of one scale, or one offset: of float32, float16, ufloat8; 0: there are none."""
     has_offset: bool
     fit: str
     """How scales are chosen, as `codecs.codec.Fit` has it."""
@@ -128,6 +128,8 @@ class VectorTables(NamedTuple):
     bounds: Tensor | None
     """[num_kv_heads, TABLE_SIZE] float32, between them; the first is what a root mean square of 1
     is brought to"""
+    weights: Tensor | None
+    """[num_kv_heads, head_size] float32: of squared errors, where the fit is weighted"""
     turn: Tensor | None
     """[num_kv_heads, head_size, head_size] float32, which vectors are multiplied with from the
     left before they are coded; heads may share one. None: they stay as they are."""

@@ -97,8 +97,8 @@ def store_queries(
 @triton.jit
 def store_coded(
     blocks, slots, kv_head, rows, used, angles, cosines, sines, norm, eps, matrices, stride,
-    levels, bounds, block_bytes: tl.constexpr, block_size: tl.constexpr, half: tl.constexpr,
-    head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
+    levels, bounds, weights, block_bytes: tl.constexpr, block_size: tl.constexpr,
+    half: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Store rotated and turned rows as codes of a head, in their slots."""
     x = turned_rows(
@@ -107,7 +107,7 @@ def store_coded(
     )  # fmt: skip
     store_vectors(
         x, slots >= 0, blocks + slots // block_size * block_bytes, slots % block_size, kv_head,
-        levels, bounds, block_size, head_dim, form,
+        levels, bounds, weights, block_size, head_dim, form,
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def store_coded(
 def coded_rotary_kernel(
     query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
     query_turn, key_turn, value_turn, query_stride, key_stride, value_stride,
-    key_levels, key_bounds, value_levels, value_bounds, num_tokens,
+    key_levels, key_bounds, key_weights, value_levels, value_bounds, value_weights, num_tokens,
     q_heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr,
     padded_dim: tl.constexpr, block_size: tl.constexpr, half: tl.constexpr,
     tile_rows: tl.constexpr, form: tl.constexpr,
@@ -136,13 +136,13 @@ def coded_rotary_kernel(
     elif head < q_heads + kv_heads:
         store_coded(
             blocks, slots, head - q_heads, rows, used, angles, cosines, sines, k_norm, eps,
-            key_turn, key_stride, key_levels, key_bounds,
+            key_turn, key_stride, key_levels, key_bounds, key_weights,
             form.block_bytes, block_size, half, head_dim, padded_dim, keys_of(form),
         )  # fmt: skip
     else:
         store_coded(
             blocks, slots, head - q_heads - kv_heads, rows, used, angles, cosines, sines, None, eps,
-            value_turn, value_stride, value_levels, value_bounds,
+            value_turn, value_stride, value_levels, value_bounds, value_weights,
             form.block_bytes, block_size, 0, head_dim, padded_dim, values_of(form),
         )  # fmt: skip
 
@@ -172,7 +172,8 @@ def rotate_and_encode(
     coded_rotary_kernel[(triton.cdiv(num_tokens, TURN_ROWS), total_heads)](
         query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
         *turns, *(0 if turn is None else turn.stride(0) for turn in turns),
-        codes.key.levels, codes.key.bounds, codes.value.levels, codes.value.bounds, num_tokens,
+        codes.key.levels, codes.key.bounds, codes.key.weights,
+        codes.value.levels, codes.value.bounds, codes.value.weights, num_tokens,
         q_heads=num_heads, kv_heads=num_kv_heads, head_dim=head_dim,
         padded_dim=triton.next_power_of_2(head_dim), block_size=codes.block_size,
         half=cosines.shape[1], tile_rows=TURN_ROWS, form=form,

@@ -10,8 +10,16 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
-from pagoda.kernels.gpu.read_codes import CHUNK_NUMBERS, TABLE_NUMBERS, in_run, table_start
+from pagoda.kernels.gpu.read_codes import (
+    CHUNK_NUMBERS,
+    TABLE_NUMBERS,
+    nearest_ufloat8,
+    table_starts,
+    ufloat8_numbers,
+)
+from pagoda.kernels.vector_code import SCALE_REACH
 
+_REACH, _TRIES = tl.constexpr(SCALE_REACH), tl.constexpr(2 * SCALE_REACH + 1)
 _LEAST = tl.constexpr(1e-30)
 """What is smaller is not divided by: its inverse is 0."""
 _WHOLE = tl.constexpr(1.5 * 2**23)
@@ -20,12 +28,12 @@ _WHOLE = tl.constexpr(1.5 * 2**23)
 
 @triton.jit
 def store_vectors(
-    x, wanted, block, in_block, head, levels, bounds,
+    x, wanted, block, in_block, head, levels, bounds, weights,
     block_size: tl.constexpr, head_dim: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Store rows x as token `in_block` of the blocks at `block`, both [rows], of one KV head.
 
-    wanted: [rows] bool. levels, bounds: of all heads, or None where numbers are no levels.
+    wanted: [rows] bool. levels, bounds, weights: of all heads, or None where there are none.
     """
     vectors = block + (form.start + head * form.head_bytes) + in_block * form.code_bytes
     scales_at = block + (form.scales + head * form.scale_head_bytes)
@@ -41,6 +49,11 @@ def store_vectors(
     elif form.has_offset:
         beyond = at + block_size * form.scale_bytes
         codes = even_codes(x, at, beyond, wanted, bounds + head * TABLE_NUMBERS, head_dim, form)
+    elif form.fit == "weighted":
+        codes = weighted_codes(
+            x, at, wanted, levels + head * TABLE_NUMBERS, bounds + head * TABLE_NUMBERS,
+            weights + head * head_dim, head_dim, form,
+        )  # fmt: skip
     else:
         codes = fitted_codes(
             x, at, wanted, levels + head * TABLE_NUMBERS, bounds + head * TABLE_NUMBERS,
@@ -125,15 +138,9 @@ def fitted_codes(
 ):  # fmt: skip
     """Codes of the nearest levels, int32, once a row's root mean square is the table's."""
     squares = tl.sum(x * x, 1)
-    count = tl.full((x.shape[0],), head_dim, tl.float32)
-    factor = tl.load(bounds) * inverse(tl.sqrt_rn(tl.div_rn(squares, count)))
+    factor = tl.load(bounds) * inverse(root_mean(squares, head_dim))
     codes = nearest_levels(x * factor[:, None], bounds, form)
-    dims = tl.arange(0, x.shape[1])
-    first = tl.zeros((x.shape[1],), tl.int32)
-    for run in tl.static_range(len(form.runs)):
-        first += table_start(dims, run_of(form, run))
-    found = tl.load(levels + first[None, :] + codes).to(tl.float32)
-    found = tl.where((dims < head_dim)[None, :], found, 0.0)
+    found = levels_of(codes, levels, head_dim, form)
     if form.fit == "unbiased":
         scales = squares * inverse(tl.sum(x * found, 1))
     elif form.fit == "norm":
@@ -145,21 +152,54 @@ def fitted_codes(
 
 
 @triton.jit
-def nearest_levels(values, bounds, form: tl.constexpr):
-    """How many of its width's bounds lie below each value, int32."""
-    dims = tl.arange(0, values.shape[1])
-    codes = tl.zeros(values.shape, tl.int32)
-    for run in tl.static_range(len(form.runs)):
-        codes = levels_of_run(codes, values, dims, bounds, run_of(form, run))
-    return codes
+def weighted_codes(
+    x, at, wanted, levels, bounds, weights, head_dim: tl.constexpr, form: tl.constexpr
+):  # fmt: skip
+    """Codes of the nearest levels, int32, under that scale of those beside the root mean square's
+    whose errors count least."""
+    dims = tl.arange(0, x.shape[1])
+    weight = tl.load(weights + dims, mask=dims < head_dim, other=0.0)[None, :]
+    means = root_mean(tl.sum(x * x, 1), head_dim)
+    middle = nearest_ufloat8(means * inverse(tl.load(bounds)))
+    best = middle
+    least = tl.full(middle.shape, float("inf"), tl.float32)
+    for step in tl.range(_TRIES):
+        tried = tl.minimum(tl.maximum(middle + step - _REACH, 0), 255)
+        scale = ufloat8_numbers(tried)
+        codes = nearest_levels(x * inverse(scale)[:, None], bounds, form)
+        error = x - scale[:, None] * levels_of(codes, levels, head_dim, form)
+        cost = tl.sum(weight * error * error, 1)
+        best = tl.where(cost < least, tried, best)
+        least = tl.minimum(cost, least)
+    tl.store(at, best.to(tl.uint8), mask=wanted)
+    return nearest_levels(x * inverse(ufloat8_numbers(best))[:, None], bounds, form)
 
 
 @triton.jit
-def levels_of_run(codes, values, dims, bounds, run: tl.constexpr):
-    """codes with those of the run put in."""
-    own = in_run(dims, run)[None, :]
-    for number in range(1 << run.width, (2 << run.width) - 1):
-        codes += (own & (values > tl.load(bounds + number))).to(tl.int32)
+def root_mean(squares, head_dim: tl.constexpr):
+    """The root of the mean of so many squares, [rows]."""
+    count = tl.full(squares.shape, head_dim, tl.float32)
+    return tl.sqrt_rn(tl.div_rn(squares, count))
+
+
+@triton.jit
+def levels_of(codes, levels, head_dim: tl.constexpr, form: tl.constexpr):
+    """What codes stand for, float32; 0 in columns from head_dim on."""
+    dims = tl.arange(0, codes.shape[1])
+    found = tl.load(levels + table_starts(dims, form)[None, :] + codes).to(tl.float32)
+    return tl.where((dims < head_dim)[None, :], found, 0.0)
+
+
+@triton.jit
+def nearest_levels(values, bounds, form: tl.constexpr):
+    """How many of its width's bounds lie below each value, int32: found bit by bit."""
+    dims = tl.arange(0, values.shape[1])
+    starts = table_starts(dims, form)[None, :]
+    codes = tl.zeros(values.shape, tl.int32)
+    for step in range(form.most_bits):
+        more = codes + (1 << (form.most_bits - 1 - step))
+        bound = tl.load(bounds + starts + more - 1, mask=more < starts, other=float("inf"))
+        codes = tl.where(values > bound, more, codes)
     return codes
 
 

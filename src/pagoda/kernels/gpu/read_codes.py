@@ -11,9 +11,13 @@ import triton
 import triton.language as tl
 
 from pagoda.kernels.gpu.code_form import float8_of, plane_of, run_of
-from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE
+from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, UFLOAT8_BIAS, UFLOAT8_FRACTION
 
 CHUNK_NUMBERS, TABLE_NUMBERS = tl.constexpr(CHUNK), tl.constexpr(TABLE_SIZE)
+_UFLOAT8_SHIFT = tl.constexpr(23 - UFLOAT8_FRACTION)
+_LOWEST_UFLOAT8 = tl.constexpr((127 - UFLOAT8_BIAS) << UFLOAT8_FRACTION)
+"""What float32's exponent and first fraction bits have more."""
+_HALF_UFLOAT8 = tl.constexpr(1 << (22 - UFLOAT8_FRACTION))
 
 
 @triton.jit
@@ -28,14 +32,11 @@ def code_levels(
     """
     dims = tl.arange(0, padded_dim)
     codes = tl.zeros((vectors.shape[0], padded_dim), tl.int32)
-    first = tl.zeros((padded_dim,), tl.int32)
     for run in tl.static_range(len(form.runs)):
         codes = codes_of_run(codes, vectors, readable, dims, run_of(form, run))
-        if form.has_table:
-            first += table_start(dims, run_of(form, run))
     if form.has_table:
-        table = levels + head * TABLE_NUMBERS
-        found = table_levels(first[None, :] + codes, table, form).to(dtype)
+        places = table_starts(dims, form)[None, :] + codes
+        found = table_levels(places, levels + head * TABLE_NUMBERS, form).to(dtype)
     else:
         found = own_numbers(codes, form).to(dtype)
     return found
@@ -74,8 +75,17 @@ def in_run(dims, run: tl.constexpr):
 
 
 @triton.jit
+def table_starts(dims, form: tl.constexpr):
+    """[dims] int32: where the levels of codes begin in a table, 2 ** width; 0 where none are."""
+    starts = dims * 0
+    for run in tl.static_range(len(form.runs)):
+        starts += table_start(dims, run_of(form, run))
+    return starts
+
+
+@triton.jit
 def table_start(dims, run: tl.constexpr):
-    """[dims]: where the levels of the run's codes begin in a table; 0 for others."""
+    """The same for one run; 0 for others."""
     return tl.where(in_run(dims, run), 1 << run.width, 0)
 
 
@@ -138,12 +148,35 @@ def vector_scales(block, in_block, head, readable, form: tl.constexpr, beyond: t
     if form.scale_bytes:
         at = block + (form.scales + head * form.scale_head_bytes)
         at += (in_block + beyond) * form.scale_bytes
-        if form.scale_bytes == 2:
-            numbers = at.to(tl.pointer_type(tl.float16), bitcast=True)
+        if form.scale_bytes == 1:
+            found = ufloat8_numbers(load_wanted(at, readable).to(tl.int32))
+        elif form.scale_bytes == 2:
+            halves = at.to(tl.pointer_type(tl.float16), bitcast=True)
+            found = load_wanted(halves, readable).to(tl.float32)
         else:
-            numbers = at.to(tl.pointer_type(tl.float32), bitcast=True)
-        if readable is None:
-            found = tl.load(numbers).to(tl.float32)
-        else:
-            found = tl.load(numbers, mask=readable, other=0.0).to(tl.float32)
+            found = load_wanted(at.to(tl.pointer_type(tl.float32), bitcast=True), readable)
     return found
+
+
+@triton.jit
+def load_wanted(places, wanted):
+    """What lies at places; 0 where it is not wanted. wanted: None for all."""
+    if wanted is None:
+        return tl.load(places)
+    else:
+        return tl.load(places, mask=wanted, other=0)
+
+
+@triton.jit
+def ufloat8_numbers(codes):
+    """What codes of a ufloat8, int32, stand for."""
+    numbers = ((codes + _LOWEST_UFLOAT8) << _UFLOAT8_SHIFT).to(tl.float32, bitcast=True)
+    return tl.where(codes == 0, 0.0, numbers)
+
+
+@triton.jit
+def nearest_ufloat8(values):
+    """Codes, int32, nearest to numbers that are not below 0; at most the largest."""
+    bits = values.to(tl.int32, bitcast=True)
+    codes = ((bits + _HALF_UFLOAT8) >> _UFLOAT8_SHIFT) - _LOWEST_UFLOAT8
+    return tl.minimum(tl.maximum(codes, 0), 255)

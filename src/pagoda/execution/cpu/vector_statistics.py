@@ -1,0 +1,86 @@
+"""What a text's queries, keys and values are like in every layer, for codecs to be fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from pagoda.codecs.calibrate import Observed
+from pagoda.execution.batch import Batch
+from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.kernels.array import Array
+from pagoda.models.decoder import DecoderSpec
+
+_SAMPLES = 256
+"""Tokens of a window whose vectors are kept."""
+
+
+class VectorStatistics:
+    """Sums over all tokens that were read, and vectors of some of them."""
+
+    def __init__(self, spec: DecoderSpec, weights: PanelWeights) -> None:
+        self._spec, self._weights = spec, weights
+        self._num_tokens = 0
+        shapes = [(each.attention.num_kv_heads, each.attention.head_dim) for each in spec.layers]
+        self._sums = [np.zeros((3, heads, size, size)) for heads, size in shapes]
+        """Of each layer, Σ x xᵀ over queries, keys and values."""
+        self._kept: list[list[tuple[Array, Array]]] = [[] for _ in shapes]
+
+    def read(self, executor: CPUExecutor, token_ids: Sequence[int]) -> None:
+        """Add the tokens of a sequence. Writes to the first blocks."""
+        self._num_tokens += len(token_ids)
+        executor.observe(_batch(token_ids, executor.storage.block_size), self._add)
+
+    def of_layers(self) -> Iterator[tuple[Observed, Observed]]:
+        """What is known of each layer's keys and values."""
+        for number, sums in enumerate(self._sums):
+            queries, keys, values = sums / self._num_tokens
+            key_samples, value_samples = zip(*self._kept[number], strict=True)
+            yield (
+                Observed(queries, keys, np.concatenate(key_samples, 1)),
+                Observed(self._output_metric(number), values, np.concatenate(value_samples, 1)),
+            )
+
+    def _add(self, layer: int, rows: Array) -> None:
+        attention = self._spec.layers[layer].attention
+        heads, size = attention.num_kv_heads, attention.head_dim
+        parts = np.split(
+            rows, [attention.num_heads * size, (attention.num_heads + heads) * size], 1
+        )
+        groups = [part.reshape(len(rows), heads, -1, size) for part in parts]
+        for total, group in zip(self._sums[layer], groups, strict=True):
+            vectors = group.transpose(1, 0, 2, 3).reshape(heads, -1, size)
+            total += vectors.swapaxes(1, 2) @ vectors
+        step = -(-len(rows) // _SAMPLES)
+        keys, values = (part[::step, :, 0].swapaxes(0, 1).copy() for part in groups[1:])
+        self._kept[layer].append((keys, values))
+
+    def _output_metric(self, layer: int) -> Array:
+        """Σ Wᵀ W over the heads of each group, W being what the output projection takes of one."""
+        attention = self._spec.layers[layer].attention
+        paired = self._weights.dtype == torch.bfloat16
+        weight = self._weights.layers[layer].o.numbers(paired=paired)
+        heads, size = attention.num_kv_heads, attention.head_dim
+        columns = weight.reshape(len(weight), heads, -1, size).swapaxes(0, 1)
+        of_group = columns.reshape(heads, -1, size).astype(np.float64)
+        return of_group.swapaxes(1, 2) @ of_group
+
+
+def _batch(token_ids: Sequence[int], block_size: int) -> Batch:
+    """One sequence from its beginning to its end, in the first blocks."""
+    count = len(token_ids)
+    nothing = np.empty(0, np.int64)
+    return Batch(
+        token_ids=np.array(token_ids, np.int64),
+        positions=np.arange(count, dtype=np.int32),
+        slot_mapping=np.arange(count),
+        query_starts=np.array((0, count), np.int32),
+        context_lens=np.array([count], np.int32),
+        block_tables=np.arange(-(-count // block_size), dtype=np.int32)[None],
+        logit_rows=nothing,
+        copy_sources=nothing,
+        copy_targets=nothing,
+    )

@@ -1,0 +1,118 @@
+"""How an engine's keys and values are stored and what that takes, for its log and its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pagoda.cache.spec import CacheSpec
+from pagoda.errors import InvalidOptionError
+from pagoda.sizing.cache_formats import AUTO, CacheFormats
+from pagoda.sizing.capacity import Capacity
+
+NARROWER = "int8_per_token_head"
+"""What a plain cache is held against: half the bytes, and nearly the same answers."""
+LABELS = (
+    *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
+    *("narrower_cache_dtype", "narrower_bytes_per_token"),
+)
+"""Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCache:
+    """The cache of an engine, beside what else it could be."""
+
+    cache_dtype: str
+    """What was asked for, by the name of `--kv-cache-dtype`."""
+    dtype: str
+    """That of weights and activations."""
+    layers_left_out: tuple[int, ...]
+    """Numbers of the layers that keep `dtype` though another format was asked for."""
+    num_tokens: int
+    """What it holds, in requests of the longest length."""
+    bytes_per_token: float
+    """Of all layers."""
+    plain_num_tokens: int
+    """What the same memory would hold in `dtype`."""
+    plain_bytes_per_token: float
+    narrower_bytes_per_token: float | None
+    """In the format `NARROWER`; None where it takes no less, or the device cannot store it."""
+
+    @property
+    def is_plain(self) -> bool:
+        """It takes what numbers of `dtype` do."""
+        return self.bytes_per_token == self.plain_bytes_per_token
+
+    def __str__(self) -> str:
+        """The line of the log."""
+        name = self.dtype if self.cache_dtype == AUTO else self.cache_dtype
+        left_out = ""
+        if self.layers_left_out:
+            left_out = f", {self.dtype} in layers {', '.join(map(str, self.layers_left_out))}"
+        line = f"{name}{left_out}: {_whole(self.bytes_per_token):,} bytes a token"
+        if self.is_plain:
+            return line
+        held = f"{self.num_tokens:,} tokens where {self.dtype} would hold"
+        return f"{line}, {held} {self.plain_num_tokens:,}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the line among them."""
+        return {"summary": str(self), **asdict(self)}
+
+    def label_values(self) -> tuple[str, ...]:
+        """Those of `LABELS`; empty: there is none."""
+        narrower = self.narrower_bytes_per_token
+        return (
+            self.cache_dtype,
+            ",".join(map(str, self.layers_left_out)),
+            str(_whole(self.bytes_per_token)),
+            "" if narrower is None else NARROWER,
+            "" if narrower is None else str(_whole(narrower)),
+        )
+
+
+def stored_cache(
+    asked: CacheFormats,
+    dtype: str,
+    capacity: Capacity[CacheSpec],
+    spec_of: Callable[[Sequence[str]], CacheSpec],
+    formats: Sequence[str],
+) -> StoredCache:
+    """How the cache of `capacity` is stored.
+
+    dtype: of weights and activations. spec_of: the model's cache by the formats of its layers;
+    raises `InvalidOptionError` for what its heads cannot be. formats: those that the device stores.
+    """
+    layers = asked.of_layers(len(capacity.spec.layers), dtype)
+    left_out = [number for number, name in enumerate(layers) if name == dtype]
+    plain = spec_of([dtype] * len(layers))
+    bytes_per_token = capacity.spec.bytes_per_token
+    narrower = _narrower(spec_of, len(layers)) if NARROWER in formats else None
+    if narrower is not None and narrower >= bytes_per_token:
+        narrower = None
+    memory = capacity.available_bytes
+    as_plain = Capacity(plain, plain.num_blocks_in(memory), capacity.max_model_len, memory)
+    return StoredCache(
+        cache_dtype=asked.kv_cache_dtype,
+        dtype=dtype,
+        layers_left_out=tuple(left_out) if len(left_out) < len(layers) else (),
+        num_tokens=capacity.num_tokens,
+        bytes_per_token=bytes_per_token,
+        plain_num_tokens=as_plain.num_tokens,
+        plain_bytes_per_token=plain.bytes_per_token,
+        narrower_bytes_per_token=narrower,
+    )
+
+
+def _narrower(spec_of: Callable[[Sequence[str]], CacheSpec], num_layers: int) -> float | None:
+    """Bytes of a token; None where the model's heads cannot be coded."""
+    try:
+        return spec_of([NARROWER] * num_layers).bytes_per_token
+    except InvalidOptionError:
+        return None
+
+
+def _whole(number: float) -> float | int:
+    return int(number) if number == int(number) else number

@@ -1,0 +1,148 @@
+"""Long prompts, crowds, forks and short pools under every codec: not a bit of an answer changes.
+
+Each answer is held, with its log-probabilities, against that of the same request alone in an engine
+that shares nothing and computes its prompt at once. The model is small and random: what it says
+rests on everything that it has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from checkpoints import Case, write_checkpoint
+from pagoda.cache.formats import CODED_FORMATS
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.request import SamplingParams
+
+BLOCK_SIZE = 16
+NUM_TOKENS = 20
+SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280}
+"""TurboQuant leaves two layers at each end as they are."""
+MIXES = [
+    *({"kv_cache_dtype": name} for name in CODED_FORMATS),
+    {"kv_cache_dtype": "turboquant_k3v4_nc", "kv_cache_dtype_skip_layers": (3,)},
+    {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 2, 5)},
+]
+Told = list[list[tuple[int, float]]]
+"""Of each choice: its tokens, and how likely each was."""
+RNG = np.random.default_rng(5)
+
+
+def drawn(count: int) -> list[int]:
+    return RNG.integers(256, size=count).tolist()
+
+
+LONG = [drawn(1100), drawn(530)]
+SHORT = [drawn(int(count)) for count in RNG.integers(4, 60, size=14)]
+STEM = drawn(6 * BLOCK_SIZE + 5)
+"""It ends in the middle of a block."""
+BRANCHES = [
+    [*STEM, *drawn(9)],
+    [*STEM, *drawn(40)],
+    STEM[: 6 * BLOCK_SIZE],
+    [*STEM[: 6 * BLOCK_SIZE - 3], *drawn(3)],
+    [*STEM[:70], *drawn(20)],
+    STEM,
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, by what the model sees of it."""
+
+    prompt: Sequence[int]
+    n: int = 1
+
+    @property
+    def params(self) -> SamplingParams:
+        common = {"max_tokens": NUM_TOKENS, "ignore_eos": True, "logprobs": 0}
+        if self.n == 1:
+            return SamplingParams(temperature=0, **common)  # type: ignore[arg-type]
+        return SamplingParams(n=self.n, seed=7, **common)  # type: ignore[arg-type]
+
+
+CROWD = [
+    *(Asked(prompt) for prompt in (*SHORT, *BRANCHES, *LONG)),
+    *(Asked(prompt, n=3) for prompt in (*SHORT[:4], *BRANCHES[:2], SHORT[0][:1])),
+    *(Asked(prompt) for prompt in (SHORT[0], BRANCHES[0], STEM[:-1])),
+]
+SHORT_CROWD = [asked for asked in CROWD if len(asked.prompt) < 150]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    directory = write_checkpoint(tmp_path_factory.mktemp("six"), Case("llama", SHAPE))
+    return load_model(EngineOptions(model=str(directory), dtype="bfloat16"))
+
+
+def engine_of(model: Model, mix: Mapping[str, object], **options: object) -> LLM:
+    defaults: dict[str, object] = {
+        "num_gpu_blocks_override": 512,
+        "block_size": BLOCK_SIZE,
+        "max_num_batched_tokens": 2048,
+        "max_num_seqs": 64,
+        "threads": 1,
+    }
+    engine_options = EngineOptions(**(defaults | mix | options))  # type: ignore[arg-type]
+    return LLM.from_engine(connect(model, engine_options))
+
+
+def told(llm: LLM, crowd: Sequence[Asked]) -> list[Told]:
+    prompts, params = [list(one.prompt) for one in crowd], [one.params for one in crowd]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    llm.engine.scheduler.cache.check_integrity()
+    return [[_told(choice) for choice in output.outputs] for output in outputs]
+
+
+def _told(choice: object) -> list[tuple[int, float]]:
+    return [
+        (token_id, entry[token_id].logprob)
+        for token_id, entry in zip(choice.token_ids, choice.logprobs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: "-".join(map(str, mix.values())))
+def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, object]) -> None:
+    assert len(CROWD) == 32
+    alone = engine_of(model, mix, enable_prefix_caching=False)
+    expected = [told(alone, [asked])[0] for asked in CROWD]
+    assert len({tuple(tokens) for answer in expected for tokens in answer}) > 32
+
+    crowd = engine_of(model, mix)
+    assert told(crowd, CROWD) == expected
+    shared = crowd.stats().cache
+    assert shared.prefix_hits > 6 * BLOCK_SIZE
+    assert shared.copies_on_write > 12
+    for budget in (64, 512):
+        chunked = engine_of(model, mix, max_num_batched_tokens=budget)
+        assert told(chunked, CROWD) == expected, f"chunks of {budget}"
+        assert told(chunked, CROWD) == expected, f"found after chunks of {budget}"
+
+    demand = sum(one.n * -(-(len(one.prompt) + NUM_TOKENS) // BLOCK_SIZE) for one in SHORT_CROWD)
+    short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 4)
+    assert told(short, SHORT_CROWD) == [
+        answer for one, answer in zip(CROWD, expected, strict=True) if one in SHORT_CROWD
+    ]
+    assert short.stats().num_preemptions > 0
+
+
+@pytest.mark.parametrize("name", CODED_FORMATS)
+def test_choices_are_as_likely_as_the_same_text_in_a_prompt(model: Model, name: str) -> None:
+    """Forks share their prompt's last block and part in it; here nobody shares anything."""
+    llm = engine_of(model, {"kv_cache_dtype": name})
+    for prompt in (STEM, SHORT[1]):
+        [choices] = told(llm, [Asked(prompt, n=4)])
+        assert len({tuple(choice) for choice in choices}) == 4
+        whole = [[*prompt, *(token for token, _ in choice)] for choice in choices]
+        params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+        outputs = llm.generate(whole, params, use_tqdm=False)
+        for choice, output in zip(choices, outputs, strict=True):
+            entries = (output.prompt_logprobs or [])[len(prompt) :]
+            found = [(token, entry[token].logprob) for entry in entries if entry for token in entry]
+            assert found == choice

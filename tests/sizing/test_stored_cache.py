@@ -1,0 +1,83 @@
+"""What an engine tells of how its keys and values are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pagoda.cache.formats import CODED_FORMATS
+from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.errors import InvalidOptionError
+from pagoda.sizing.cache_formats import CacheFormats
+from pagoda.sizing.capacity import plan_capacity
+from pagoda.sizing.stored_cache import StoredCache, stored_cache
+
+MEMORY = 2**30
+NUM_LAYERS = 30
+
+
+def stored(
+    formats: CacheFormats, dtype: str = "bfloat16", device: Sequence[str] = CODED_FORMATS
+) -> StoredCache:
+    """Of SmolLM2-135M: 30 layers of 3 heads of 64 numbers."""
+
+    def spec_of(names: Sequence[str]) -> CacheSpec:
+        return CacheSpec(tuple(AttentionLayerSpec(3, 64, name) for name in names), 16)
+
+    spec = spec_of(formats.of_layers(NUM_LAYERS, dtype))
+    capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=8192)
+    return stored_cache(formats, dtype, capacity, spec_of, device)
+
+
+def test_a_plain_cache_says_its_dtype_and_what_eight_bits_would_take() -> None:
+    plain = stored(CacheFormats())
+    assert str(plain) == "bfloat16: 23,040 bytes a token"
+    assert plain.label_values() == ("auto", "", "23040", "int8_per_token_head", "12240")
+    assert str(stored(CacheFormats(), "float32")) == "float32: 46,080 bytes a token"
+    assert str(stored(CacheFormats("bfloat16", (3,)))) == "bfloat16: 23,040 bytes a token"
+
+
+def test_codes_are_held_against_the_dtype_in_the_same_memory() -> None:
+    coded = stored(CacheFormats("int8_per_token_head"))
+    assert coded.num_tokens == MEMORY // (16 * 12_240) * 16 == 87_712
+    assert coded.plain_num_tokens == MEMORY // (16 * 23_040) * 16 == 46_592
+    assert str(coded) == (
+        "int8_per_token_head: 12,240 bytes a token, 87,712 tokens where bfloat16 would hold 46,592"
+    )
+    assert coded.label_values() == ("int8_per_token_head", "", "12240", "", "")
+    assert coded.as_json()["bytes_per_token"] == 12_240
+
+
+def test_layers_that_are_left_out_are_named_those_that_a_format_guards_too() -> None:
+    skipping = stored(CacheFormats("int8_per_token_head", (29, 0)))
+    assert skipping.layers_left_out == (0, 29)
+    assert skipping.bytes_per_token == 28 * 408 + 2 * 768
+    assert str(skipping).startswith("int8_per_token_head, bfloat16 in layers 0, 29: 12,960 bytes")
+    assert stored(CacheFormats("turboquant_k8v4")).label_values()[:2] == (
+        "turboquant_k8v4",
+        "0,1,28,29",
+    )
+
+
+def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> None:
+    assert stored(CacheFormats(), device=("bfloat16",)).narrower_bytes_per_token is None
+    assert stored(CacheFormats("int4_per_token_head")).narrower_bytes_per_token is None
+    assert stored(CacheFormats("fp8")).narrower_bytes_per_token is None
+
+    def odd_heads(names: Sequence[str]) -> CacheSpec:
+        if names[0] in CODED_FORMATS:
+            raise InvalidOptionError("kv_cache_dtype", "head size 20", "of odd chunks")
+        return CacheSpec(tuple(AttentionLayerSpec(3, 20, name) for name in names), 16)
+
+    spec = odd_heads(["bfloat16"] * 2)
+    capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=64)
+    found = stored_cache(CacheFormats(), "bfloat16", capacity, odd_heads, CODED_FORMATS)
+    assert found.label_values() == ("auto", "", "480", "", "")
+
+
+@pytest.mark.parametrize("name", CODED_FORMATS)
+def test_every_codec_holds_more_than_it_says_of_plain_numbers(name: str) -> None:
+    found = stored(CacheFormats(name))
+    assert found.num_tokens > 1.6 * found.plain_num_tokens
+    assert f"{found.num_tokens:,} tokens where bfloat16" in str(found)
