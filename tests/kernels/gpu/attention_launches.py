@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from launch import META, Launch, integers, numbers
 
-from pagoda.codecs import CODECS
+from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec
+from pagoda.codecs.levels import gaussian_levels
 from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
@@ -42,7 +44,19 @@ class AttentionCase:
         """Of eight KV heads."""
         if self.codec is None:
             return None
-        return page_codes(CODECS[self.codec], 8, self.head_dim, self.block_size, META)
+        codec = CODECS.get(self.codec) or unfitted_codec(self.codec, 8, self.head_dim)
+        return page_codes(codec, 8, self.head_dim, self.block_size, META)
+
+
+def unfitted_codec(name: str, num_kv_heads: int, head_dim: int) -> Codec:
+    """In place of one that is calibrated for a model: of its shapes."""
+    matrices = np.zeros((num_kv_heads, head_dim, head_dim), np.float32)
+
+    def side(widths: tuple[int, ...]) -> CalibratedCodec:
+        levels = {width: gaussian_levels(width) for width in widths}
+        return CalibratedCodec(widths, matrices, matrices, matrices[:, 0], levels, 1.0)
+
+    return Codec(*map(side, CALIBRATED[name]))
 
 
 ATTENTION_CASES = (
@@ -56,6 +70,7 @@ ATTENTION_CASES = (
     AttentionCase(64, 3, 16, None, torch.float16, codec="turboquant_k8v4"),
     AttentionCase(128, 8, 32, None, codec="turboquant_k3v4_nc"),
     AttentionCase(256, 8, 16, 1024, codec="int4_per_token_head"),
+    AttentionCase(128, 4, 16, None, codec="int3"),
 )
 
 

@@ -35,7 +35,7 @@ SPILLED_BYTES_IN_FLOAT32 = {("prefill_tile", "80"): 200, ("prefill_tile", "90"):
 """As `SPILLED_BYTES`: float32 is for comparison, on any chip without the products that read shared
 memory, so nobody tunes it."""
 
-SPILLED_BYTES_OF_CODES = {"decode_splits": 16, "prefill_tile": 64}
+SPILLED_BYTES_OF_CODES = {"decode_splits": 16, "prefill_tile": 64, "coded_rotary_kernel": 80}
 """As `SPILLED_BYTES`, on any chip: where codes become levels in registers, on chips of NVIDIA's."""
 
 READS_THE_CACHE = ("decode_splits", "prefill_tile")

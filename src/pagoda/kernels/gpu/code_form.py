@@ -83,6 +83,11 @@ class BlockForm(NamedTuple):
     keys: VectorForm
     values: VectorForm
 
+    @property
+    def is_mixed(self) -> bool:
+        """Chunks differ in width: there are more loads, each of a part of its places."""
+        return len(self.keys.runs) > 1 or len(self.values.runs) > 1
+
 
 # Triton 3.6 hands a part of a constant on as a constant only where a function gives it.
 @triton.constexpr_function

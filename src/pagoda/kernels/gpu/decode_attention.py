@@ -45,15 +45,16 @@ _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
 
 
-def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
+def tile_tokens(head_dim: int, dtype: torch.dtype, is_mixed: bool = False) -> int:
     """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB, on AMD 8 KiB.
 
     A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
     consumer chips, and three times into a multiprocessor of an H200: over 96 KiB are on their way
     at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory. On MI300 four
     programs share a compute unit, by registers as by shared memory, with 16 KiB on their way each.
+    Codes of several widths, is_mixed, have room for each on its way: half as many tokens.
     """
-    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
+    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize * (1 + is_mixed)
     return min(_MOST_TILE_TOKENS, max(16, _TILE_BYTES // row_bytes))
 
 
@@ -191,7 +192,9 @@ def decode_attention(
     assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
     assert decode_parts(len(rows), num_heads) <= len(partial.sums)
-    tile = tile_tokens(head_dim, query.dtype)
+    form = None if codes is None else codes.form
+    is_mixed = form is not None and form.is_mixed
+    tile = tile_tokens(head_dim, query.dtype, is_mixed)
     shape = {
         "head_dim": head_dim,
         "padded_dim": triton.next_power_of_2(head_dim),
@@ -220,9 +223,9 @@ def decode_attention(
         block_size=block_size,
         head_tile=_HEAD_TILE,
         **shape,
-        form=None if codes is None else codes.form,
+        form=form,
         num_warps=4,
-        num_stages=NUM_STAGES,
+        num_stages=2 if is_mixed else NUM_STAGES,
     )
     if num_splits > 1:
         merge_splits[(num_heads, len(rows))](

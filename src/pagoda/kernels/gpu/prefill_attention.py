@@ -28,7 +28,7 @@ from pagoda.kernels.gpu.attention_tile import (
     attend_tokens,
     block_ids_of,
 )
-from pagoda.kernels.gpu.code_form import PageCodes, page_shape, read_tables
+from pagoda.kernels.gpu.code_form import BlockForm, PageCodes, page_shape, read_tables
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
 from pagoda.kernels.gpu.parts import PREFILL_PARTS
 from pagoda.kernels.gpu.prefill_tiling import MERGE_NUMBERS, QUERY_ROWS, TILE_NUMBERS, PrefillTiling
@@ -46,27 +46,28 @@ class ProgramShape(NamedTuple):
     num_stages: int
 
     @classmethod
-    def of(cls, head_dim: int, dtype: torch.dtype, is_coded: bool = False) -> ProgramShape:
+    def of(cls, head_dim: int, dtype: torch.dtype, form: BlockForm | None = None) -> ProgramShape:
         """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons.
 
         A cache of codes takes registers for what they become.
         """
         if dtype.itemsize > 2:
             return cls(QUERY_ROWS // 4, 16, num_warps=8, num_stages=2)
-        if is_coded:
-            return cls._of_codes(head_dim)
+        if form is not None:
+            return cls._of_codes(head_dim, form.is_mixed)
         if head_dim > 128:
             return cls(QUERY_ROWS // 2, 16, num_warps=4, num_stages=NUM_STAGES)
         keys = 32 if ON_AMD else 64
         return cls(QUERY_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
 
     @classmethod
-    def _of_codes(cls, head_dim: int) -> ProgramShape:
+    def _of_codes(cls, head_dim: int, is_mixed: bool) -> ProgramShape:
+        num_stages = 2 if is_mixed else NUM_STAGES
         if head_dim > 128:
-            return cls(QUERY_ROWS // 4, 16, num_warps=4, num_stages=NUM_STAGES)
+            return cls(QUERY_ROWS // 4, 16, num_warps=4, num_stages=num_stages)
         if ON_AMD:
-            return cls(QUERY_ROWS // 2, 32, num_warps=4, num_stages=NUM_STAGES)
-        return cls(QUERY_ROWS, 32, num_warps=8, num_stages=NUM_STAGES)
+            return cls(QUERY_ROWS // 2, 32, num_warps=4, num_stages=num_stages)
+        return cls(QUERY_ROWS, 16 if is_mixed else 32, num_warps=8, num_stages=num_stages)
 
 
 @triton.jit
@@ -228,7 +229,8 @@ def prefill_attention(
     assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
     assert len(partial.sums) >= PREFILL_PARTS
-    shape = ProgramShape.of(head_dim, query.dtype, codes is not None)
+    form = None if codes is None else codes.form
+    shape = ProgramShape.of(head_dim, query.dtype, form)
     num_parts = triton.cdiv(kind.query_tokens, shape.rows // kind.group_size)
     padded_dim = triton.next_power_of_2(head_dim)
     for each in tiling.rounds:
@@ -252,7 +254,7 @@ def prefill_attention(
             tile=shape.keys,
             window=kind.window,
             stages=shape.num_stages,
-            form=None if codes is None else codes.form,
+            form=form,
             num_warps=shape.num_warps,
             num_stages=shape.num_stages,
         )
