@@ -228,6 +228,7 @@ def placed(directory: str) -> Model:
         ({"device": "cpu"}, "device"),
         ({"quantization": "q8_0"}, "quantization"),
         ({"kv_cache_dtype": "bfloat16"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype"),
     ],
 )
 def test_what_a_gpu_cannot_follow_is_refused(

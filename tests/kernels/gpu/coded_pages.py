@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pagoda.codecs import CODECS, Codec, VectorCodec
+from pagoda.codecs import Codec, VectorCodec, codec_of
 from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.code_form import PageCodes
@@ -29,7 +29,9 @@ class CodedShape:
 
     @property
     def codec(self) -> Codec:
-        return CODECS[self.name]
+        codec = codec_of(self.name)
+        assert codec is not None
+        return codec
 
     @property
     def num_heads(self) -> int:
