@@ -92,6 +92,10 @@ def test_a_pool_that_thrashes(model: str, capsys: pytest.CaptureFixture[str]) ->
     # 4 × (16 + 150 / 2 + 8) + 2 × 150 / √12 × √4 is below 95% of 640, for 5 it is not.
     assert proposed["--max-num-seqs"] == "4"
     assert 40 < int(proposed["--num-gpu-blocks-override"]) <= 8 * 11 / 0.95 + 2
+    [narrower] = [one for one in said["advice"] if one["flag"] == "--kv-cache-dtype"]
+    # A head's 16 numbers in float32, and in int8 with a scale: 64 bytes and 20.
+    assert narrower["proposed"] == "int8_per_token_head"
+    assert "would hold 3.2 times as much" in narrower["effect"]
 
 
 @pytest.mark.parametrize(("at_front", "code"), [(True, 1), (False, 0)])

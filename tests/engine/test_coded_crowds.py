@@ -26,6 +26,7 @@ SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280
 """TurboQuant leaves two layers at each end as they are."""
 MIXES = [
     *({"kv_cache_dtype": name} for name in CODED_FORMATS),
+    {"kv_cache_dtype": "levels5-float16-norm-hadamard/levels4-float16-offset"},
     {"kv_cache_dtype": "turboquant_k3v4_nc", "kv_cache_dtype_skip_layers": (3,)},
     {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 2, 5)},
 ]

@@ -41,6 +41,7 @@ PROMPTS = st.builds(
     st.lists(st.integers(0, 255), min_size=1, max_size=6),
     st.sampled_from([0, 5, 16, 20, 31, 32, 33, 47, 48]),
 )
+NAMES = (*CODED_FORMATS, "levels5-float16-norm-hadamard/levels4-float16-offset")
 Told = list[tuple[int, float]]
 
 
@@ -123,7 +124,7 @@ class CodedMachine(RuleBasedStateMachine):
     """Requests that share beginnings come, go and are aborted, over a pool that is too small."""
 
     @initialize(
-        name=st.sampled_from(CODED_FORMATS),
+        name=st.sampled_from(NAMES),
         skipped=st.sets(st.integers(0, NUM_LAYERS - 1), max_size=3),
         num_blocks=st.integers(5, 12),
         budget=st.integers(1, 70),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lab_subjects import tiny_subject, tiny_text
 
-from pagoda.cache.formats import CODED_FORMATS
+from pagoda.codecs import CODECS
 from pagoda.engine.llm import LLM
 from pagoda.errors import IntegrityError, InvalidOptionError
 from pagoda.lab.method import FULL, Method
@@ -72,7 +72,7 @@ def test_bytes_of_a_token_are_those_of_the_pool() -> None:
     assert reader(INT8).bytes_per_token == subject.numbers_per_token + 8 * 4
 
 
-@pytest.mark.parametrize("name", ["auto", "bfloat16", *CODED_FORMATS])
+@pytest.mark.parametrize("name", ["auto", "bfloat16", *CODECS])
 def test_every_method_reads_what_its_pool_holds(name: str) -> None:
     own = reader(Method(name))
     prove(own, window())
@@ -101,7 +101,7 @@ def test_a_cache_that_nobody_reads_is_found_out(monkeypatch: pytest.MonkeyPatch)
 
 def test_methods_are_the_full_cache_and_each_other_format_once() -> None:
     names = [method.kv_cache_dtype for method in tiny_subject().methods()]
-    assert names == ["auto", "bfloat16", *CODED_FORMATS]  # float32 is what auto is
+    assert names == ["auto", "bfloat16", *CODECS]  # float32 is what auto is
     # Named or not, another plain dtype tells what is noise.
     asked = tiny_subject().methods(["fp8_e4m3", "fp8", "auto", "float32"])
     assert [method.kv_cache_dtype for method in asked] == ["auto", "bfloat16", "fp8"]

@@ -46,7 +46,8 @@ class EngineOptions:
     """Tokens per block."""
     kv_cache_dtype: str = AUTO
     """How keys and values are stored. auto: as `dtype`. On CPUs also float32, bfloat16 and, in
-    fewer bits and less exact, fp8 (fp8_e4m3), fp8_e5m2, fp8_per_token_head, int8_per_token_head,
+    fewer bits and less exact, fp8 (fp8_e4m3), fp8_e5m2, fp8_per_token_head, int8_per_token_head;
+    int4, int3 and int2, which are calibrated for a model when it first starts with them;
     int4_per_token_head and turboquant_ with k8v4, 4bit_nc, k3v4_nc or 3bit_nc, which leaves the two
     layers at each end as they are."""
     kv_cache_dtype_skip_layers: Sequence[int] | None = None

@@ -1,0 +1,113 @@
+"""Formats that are calibrated for a model: found at the first start, kept, and found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkpoints import Case, write_checkpoint
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.devices import calibration
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError
+from pagoda.request import SamplingParams
+
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6] * 4, [2, 7, 1, 8, 2, 8] * 5]
+CALIBRATES = "calibrating int4 for this model"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = {"head_dim": 64, "num_hidden_layers": 2}
+    return write_checkpoint(tmp_path_factory.mktemp("model"), Case("llama", sizes))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> Model:
+    return load(checkpoint)
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield tmp_path / "pagoda" / "calibrations"
+
+
+def load(checkpoint: Path, dtype: str = "float32") -> Model:
+    return load_model(EngineOptions(model=str(checkpoint), device="cpu", dtype=dtype))
+
+
+def answers(model: Model, name: str = "int4", **more: object) -> list[list[int]]:
+    options = EngineOptions(
+        device="cpu", num_gpu_blocks_override=32, kv_cache_dtype=name, **more  # type: ignore[arg-type]
+    )
+    llm = LLM.from_engine(connect(model, options))
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    return [list(each.outputs[0].token_ids) for each in llm.generate(PROMPTS, params)]
+
+
+def test_what_was_found_is_kept_and_answers_alike(
+    model: Model, checkpoint: Path, kept: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="pagoda"):
+        first = answers(model)
+        assert caplog.text.count(CALIBRATES) == 1
+        (path,) = kept.iterdir()
+        written = path.read_bytes()
+        assert answers(load(checkpoint)) == first
+        assert caplog.text.count(CALIBRATES) == 1
+        answers(model, kv_cache_dtype_skip_layers=(0,))
+        assert caplog.text.count(CALIBRATES) == 1
+    path.unlink()
+    assert answers(model) == first
+    assert path.read_bytes() == written
+
+
+def test_another_format_and_another_dtype_are_found_anew(
+    model: Model, checkpoint: Path, kept: Path
+) -> None:
+    answers(model)
+    answers(model, "int2")
+    answers(load(checkpoint, "bfloat16"))
+    assert len(list(kept.iterdir())) == 3
+
+
+def test_a_file_that_is_damaged_is_written_anew(model: Model, kept: Path) -> None:
+    first = answers(model)
+    (path,) = kept.iterdir()
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"{}" * 40):
+        path.write_bytes(damaged)
+        assert answers(model) == first
+        assert path.read_bytes() == whole
+
+
+def test_without_a_place_to_keep_it_the_engine_starts_all_the_same(
+    model: Model, kept: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.parent.write_text("a file where the directory would be")
+    assert answers(model) == answers(model)
+    assert "the calibration is not kept" in caplog.text
+
+
+def test_weights_alone_cannot_be_calibrated_for(model: Model) -> None:
+    bare = model.backend.hold(model.spec, model.weights, "float32")  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match=r"int4.*tokenizer"):
+        bare.size(EngineOptions(num_gpu_blocks_override=8, kv_cache_dtype="int4"), 64).start()
+
+
+def test_other_weights_of_the_same_shape_have_codecs_of_their_own(
+    model: Model, kept: Path, tmp_path: Path
+) -> None:
+    answers(model)
+    sizes = {"head_dim": 64, "num_hidden_layers": 2, "rms_norm_eps": 1e-3}
+    answers(load(write_checkpoint(tmp_path / "other", Case("llama", sizes))))
+    assert len(list(kept.iterdir())) == 2
+
+
+def test_the_text_is_of_a_length_that_the_docs_state() -> None:
+    words = len(calibration._text().split())
+    assert 10_000 < words < 16_000
