@@ -91,8 +91,9 @@ def test_greedy_answers_are_those_of_a_cpu(
     heads = [message.split(":")[0] for message in caplog.messages]
     assert heads[0].startswith("Model loading took ")
     assert heads[1:4] == ["weights", "Available KV cache memory", "GPU KV cache size"]
-    assert heads[4].startswith("Graph capturing finished in ")
-    assert re.search(r"took 0\.0\d+ GiB$", heads[4]), "the fake graphs take some MiB"
+    assert heads[4] == "keys and values"
+    assert heads[5].startswith("Graph capturing finished in ")
+    assert re.search(r"took 0\.0\d+ GiB$", heads[5]), "the fake graphs take some MiB"
 
 
 @pytest.mark.parametrize(
