@@ -76,6 +76,10 @@ def test_kernels_and_peers_are_right_and_compared(tiny: tuple[dict[str, Any], st
     for job in ("kernels:decode", "kernels:prefill"):
         assert {row["engine"] for row in rows(results, job)} >= {"pagoda", "SDPA", "FlexAttention"}
         assert max(row["relative_error"] for row in rows(results, job)) < 1e-5
+    decode = {row["kernel"] for row in rows(results, "kernels:decode")}
+    assert decode == {
+        "decode attention", "decode attention, fp8_e4m3", "decode attention, int8_per_token_head"
+    }  # fmt: skip
     prefill = {row["kernel"] for row in rows(results, "kernels:prefill")}
     assert prefill == {"prefill attention", "attention of a hit"}
     assert {row["kernel"] for row in rows(results, "kernels:streaming")} == {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from gpu_parts.attention_peers import Lay, decode_peers, prefill_peers
+from gpu_parts.coded_inputs import EIGHT_BITS, CodedInputs
 from gpu_parts.paged_inputs import Heads, PagedInputs, Span
 from gpu_parts.results import Job
 from gpu_parts.setting import Limits, Setting
@@ -69,7 +70,7 @@ TINY_PREFILL = (Case("tiny", _TINY, 1, 32),)
 
 
 def measure_decode(setting: Setting, job: Job, limits: Limits) -> None:
-    """Decode attention: share of the copy bandwidth."""
+    """Decode attention, of plain caches and of codes: share of the copy bandwidth."""
     peers = decode_peers(tiny=setting.tiny)
     for number, case in enumerate(TINY_DECODE if setting.tiny else DECODE):
         with job.attempt(f"decode attention {case.name}"):
@@ -79,6 +80,17 @@ def measure_decode(setting: Setting, job: Job, limits: Limits) -> None:
             bench = _Bench(setting, job, case, inputs, "decode attention", limits)
             bench.own(inputs.decode())
             bench.peers(_chosen(setting, peers, number))
+            for name in EIGHT_BITS:
+                _measure_codes(setting, job, case, CodedInputs(inputs, name), name, limits)
+
+
+def _measure_codes(
+    setting: Setting, job: Job, case: Case, inputs: CodedInputs, name: str, limits: Limits
+) -> None:
+    """Decode attention of a cache of codes: their bytes are what is read."""
+    kernel = f"decode attention, {name}"
+    with job.attempt(f"{kernel} {case.name}"):
+        _Bench(setting, job, case, inputs, kernel, limits).own(inputs.decode())
 
 
 def measure_prefill(setting: Setting, job: Job, limits: Limits) -> None:

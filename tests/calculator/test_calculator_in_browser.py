@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pagoda.cache.formats import CODED_FORMATS
+from pagoda.cache.formats import CALIBRATED_FORMATS, CODED_FORMATS
 from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.calculator.page_data import ENGINES, WEIGHT_SCHEMES
 from pagoda.errors import CapacityError, RefusedError
@@ -157,9 +157,10 @@ def test_pagodas_codecs_are_offered_where_its_device_and_heads_allow(
     tab.wait_for("document.getElementById('engine').value === 'pagoda'")
     offered = "[...document.getElementById('kv').options].map((each) => each.value).join(' ')"
     on_cpu = gpu == "DESKTOP-DDR5"
-    assert ("int8_per_token_head" in tab.value(offered)) == on_cpu
-    assert sum(isinstance(answer, Plan) for answer in answers) == (
-        len(small) * (len(formats) - 1) if on_cpu else len(small) * 2
+    assert "int8_per_token_head" in tab.value(offered)
+    refused = {"nvfp4"} if on_cpu else {"nvfp4", "float32", *CALIBRATED_FORMATS}
+    assert sum(isinstance(answer, Plan) for answer in answers) == len(small) * (
+        len(formats) - len(refused)
     )
     assert "nvfp4" not in tab.value(offered)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from checkpoints import Case, write_checkpoint
 from pagoda import SamplingParams
 from pagoda.engine import build
 from pagoda.engine.build import Model, assemble, connect, load_model
+from pagoda.engine.devices.cpu_backend import CPUBackend
 from pagoda.engine.devices.gpu_backend import GPUBackend
 from pagoda.engine.devices.gpu_steps import graph_sizes
 from pagoda.engine.llm import LLM
@@ -91,6 +93,42 @@ def test_greedy_answers_are_those_of_a_cpu(
     assert heads[1:4] == ["weights", "Available KV cache memory", "GPU KV cache size"]
     assert heads[4].startswith("Graph capturing finished in ")
     assert re.search(r"took 0\.0\d+ GiB$", heads[4]), "the fake graphs take some MiB"
+
+
+@pytest.mark.parametrize(
+    ("name", "skipped"), [("int8_per_token_head", ()), ("int4_per_token_head", (1,))]
+)
+def test_hits_of_a_coded_cache_are_misses_and_those_of_a_cpu(
+    directory: str, card: Card, name: str, skipped: tuple[int, ...]
+) -> None:
+    coded = {"kv_cache_dtype": name, "kv_cache_dtype_skip_layers": skipped}
+    on_cpu = options_for(directory, device="cpu", cudagraph_capture_sizes=None, **coded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "find_backend", lambda options: CPUBackend())
+        expected = answers(LLM.from_engine(connect(load_model(on_cpu), on_cpu)))
+    options = options_for(directory, max_num_batched_tokens=16, **coded)
+    engine, running = assemble(load_model(options), options)
+    formats = [name, "float32" if 1 in skipped else name]
+    assert [layer.dtype for layer in running.storage.spec.layers] == formats
+    llm = LLM.from_engine(engine)
+    assert answers(llm) == expected
+    assert answers(llm) == expected, "hits are misses"
+    assert llm.stats().prefix_cache_hits > 0
+    [counter] = card.counters
+    assert counter.replays > 0
+
+
+def test_heads_that_a_codec_cannot_cut_are_refused_before_weights_of_a_gpu_are_read(
+    tmp_path: Path, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path, Case("llama", {"head_dim": 24}))
+
+    def read(*args: object, **options: object) -> None:
+        raise AssertionError("weights are read")
+
+    monkeypatch.setattr("pagoda.engine.devices.gpu_backend.load_weights", read)
+    with pytest.raises(InvalidOptionError, match=r"head size 24.*multiple of 16"):
+        load_model(options_for(str(tmp_path), kv_cache_dtype="int8_per_token_head"))
 
 
 def test_without_graphs_the_answers_are_the_same(
@@ -189,6 +227,8 @@ def placed(directory: str) -> Model:
         ({"threads": 2}, "threads"),
         ({"device": "cpu"}, "device"),
         ({"quantization": "q8_0"}, "quantization"),
+        ({"kv_cache_dtype": "bfloat16"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype"),
     ],
 )
 def test_what_a_gpu_cannot_follow_is_refused(

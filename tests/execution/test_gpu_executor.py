@@ -253,8 +253,14 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("count", [1, 4])
-def test_launches_take_no_memory_and_wait_for_nothing(count: int, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("count", "formats"),
+    [(1, "float32"), (4, "float32"), (4, ["int4_per_token_head", "float32", "turboquant_3bit_nc"])],
+    ids=["1", "4", "coded"],
+)
+def test_launches_take_no_memory_and_wait_for_nothing(
+    count: int, formats: str | list[str], monkeypatch: pytest.MonkeyPatch
+):
     noted = Operations()
     launches: list[Callable[[], None]] = []
 
@@ -262,7 +268,7 @@ def test_launches_take_no_memory_and_wait_for_nothing(count: int, monkeypatch: p
         launches.append(given)
         return given
 
-    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, "float32"), 4, DEVICE)
+    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats), 4, DEVICE)
     weights = on_device(random_weights(MIXED), DEVICE)
     GPUExecutor(MIXED, weights, storage, MAX_MODEL_LEN, (count,), capture=keep).warm_up()
     launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")

@@ -53,6 +53,14 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "stated memory": (LLAMA_3_8B, "L40S", {"kv_cache_memory_bytes": 20 * GIB + 12_345,
                                            "max_model_len": 9999}),
     "stated blocks": (SMOLLM2, "GH200", {"num_gpu_blocks_override": 1000, "block_size": 32}),
+    "codes": (LLAMA_3_8B, "H100", {"kv_cache_dtype": "int8_per_token_head"}),
+    "a codec of one's own": (
+        LLAMA_3_8B, "H100", {"kv_cache_dtype": "levels5-float16-norm-hadamard/e5m2"},
+    ),
+    "codes, and layers that are left out": (
+        QWEN3, "MI300X",
+        {"kv_cache_dtype": "turboquant_3bit_nc", "kv_cache_dtype_skip_layers": (9,)},
+    ),
     "no sequence for itself": (SMOLLM2, "RTX-3060", {"max_num_seqs": 1, "dtype": "bfloat16"}),
 }  # fmt: skip
 
@@ -188,7 +196,9 @@ def test_a_device_that_the_engine_does_not_run_on_is_refused(gpu: str, limit: st
     [
         ({"tensor_parallel_size": 2}, "tensor_parallel_size"),
         ({"pipeline_parallel_size": 2}, "pipeline_parallel_size"),
-        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "nvfp4"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "float32"}, "kv_cache_dtype"),
+        ({"kv_cache_dtype": "int4"}, "kv_cache_dtype"),
         ({"quantization": "fp8"}, "quantization"),
         ({"dtype": "float64"}, "dtype"),
     ],

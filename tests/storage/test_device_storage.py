@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.codecs import CODECS
 from pagoda.storage.gpu_storage import GPU_DTYPES, GPUStorage
 from triton_device import DEVICE
 
@@ -37,3 +39,24 @@ def test_a_number_is_in_its_blocks_bytes_and_goes_where_its_block_goes():
     storage.copy_blocks([2], [0])
     assert storage.layers[1].blocks[0, 1, 0, 2, 4] == 1.5
     assert storage.layers[1].blocks.count_nonzero() == 2
+
+
+@pytest.mark.parametrize("block_size", [1, 16])
+def test_blocks_of_codes_are_as_large_as_the_spec_says_and_go_where_blocks_go(block_size: int):
+    layers = tuple(AttentionLayerSpec(1, 16, name) for name in ("bfloat16", *CODECS))
+    spec = CacheSpec(layers, block_size)
+    storage = GPUStorage(spec, 4, DEVICE)
+    rng = np.random.default_rng(0)
+    content = rng.integers(0, 256, (4, spec.block_bytes), dtype=np.uint8)
+    for block, data in enumerate(content):
+        storage.import_block(block, data)
+    storage.copy_blocks([0, 3], [1, 0])
+    expected = content[[3, 0, 2, 3]]
+    assert np.array_equal([storage.export_block(block) for block in range(4)], expected)
+    begin = layers[0].block_bytes(block_size)
+    for layer, layer_spec in zip(storage.layers[1:], layers[1:], strict=True):
+        end = begin + layer_spec.block_bytes(block_size)
+        assert layer.codec == CODECS[layer_spec.dtype]
+        assert np.array_equal(layer.blocks.cpu().numpy(), expected[:, begin:end])
+        begin = end
+    assert begin == spec.block_bytes

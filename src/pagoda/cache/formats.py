@@ -98,7 +98,7 @@ FORMATS = MappingProxyType(
 CALIBRATED_FORMATS = ("int4", "int3", "int2")
 """Those that are calibrated for a model: Pagoda's own."""
 
-CODED_FORMATS = (
+UNCALIBRATED_FORMATS = (
     "fp8_e4m3",
     "fp8_e5m2",
     "fp8_per_token_head",
@@ -108,8 +108,10 @@ CODED_FORMATS = (
     "turboquant_4bit_nc",
     "turboquant_k3v4_nc",
     "turboquant_3bit_nc",
-    *CALIBRATED_FORMATS,
 )
+"""Those that are codes without anything known of a model."""
+
+CODED_FORMATS = (*UNCALIBRATED_FORMATS, *CALIBRATED_FORMATS)
 """Those that Pagoda's own cache can be stored in, beside plain numbers of a device."""
 
 LATENT_BYTES = MappingProxyType({"fp8_ds_mla": 656, "nvfp4_ds_mla": 352})

@@ -45,7 +45,7 @@ from pagoda.planning.releases import (
 )
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
-from pagoda.planning.tables import Accelerator, accelerators, model_rows
+from pagoda.planning.tables import Accelerator, accelerators, find_accelerator, model_rows
 from pagoda.planning.weights import CountedWeights
 from pagoda.sizing.cache_formats import HEAD_MULTIPLE
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
@@ -111,6 +111,7 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "block_size": DEFAULT_BLOCK_SIZE,
             "quantizations": tuple(RECIPES),
             "dtype": QUANTISED_DTYPE,
+            "formats": _formats_by_kind(),  # beside the dtype of the model
             "head_multiples": dict.fromkeys(CODED_FORMATS, HEAD_MULTIPLE),
         },
     }  # fmt: skip
@@ -232,12 +233,17 @@ def _pagoda_on(device: Accelerator | None) -> dict[str, Any]:
         policy = pagoda_device(device).policy
     except InvalidOptionError as error:
         return {"refused": error.limit, "refused_field": error.field}
-    whatever = set.intersection(*(set(policy.cache_formats(dtype)) for dtype in FLOAT_DTYPES))
-    return {
-        "kind": policy.kind,
-        "batch": policy.default_limits,
-        "formats": sorted(whatever),  # beside the dtype of the model
-    }
+    return {"kind": policy.kind, "batch": policy.default_limits}
+
+
+def _formats_by_kind() -> dict[str, list[str]]:
+    """What a cache of Pagoda's can be stored in on each kind of device, whatever the dtype."""
+    found = {}
+    for device in (None, find_accelerator(_SOME_GPUS[0])):
+        policy = pagoda_device(device).policy
+        whatever = set.intersection(*(set(policy.cache_formats(dtype)) for dtype in FLOAT_DTYPES))
+        found[policy.kind] = sorted(whatever)
+    return found
 
 
 def _on(probe: ModelFacts, request: PlanRequest) -> dict[str, Any]:

@@ -34,8 +34,8 @@ ENGINE_FLAGS = FlagGroup(
         Flag(
             "kv_cache_dtype",
             TEXT,
-            "Keys and values as auto (the dtype); on CPUs also fp8, int8_per_token_head, int4 "
-            "(calibrated for the model, once), turboquant_4bit_nc and others.",
+            "Keys and values as auto (the dtype), fp8, int8_per_token_head, turboquant_4bit_nc and "
+            "others; on CPUs also int4 (calibrated for the model, once).",
         ),
         Flag(
             "kv_cache_dtype_skip_layers",

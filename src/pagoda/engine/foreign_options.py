@@ -28,7 +28,6 @@ FOREIGN_OPTIONS: tuple[tuple[tuple[str, ...], str], ...] = (
         ("enable-chunked-prefill",),
         "always on; `--max-num-batched-tokens` is the size of a step",
     ),
-    (("kv-cache-dtype",), "the cache has the numbers of `--dtype`"),
     (
         ("load-format",),
         "a `.gguf` file is recognised",

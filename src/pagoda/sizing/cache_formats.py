@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.formats import (
-    CODED_FORMATS,
+    UNCALIBRATED_FORMATS,
     canonical,
     guarded_layers,
     is_coded,
@@ -56,10 +56,10 @@ class CacheFormats:
     def require_one_of(self, formats: Sequence[str], kind: str) -> None:
         """Raises `InvalidOptionError` unless a kind of device can store the format.
 
-        One that stores all codecs stores those as well that say themselves what they are.
+        One that stores codes stores those as well that say themselves what they are.
         """
         name = canonical(self.kv_cache_dtype)
-        if is_own(name) and set(CODED_FORMATS) <= set(formats):
+        if is_own(name) and set(UNCALIBRATED_FORMATS) <= set(formats):
             vector_format(name)
         elif name != AUTO and name not in formats:
             limit = f"one of {', '.join((AUTO, *formats))} on a {kind}"

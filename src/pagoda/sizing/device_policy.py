@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
-from pagoda.cache.formats import CODED_FORMATS
+from pagoda.cache.formats import CODED_FORMATS, UNCALIBRATED_FORMATS
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
@@ -141,8 +141,8 @@ class GPUPolicy:
         return gpu_limits(self.memory_bytes, self.name)
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
-        """The same dtype alone."""
-        return (dtype,)
+        """The same dtype, and codes; codecs are calibrated on CPUs alone."""
+        return (dtype, *UNCALIBRATED_FORMATS)
 
     @property
     def obstacle(self) -> str | None:

@@ -2,7 +2,9 @@
 
 One allocation; the layers lie one after the other, and a layer's blocks are
 `[num_blocks, 2, num_kv_heads, block_size, head_size]`, keys before values, so that a tile of tokens
-of one head is one piece of memory, whose rows are what a matrix product takes.
+of one head is one piece of memory, whose rows are what a matrix product takes. What a codec makes
+of them lies likewise, byte by byte: a head's keys `[block_size, bytes of a key]`, and so its
+values, with their scales behind (`kernels.page_layout`).
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.codecs import CODECS, Codec, codec_of
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
+from pagoda.kernels.page_layout import coded_layout
 from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
 
 GPU_DTYPES = {
@@ -23,7 +27,7 @@ GPU_DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-"""The dtypes that a storage on a device can hold."""
+"""The dtypes that a plain storage on a device can hold."""
 
 MAX_STAGING_BYTES = 64 * 2**20
 """Memory that copies of blocks take for a moment beside the storage.
@@ -31,8 +35,9 @@ MAX_STAGING_BYTES = 64 * 2**20
 The copies of one layer may take more, where they alone are more than this.
 """
 
-_WORD_BYTES = 4
-"""Blocks of whatever dtype are copied as words of this size: K and V are two numbers at least."""
+_WORDS = (torch.int32, torch.int16)
+"""Blocks of whatever dtype are copied as words, of four bytes but where blocks of codes are odd
+numbers of two: planes, scales, and two plain numbers, are no smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +47,34 @@ class GPULayer:
     num_kv_heads: int
     head_size: int
     block_size: int
+    codec: Codec | None
+    """None: plain numbers."""
     blocks: torch.Tensor
-    """[num_blocks, 2, num_kv_heads, block_size, head_size], contiguous: 0 are keys, 1 values"""
+    """[num_blocks, 2, num_kv_heads, block_size, head_size], contiguous: 0 are keys, 1 values; or
+    [num_blocks, bytes] of codes"""
 
 
 class GPUStorage(BlockStorage):
     """K and V of `num_blocks` blocks of every layer that `spec` names, in a device's memory.
 
-    All of it is taken at once, and zero. Raises InvalidOptionError for a dtype that is no plain
-    number here and for fewer than one block, torch.OutOfMemoryError where there is not so much.
+    All of it is taken at once, and zero. Raises InvalidOptionError for a format that is none here,
+    for heads that it cannot code and for fewer than one block, torch.OutOfMemoryError where there
+    is not so much.
     """
 
     def __init__(self, spec: CacheSpec, num_blocks: int, device: torch.device) -> None:
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, GPU_DTYPES)
+        layer_specs = attention_layers(spec, (*GPU_DTYPES, *CODECS), takes_own=True)
         memory = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
         super().__init__(spec, num_blocks, memory)
         self.layers = tuple(
             _view_layer(layer, spec.block_size, content)
             for layer, content in zip(layer_specs, self._contents, strict=True)
         )
-        self._words = memory.view(torch.int32)
-        block_words = [content.shape[1] // _WORD_BYTES for content in self._contents]
+        block_bytes = [content.shape[1] for content in self._contents]
+        word = next(each for each in _WORDS if not any(b % each.itemsize for b in block_bytes))
+        self._words = memory.view(word)
+        block_words = [each // word.itemsize for each in block_bytes]
         self._most_words = max(block_words)
         starts = num_blocks * (np.cumsum(block_words) - block_words)
         self._places = to_device(np.stack([starts, block_words], axis=1), device)
@@ -71,7 +82,7 @@ class GPUStorage(BlockStorage):
 
     def _copy(self, pairs: NDArray[np.int64]) -> None:
         sources, targets = to_device(pairs, self._words.device)
-        layer_bytes = len(sources) * self._most_words * _WORD_BYTES
+        layer_bytes = len(sources) * self._most_words * self._words.itemsize
         num_layers = max(1, MAX_STAGING_BYTES // layer_bytes)
         for places in self._places.split(num_layers):
             staging = self._words.new_empty(len(sources), len(places), self._most_words)
@@ -79,6 +90,11 @@ class GPUStorage(BlockStorage):
 
 
 def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor) -> GPULayer:
-    heads, size = spec.num_kv_heads, spec.head_size
-    numbers = content.view(GPU_DTYPES[spec.dtype])
-    return GPULayer(heads, size, block_size, numbers.view(-1, 2, heads, block_size, size))
+    heads, size, codec = spec.num_kv_heads, spec.head_size, codec_of(spec.dtype)
+    if codec is None:
+        numbers = content.view(GPU_DTYPES[spec.dtype])
+        blocks = numbers.view(-1, 2, heads, block_size, size)
+        return GPULayer(heads, size, block_size, None, blocks)
+    layout = coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
+    assert layout.block_bytes == spec.block_bytes(block_size)
+    return GPULayer(heads, size, block_size, codec, content)

@@ -6,14 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from launch import META, Launch, integers, numbers
 
+from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec
+from pagoda.codecs.levels import gaussian_levels
+from pagoda.execution.gpu.layer_codes import page_codes
+from pagoda.kernels.gpu.code_form import PageCodes
+from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, Round
+from pagoda.kernels.gpu.turn import turn_heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +32,31 @@ class AttentionCase:
     block_size: int
     window: int | None
     dtype: torch.dtype = torch.bfloat16
+    codec: str | None = None
 
     def __str__(self) -> str:
         return (
             f"D={self.head_dim} group={self.group_size} block={self.block_size} "
-            f"window={self.window} {self.dtype}"
+            f"window={self.window} {self.dtype}{f' codes={self.codec}' if self.codec else ''}"
         )
+
+    def codes(self) -> PageCodes | None:
+        """Of eight KV heads."""
+        if self.codec is None:
+            return None
+        codec = CODECS.get(self.codec) or unfitted_codec(self.codec, 8, self.head_dim)
+        return page_codes(codec, 8, self.head_dim, self.block_size, META)
+
+
+def unfitted_codec(name: str, num_kv_heads: int, head_dim: int) -> Codec:
+    """In place of one that is calibrated for a model: of its shapes."""
+    matrices = np.zeros((num_kv_heads, head_dim, head_dim), np.float32)
+
+    def side(widths: tuple[int, ...]) -> CalibratedCodec:
+        levels = {width: gaussian_levels(width) for width in widths}
+        return CalibratedCodec(widths, matrices, matrices, matrices[:, 0], levels, 1.0)
+
+    return Codec(*map(side, CALIBRATED[name]))
 
 
 ATTENTION_CASES = (
@@ -40,6 +66,11 @@ ATTENTION_CASES = (
     AttentionCase(128, 16, 32, 4096),
     AttentionCase(256, 8, 16, 1024),
     AttentionCase(128, 4, 16, None, torch.float32),
+    AttentionCase(128, 4, 16, 4096, codec="int8_per_token_head"),
+    AttentionCase(64, 3, 16, None, torch.float16, codec="turboquant_k8v4"),
+    AttentionCase(128, 8, 32, None, codec="turboquant_k3v4_nc"),
+    AttentionCase(256, 8, 16, 1024, codec="int4_per_token_head"),
+    AttentionCase(128, 4, 16, None, codec="int3"),
 )
 
 
@@ -49,6 +80,9 @@ def attention_launches() -> Iterator[Launch]:
         num_heads = 8 * case.group_size
         query = numbers(64, num_heads, case.head_dim, dtype=case.dtype)
         blocks = numbers(2, 2, 8, case.block_size, case.head_dim, dtype=case.dtype)
+        codes = case.codes()
+        if codes is not None:
+            blocks = numbers(2, codes.form.block_bytes, dtype=torch.uint8)
         block_tables = integers(64, 4096 // case.block_size)
         num_parts = max(decode_parts(64, num_heads), PREFILL_PARTS)
         partial_sums = PartialSums.of(num_parts, case.head_dim, META)
@@ -58,12 +92,35 @@ def attention_launches() -> Iterator[Launch]:
             f"decode_attention {case}",
             partial(
                 decode_attention, query, query, blocks, block_tables, integers(64),
-                integers(64), integers(64), 0.1, case.window, partial_sums,
+                integers(64), integers(64), 0.1, case.window, partial_sums, codes,
             ),
         )  # fmt: skip
         yield Launch(
             f"prefill_attention {case}",
             partial(
                 prefill_attention, query, query, blocks, block_tables, tiling, 0.1, partial_sums,
+                codes,
             ),
         )  # fmt: skip
+        if codes is not None:
+            yield from coded_launches(case, codes, query, blocks)
+
+
+def coded_launches(
+    case: AttentionCase, codes: PageCodes, query: torch.Tensor, blocks: torch.Tensor
+) -> Iterator[Launch]:
+    """What stands before and behind attention where a cache is of codes, with normed heads."""
+    num_heads, dim = 8 * case.group_size, case.head_dim
+    qkv, norm = (
+        numbers(*shape, dtype=case.dtype) for shape in ((64, (num_heads + 16) * dim), (dim,))
+    )
+    angles = numbers(4096, dim // 2, dtype=torch.float32)
+    yield Launch(
+        f"rotate_and_encode {case}",
+        partial(
+            rotate_and_encode, query, qkv, blocks, integers(64), numbers(64, dtype=torch.int64),
+            angles, angles, norm, norm, 1e-6, codes,
+        ),
+    )  # fmt: skip
+    if codes.output_turn is not None:
+        yield Launch(f"turn_heads {case}", partial(turn_heads, query, codes.output_turn))

@@ -32,7 +32,7 @@ export function readSubject(tables, request) {
   const rules = tables.engines[request.engine];
   const device = tables.devices[request.gpu];
   const ranks = request.tensor_parallel_size;
-  const { kind, batch, refused, formats } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
+  const { kind, batch, refused } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
   const isQuantised = tables.pagoda.quantizations.includes(request.quantization);
@@ -50,7 +50,7 @@ export function readSubject(tables, request) {
   const context = contextOf(request, length);
   const odd = indivisible(model, ranks);
   if (odd) throw new Refusal("tensor_parallel_size", odd);
-  if (rules.pagoda) requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...formats], kind);
+  if (rules.pagoda) requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...tables.pagoda.formats[kind]], kind);
   const { weights, quantization } = weightsOf(request, model, rules, kind);
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };
   const how = howKept(asked);

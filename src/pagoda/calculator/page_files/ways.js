@@ -80,7 +80,8 @@ function changes(tables, request, plan) {
       found[SMALL_CHECKPOINT] = { quantization: INT4_WEIGHTS };
     }
   } else {
-    const { kind, formats } = tables.devices[request.gpu].pagoda;
+    const { kind } = tables.devices[request.gpu].pagoda;
+    const formats = tables.pagoda.formats[kind];
     for (const [name, format] of Object.entries(PAGODA_CACHES)) {
       if (request.kv_cache_dtype === "auto" && formats.includes(format)) found[name] = { kv_cache_dtype: format };
     }

@@ -28,6 +28,7 @@ from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress
+from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, format_gib, plan_capacity
 from pagoda.sizing.device_policy import GPUPolicy
@@ -105,7 +106,7 @@ class PreparedGPU:
         """On the device, by way of main memory, one by one."""
         started, backend = time.perf_counter(), self.backend
         dtype = backend.policy.dtype(self.options.dtype, spec.dtype)
-        _require_cache_format(backend.policy, self.options, dtype)
+        _cache_spec(backend.policy, spec, self.options, dtype)  # refused before weights are read
         free = format_gib(backend.at_start.free_bytes)
         limit = (
             f"the weights in {dtype} are more than the {free} GiB free of the {backend.policy.name}"
@@ -147,9 +148,7 @@ class GPUModel:
         captures = None if options.enforce_eager else self.backend.new_capture
         steps = GPUSteps(self.spec, self.weights, max_model_len, limits, sizes, captures)
         asked = options.cache_size
-        _require_cache_format(policy, options, self.dtype)
-        formats = options.cache_formats.of_layers(len(self.spec.layers), self.dtype)
-        spec = self.spec.cache_spec(options.block_size, formats)
+        spec = _cache_spec(policy, self.spec, options, self.dtype)
         capacity = plan_capacity(
             spec,
             available_bytes=self._available_bytes(spec, asked, steps),
@@ -220,8 +219,14 @@ class SizedGPU:
         )
 
 
-def _require_cache_format(policy: GPUPolicy, options: EngineOptions, dtype: str) -> None:
+def _cache_spec(
+    policy: GPUPolicy, spec: DecoderSpec, options: EngineOptions, dtype: str
+) -> CacheSpec:
+    """The cache that options ask for, where weights are of a dtype and heads suit its format."""
     options.cache_formats.require_one_of(policy.cache_formats(dtype), policy.kind)
+    formats = options.cache_formats.of_layers(len(spec.layers), dtype)
+    require_heads(formats, [layer.attention.head_dim for layer in spec.layers])
+    return spec.cache_spec(options.block_size, formats)
 
 
 def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:

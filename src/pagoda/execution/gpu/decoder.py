@@ -10,15 +10,19 @@ from typing import NamedTuple
 import torch
 
 from pagoda.execution.gpu.inputs import StepInputs
+from pagoda.execution.gpu.layer_codes import layer_codes
 from pagoda.execution.gpu.product import product, product_in_float32
 from pagoda.execution.gpu.workspace import LayerMemory, Workspace, attention_kind, layer_shape
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.gpu.activation import silu_mul
+from pagoda.kernels.gpu.code_form import PageCodes
+from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.rotary import rotate_and_store
+from pagoda.kernels.gpu.turn import turn_heads
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.sizing.gpu_step import LayerShape
@@ -32,7 +36,9 @@ class _Layer(NamedTuple):
     attention: AttentionSpec
     weights: LayerWeights[torch.Tensor]
     blocks: torch.Tensor
-    """[num_blocks, 2, Hkv, block_size, D]"""
+    """[num_blocks, 2, Hkv, block_size, D], or [num_blocks, bytes] of codes"""
+    codes: PageCodes | None
+    """None: plain numbers"""
     cosines: torch.Tensor
     """[positions, half] float32"""
     sines: torch.Tensor
@@ -60,13 +66,14 @@ class Decoder:
         }
         norms = [layer.input_norm for layer in weights.layers]
         self._first_norm, *next_norms = [*norms, weights.final_norm]
-        layers = zip(spec.layers, weights.layers, storage.layers, next_norms, strict=True)
+        codes = layer_codes(storage, device)
+        layers = zip(spec.layers, weights.layers, storage.layers, codes, next_norms, strict=True)
         self._layers = [
             _Layer(
-                layer_shape(layer), layer.attention, layer_weights, kept.blocks,
+                layer_shape(layer), layer.attention, layer_weights, kept.blocks, own_codes,
                 *ropes[layer.attention.rope], next_norm,
             )
-            for layer, layer_weights, kept, next_norm in layers
+            for layer, layer_weights, kept, own_codes, next_norm in layers
         ]  # fmt: skip
 
     def run(
@@ -100,23 +107,29 @@ class Decoder:
 
     def _attend(self, inputs: StepInputs, layer: _Layer, memory: LayerMemory) -> None:
         """From qkv to what the tokens see, by way of the cache."""
-        attention, blocks = layer.attention, layer.blocks
-        rotate_and_store(
+        attention, blocks, codes = layer.attention, layer.blocks, layer.codes
+        rotation = (
             memory.query, memory.qkv, blocks, inputs.positions, inputs.slot_mapping,
             layer.cosines, layer.sines, layer.weights.q_norm, layer.weights.k_norm, self._eps,
         )  # fmt: skip
+        if codes is None:
+            rotate_and_store(*rotation)
+        else:
+            rotate_and_encode(*rotation, codes)
         if len(inputs.decode_rows):
             decode_attention(
                 memory.attended, memory.query, blocks, inputs.block_tables, inputs.context_lens,
                 inputs.decode_rows, inputs.decode_sequences, attention.scale,
-                attention.sliding_window, memory.partial,
+                attention.sliding_window, memory.partial, codes,
             )  # fmt: skip
         tiling = inputs.prefill.get(attention_kind(attention))
         if tiling is not None:
             prefill_attention(
                 memory.attended, memory.query, blocks, inputs.block_tables, tiling,
-                attention.scale, memory.partial,
+                attention.scale, memory.partial, codes,
             )  # fmt: skip
+        if codes is not None and codes.output_turn is not None:
+            turn_heads(memory.attended, codes.output_turn)
 
     def _project(
         self, inputs: StepInputs, hidden: torch.Tensor, workspace: Workspace, logits: torch.Tensor

@@ -13,6 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
+from pagoda.kernels.gpu.code_form import keys_of, values_of
+from pagoda.kernels.gpu.read_codes import code_levels, vector_scales
+
 LOG2_E = math.log2(math.e)
 """The scale of scores is multiplied by it, and powers of two stand for those of e."""
 
@@ -62,19 +65,91 @@ def load_rows(pointers, visible, head_dim: tl.constexpr, padded_dim: tl.constexp
 
 
 @triton.jit
-def attend_tile(sums, mass, highest, query, keys, values, seen, scale):
+def attend_tile(
+    sums, mass, highest, query, keys, values, seen, scale,
+    key_scales=None, key_shifts=None, value_scales=None, value_shifts=None,
+):  # fmt: skip
     """The online softmax over one more tile of tokens (Milakov & Gimelshein, 2018).
 
     sums: [rows, dim] float32, Σ 2 ** (score - highest) · value; mass: [rows], Σ of the weights;
     highest: [rows]. seen: [rows or 1, tokens] bool, or None where every row sees every token.
     A tile of which a row sees nothing changes that row in no bit. scale > 0. Returns the three.
+
+    Of codes, keys and values are levels, which scales and shifts, [tokens] float32 or None, make
+    the vectors: they meet scores and weights. key_shifts: [rows, tokens], a query's part of each.
     """
     scores = tl.dot(query, tl.trans(keys), input_precision="ieee")
+    if key_scales is not None:
+        scores *= key_scales[None, :]
+    if key_shifts is not None:
+        scores += key_shifts
     if seen is not None:
         scores = tl.where(seen, scores, float("-inf"))
     new_highest = tl.maximum(highest, tl.max(scores, 1) * scale)
     weights = tl.exp2(scores * scale - new_highest[:, None])
     decay = tl.exp2(highest - new_highest)
     mass = mass * decay + tl.sum(weights, 1)
-    sums = tl.dot(weights.to(values.dtype), values, sums * decay[:, None], input_precision="ieee")
+    sums = sums * decay[:, None]
+    if value_shifts is not None:
+        sums += tl.sum(weights * value_shifts[None, :], 1)[:, None]
+    if value_scales is not None:
+        weights *= value_scales[None, :]
+    sums = tl.dot(weights.to(values.dtype), values, sums, input_precision="ieee")
     return sums, mass, new_highest
+
+
+@triton.jit
+def attend_tokens(
+    sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head, readable, seen,
+    scale, key_levels, value_levels,
+    num_kv_heads: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr,
+    padded_dim: tl.constexpr, form: tl.constexpr,
+):  # fmt: skip
+    """`attend_tile` of a tile of tokens in the cache, plain or coded.
+
+    blocks: numbers, or bytes of that form. readable: [tokens] bool, or None for all. query_sums:
+    [rows] float32, Σ of each query's numbers; read where keys have offsets.
+    """
+    if form is None:
+        keys_at = blocks + key_offsets(
+            block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
+        )
+        values_at = keys_at + num_kv_heads * block_size * head_dim
+        keys = load_rows(keys_at, readable, head_dim, padded_dim)
+        values = load_rows(values_at, readable, head_dim, padded_dim)
+        sums, mass, highest = attend_tile(sums, mass, highest, query, keys, values, seen, scale)
+    else:
+        block = blocks + block_ids.to(tl.int64) * form.block_bytes
+        place = (tokens.to(tl.uint32) % block_size).to(tl.int32)
+        keys_at = block + (form.keys.start + kv_head * form.keys.head_bytes)
+        values_at = block + (form.values.start + kv_head * form.values.head_bytes)
+        keys = code_levels(
+            keys_at + place * form.keys.code_bytes, readable, key_levels, kv_head,
+            keys_of(form), padded_dim, query.dtype,
+        )  # fmt: skip
+        values = code_levels(
+            values_at + place * form.values.code_bytes, readable, value_levels, kv_head,
+            values_of(form), padded_dim, weight_dtype(query.dtype, form),
+        )  # fmt: skip
+        key_shifts = None
+        if form.keys.has_offset:
+            shifts = vector_scales(block, place, kv_head, readable, keys_of(form), block_size)
+            key_shifts = query_sums[:, None] * shifts[None, :]
+        value_shifts = None
+        if form.values.has_offset:
+            value_shifts = vector_scales(
+                block, place, kv_head, readable, values_of(form), block_size
+            )
+        sums, mass, highest = attend_tile(
+            sums, mass, highest, query, keys, values, seen, scale,
+            vector_scales(block, place, kv_head, readable, keys_of(form), 0), key_shifts,
+            vector_scales(block, place, kv_head, readable, values_of(form), 0), value_shifts,
+        )  # fmt: skip
+    return sums, mass, highest
+
+
+@triton.constexpr_function
+def weight_dtype(dtype, form):
+    """The dtype that weights meet values in: the queries', but no float16 with scales, which may
+    be smaller than it can tell. Levels are exact in any."""
+    return tl.bfloat16 if dtype == tl.float16 and form.values.scale_bytes else dtype

@@ -39,7 +39,7 @@ def copy_blocks(
 ) -> None:
     """Copy block `sources[i]` to block `targets[i]`, in every one of `layers`. Changes staging.
 
-    memory: int32, the words of all layers; staging: [n or more, L, width] int32, width at least
+    memory: the words of all layers; staging: [n or more, L, width] of the same, width at least
     the words of a block in any of the layers; layers: [L, 2] int64: where a layer begins in the
     memory, and how many words a block of it takes; sources, targets: [n] int64; targets are
     distinct. All are contiguous.

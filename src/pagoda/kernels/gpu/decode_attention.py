@@ -22,11 +22,10 @@ from pagoda.kernels.gpu.attention_tile import (
     NOTHING_YET,
     NUM_STAGES,
     ON_AMD,
-    attend_tile,
+    attend_tokens,
     block_ids_of,
-    key_offsets,
-    load_rows,
 )
+from pagoda.kernels.gpu.code_form import PageCodes, page_shape, read_tables
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
 from pagoda.kernels.gpu.parts import MAX_SPLITS, decode_parts
 
@@ -46,15 +45,16 @@ _HEAD_TILE = 16
 """Query heads of a group, padded to the least that a matrix product takes."""
 
 
-def tile_tokens(head_dim: int, dtype: torch.dtype) -> int:
+def tile_tokens(head_dim: int, dtype: torch.dtype, is_mixed: bool = False) -> int:
     """Tokens of a tile, a power of two from 16 on: its keys fill about 16 KiB, on AMD 8 KiB.
 
     A stage of the pipeline then has 32 KiB, keys and values. Two stages fit into the 99 KiB of
     consumer chips, and three times into a multiprocessor of an H200: over 96 KiB are on their way
     at any time, where 4.8 TB/s · 1 µs / 132 = 36 KiB hide the latency of memory. On MI300 four
     programs share a compute unit, by registers as by shared memory, with 16 KiB on their way each.
+    Codes of several widths, is_mixed, have room for each on its way: half as many tokens.
     """
-    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize
+    row_bytes = triton.next_power_of_2(head_dim) * dtype.itemsize * (1 + is_mixed)
     return min(_MOST_TILE_TOKENS, max(16, _TILE_BYTES // row_bytes))
 
 
@@ -76,10 +76,11 @@ def split_length(num_tokens, tile: tl.constexpr, least: tl.constexpr, max_splits
 @triton.jit(do_not_specialize=["table_width"])
 def decode_splits(
     out, query, blocks, block_tables, context_lens, rows, sequences, split_sums, split_masses,
-    table_width, scale,
+    key_levels, value_levels, table_width, scale,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     head_tile: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
     tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, window: tl.constexpr,
+    form: tl.constexpr,
 ):  # fmt: skip
     """Splits of one row and KV head: program i of n has the splits i, i + n, i + 2 n, …
 
@@ -102,6 +103,9 @@ def decode_splits(
     within = (heads < group_size)[:, None] & (dims < head_dim)[None, :]
     places = (row * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     own_query = tl.load(query + places, mask=within, other=0.0)
+    query_sums = None
+    if form is not None:
+        query_sums = tl.sum(own_query.to(tl.float32), 1)
 
     for split in range(program, num_splits, tl.num_programs(2)):
         begin = first + split * length
@@ -116,17 +120,14 @@ def decode_splits(
             seen = tokens < end
             if window is not None:
                 seen = seen & (tokens >= context_len - window)
-            keys_at = blocks + key_offsets(
-                block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
-            )
-            values_at = keys_at + num_kv_heads * block_size * head_dim
             # A tile ahead, so that keys never wait for the number of their block.
-            block_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
-            keys = load_rows(keys_at, seen, head_dim, padded_dim)
-            values = load_rows(values_at, seen, head_dim, padded_dim)
-            sums, mass, highest = attend_tile(
-                sums, mass, highest, own_query, keys, values, seen[None, :], scale
-            )
+            next_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
+            sums, mass, highest = attend_tokens(
+                sums, mass, highest, own_query, query_sums, blocks, block_ids, tokens, kv_head,
+                seen, seen[None, :], scale, key_levels, value_levels,
+                num_kv_heads, block_size, head_dim, padded_dim, form,
+            )  # fmt: skip
+            block_ids = next_ids
 
         sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
         if num_splits == 1:
@@ -172,6 +173,7 @@ def decode_attention(
     scale: float,
     window: int | None,
     partial: PartialSums,
+    codes: PageCodes | None = None,
 ) -> None:
     """Write to `out` what each of the given rows sees of its sequence.
 
@@ -181,15 +183,18 @@ def decode_attention(
     [sequences] int32, the row's own token included; 0 makes the row zeros. rows, sequences:
     [n] int32: row rows[i] is the last token of sequence sequences[i]. scale > 0. window: tokens
     seen, the row's own included. partial: for at least decode_parts(n, num_heads); written.
+    codes: blocks are [num_blocks, bytes] uint8 of these; queries are turned as keys are.
     """
     _, num_heads, head_dim = query.shape
-    _, _, num_kv_heads, block_size, _ = blocks.shape
+    num_kv_heads, block_size = page_shape(blocks, codes)
     assert all(each.is_contiguous() for each in (out, query, blocks))
     assert block_tables.stride(1) == 1
     assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
     assert decode_parts(len(rows), num_heads) <= len(partial.sums)
-    tile = tile_tokens(head_dim, blocks.dtype)
+    form = None if codes is None else codes.form
+    is_mixed = form is not None and form.is_mixed
+    tile = tile_tokens(head_dim, query.dtype, is_mixed)
     shape = {
         "head_dim": head_dim,
         "padded_dim": triton.next_power_of_2(head_dim),
@@ -210,6 +215,7 @@ def decode_attention(
         rows,
         sequences,
         *partial,
+        *read_tables(codes),
         block_tables.stride(0),
         scale * LOG2_E,
         num_kv_heads=num_kv_heads,
@@ -217,8 +223,9 @@ def decode_attention(
         block_size=block_size,
         head_tile=_HEAD_TILE,
         **shape,
+        form=form,
         num_warps=4,
-        num_stages=NUM_STAGES,
+        num_stages=2 if is_mixed else NUM_STAGES,
     )
     if num_splits > 1:
         merge_splits[(num_heads, len(rows))](

@@ -25,11 +25,10 @@ from pagoda.kernels.gpu.attention_tile import (
     NOTHING_YET,
     NUM_STAGES,
     ON_AMD,
-    attend_tile,
+    attend_tokens,
     block_ids_of,
-    key_offsets,
-    load_rows,
 )
+from pagoda.kernels.gpu.code_form import BlockForm, PageCodes, page_shape, read_tables
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
 from pagoda.kernels.gpu.parts import PREFILL_PARTS
 from pagoda.kernels.gpu.prefill_tiling import MERGE_NUMBERS, QUERY_ROWS, TILE_NUMBERS, PrefillTiling
@@ -47,22 +46,36 @@ class ProgramShape(NamedTuple):
     num_stages: int
 
     @classmethod
-    def of(cls, head_dim: int, dtype: torch.dtype) -> ProgramShape:
-        """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons."""
+    def of(cls, head_dim: int, dtype: torch.dtype, form: BlockForm | None = None) -> ProgramShape:
+        """For heads of up to 256 numbers. float32 meets no matrix unit; it is for comparisons.
+
+        A cache of codes takes registers for what they become.
+        """
         if dtype.itemsize > 2:
             return cls(QUERY_ROWS // 4, 16, num_warps=8, num_stages=2)
+        if form is not None:
+            return cls._of_codes(head_dim, form.is_mixed)
         if head_dim > 128:
             return cls(QUERY_ROWS // 2, 16, num_warps=4, num_stages=NUM_STAGES)
         keys = 32 if ON_AMD else 64
         return cls(QUERY_ROWS, keys, num_warps=8, num_stages=NUM_STAGES)
 
+    @classmethod
+    def _of_codes(cls, head_dim: int, is_mixed: bool) -> ProgramShape:
+        num_stages = 2 if is_mixed else NUM_STAGES
+        if head_dim > 128:
+            return cls(QUERY_ROWS // 4, 16, num_warps=4, num_stages=num_stages)
+        if ON_AMD:
+            return cls(QUERY_ROWS // 2, 32, num_warps=4, num_stages=num_stages)
+        return cls(QUERY_ROWS, 16 if is_mixed else 32, num_warps=8, num_stages=num_stages)
+
 
 @triton.jit
 def attend_part(
-    sums, mass, highest, query, positions, begin, end, seen_from,
-    blocks, table, kv_head, scale,
+    sums, mass, highest, query, query_sums, positions, begin, end, seen_from,
+    blocks, table, kv_head, scale, key_levels, value_levels,
     num_kv_heads: tl.constexpr, block_size: tl.constexpr,
-    head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
     tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """Walk over tokens [begin, end), begin a multiple of tile; end as well, unless masked."""
@@ -70,12 +83,8 @@ def attend_part(
     block_ids = block_ids_of(table, tokens, (tokens >= seen_from) & (tokens < end), block_size)
     for start in tl.range(begin, end, tile, num_stages=stages):
         tokens = start + tl.arange(0, tile)
-        keys_at = blocks + key_offsets(
-            block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
-        )
-        values_at = keys_at + num_kv_heads * block_size * head_dim
         # A tile ahead, so that keys never wait for the number of their block.
-        block_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
+        next_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
         readable = None
         seen = None
         if masked:
@@ -83,19 +92,22 @@ def attend_part(
             seen = tokens[None, :] <= positions[:, None]
             if window is not None:
                 seen = seen & (tokens[None, :] > positions[:, None] - window)
-        keys = load_rows(keys_at, readable, head_dim, padded_dim)
-        values = load_rows(values_at, readable, head_dim, padded_dim)
-        sums, mass, highest = attend_tile(sums, mass, highest, query, keys, values, seen, scale)
+        sums, mass, highest = attend_tokens(
+            sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head,
+            readable, seen, scale, key_levels, value_levels,
+            num_kv_heads, block_size, head_dim, padded_dim, form,
+        )  # fmt: skip
+        block_ids = next_ids
     return sums, mass, highest
 
 
 @triton.jit(do_not_specialize=["first_tile", "table_width"])
 def prefill_tile(
     out, query, blocks, block_tables, tiles, split_sums, split_masses,
-    first_tile, table_width, scale,
+    key_levels, value_levels, first_tile, table_width, scale,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, window: tl.constexpr, stages: tl.constexpr,
+    tile: tl.constexpr, window: tl.constexpr, stages: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Attends one tile of queries, as many tokens as fit in tile_rows rows, to one KV head.
 
@@ -123,6 +135,9 @@ def prefill_tile(
     places = (rows * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     within = (own < num_own)[:, None] & (dims < head_dim)[None, :]
     own_query = tl.load(query + places, mask=within, other=0.0)
+    query_sums = None
+    if form is not None:
+        query_sums = tl.sum(own_query.to(tl.float32), 1)
     positions = position + own
     sums = tl.zeros((tile_rows, padded_dim), tl.float32)
     mass = tl.zeros((tile_rows,), tl.float32)
@@ -137,19 +152,20 @@ def prefill_tile(
         all_seen_from = tl.cdiv(tl.maximum(position + num_own - window, 0), tile) * tile
         full_begin = tl.maximum(tl.minimum(all_seen_from, full_end), begin)
         sums, mass, highest = attend_part(
-            sums, mass, highest, own_query, positions, begin, full_begin,
-            seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
-            padded_dim, tile, window, True, 1,
+            sums, mass, highest, own_query, query_sums, positions, begin, full_begin,
+            seen_from, blocks, table, kv_head, scale, key_levels, value_levels,
+            num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, True, 1,
         )  # fmt: skip
     sums, mass, highest = attend_part(
-        sums, mass, highest, own_query, positions, full_begin, full_end,
-        seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
-        padded_dim, tile, window, False, stages,
+        sums, mass, highest, own_query, query_sums, positions, full_begin, full_end,
+        seen_from, blocks, table, kv_head, scale, key_levels, value_levels,
+        num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
-        sums, mass, highest, own_query, positions, tl.maximum(full_begin, full_end), end,
-        seen_from, blocks, table, kv_head, scale, num_kv_heads, block_size, head_dim,
-        padded_dim, tile, window, True, 1,
+        sums, mass, highest, own_query, query_sums, positions,
+        tl.maximum(full_begin, full_end), end, seen_from, blocks, table, kv_head, scale,
+        key_levels, value_levels,
+        num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, True, 1,
     )  # fmt: skip
     mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
     sums = sums / mass[:, None]
@@ -194,6 +210,7 @@ def prefill_attention(
     tiling: PrefillTiling[torch.Tensor],
     scale: float,
     partial: PartialSums,
+    codes: PageCodes | None = None,
 ) -> None:
     """Write to `out` what each row of the tiling's tiles sees of its sequence.
 
@@ -201,17 +218,19 @@ def prefill_attention(
     blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], contiguous, keys and then values,
     those of the rows themselves included. block_tables: [sequences, most blocks] int32. The last
     row of a sequence is the last token of its context. scale > 0. partial: for at least
-    PREFILL_PARTS; written.
+    PREFILL_PARTS; written. codes: blocks are [num_blocks, bytes] uint8 of these; queries are
+    turned as keys are.
     """
     _, num_heads, head_dim = query.shape
-    _, _, num_kv_heads, block_size, _ = blocks.shape
+    num_kv_heads, block_size = page_shape(blocks, codes)
     kind = tiling.kind
     assert all(each.is_contiguous() for each in (out, query, blocks, tiling.tiles, tiling.merges))
     assert block_tables.stride(1) == 1
     assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
     assert len(partial.sums) >= PREFILL_PARTS
-    shape = ProgramShape.of(head_dim, blocks.dtype)
+    form = None if codes is None else codes.form
+    shape = ProgramShape.of(head_dim, query.dtype, form)
     num_parts = triton.cdiv(kind.query_tokens, shape.rows // kind.group_size)
     padded_dim = triton.next_power_of_2(head_dim)
     for each in tiling.rounds:
@@ -222,6 +241,7 @@ def prefill_attention(
             block_tables,
             tiling.tiles,
             *partial,
+            *read_tables(codes),
             each.first_tile,
             block_tables.stride(0),
             scale * LOG2_E,
@@ -234,6 +254,7 @@ def prefill_attention(
             tile=shape.keys,
             window=kind.window,
             stages=shape.num_stages,
+            form=form,
             num_warps=shape.num_warps,
             num_stages=shape.num_stages,
         )
