@@ -164,9 +164,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=9)
     parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--head-dim", type=int, default=64)
-    parser.add_argument(
-        "--formats", nargs="+", choices=STORED_FORMATS, default=["bfloat16"]
-    )
+    parser.add_argument("--formats", nargs="+", choices=STORED_FORMATS, default=["bfloat16"])
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
     results = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,9 @@ def model(checkpoint: Path) -> Model:
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    yield tmp_path / "pagoda" / "calibrations"
+    return tmp_path / "pagoda" / "calibrations"
 
 
 def load(checkpoint: Path, dtype: str = "float32") -> Model:
@@ -42,7 +41,10 @@ def load(checkpoint: Path, dtype: str = "float32") -> Model:
 
 def answers(model: Model, name: str = "int4", **more: object) -> list[list[int]]:
     options = EngineOptions(
-        device="cpu", num_gpu_blocks_override=32, kv_cache_dtype=name, **more  # type: ignore[arg-type]
+        device="cpu",
+        num_gpu_blocks_override=32,
+        kv_cache_dtype=name,
+        **more,  # type: ignore[arg-type]
     )
     llm = LLM.from_engine(connect(model, options))
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)

@@ -42,15 +42,16 @@ PROMPTS = st.builds(
     st.sampled_from([0, 5, 16, 20, 31, 32, 33, 47, 48]),
 )
 NAMES = (*CODED_FORMATS, "levels5-float16-norm-hadamard/levels4-float16-offset")
+FOLDER = tempfile.TemporaryDirectory()
+"""Of the model, whose tokenizer is read where a format is calibrated."""
 Told = list[tuple[int, float]]
 
 
 @cache
 def model() -> Model:
     """Random weights in float32, some layers with a window."""
-    with tempfile.TemporaryDirectory() as folder:
-        directory = write_checkpoint(Path(folder), Case("qwen3", SHAPE))
-        return load_model(EngineOptions(model=str(directory), max_model_len=LONGEST))
+    directory = write_checkpoint(Path(FOLDER.name), Case("qwen3", SHAPE))
+    return load_model(EngineOptions(model=str(directory), max_model_len=LONGEST))
 
 
 @dataclass(frozen=True)

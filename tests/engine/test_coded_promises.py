@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from checkpoints import Case, write_checkpoint
-from pagoda.cache.formats import CODED_FORMATS
 from pagoda.cli.plan_model import find_facts
+from pagoda.codecs import CODECS
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.devices import cpu_backend
 from pagoda.engine.llm import LLM
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 NUM_TOKENS = 8
 BLOCK_SIZE = 16
 MIXES = [
-    *({"kv_cache_dtype": name} for name in CODED_FORMATS),
+    *({"kv_cache_dtype": name} for name in (*CODECS, "int4")),
     {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 7, 29)},
     {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)},
     {"kv_cache_dtype": "levels5-float16-norm-hadamard/levels4-float16-offset"},
