@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from checkpoints import Case, write_checkpoint
-from pagoda.engine.build import Model, connect, load_model
-from pagoda.engine.devices import calibration
+from pagoda.engine.build import Model, assemble, connect, load_model
+from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
@@ -102,14 +105,73 @@ def test_weights_alone_cannot_be_calibrated_for(model: Model) -> None:
 
 
 def test_other_weights_of_the_same_shape_have_codecs_of_their_own(
-    model: Model, kept: Path, tmp_path: Path
+    model: Model, checkpoint: Path, kept: Path, tmp_path: Path
 ) -> None:
     answers(model)
-    sizes = {"head_dim": 64, "num_hidden_layers": 2, "rms_norm_eps": 1e-3}
-    answers(load(write_checkpoint(tmp_path / "other", Case("llama", sizes))))
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint, other)
+    weights = load_file(other / "model.safetensors")
+    weights["model.layers.1.mlp.down_proj.weight"][3] += 1
+    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    answers(load(other))
     assert len(list(kept.iterdir())) == 2
 
 
-def test_the_text_is_of_a_length_that_the_docs_state() -> None:
-    words = len(calibration._text().split())
-    assert 10_000 < words < 16_000
+def test_a_disk_that_is_full_costs_the_next_start_alone(
+    model: Model, kept: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    answers(model)
+    assert "no space left" in caplog.text
+    assert list(kept.iterdir()) == []
+
+
+def test_without_a_home_nothing_is_kept(
+    model: Model, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", refuse)
+    answers(model)
+    assert "there is no home directory" in caplog.text
+
+
+FEW_TOKENS = {"vocab_size": 200, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        (FEW_TOKENS, r"the tokenizer makes token \d+: the model has 200"),
+        ({"max_position_embeddings": 1}, "tokenizer leaves nothing"),
+    ],
+)
+def test_a_text_that_the_model_cannot_read_is_refused(
+    tmp_path: Path, sizes: dict[str, int], told: str
+) -> None:
+    whole = {"head_dim": 64, "num_hidden_layers": 1, **sizes}
+    model = load(write_checkpoint(tmp_path / "model", Case("llama", whole)))
+    calibration = Calibration(model.spec, model.weights, model.loaded.files, 1)
+    if "max_position_embeddings" in sizes:
+        calibration = replace(calibration, spec=replace(model.spec, max_position_embeddings=0))
+    with pytest.raises(InvalidOptionError, match=told):
+        calibration.codecs("int4")
+
+
+def test_blocks_of_one_calibration_are_never_those_of_another(model: Model) -> None:
+    def namespace(name: str, skipped: tuple[int, ...]) -> str:
+        options = EngineOptions(
+            num_gpu_blocks_override=32, kv_cache_dtype=name, kv_cache_dtype_skip_layers=skipped
+        )
+        return assemble(model, options)[1].storage.namespace
+
+    spaces = {
+        namespace(name, skipped) for name in ("auto", "int4", "int3") for skipped in ((), (1,))
+    }
+    assert len(spaces) == 5  # auto is the same however much of it is left out
+    assert namespace("int4", ()) in spaces

@@ -96,6 +96,22 @@ def test_each_layer_may_have_a_format_of_its_own():
     assert not torch.equal(run("float32", [NUM_TOKENS]), logits)
 
 
+def test_each_layer_has_a_calibrated_codec_of_its_own():
+    weights, text = random_weights(MIXED), tokens(NUM_TOKENS)
+    cache_spec = MIXED.cache_spec(16, "int4")
+    first, second = (calibrated_examples.codec("int4", 2, 64, seed) for seed in (0, 50))
+
+    def logits(*codecs: Codec) -> torch.Tensor:
+        storage = CPUStorage(cache_spec, 100, codecs)
+        executor = CPUExecutor(MIXED, PanelWeights.take_over(random_weights(MIXED)), storage, 512)
+        return decoders.run(executor, Pager(16, 100), text, [NUM_TOKENS], [], pace=5)
+
+    mixed = logits(first, second)
+    truth = reference_logits(MIXED, weights, text, torch.float32, [first, second])
+    other = reference_logits(MIXED, weights, text, torch.float32, first)
+    assert (mixed - truth).square().mean() < 0.1 * (truth - other).square().mean()
+
+
 def test_what_is_calibrated_needs_a_codec():
     with pytest.raises(InvalidOptionError, match=r"int4.*calibrated"):
         CPUStorage(MIXED.cache_spec(16, "int4"), 4)

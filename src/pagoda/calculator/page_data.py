@@ -19,6 +19,7 @@ from pagoda.cache.formats import (
     FORMATS,
     LATENT_BYTES,
     PLAIN_BITS,
+    vector_format,
 )
 from pagoda.cache.layers import CachedLayer
 from pagoda.errors import InvalidOptionError, RefusedError
@@ -47,7 +48,6 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import Accelerator, accelerators, find_accelerator, model_rows
 from pagoda.planning.weights import CountedWeights
-from pagoda.sizing.cache_formats import HEAD_MULTIPLE
 from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DEFAULT_UTILIZATION, QUANTISED_DTYPE
 from pagoda.sizing.quantised_weights import QUANTIZATIONS, RECIPES
 
@@ -112,7 +112,7 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "quantizations": tuple(RECIPES),
             "dtype": QUANTISED_DTYPE,
             "formats": _formats_by_kind(),  # beside the dtype of the model
-            "head_multiples": dict.fromkeys(CODED_FORMATS, HEAD_MULTIPLE),
+            "head_multiples": {name: vector_format(name).head_multiple for name in CODED_FORMATS},
         },
     }  # fmt: skip
 

@@ -13,12 +13,14 @@ is made up for: ⟨y, ŷ⟩ = ⟨y, y⟩. A mean is not taken out; it is what th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pagoda.codecs.calibrated import CalibratedCodec, code_of
 from pagoda.codecs.levels import LARGEST, LevelTable, level_table
+from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
 from pagoda.kernels.vector_code import CHUNK
 
@@ -31,8 +33,11 @@ _FAINT = 1e-2
 _SHORTEST = 0.5
 """Of numbers whose root mean square is 1, what the outermost level is at least taken for."""
 _MOST_STRETCH = 2.0
+"""By how much a chunk's numbers become longer at most, however much their levels lose."""
 _TINY = 1e-12
+"""Added where something may be 0 that is divided by."""
 _ROUNDS = 60
+"""In which levels settle."""
 _MOST_NUMBERS = 200_000
 """Of those that levels are found for."""
 
@@ -51,9 +56,13 @@ class Observed(NamedTuple):
 def calibrate(widths: tuple[int, ...], observed: Observed) -> CalibratedCodec:
     """The codec of those widths.
 
-    Raises `InvalidOptionError` for heads that the widths do not suit.
+    Raises `InvalidOptionError` for heads that the widths do not suit, and where the model makes
+    numbers of the text that are not finite.
     """
     head_size = observed.samples.shape[-1]
+    if not all(np.isfinite(each).all() for each in observed):
+        limit = "keys, values or queries of the text it is calibrated by are not finite"
+        raise InvalidOptionError("kv_cache_dtype", "calibrated", limit)
     chunks = code_of(widths, head_size).widths
     forward, sigma2 = _whitening(observed.metric, observed.moments)
     whitened = np.matmul(observed.samples, forward)
@@ -96,7 +105,8 @@ def _fit_levels(numbers: Array, chunks: tuple[int, ...]) -> tuple[dict[int, Leve
             part = numbers[..., chunk * CHUNK : (chunk + 1) * CHUNK]
             rms = np.sqrt(np.square(part).mean()).clip(_FAINT)
             units[chunk * CHUNK : (chunk + 1) * CHUNK] = 1 / rms
-            parts.append((part / rms).ravel()[: _MOST_NUMBERS // len(places)])
+            step = -(-part.size * len(places) // _MOST_NUMBERS)
+            parts.append((part[:, ::step] / rms).ravel())
         levels = lloyd_max_of(np.concatenate(parts), width)
         unit = LARGEST / np.abs(levels).max().clip(_SHORTEST)
         found[width] = level_table(np.rint(levels * unit))
@@ -130,6 +140,4 @@ def _stretched(codec: CalibratedCodec, samples: Array) -> CalibratedCodec:
     whole = np.square(turned, dtype=np.float64).sum(by_number).reshape(shape).sum(1) + _TINY
     factors = whole / np.maximum(kept, whole / _MOST_STRETCH)
     queries = codec.queries * np.repeat(factors, CHUNK).astype(np.float32)
-    return CalibratedCodec(
-        codec.widths, codec.vectors, queries, codec.errors, codec.levels, codec.unit
-    )
+    return replace(codec, queries=queries)

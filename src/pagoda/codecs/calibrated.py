@@ -88,13 +88,25 @@ class CalibratedCodec:
         return self.errors
 
     @property
-    def digest(self) -> bytes:
-        """Of all that was found."""
+    def arrays(self) -> dict[str, Array]:
+        """All of what was found, by name."""
+        levels = {f"levels_{bits}": table.values for bits, table in self.levels.items()}
+        return {
+            "vectors": self.vectors,
+            "queries": self.queries,
+            "errors": self.errors,
+            "unit": np.array([self.unit]),
+            **levels,
+        }
+
+    @property
+    def digest(self) -> str:
+        """Of `arrays`."""
         found = blake2b(digest_size=16)
-        tables = [self.levels[bits].values for bits in sorted(self.levels)]
-        for array in (self.vectors, self.queries, self.errors, *tables):
+        for name, array in sorted(self.arrays.items()):
+            found.update(f"{name} {array.shape} {array.dtype}\n".encode())
             found.update(np.ascontiguousarray(array).tobytes())
-        return found.digest()
+        return found.hexdigest()
 
     def code(self, head_size: int) -> VectorCode:
         """See `code_of`."""

@@ -18,16 +18,18 @@ def reference_logits(
     weights: DecoderWeights[torch.Tensor],
     token_ids: Sequence[int],
     dtype: torch.dtype = torch.float32,
-    codec: Codec | None = None,
+    codec: Codec | Sequence[Codec] | None = None,
 ) -> torch.Tensor:
     """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`.
 
-    With a codec, attention takes keys and values for what is left of them once they are stored.
+    With a codec, of all layers or of each, attention takes keys and values for what is left of them
+    once they are stored.
     """
+    codecs = codec if isinstance(codec, Sequence) else [codec] * len(spec.layers)
     x = weights.embedding[torch.tensor(token_ids)].to(dtype)
-    for layer, layer_weights in zip(spec.layers, weights.layers, strict=True):
+    for layer, layer_weights, own in zip(spec.layers, weights.layers, codecs, strict=True):
         hidden = rms_norm(x, layer_weights.input_norm, spec.norm_eps)
-        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps, codec)
+        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps, own)
         hidden = rms_norm(x, layer_weights.post_norm, spec.norm_eps)
         gate_up = linear(hidden, layer_weights.gate_up, layer_weights.gate_up_bias)
         gate, up = gate_up.chunk(2, dim=-1)

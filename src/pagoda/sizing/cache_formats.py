@@ -14,11 +14,9 @@ from pagoda.cache.formats import (
 )
 from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.vector_code import CHUNK, require_multiple
+from pagoda.kernels.vector_code import require_multiple
 
 AUTO = "auto"
-HEAD_MULTIPLE = CHUNK
-"""Heads that can be coded have a multiple of so many numbers."""
 
 
 @dataclass(frozen=True, slots=True)

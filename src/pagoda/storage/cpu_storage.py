@@ -21,7 +21,6 @@ import mmap
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import accumulate
 
 import numpy as np
@@ -84,8 +83,8 @@ class CPUStorage(BlockStorage):
     """K and V of `num_blocks` blocks of every layer that `spec` names, in main memory.
 
     No page of the memory, 2 MiB where the system has huge ones, is taken before something is
-    written to it or `populate` gets to it. Raises InvalidOptionError for a dtype that is no plain
-    number here, for fewer than one block, and for bfloat16 heads or blocks of odd size.
+    written to it or `populate` gets to it. Raises InvalidOptionError for a format that is not
+    known here, for fewer than one block, and for bfloat16 heads or blocks of odd size.
     """
 
     def __init__(
@@ -107,12 +106,9 @@ class CPUStorage(BlockStorage):
     @property
     def namespace(self) -> str:
         """See `BlockStorage`; codecs that were calibrated otherwise are others."""
-        digest = blake2b(digest_size=8)
-        for codec in filter(None, self.codecs):
-            for side in (codec.key, codec.value):
-                if isinstance(side, CalibratedCodec):
-                    digest.update(side.digest)
-        return f"{super().namespace} {digest.hexdigest()}"
+        sides = [side for codec in self.codecs if codec for side in (codec.key, codec.value)]
+        found = [side.digest for side in sides if isinstance(side, CalibratedCodec)]
+        return " ".join((super().namespace, *found))
 
     def populate(self) -> Iterator[None]:
         """Have the system provide the memory, one huge page a turn, the first blocks first.

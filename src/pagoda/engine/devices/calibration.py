@@ -2,44 +2,49 @@
 
     ~/.cache/pagoda/calibrations/MODEL-int4-DIGEST.safetensors      or under XDG_CACHE_HOME
 
-The digest is of the model's shape, of its weights as far as they are quickly read, of the text and
-of this recipe: what lies there is what would be found again.
+The digest is of the model's shape, of samples of its weights, of the text and of this recipe.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.resources import files as package_files
 from pathlib import Path
 
+import numpy as np
+
+from pagoda.cache.formats import vector_format
 from pagoda.cache.spec import CacheSpec
-from pagoda.codecs import CALIBRATED, Codec
+from pagoda.codecs import CALIBRATED, CalibratedCodec, Codec
 from pagoda.codecs.calibrate import calibrate
 from pagoda.codecs.calibration_file import load_codecs, save_codecs
 from pagoda.engine.slow_notice import told_if_slow
+from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.vector_statistics import VectorStatistics
-from pagoda.models.decoder import DecoderSpec
+from pagoda.kernels.array import Array
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.locate import ModelFiles
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.storage.cpu_storage import CPUStorage
 
 logger = logging.getLogger("pagoda")
 
-_RECIPE = "1"
+_RECIPE = "2"
 """Another one for every change to what is found."""
 _TEXT = "calibration.txt"
 _NUM_WINDOWS = 8
 _WINDOW_TOKENS = 2048
 _BLOCK_SIZE = 16
-_SAMPLE_BYTES = 1 << 16
+_SAMPLE_BYTES = 1 << 14
 """Of each matrix, for the digest."""
-_MESSAGE = "calibrating %s for this model: it reads a text of %d tokens, once; the result is kept"
+_MESSAGE = "calibrating %s for this model, once: it reads a text of %d tokens"
+_NOT_KEPT = "the calibration is not kept, and the next start does it again: %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +57,54 @@ class Calibration:
     """Where its tokenizer is."""
     num_threads: int
 
-    def codecs(self, name: str) -> tuple[Codec, ...]:
+    def codecs(self, name: str) -> tuple[Codec | None, ...]:
         """Of all layers, for a format in `CALIBRATED`; from disk if they are there.
 
-        A disk that cannot be written to costs the next start the same work, and no more.
+        None: the heads of a layer do not suit it. Where nothing can be kept, the next start has the
+        same work, and no more. Raises `InvalidOptionError` for a model whose tokenizer makes
+        nothing of a text, or tokens that the model does not have, and as `calibrate` does.
         """
-        path = _directory() / f"{_plain(self.files.name)}-{name}-{self._digest()}.safetensors"
-        found = load_codecs(path, CALIBRATED[name])
-        if found is not None and len(found) == len(self.spec.layers):
-            return found
-        windows = list(self._windows())
-        num_tokens = sum(map(len, windows))
-        logger.info(_MESSAGE, name, num_tokens)
-        with told_if_slow("calibrating; the first time for a model"):
+        directory = _directory()
+        file_name = f"{_plain(self.files.name)}-{name}-{self._digest()}.safetensors"
+        path = directory and directory / file_name
+        kept = load_codecs(path, CALIBRATED[name]) if path else None
+        if kept is not None and self._suits(kept):
+            return kept
+        windows = list(self._windows(name))
+        logger.info(_MESSAGE, name, sum(map(len, windows)))
+        with told_if_slow("reading the text, and then fitting each layer"):
             found = self._calibrate(name, windows)
+        if path is None:
+            logger.warning(_NOT_KEPT, "there is no home directory; XDG_CACHE_HOME names another")
+            return found
         try:
             save_codecs(path, found)
         except OSError as error:
-            logger.warning("the calibration is not kept: %s", error)
+            logger.warning(_NOT_KEPT, error)
         return found
 
-    def _calibrate(self, name: str, windows: list[list[int]]) -> tuple[Codec, ...]:
+    def _suits(self, codecs: Sequence[Codec | None]) -> bool:
+        """Whether they have the shapes of the model's layers."""
+        if len(codecs) != len(self.spec.layers):
+            return False
+        shapes = [_shape(layer) for layer in self.spec.layers]
+        sides = [() if codec is None else (codec.key, codec.value) for codec in codecs]
+        return all(
+            isinstance(side, CalibratedCodec) and side.vectors.shape == shape
+            for shape, each in zip(shapes, sides, strict=True)
+            for side in each
+        )
+
+    def _calibrate(self, name: str, windows: list[list[int]]) -> tuple[Codec | None, ...]:
         statistics = VectorStatistics(self.spec, self.weights)
-        longest = max(map(len, windows))
-        executor = self._executor(longest)
+        executor = self._executor(max(map(len, windows)))
         for window in windows:
             statistics.read(executor, window)
-        widths = CALIBRATED[name]
+        widths, multiple = CALIBRATED[name], vector_format(name).head_multiple
         return tuple(
             Codec(calibrate(widths.key, keys), calibrate(widths.value, values))
+            if keys.samples.shape[-1] % multiple == 0
+            else None
             for keys, values in statistics.of_layers()
         )
 
@@ -90,34 +114,59 @@ class Calibration:
         storage = CPUStorage(spec, spec.num_blocks(longest))
         return CPUExecutor(self.spec, self.weights, storage, longest, self.num_threads)
 
-    def _windows(self) -> Iterator[list[int]]:
+    def _windows(self, name: str) -> Iterator[list[int]]:
         """Tokens of the text, in windows that each begin as the model wants a text to."""
         tokenizer = Tokenizer(self.files)
         opening = tokenizer.encode("")
         token_ids = tokenizer.encode(_text(), add_special_tokens=False)
         size = min(_WINDOW_TOKENS, self.spec.max_position_embeddings) - len(opening)
-        starts = range(0, len(token_ids), size)
-        for start in starts[:_NUM_WINDOWS]:
+        if size < 1 or not token_ids:
+            limit = "is calibrated by a text, of which this model's tokenizer leaves nothing"
+            raise InvalidOptionError("kv_cache_dtype", name, limit)
+        largest = max([*opening, *token_ids])
+        if largest >= self.spec.vocab_size:
+            limit = f"the tokenizer makes token {largest}: the model has {self.spec.vocab_size}"
+            raise InvalidOptionError("kv_cache_dtype", name, limit)
+        for start in range(0, len(token_ids), size)[:_NUM_WINDOWS]:
             yield [*opening, *token_ids[start : start + size]]
 
     def _digest(self) -> str:
         found = blake2b(digest_size=8)
         found.update(f"{_RECIPE}\n{self.spec!r}\n{self.weights.dtype}\n{_text()}".encode())
         for layer in self.weights.layers:
-            found.update(layer.input_norm.float().numpy().tobytes())
-            for matrix in (layer.qkv, layer.o):
+            vectors = (
+                layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm, layer.qkv_bias,
+            )  # fmt: skip
+            for vector in vectors:
+                found.update(b"-" if vector is None else vector.float().numpy().tobytes())
+            for matrix in (layer.qkv, layer.o, layer.gate, layer.up, layer.down):
                 for part in matrix.parts:
-                    found.update(part.memory.reshape(-1).view("u1")[:_SAMPLE_BYTES].tobytes())
+                    found.update(_sample(part.memory))
         return found.hexdigest()
+
+
+def _shape(layer: DecoderLayer) -> tuple[int, int, int]:
+    attention = layer.attention
+    return attention.num_kv_heads, attention.head_dim, attention.head_dim
+
+
+def _sample(memory: Array) -> bytes:
+    """Bytes from all over it."""
+    flat = memory.reshape(-1).view(np.uint8)
+    return flat[:: max(1, len(flat) // _SAMPLE_BYTES)].tobytes()
 
 
 def _text() -> str:
     return package_files(__package__).joinpath(_TEXT).read_text("utf-8")
 
 
-def _directory() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "pagoda" / "calibrations"
+def _directory() -> Path | None:
+    """Where calibrations are kept; None: there is no home."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(root) if root else Path.home() / ".cache") / "pagoda" / "calibrations"
+    except RuntimeError:
+        return None
 
 
 def _plain(name: str) -> str:

@@ -141,7 +141,7 @@ class CPUModel:
 
         return measure_limits(self.weights.dtype, of_bytes=_rounds_rows(options))
 
-    def calibrated(self, name: str, num_threads: int) -> tuple[Codec, ...]:
+    def calibrated(self, name: str, num_threads: int) -> tuple[Codec | None, ...]:
         """The codecs of all layers for a format that is calibrated for a model.
 
         Raises `InvalidOptionError` for a model without files, which have its tokenizer.

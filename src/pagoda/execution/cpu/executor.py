@@ -98,6 +98,7 @@ class CPUExecutor:
         [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] float32, good for the call alone. The
         cache must hold plain numbers, since codecs turn them.
         """
+        assert not any(self.storage.codecs)
         self._run(batch, on_layer)
 
     def _run(self, batch: Batch, on_layer: OnLayer | None) -> torch.Tensor:

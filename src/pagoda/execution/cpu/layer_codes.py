@@ -48,6 +48,7 @@ def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
         if values is None:
             return 0
         shape = (layer.num_kv_heads, *values.shape[-num_axes:])
+        assert num_axes == 1 or shape[1:] == (layer.head_size, layer.head_size)
         kept.append(np.ascontiguousarray(np.broadcast_to(values, shape)))
         return int(kept[-1].ctypes.data)
 
