@@ -128,7 +128,7 @@ def test_heads_that_a_codec_cannot_cut_are_refused_before_weights_of_a_gpu_are_r
         raise AssertionError("weights are read")
 
     monkeypatch.setattr("pagoda.engine.devices.gpu_backend.load_weights", read)
-    with pytest.raises(InvalidOptionError, match=r"head size 24.*multiple of 16"):
+    with pytest.raises(InvalidOptionError, match=r"multiple of 16 numbers, and these have 24"):
         load_model(options_for(str(tmp_path), kv_cache_dtype="int8_per_token_head"))
 
 

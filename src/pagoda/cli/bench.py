@@ -180,6 +180,7 @@ class Bench:
             limits=self.limits,
             weights=self._model.held,
             activation_dtype=self._options.activation_dtype,
+            kv_cache_dtype=self._options.kv_cache_dtype,
         )
 
 

@@ -32,6 +32,8 @@ class BenchRow:
     weights: HeldWeights
     activation_dtype: str
     """As `EngineOptions`'."""
+    kv_cache_dtype: str
+    """Likewise."""
 
     @property
     def best(self) -> RunTimes:
@@ -66,6 +68,7 @@ class BenchRow:
             "weight_read_bytes": self.weights.read_bytes,
             "quantization": self.weights.stored_as,
             "activation_dtype": self.activation_dtype,
+            "kv_cache_dtype": self.kv_cache_dtype,
         }
 
 

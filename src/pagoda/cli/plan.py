@@ -55,7 +55,11 @@ PLAN_FLAGS = FlagGroup(
             "undoes it.",
         ),
         Flag("activation_dtype", TEXT, "int8: Pagoda on CPUs rounds what meets stored weights."),
-        Flag("kv_cache_dtype", TEXT, "Cache as auto, fp8, int4_per_token_head, nvfp4, …"),
+        Flag(
+            "kv_cache_dtype",
+            TEXT,
+            "Cache as auto, fp8, int4_per_token_head, …; in Pagoda int4.",
+        ),
         Flag(
             "kv_cache_dtype_skip_layers",
             WHOLES,

@@ -25,7 +25,11 @@ from pagoda.sizing.device_policy import DevicePolicy
 
 _LARGEST_GROUP = 64
 _INT4_CACHE = "int4_per_token_head"
-_PAGODA_CACHES = {"int8 cache": "int8_per_token_head", "int4 cache": _INT4_CACHE}
+_PAGODA_CACHES = {
+    "int8 cache": "int8_per_token_head",
+    "int4 cache": "int4",
+    "int4 cache, uncalibrated": _INT4_CACHE,
+}
 
 
 def plan_with_alternatives(

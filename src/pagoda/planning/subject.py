@@ -209,7 +209,7 @@ def _pool_options(
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
     if not is_pagoda and request.kv_cache_dtype in CALIBRATED_FORMATS:
-        limit = "is Pagoda's own: --engine pagoda"
+        limit = "is Pagoda's own: --engine pagoda, or int4_per_token_head for vLLM"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
     if is_pagoda:
         policy = pagoda_device(device).policy

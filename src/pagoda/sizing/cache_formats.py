@@ -14,7 +14,6 @@ from pagoda.cache.formats import (
 )
 from pagoda.cache.own_format import is_own
 from pagoda.errors import InvalidOptionError
-from pagoda.kernels.vector_code import require_multiple
 
 AUTO = "auto"
 
@@ -67,5 +66,7 @@ class CacheFormats:
 def require_heads(formats: Sequence[str], head_sizes: Sequence[int]) -> None:
     """Raises `InvalidOptionError` for a layer whose heads its format cannot code."""
     for name, head_size in zip(formats, head_sizes, strict=True):
-        if is_coded(name):
-            require_multiple(head_size, vector_format(name).head_multiple)
+        multiple = vector_format(name).head_multiple
+        if is_coded(name) and head_size % multiple:
+            limit = f"takes heads of a multiple of {multiple} numbers, and these have {head_size}"
+            raise InvalidOptionError("kv_cache_dtype", name, limit)

@@ -47,7 +47,7 @@ class StoredCache:
 
     def __str__(self) -> str:
         """The line of the log."""
-        name = self.dtype if self.cache_dtype == AUTO else self.cache_dtype
+        name = self.dtype if self.cache_dtype == AUTO or self.is_plain else self.cache_dtype
         left_out = ""
         if self.layers_left_out:
             left_out = f", {self.dtype} in layers {', '.join(map(str, self.layers_left_out))}"

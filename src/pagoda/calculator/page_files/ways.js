@@ -7,7 +7,11 @@ import { before, firstSeen } from "./subject.js";
 const LARGEST_GROUP = 64;
 const LENGTHS = [32_768, 8192, 2048];
 const INT4_CACHE = "int4_per_token_head";
-const PAGODA_CACHES = { "int8 cache": "int8_per_token_head", "int4 cache": INT4_CACHE };
+const PAGODA_CACHES = {
+  "int8 cache": "int8_per_token_head",
+  "int4 cache": "int4",
+  "int4 cache, uncalibrated": INT4_CACHE,
+};
 const SMALL_CHECKPOINT = "a checkpoint in 4 bits";
 const INT4_WEIGHTS = "awq"; // what such a checkpoint is planned for as: no flag makes one
 const PAGODA_WEIGHTS = ["q8_0", "q4_k"]; // what is worth a try with Pagoda on CPUs
