@@ -24,7 +24,7 @@ FIELDS = {
     "engine", "version", "workload", "seed", "prompt_tokens", "output_tokens", "cached_tokens",
     "seconds", "best_seconds", "ready_seconds", "time_to_first_token", "time_per_output_token",
     "roofline_seconds", "share", "read_bandwidth", "product_rate", "weight_read_bytes",
-    "quantization", "activation_dtype",
+    "quantization", "activation_dtype", "kv_cache_dtype",
 }  # fmt: skip
 
 
