@@ -23,7 +23,8 @@ def uniform(layers: int, heads: int, size: int, dtype: str, block: int) -> Cache
         pytest.param(uniform(32, 1, 128, "bfloat16", 16), 16_384, id="one KV head, multi-query"),
         pytest.param(uniform(2, 4, 32, "float32", 8), 2_048, id="float32"),
         pytest.param(uniform(2, 4, 32, "fp8_e4m3", 8), 512, id="fp8"),
-        pytest.param(uniform(2, 4, 32, "int4", 8), 256, id="int4"),
+        pytest.param(uniform(2, 4, 32, "nvfp4", 8), 288, id="nvfp4"),
+        pytest.param(uniform(30, 3, 64, "int4", 16), 6_480, id="int4, calibrated"),
     ],
 )
 def test_bytes_per_token(spec: CacheSpec, bytes_per_token: int) -> None:
@@ -44,7 +45,8 @@ def test_layers_may_differ() -> None:
 
 
 def test_a_block_of_odd_bits_is_padded_to_whole_bytes() -> None:
-    assert AttentionLayerSpec(1, 3, "int4", head_size_v=2).block_bytes(3) == 8  # 60 bits
+    # 3 × 8 + 3 × 4 + 32 = 68 bits for each token and head, in pairs of bytes
+    assert AttentionLayerSpec(1, 3, "turboquant_k8v4").block_bytes(3) == 30
 
 
 def test_blocks_for_tokens_and_for_memory() -> None:

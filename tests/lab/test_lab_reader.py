@@ -9,7 +9,7 @@ import pytest
 import torch
 from lab_subjects import tiny_subject, tiny_text
 
-from pagoda.codecs import CODECS
+from pagoda.codecs import CALIBRATED, CODECS
 from pagoda.engine.llm import LLM
 from pagoda.errors import IntegrityError, InvalidOptionError
 from pagoda.lab.method import FULL, Method
@@ -125,5 +125,8 @@ def test_a_method_that_the_model_cannot_take_is_left_out_or_refused(
 
     monkeypatch.setattr(type(subject.model.loaded), "size", picky)
     assert INT8 not in subject.methods()
+    calibrated = [f"kv_cache_dtype='{name}'" for name in CALIBRATED]
+    told = ["kv_cache_dtype='head size 16'", *calibrated]
+    assert [line.partition(":")[0] for line in subject.left_out()] == told
     with pytest.raises(InvalidOptionError, match="too small"):
         subject.methods(["int8_per_token_head"])

@@ -183,6 +183,8 @@ def _prepare(
         subject = Subject(load_for_bench(options, console), options)
     from pagoda.lab.lab import Lab
 
+    for line in [] if lab_options.kv_cache_dtype else subject.left_out():
+        console.print(f"left out: {line}", highlight=False, markup=False)
     tokens = TokenText.of(text, subject.model.tokenizer)
     return Lab(subject, subject.methods(lab_options.kv_cache_dtype), sizes, tokens)
 

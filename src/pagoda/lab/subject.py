@@ -55,18 +55,28 @@ class Subject:
         others = {canonical(name): Method(name) for name in (*plain, *(names or formats))}
         for same in (FULL.kv_cache_dtype, self.model.dtype):
             others.pop(same, None)
-        able = (each for each in others.values() if self._can_do(each, or_raise=bool(names)))
+        able = [each for each in others.values() if names or self._refusal(each) is None]
+        for each in able:
+            self._try(each)
         return (FULL, *able)
 
-    def _can_do(self, method: Method, *, or_raise: bool) -> bool:
-        options = replace(options_with(self.options, method), num_gpu_blocks_override=1)
+    def left_out(self) -> list[str]:
+        """Why formats that the device stores are not among `methods`, a line each."""
+        formats = self.model.backend.policy.cache_formats(self.model.dtype)
+        refusals = (self._refusal(Method(name)) for name in formats)
+        return [str(refusal) for refusal in refusals if refusal is not None]
+
+    def _refusal(self, method: Method) -> InvalidOptionError | None:
         try:
-            self.model.loaded.size(options, self.options.block_size)
-        except InvalidOptionError:
-            if or_raise:
-                raise
-            return False
-        return True
+            self._try(method)
+        except InvalidOptionError as error:
+            return error
+        return None
+
+    def _try(self, method: Method) -> None:
+        """Raises `InvalidOptionError` where the model cannot keep a cache so."""
+        options = replace(options_with(self.options, method), num_gpu_blocks_override=1)
+        self.model.loaded.size(options, self.options.block_size)
 
 
 def options_with(options: EngineOptions, method: Method) -> EngineOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,8 @@ class PreparedCPU:
             logger.info(
                 _SLOWER, "without --quantization" if quantises else "with --quantization none"
             )
-        return CPUModel(self.backend, spec, weights, dtype, files)
+        # A copy of its own, since what `files` has read and mapped would stay in memory.
+        return CPUModel(self.backend, spec, weights, dtype, replace(files))
 
     def _keeps(self, files: ModelFiles, spec: DecoderSpec, dtype: str) -> Keeps:
         asked, form = self.options.quantization, FORMATS[files.kind]
