@@ -73,7 +73,7 @@ def calibrate(widths: tuple[int, ...], observed: Observed) -> CalibratedCodec:
         widths=widths,
         vectors=turned,
         queries=np.linalg.inv(turned.astype(np.float64)).swapaxes(-1, -2).astype(np.float32),
-        errors=(sigma2 / np.square(units)).astype(np.float32),
+        weights=(sigma2 / np.square(units)).astype(np.float32),
         levels=levels,
         unit=float(np.sqrt(np.square(whitened / lengths * units).mean()).clip(_FAINT)),
     )

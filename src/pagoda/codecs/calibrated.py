@@ -65,7 +65,7 @@ class CalibratedCodec:
     """[num_kv_heads, head_size, head_size] float32: the basis, `Basis.vectors`."""
     queries: Array
     """Likewise, `Basis.queries`."""
-    errors: Array
+    weights: Array
     """[num_kv_heads, head_size] float32: what a squared error of each number counts."""
     levels: Mapping[int, LevelTable]
     """By their bits."""
@@ -83,18 +83,13 @@ class CalibratedCodec:
         return kernel_tables(self.levels, self.unit)
 
     @property
-    def weights(self) -> Array:
-        """See `SideCodec`."""
-        return self.errors
-
-    @property
     def arrays(self) -> dict[str, Array]:
         """All of what was found, by name."""
         levels = {f"levels_{bits}": table.values for bits, table in self.levels.items()}
         return {
             "vectors": self.vectors,
             "queries": self.queries,
-            "errors": self.errors,
+            "weights": self.weights,
             "unit": np.array([self.unit]),
             **levels,
         }
@@ -133,7 +128,7 @@ class CalibratedCodec:
         for step in range(-SCALE_REACH, SCALE_REACH + 1):
             scales = (middle.astype(np.int64) + step).clip(0, 255).astype(np.uint8)
             back = self.decode(self._codes(turned, scales), scales)
-            error = (np.square(turned - back) * self.errors[:, None]).sum(-1)
+            error = (np.square(turned - back) * self.weights[:, None]).sum(-1)
             best = np.where(error < least, scales, best)
             least = np.minimum(error, least)
         return self._codes(turned, best), best

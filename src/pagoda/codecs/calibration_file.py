@@ -87,7 +87,7 @@ def _side(arrays: Mapping[str, Array], prefix: str, widths: tuple[int, ...]) -> 
         widths=widths,
         vectors=arrays[f"{prefix}.vectors"],
         queries=arrays[f"{prefix}.queries"],
-        errors=arrays[f"{prefix}.errors"],
+        weights=arrays[f"{prefix}.weights"],
         levels={bits: level_table(arrays[f"{prefix}.levels_{bits}"]) for bits in set(widths)},
         unit=float(arrays[f"{prefix}.unit"][0]),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pagoda.cache import CacheManager
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
+from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
@@ -22,7 +23,6 @@ from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import OnProgress
 from pagoda.scheduling import Scheduler
-from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
@@ -174,10 +174,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
 
 
 def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec]) -> StoredCache:
-    def spec_of(formats: Sequence[str]) -> CacheSpec:
-        require_heads(formats, [layer.attention.head_dim for layer in model.spec.layers])
-        return model.spec.cache_spec(options.block_size, formats)
-
+    spec_of = partial(cache_spec_of, model.spec, options.block_size)
     formats = model.backend.policy.cache_formats(model.dtype)
     return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats)
 

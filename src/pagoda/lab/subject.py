@@ -55,10 +55,11 @@ class Subject:
         others = {canonical(name): Method(name) for name in (*plain, *(names or formats))}
         for same in (FULL.kv_cache_dtype, self.model.dtype):
             others.pop(same, None)
-        able = [each for each in others.values() if names or self._refusal(each) is None]
-        for each in able:
-            self._try(each)
-        return (FULL, *able)
+        if names:
+            for each in others.values():
+                self._try(each)
+            return (FULL, *others.values())
+        return (FULL, *(each for each in others.values() if self._refusal(each) is None))
 
     def left_out(self) -> list[str]:
         """Why formats that the device stores are not among `methods`, a line each."""

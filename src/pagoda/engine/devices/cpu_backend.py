@@ -13,6 +13,7 @@ import torch
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.engine.devices.backend import Running
+from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.devices.cores import num_usable_cores
 from pagoda.engine.devices.memory import free_memory_bytes, require_memory
@@ -30,7 +31,6 @@ from pagoda.models.load import FORMATS, load_weights
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights, Keeps, OnProgress, keeps_none
-from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
@@ -222,12 +222,9 @@ class SizedCPU:
 
     def _codecs(self) -> list[Codec | None]:
         """Of each layer; those that are calibrated are found, or read from disk."""
-        model, layers = (
-            self.model,
-            attention_layers(self.capacity.spec, STORED_FORMATS, takes_own=True),
-        )
+        layers = attention_layers(self.capacity.spec, STORED_FORMATS, takes_own=True)
         names = {layer.dtype for layer in layers} & set(CALIBRATED)
-        found = {name: model.calibrated(name, self.num_threads) for name in names}
+        found = {name: self.model.calibrated(name, self.num_threads) for name in names}
         return [
             found[layer.dtype][number] if layer.dtype in found else codec_of(layer.dtype)
             for number, layer in enumerate(layers)
@@ -255,8 +252,7 @@ def _require_followed(options: EngineOptions) -> None:
 def _cache_spec(spec: DecoderSpec, options: EngineOptions, dtype: str) -> CacheSpec:
     """The cache that options ask for. Raises `InvalidOptionError` where heads do not suit it."""
     formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    require_heads(formats, [layer.attention.head_dim for layer in spec.layers])
-    return spec.cache_spec(options.block_size, formats)
+    return cache_spec_of(spec, options.block_size, formats)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.devices.backend import Running
+from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.gpu import policy_of
 from pagoda.engine.devices.gpu_meter import GPUMeter, Meter
 from pagoda.engine.devices.gpu_steps import GPUSteps, draw_each_way, graph_sizes
@@ -28,7 +29,6 @@ from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_weights
 from pagoda.models.locate import ModelFiles
 from pagoda.models.weights import DecoderWeights, OnProgress
-from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import Capacity, format_gib, plan_capacity
 from pagoda.sizing.device_policy import GPUPolicy
@@ -225,8 +225,7 @@ def _cache_spec(
     """The cache that options ask for, where weights are of a dtype and heads suit its format."""
     options.cache_formats.require_one_of(policy.cache_formats(dtype), policy.kind)
     formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    require_heads(formats, [layer.attention.head_dim for layer in spec.layers])
-    return spec.cache_spec(options.block_size, formats)
+    return cache_spec_of(spec, options.block_size, formats)
 
 
 def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
