@@ -28,6 +28,26 @@ async def in_a_thread(function, *args) -> None:
     await asyncio.to_thread(function, *args)
 
 
+async def test_an_error_takes_no_unread_output_away() -> None:
+    streams, stream = Streams(gives_turns=False), Stream(asyncio.get_running_loop())
+    streams.open("mine", stream)
+    await in_a_thread(streams.deliver, [output_of("mine")])
+    await in_a_thread(streams.fail, {"mine": EngineError("it broke")})
+    await asyncio.sleep(0)
+    assert (await stream.next()).request_id == "mine"
+    with pytest.raises(EngineError, match="it broke"):
+        await stream.next()
+
+
+async def test_an_answer_ends_with_its_last_output_though_its_time_is_up_before_it_is_read() -> (
+    None
+):
+    stream = Stream(asyncio.get_running_loop())
+    stream.put(output_of("mine", finished=True))
+    stream.put(EngineError("too late"))
+    assert (await stream.next()).finished
+
+
 async def test_an_output_reaches_its_own_caller_alone() -> None:
     streams, loop = Streams(gives_turns=False), asyncio.get_running_loop()
     here, there = Stream(loop), Stream(loop)
