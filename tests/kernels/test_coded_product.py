@@ -6,8 +6,10 @@ import ctypes
 
 import numpy as np
 import pytest
+from coded_blocks import to_planes
 
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.level_tables import head_tables
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
@@ -37,7 +39,10 @@ class Case:
         self.bytes = self.rng.integers(0, 256, shape).astype(np.uint8)
         if name == "floats":
             self.bytes[(self.bytes & 0x7F) == 0x7F] = 0
+        if name == "bytes":
+            self.bytes[self.bytes == 0x80] = 0
         self.tables = self.rng.integers(-127, 128, (HEADS, TABLE_SIZE)).astype(np.int8)
+        self.head_tables = head_tables(self.tables)
         form = PageForm(paired, self.code.head_size, block_size, self.code, self.code)
         self.routines: HeadRoutines = head_routines(form)
 
@@ -89,7 +94,7 @@ def test_scores_are_products_with_the_levels(name: str, paired: bool, block_size
         call(
             case.routines.score, part.ctypes.data, part.shape[2], x.ctypes.data,
             x.strides[1] // 4, keys.ctypes.data, keys.ctypes.data, keys[0].nbytes,
-            case.table.ctypes.data, first, first, last, ROWS, HEADS, case.tables.ctypes.data,
+            case.table.ctypes.data, first, first, last, ROWS, HEADS, case.head_tables.ctypes.data,
         )  # fmt: skip
         width = (last - first) * block_size
         out[..., first * block_size : last * block_size] = part[..., :width]
@@ -103,13 +108,14 @@ def test_outputs_are_sums_of_the_levels(name: str, paired: bool, block_size: int
     size, tokens = case.code.head_size, NUM_BLOCKS * block_size
     begin, end = 3, tokens - 3
     weights = case.rng.uniform(size=(HEADS, ROWS, tokens))
-    weights[..., :begin] = 0
+    weights[..., :begin], weights[..., end:] = 0, 0
+    values = to_planes(case.code, case.bytes)
     x, seen = case.stored(weights)
     out = np.full((HEADS, ROWS, size), np.nan, np.float32)
     call(
         case.routines.weigh, out.ctypes.data, size, x.ctypes.data, x.strides[1] // 4,
-        case.bytes.ctypes.data, case.bytes[0].nbytes, case.table.ctypes.data, 0, begin, end,
-        case.bytes.ctypes.data, ROWS, HEADS, case.tables.ctypes.data,
+        values.ctypes.data, values[0].nbytes, case.table.ctypes.data, 0, begin, end,
+        values.ctypes.data, ROWS, HEADS, case.head_tables.ctypes.data,
     )  # fmt: skip
     expected = np.einsum("hrt,thd->hrd", seen.astype(np.float64)[..., :end], case.levels()[:end])
     assert out == pytest.approx(expected, rel=1e-4, abs=1e-4 * np.abs(expected).max())
@@ -131,13 +137,14 @@ def test_scales_meet_scores_and_weights(name: str, paired: bool, block_size: int
     expected = scores * by_token[:, 0]
     if code.has_offset:
         expected = expected + seen.astype(np.float64).sum(-1, keepdims=True) * by_token[:, 1]
+    sums = np.zeros((HEADS, ROWS), np.float32)
     shape = (
         kept.ctypes.data, kept[0, 0].nbytes, kept[0].nbytes, case.table.ctypes.data, 0, NUM_BLOCKS,
         0, ROWS, HEADS,
     )  # fmt: skip
     call(
         case.routines.scale_scores, scores.ctypes.data, tokens, x.ctypes.data, x.strides[1] // 4,
-        *shape,
+        sums.ctypes.data, *shape,
     )  # fmt: skip
     assert scores[..., :-2] == pytest.approx(expected[..., :-2], rel=1e-4, abs=1e-4)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from coded_blocks import from_planes
 
 import calibrated_examples
 from pagoda.codecs import CALIBRATED, CODECS, VectorCodec, codec_of
@@ -25,30 +26,30 @@ SIDES = {
 }  # fmt: skip
 
 
-def encoded(codec: VectorCodec, vectors: Array, step: int) -> tuple[Array, Array, Array]:
-    """Codes, scales and offsets as the routine leaves them, bytes of a vector `step` apart."""
-    code = codec.code(vectors.shape[1])
+def encoded(codec: VectorCodec, vectors: Array, by_token: bool) -> tuple[Array, Array, Array]:
+    """Codes, scales and offsets as the routine leaves them in a block of all vectors."""
+    code, count = codec.code(vectors.shape[1]), len(vectors)
     routine = encode_routine(code.text, codec.fit)
     call = routine.ctypes
     none = np.zeros(TABLE_SIZE, np.int8), np.zeros(TABLE_SIZE, np.float32)
     levels, bounds = codec.tables or none
-    packed = np.zeros((len(vectors), code.code_bytes * step), np.uint8)
-    scales, offsets = (np.ones(len(vectors), codec.scale or "float32") for _ in range(2))
+    block = np.zeros(count * code.code_bytes, np.uint8)
+    scales, offsets = (np.ones(count, codec.scale or "float32") for _ in range(2))
     memory = np.empty((2, vectors.shape[1]), np.float32)
     for i, vector in enumerate(vectors):
         call(
-            vector.ctypes.data, packed[i].ctypes.data, step, scales[i:].ctypes.data,
+            vector.ctypes.data, block.ctypes.data, i, count, by_token, scales[i:].ctypes.data,
             offsets[i:].ctypes.data, levels.ctypes.data, bounds.ctypes.data, 0, memory.ctypes.data,
         )  # fmt: skip
-    assert not packed.reshape(len(vectors), -1, step)[..., 1:].any()
     offsets = offsets.astype(np.float32) * codec.has_offset
-    return unpack(code, packed[:, ::step]), scales.astype(np.float32), offsets
+    packed = from_planes(code, block, count) if by_token else block.reshape(-1, count).T
+    return unpack(code, packed), scales.astype(np.float32), offsets
 
 
 @pytest.mark.parametrize("codec", SIDES.values(), ids=SIDES)
-@pytest.mark.parametrize(("head_size", "step"), [(64, 16), (80, 1)])
+@pytest.mark.parametrize(("head_size", "by_token"), [(64, False), (80, True)])
 def test_codes_and_scales_are_those_of_the_reference(
-    codec: VectorCodec, head_size: int, step: int
+    codec: VectorCodec, head_size: int, by_token: bool
 ) -> None:
     rng = np.random.default_rng(head_size)
     vectors = rng.normal(size=(COUNT, head_size)) * 10.0 ** rng.uniform(-3, 2, (COUNT, 1))
@@ -56,7 +57,7 @@ def test_codes_and_scales_are_those_of_the_reference(
     matrix = codec.matrix(head_size)
     expected = codec.encode(vectors)
     turned = vectors if matrix is None else (vectors @ matrix).astype(np.float32)
-    codes, scales, offsets = encoded(codec, turned, step)
+    codes, scales, offsets = encoded(codec, turned, by_token)
     # Sums in another order may take a number over a bound.
     assert (codes != expected[0]).mean() < 0.005
     assert scales == pytest.approx(expected[1], rel=2e-3)
@@ -73,14 +74,15 @@ def test_calibrated_codes_and_scales_are_those_of_the_reference(name: str, head_
     codes, scales = codec.encode(turned)
     code, (levels, bounds) = codec.code(head_size), codec.tables
     routine, memory = encode_routine(code.text, codec.fit), np.empty((2, head_size), np.float32)
-    packed = np.zeros((2, COUNT, code.code_bytes), np.uint8)
+    blocks = np.zeros((2, COUNT * code.code_bytes), np.uint8)
     found = np.zeros((2, COUNT), np.uint8)
     for head, token in np.ndindex(2, COUNT):
         routine.ctypes(
-            turned[head, token].ctypes.data, packed[head, token].ctypes.data, 1,
+            turned[head, token].ctypes.data, blocks[head].ctypes.data, token, COUNT, 1,
             found[head, token:].ctypes.data, 0, levels.ctypes.data, bounds.ctypes.data,
             codec.weights[head].ctypes.data, memory.ctypes.data,
         )  # fmt: skip
+    packed = np.stack([from_planes(code, block, COUNT) for block in blocks])
     turned[1, 4], codes[1, 4], scales[1, 4] = 0.0, 0, 0  # whatever it is, it is some code
     packed[1, 4], found[1, 4] = 0, 0
     # Sums in another order may take a number over a bound, or choose the scale beside it.
@@ -96,6 +98,6 @@ def test_calibrated_codes_and_scales_are_those_of_the_reference(name: str, head_
 def test_zeros_and_what_is_no_number_leave_numbers(codec: VectorCodec) -> None:
     vectors = np.zeros((3, 64), np.float32)
     vectors[1, 5] = np.nan
-    codes, scales, offsets = encoded(codec, vectors, 1)
+    codes, scales, offsets = encoded(codec, vectors, True)
     left = codec.decode(codes[[0, 2]], scales[[0, 2]], offsets[[0, 2]])
     assert np.array_equal(left, np.zeros((2, 64), np.float32))

@@ -25,10 +25,43 @@ from pagoda.kernels.array import Array
 
 CHUNK = 16
 """Numbers of a vector that share a width."""
+
+
+class Plane(NamedTuple):
+    """Bits of a chunk's codes that lie together."""
+
+    low: int
+    """The lowest of them in a code."""
+    bits: int
+
+    @property
+    def start(self) -> int:
+        """Bytes of the chunk before it."""
+        return 2 * self.low
+
+    @property
+    def num_bytes(self) -> int:
+        """Byte i of them has numbers i, i + num_bytes, i + 2 num_bytes …"""
+        return 2 * self.bits
+
+
+def _planes(*sizes: int) -> tuple[Plane, ...]:
+    return tuple(Plane(sum(sizes[:i]), size) for i, size in enumerate(sizes))
+
+
 PLANES = MappingProxyType(
-    {0: (), 1: (1,), 2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
+    {
+        0: (),
+        1: _planes(1),
+        2: _planes(2),
+        3: _planes(2, 1),
+        4: _planes(4),
+        5: _planes(4, 1),
+        6: _planes(4, 2),
+        8: _planes(8),
+    }
 )
-"""Bits of the planes of a width, the lowest first."""
+"""Planes of a width, that of the lowest bits first."""
 MOST_LEVEL_BITS = 6
 """The widest code whose levels a table tells."""
 TABLE_SIZE = 2 ** (MOST_LEVEL_BITS + 1)
@@ -145,25 +178,28 @@ def pack(code: VectorCode, codes: Array) -> Array:
     """The bytes of codes: [..., head_size] whole numbers to [..., code_bytes] uint8."""
     parts: list[Array] = []
     for chunk, width in enumerate(code.widths):
-        left = codes[..., chunk * CHUNK : (chunk + 1) * CHUNK].astype(np.uint8)
-        for bits in PLANES[width]:
-            split = (left & (2**bits - 1)).reshape(*left.shape[:-1], 8 // bits, 2 * bits)
-            shifts = (np.arange(8 // bits) * bits).astype(np.uint8)[:, None]
-            parts.append(np.bitwise_or.reduce(split << shifts, axis=-2))
-            left = (left >> bits).astype(np.uint8)
+        numbers = codes[..., chunk * CHUNK : (chunk + 1) * CHUNK].astype(np.uint8)
+        for plane in PLANES[width]:
+            cut = (numbers >> plane.low).astype(np.uint8) & (2**plane.bits - 1)
+            split = cut.reshape(*cut.shape[:-1], 8 // plane.bits, plane.num_bytes)
+            parts.append(np.bitwise_or.reduce(split << _shifts(plane), axis=-2))
     return np.concatenate(parts, axis=-1)
 
 
 def unpack(code: VectorCode, packed: Array) -> Array:
     """The codes in bytes: [..., code_bytes] uint8 to [..., head_size] uint8."""
     codes: Array = np.zeros((*packed.shape[:-1], code.head_size), np.uint8)
-    place = 0
+    begin = 0
     for chunk, width in enumerate(code.widths):
-        low = 0
-        for bits in PLANES[width]:
-            plane = packed[..., None, place : place + 2 * bits]
-            shifts = (np.arange(8 // bits) * bits).astype(np.uint8)[:, None]
-            part = ((plane >> shifts) & (2**bits - 1)).reshape(*packed.shape[:-1], CHUNK)
-            codes[..., chunk * CHUNK : (chunk + 1) * CHUNK] |= (part << low).astype(np.uint8)
-            low, place = low + bits, place + 2 * bits
+        for plane in PLANES[width]:
+            start = begin + plane.start
+            read = packed[..., None, start : start + plane.num_bytes]
+            part = ((read >> _shifts(plane)) & (2**plane.bits - 1)).reshape(*codes.shape[:-1], -1)
+            codes[..., chunk * CHUNK : (chunk + 1) * CHUNK] |= (part << plane.low).astype(np.uint8)
+        begin += width * CHUNK // 8
     return codes
+
+
+def _shifts(plane: Plane) -> Array:
+    """[codes of a byte, 1] uint8: where each begins."""
+    return (np.arange(8 // plane.bits) * plane.bits).astype(np.uint8)[:, None]

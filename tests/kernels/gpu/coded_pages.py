@@ -85,10 +85,10 @@ def chunk_by_chunk(code: VectorCode, packed: Array) -> Array:
     for run in code.runs:
         end = run.start
         planes = []
-        for bits in PLANES[run.width]:
-            start, end = end, end + run.num_chunks * 2 * bits
-            plane = packed[..., start:end]
-            planes.append(plane.reshape(*plane.shape[:-1], run.num_chunks, 2 * bits))
+        for plane in PLANES[run.width]:
+            start, end = end, end + run.num_chunks * plane.num_bytes
+            read = packed[..., start:end]
+            planes.append(read.reshape(*read.shape[:-1], run.num_chunks, plane.num_bytes))
         if planes:
             parts.append(np.concatenate(planes, -1).reshape(*packed.shape[:-1], end - run.start))
     return np.concatenate(parts, -1)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pagoda.codecs import Codec, SideCodec
 from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.level_tables import head_tables
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields
 from pagoda.kernels.cpu.vector import UNIT
@@ -52,15 +53,16 @@ def code_fields(layer: CPULayer, kept: list[Array]) -> CodeFields:
         kept.append(np.ascontiguousarray(np.broadcast_to(values, shape)))
         return int(kept[-1].ctypes.data)
 
-    def tables(codec: SideCodec) -> tuple[int, int, int]:
+    def tables_of(codec: SideCodec) -> tuple[int, int, int]:
         levels, bounds = codec.tables or (None, None)
-        return of_each_head(levels, 1), of_each_head(bounds, 1), of_each_head(codec.weights, 1)
+        tables = None if levels is None else head_tables(levels)
+        return of_each_head(tables, 1), of_each_head(bounds, 1), of_each_head(codec.weights, 1)
 
     key, value = layer.codec.key, layer.codec.value
     keys, values = key.basis(layer.head_size), value.basis(layer.head_size)
     return CodeFields(
-        *tables(key),
-        *tables(value),
+        *tables_of(key),
+        *tables_of(value),
         query_turn=of_each_head(keys and keys.queries, 2),
         key_turn=of_each_head(keys and keys.vectors, 2),
         value_turn=of_each_head(values and values.vectors, 2),

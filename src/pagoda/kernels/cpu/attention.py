@@ -33,6 +33,7 @@ from pagoda.kernels.cpu.attention_rows import (
 )
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
@@ -41,7 +42,8 @@ from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.turn import turn_routine
-from pagoda.kernels.vector_code import TABLE_SIZE
+from pagoda.kernels.cpu.vector import ask
+from pagoda.kernels.page_layout import PageLayout
 
 _SPLIT_TOKENS = 256
 _TILE_ROWS = 48
@@ -157,6 +159,18 @@ def scratch_at(start: int, rows: int, shape: HeadShape, score_blocks: int) -> Sc
 
 
 @njit(error_model="numpy")
+def _ask_scales(block: int, layout: PageLayout, first_head: int, end_head: int) -> None:
+    """Ask for the scales of some heads, which are taken once all scores of a split are there."""
+    for scales, head_bytes in (
+        (layout.key_scales, layout.key_scale_bytes),
+        (layout.value_scales, layout.value_scale_bytes),
+    ):
+        start = block + scales
+        for place in range(first_head * head_bytes, end_head * head_bytes, _LINE_BYTES):
+            ask(start + place)
+
+
+@njit(error_model="numpy")
 def _score(
     scratch: Scratch, rows: int, layer: Layer, table: int, span: Span, heads: Heads,
     shape: HeadShape, routines: HeadRoutines,
@@ -170,6 +184,9 @@ def _score(
     values = layer.blocks + layout.values + first_head * layout.value_head_bytes
     first, last = begin // block_size, (end + block_size - 1) // block_size
     for block in range(first, last, routines.score_blocks):
+        for each in range(block, min(block + routines.score_blocks, last)):
+            start = layer.blocks + integer_at(table, each, 32) * layout.block_bytes
+            _ask_scales(start, layout, first_head, end_head)
         following, ahead = block + routines.score_blocks, keys
         if following >= last:  # after the last K comes the first V
             following, ahead = first, values
@@ -177,14 +194,15 @@ def _score(
             routines.score,
             (scratch.scores + (block * block_size - origin) * 4, scratch.width, scratch.query,
              stride, keys, ahead, layout.block_bytes, table, block, following, last, rows,
-             end_head - first_head, pages.codes.key_levels + first_head * TABLE_SIZE),
+             end_head - first_head, pages.codes.key_levels + first_head * HEAD_TABLE_BYTES),
         )  # fmt: skip
     if routines.scale_scores != 0:
         scales = layer.blocks + layout.key_scales + first_head * layout.key_scale_bytes
         call(
             routines.scale_scores,
-            (scratch.scores, scratch.width, scratch.query, stride, scales, layout.key_scale_bytes,
-             layout.block_bytes, table, first, last, origin, rows, end_head - first_head),
+            (scratch.scores, scratch.width, scratch.query, stride, scratch.offsets, scales,
+             layout.key_scale_bytes, layout.block_bytes, table, first, last, origin, rows,
+             end_head - first_head),
         )  # fmt: skip
 
 
@@ -216,7 +234,7 @@ def _weigh(
         routines.weigh,
         (scratch.added, shape.head_dim, scratch.weights, stride, values, layout.block_bytes, table,
          origin, begin, end, following, rows, num_heads,
-         pages.codes.value_levels + first_head * TABLE_SIZE),
+         pages.codes.value_levels + first_head * HEAD_TABLE_BYTES),
     )  # fmt: skip
     if routines.add_offsets != 0:
         call(

@@ -41,23 +41,24 @@ def scale_scores_routine(paired: bool, head_dim: int, block_size: int, scale: st
     """For queries in bfloat16, which come in pairs, or float32; scale: as `_dtype_of` reads it."""
 
     def scale_scores(
-        scores: int, width: int, x: int, x_stride: int, scales: int, head_bytes: int,
+        scores: int, width: int, x: int, x_stride: int, sums: int, scales: int, head_bytes: int,
         block_stride: int, table: int, first: int, last: int, origin: int, rows: int,
         num_heads: int,
     ) -> None:  # fmt: skip
         """scores[head, row, token - origin] · scale + Σ x[head, row] · offset, in place.
 
         Of all tokens of the blocks table[first] … table[last - 1]; table: int32. scores, x: as
-        `score_tokens` has them. Block b has the first head's scales at scales + b · block_stride
-        bytes, those of the next one `head_bytes` on.
+        `score_tokens` has them. sums: [num_heads, rows] float32, written where there are offsets.
+        Block b has the first head's scales at scales + b · block_stride bytes, those of the next
+        one `head_bytes` on.
         """
         _scale_scores(
-            (scores, width, x, x_stride, scales, head_bytes, block_stride, table, first, last,
-             origin, rows, num_heads),
+            (scores, width, x, x_stride, sums, scales, head_bytes, block_stride, table, first,
+             last, origin, rows, num_heads),
             paired, head_dim, block_size, scale,
         )  # fmt: skip
 
-    return compiled(scale_scores, 13)
+    return compiled(scale_scores, 14)
 
 
 @emitted
@@ -68,28 +69,36 @@ def _scale_scores(
     size = block_size.literal_value
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        scores, width, x, x_stride, scales, head_bytes, block_stride = values[:7]
-        table, first, last, origin, rows, num_heads = values[7:]
+        scores, width, x, x_stride, sums, scales, head_bytes, block_stride = values[:8]
+        table, first, last, origin, rows, num_heads = values[8:]
         walk = _Walk(builder, scales, head_bytes, block_stride, table, first, last, origin, size)
         depth = head_dim.literal_value // (2 if paired.literal_value else 1)
-        with _each_row(builder, rows, num_heads) as (head, row):
-            total = None
+
+        def scale_row(row: Any, place: Any, factor: Any, offset: Any) -> None:
+            target = builder.gep(_row(builder, scores, row, width, F32), [place])
+            found = load_vector(builder, target, factor.type)
+            if offset is None:
+                found = builder.fmul(found, factor)
+            else:
+                total = builder.load(_row(builder, sums, row, index(1), F32))
+                added = builder.fmul(offset, spread(builder, total, factor.type.count))
+                found = fused(builder, found, factor, added)
+            store_vector(builder, found, target)
+
+        with cgutils.for_range(builder, num_heads) as heads:
             if has_offset:
-                query = _row(builder, x, row, x_stride, I32)
-                total = _sum_of(builder, query, depth, paired.literal_value)
-            target = _row(builder, scores, row, width, F32)
-            with walk.blocks(head) as (kept, column):
+                with _each_row(builder, heads.index, rows) as row:
+                    query = _row(builder, x, row, x_stride, I32)
+                    total = _sum_of(builder, query, depth, paired.literal_value)
+                    builder.store(total, _row(builder, sums, row, index(1), F32))
+            with walk.blocks(heads.index) as (kept, column):
                 for start, lanes in vectors(vector_lanes(size)):
-                    place = builder.gep(target, [builder.add(column, index(start))])
-                    found = load_vector(builder, place, floats(lanes))
-                    factor = _read(builder, kept, dtype, start, lanes)
-                    if total is None:
-                        found = builder.fmul(found, factor)
-                    else:
+                    place = builder.add(column, index(start))
+                    factor, offset = _read(builder, kept, dtype, start, lanes), None
+                    if has_offset:
                         offset = _read(builder, kept, dtype, size + start, lanes)
-                        added = builder.fmul(offset, spread(builder, total, lanes))
-                        found = fused(builder, found, factor, added)
-                    store_vector(builder, found, place)
+                    with _each_row(builder, heads.index, rows) as row:
+                        scale_row(row, place, factor, offset)
 
     return routine_body(args, (paired, head_dim, block_size, scale), emit)
 
@@ -127,31 +136,33 @@ def _scale_weights(typing: Any, args: Any, paired: Any, block_size: Any, scale: 
         weights, width, offsets, scales, head_bytes, block_stride = values[:6]
         table, first, last, origin, rows, num_heads = values[6:]
         walk = _Walk(builder, scales, head_bytes, block_stride, table, first, last, origin, size)
-        with _each_row(builder, rows, num_heads) as (head, row):
+
+        def scale_row(row: Any, place: Any, factor: Any, offset: Any) -> None:
             source = _row(builder, weights, row, width, F32)
-            target = builder.bitcast(source, stored.as_pointer())
-            total = cgutils.alloca_once_value(builder, constant(F32, 0.0))
-            builder.store(constant(F32, 0.0), total)
-            with walk.blocks(head) as (kept, column):
+            weight = load_vector(builder, builder.gep(source, [place]), factor.type)
+            nothing = constant(weight.type, 0.0)
+            counts = builder.fcmp_ordered("!=", weight, nothing)
+            target = builder.gep(builder.bitcast(source, stored.as_pointer()), [place])
+            scaled = builder.select(counts, builder.fmul(weight, factor), nothing)
+            store_rounded(builder, is_paired, scaled, target)
+            if offset is not None:
+                added = builder.select(counts, builder.fmul(weight, offset), nothing)
+                total = _row(builder, offsets, row, index(1), F32)
+                more = combine_lanes(builder, added, builder.fadd)
+                builder.store(builder.fadd(builder.load(total), more), total)
+
+        with cgutils.for_range(builder, num_heads) as heads:
+            if has_offset:
+                with _each_row(builder, heads.index, rows) as row:
+                    builder.store(constant(F32, 0.0), _row(builder, offsets, row, index(1), F32))
+            with walk.blocks(heads.index) as (kept, column):
                 for start, lanes in vectors(vector_lanes(size)):
                     place = builder.add(column, index(start))
-                    weight = load_vector(builder, builder.gep(source, [place]), floats(lanes))
-                    nothing = constant(weight.type, 0.0)
-                    counts = builder.fcmp_ordered("!=", weight, nothing)
-                    scaled, offset = (
-                        builder.select(
-                            counts,
-                            builder.fmul(weight, _read(builder, kept, dtype, place_of, lanes)),
-                            nothing,
-                        )
-                        for place_of in (start, size * has_offset + start)
-                    )
+                    factor, offset = _read(builder, kept, dtype, start, lanes), None
                     if has_offset:
-                        more = combine_lanes(builder, offset, builder.fadd)
-                        builder.store(builder.fadd(builder.load(total), more), total)
-                    store_rounded(builder, is_paired, scaled, builder.gep(target, [place]))
-            if has_offset:
-                builder.store(builder.load(total), _row(builder, offsets, row, index(1), F32))
+                        offset = _read(builder, kept, dtype, size + start, lanes)
+                    with _each_row(builder, heads.index, rows) as row:
+                        scale_row(row, place, factor, offset)
 
     return routine_body(args, (paired, block_size, scale), emit)
 
@@ -192,13 +203,10 @@ class _Walk:
 
 
 @contextmanager
-def _each_row(builder: Any, rows: Any, num_heads: Any) -> Iterator[tuple[Any, Any]]:
-    """A loop over heads and their rows: the head, and the row's number among all."""
-    with (
-        cgutils.for_range(builder, num_heads) as heads,
-        cgutils.for_range(builder, rows) as each,
-    ):
-        yield heads.index, builder.add(builder.mul(heads.index, rows), each.index)
+def _each_row(builder: Any, head: Any, rows: Any) -> Iterator[Any]:
+    """A loop over the rows of a head: the row's number among those of all."""
+    with cgutils.for_range(builder, rows) as each:
+        yield builder.add(builder.mul(head, rows), each.index)
 
 
 def _row(builder: Any, address: Any, row: Any, stride: Any, kind: Any) -> Any:

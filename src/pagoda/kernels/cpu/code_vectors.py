@@ -13,6 +13,7 @@ from numba.core import cgutils
 
 from pagoda.kernels.cpu.half import from_half
 from pagoda.kernels.cpu.number import constant
+from pagoda.kernels.cpu.page_readers import Add, Source
 from pagoda.kernels.cpu.vector import (
     BYTE,
     I32,
@@ -36,7 +37,7 @@ class Levels:
     """What codes of one kind stand for; a table is read once and stays in registers."""
 
     def __init__(self, builder: Any, code: VectorCode, table: Any) -> None:
-        """table: pointer to bytes, laid out as `TABLE_SIZE` says."""
+        """table: pointer to a head's table, which begins with its levels."""
         self._builder, self._numbers = builder, code.numbers
         self._tables: dict[int, list[Any]] = {}
         if code.numbers == "levels":
@@ -67,40 +68,92 @@ class Levels:
         return found[0]
 
 
+class VectorDecoder:
+    """See `Decoder`: on any CPU."""
+
+    at_once = 1
+
+    def __init__(self, code: VectorCode, paired: bool) -> None:
+        """paired: groups are two bfloat16; else one float32."""
+        self._code, self._paired = code, paired
+        self._levels: Levels | None = None
+
+    def open(self, builder: Any, table: Any) -> None:
+        """See `Decoder`."""
+        self._levels = Levels(builder, self._code, table)
+
+    def keys(
+        self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
+    ) -> None:
+        """See `Decoder`: byte by byte of the lowest plane, and of each its parts."""
+        assert self._levels is not None
+        pack, lowest = 1 + self._paired, PLANES[width][0]
+        levels = self._levels
+
+        def read(source: Source, first: Any, part: int) -> Any:
+            def row(byte: Any) -> Any:
+                place = builder.gep(source.first, [builder.mul(byte, index(stride))])
+                return load_vector(builder, place, ir.VectorType(BYTE, source.lanes))
+
+            bytes_of = [builder.add(first, index(each)) for each in range(pack)]
+            codes = [across(builder, width, byte, part, row) for byte in bytes_of]
+            return _as_group(builder, [levels.floats(each, width) for each in codes])
+
+        step = index(lowest.num_bytes)
+        with cgutils.for_range_slice(builder, index(0), step, index(pack)) as (first, _):
+            for part in range(8 // lowest.bits):
+                number = builder.add(first, index(part * lowest.num_bytes))
+                groups = [read(source, first, part) for source in sources]
+                add(builder.add(group, builder.udiv(number, index(pack))), groups)
+
+    def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
+        """See `Decoder`: one group."""
+        assert self._levels is not None
+        found = []
+        for token in range(1 + self._paired):
+            sources = [
+                builder.gep(source, [index(token * plane.num_bytes)])
+                for plane, source in zip(PLANES[width], planes, strict=True)
+            ]
+            found.append(self._levels.floats(along(builder, width, sources), width))
+        return [_as_group(builder, found)]
+
+
 def across(builder: Any, width: int, first: Any, part: int, row: Callable[[Any], Any]) -> Any:
     """Codes of one number of a chunk, of as many vectors as a row has lanes, int8.
 
     The number is that of part `part` of byte `first` of the lowest plane. row: makes the vector of
     a byte of the chunk, of each vector.
     """
-    lowest = PLANES[width][0]
-    number = builder.add(first, index(part * 2 * lowest))
-    codes, low, start = None, 0, 0
-    for bits in PLANES[width]:
-        place, shift = first, constant(I32, part * bits)
-        if low > 0:
-            place = builder.and_(number, index(2 * bits - 1))
-            turns = builder.lshr(number, index((2 * bits).bit_length() - 1))
-            shift = builder.trunc(builder.mul(turns, index(bits)), I32)
-        found = _bits(builder, row(builder.add(place, index(start))), shift, bits)
-        codes = found if codes is None else _joined(builder, codes, found, low)
-        low, start = low + bits, start + 2 * bits
+    step = PLANES[width][0].num_bytes
+    number = builder.add(first, index(part * step))
+    codes = None
+    for plane in PLANES[width]:
+        place, shift = first, constant(I32, part * plane.bits)
+        if plane.low > 0:
+            place = builder.and_(number, index(plane.num_bytes - 1))
+            turns = builder.lshr(number, index(plane.num_bytes.bit_length() - 1))
+            shift = builder.trunc(builder.mul(turns, index(plane.bits)), I32)
+        read = row(builder.add(place, index(plane.start)))
+        codes = _joined(builder, codes, _bits(builder, read, shift, plane.bits), plane.low)
     return codes
 
 
-def along(builder: Any, width: int, chunk: Any) -> Any:
-    """Codes of all numbers of the chunk that a pointer to bytes leads to: [16] int8."""
-    codes, low, start = None, 0, 0
-    for bits in PLANES[width]:
-        found = _plane(builder, builder.gep(chunk, [index(start)]), bits)
-        codes = found if codes is None else _joined(builder, codes, found, low)
-        low, start = low + bits, start + 2 * bits
+def along(builder: Any, width: int, planes: Sequence[Any]) -> Any:
+    """Codes of all numbers of a chunk, [16] int8, from pointers to the bytes of its planes."""
+    codes = None
+    for plane, source in zip(PLANES[width], planes, strict=True):
+        found = _plane(builder, source, plane.bits)
+        codes = _joined(builder, codes, found, plane.low)
     return codes
 
 
-def pairs_of(builder: Any, first: Any, second: Any) -> Any:
-    """Groups of two bfloat16 from vectors of float32 that bfloat16 holds exactly: int32."""
-    kind = ir.VectorType(I32, first.type.count)
+def _as_group(builder: Any, found: Sequence[Any]) -> Any:
+    """int32 of one vector of float32, or of two: pairs of numbers that bfloat16 holds exactly."""
+    kind = ir.VectorType(I32, found[0].type.count)
+    if len(found) == 1:
+        return builder.bitcast(found[0], kind)
+    first, second = found
     low = builder.lshr(builder.bitcast(first, kind), constant(kind, 16))
     return builder.or_(low, builder.bitcast(second, kind))
 
@@ -133,6 +186,9 @@ def _bits(builder: Any, read: Any, shift: Any, bits: int) -> Any:
 
 
 def _joined(builder: Any, codes: Any, higher: Any, low: int) -> Any:
+    """Codes, None for a beginning, with the bits from bit `low` on beside them."""
+    if codes is None:
+        return higher
     return builder.or_(codes, builder.shl(higher, constant(higher.type, low)))
 
 

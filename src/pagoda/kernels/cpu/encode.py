@@ -22,12 +22,13 @@ from numba import float32, njit, types
 from pagoda.kernels.cpu.half import from_half, to_half
 from pagoda.kernels.cpu.nearest_levels import nearest_levels
 from pagoda.kernels.cpu.number import bits_of, emitted, number_at, put_number
+from pagoda.kernels.cpu.pack_codes import pack_codes
 from pagoda.kernels.cpu.routine import compiled
 from pagoda.kernels.cpu.ufloat8 import nearest_ufloat8, ufloat8
 from pagoda.kernels.cpu.vector import BYTE
-from pagoda.kernels.vector_code import CHUNK, FLOAT8_FORMS, PLANES, SCALE_REACH, VectorCode
+from pagoda.kernels.vector_code import FLOAT8_FORMS, SCALE_REACH, VectorCode
 
-_NUM_ARGS = 9
+_NUM_ARGS = 11
 _SUM = {"contract", "nsz", "reassoc"}
 
 
@@ -102,43 +103,14 @@ def _inverse(value: np.float32) -> np.float32:
     return np.float32(1.0) / value
 
 
-@njit(error_model="numpy")
-def _nearest(
-    x: int, codes: int, count: int, width: int, factor: np.float32, offset: np.float32, bounds: int
-) -> None:
-    """codes, float32: how many of a width's bounds lie below (x - offset) · factor."""
-    for i in range(count):
-        put_number(codes, i, np.float32(0.0), False)
-    first = 1 << width
-    for number in range(first, 2 * first - 1):
-        bound = number_at(bounds, number, False)
-        for i in range(count):
-            value = (number_at(x, i, False) - offset) * factor
-            above = np.float32(1.0) if value > bound else np.float32(0.0)
-            put_number(codes, i, number_at(codes, i, False) + above, False)
-
-
-@njit(error_model="numpy")
-def _pack(codes: int, planes: tuple[tuple[int, int, int], ...], out: int, step: int) -> None:
-    """Codes, whole numbers in float32, to bytes; planes: first number, lowest bit, bits of each."""
-    for first, low, bits in planes:
-        for byte in range(2 * bits):
-            together = 0
-            for part in range(8 // bits):
-                value = int(number_at(codes, first + part * 2 * bits + byte, False))
-                together |= ((value >> low) & ((1 << bits) - 1)) << (bits * part)
-            _put_byte(out, together)
-            out += step
-
-
 @cache
 def encode_routine(code: str, fit: str) -> Any:
     """For a `VectorCode`, by its text, and a fit, as `pagoda.codecs` has them.
 
-    Its arguments, addresses and one number of bytes:
+    Its arguments, addresses but for `token`, `block_size` and `by_token`:
 
         x       [head_size] float32
-        out     byte i of the codes goes to out + i · step
+        out, token, block_size, by_token        where codes go; see `pack_codes`
         scale   where the scale goes
         offset  where the offset goes
         levels  [TABLE_SIZE] int8
@@ -159,11 +131,11 @@ def encode_routine(code: str, fit: str) -> Any:
 
 @cache
 def _encode_whole(code: VectorCode) -> Any:
-    size, planes, is_half = code.head_size, _planes(code), code.scale == "float16"
+    size, text, is_half = code.head_size, code.text, code.scale == "float16"
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
-        weights: int, memory: int,
+        x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
+        levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
         limit = np.float32(127.0)
         low, high = _range_of(x, size)
@@ -171,20 +143,20 @@ def _encode_whole(code: VectorCode) -> Any:
         for i in range(size):
             value = min(max(np.rint(number_at(x, i, False) * factor), -limit), limit)
             put_number(memory, i, np.float32(int(value) & 255), False)
-        _pack(memory, planes, out, step)
+        pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
 
 
 @cache
 def _encode_float8(code: VectorCode) -> Any:
-    size, planes, is_half = code.head_size, _planes(code), code.scale == "float16"
+    size, text, is_half = code.head_size, code.text, code.scale == "float16"
     form, has_scale = FLOAT8_FORMS[code.numbers], code.scale is not None
     fraction_bits, bias, largest = form.fraction_bits, form.bias, np.float32(form.largest)
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
-        weights: int, memory: int,
+        x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
+        levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
         factor = np.float32(1.0)
         if has_scale:
@@ -193,43 +165,43 @@ def _encode_float8(code: VectorCode) -> Any:
         for i in range(size):
             found = _float8(number_at(x, i, False) * factor, fraction_bits, bias, largest)
             put_number(memory, i, np.float32(found), False)
-        _pack(memory, planes, out, step)
+        pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
 
 
 @cache
 def _encode_even(code: VectorCode) -> Any:
-    size, planes, is_half = code.head_size, _planes(code), code.scale == "float16"
+    size, text, is_half = code.head_size, code.text, code.scale == "float16"
     width = code.widths[0]
     assert code.widths == (width,) * len(code.widths)
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
-        weights: int, memory: int,
+        x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
+        levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
         low, high = _range_of(x, size)
         start = _put_scale(offset, low, is_half)
         steps = np.float32((1 << width) - 1)
         factor = _inverse(_put_scale(scale, (high - start) / steps, is_half))
-        _nearest(x, memory, size, width, factor, start, bounds)
-        _pack(memory, planes, out, step)
+        nearest_levels(x, memory, start, factor, levels, bounds, text)
+        pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
 
 
 @cache
 def _encode_levels(code: VectorCode, fit: str) -> Any:
-    size, planes, is_half = code.head_size, _planes(code), code.scale == "float16"
-    widths, is_unbiased, keeps_norm = code.widths, fit == "unbiased", fit == "norm"
+    size, text, is_half = code.head_size, code.text, code.scale == "float16"
+    is_unbiased, keeps_norm, nothing = fit == "unbiased", fit == "norm", np.float32(0.0)
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
-        weights: int, memory: int,
+        x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
+        levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
         squares = _squares(x, size)
         factor = number_at(bounds, 0, False) * _inverse(np.sqrt(squares / np.float32(size)))
-        _take_levels(x, memory, widths, factor, levels, bounds)
+        nearest_levels(x, memory, nothing, factor, levels, bounds, text)
         along = across = np.float32(0.0)
         for i in range(size):
             level = number_at(memory, size + i, False)
@@ -242,45 +214,34 @@ def _encode_levels(code: VectorCode, fit: str) -> Any:
         else:
             fitted = along * _inverse(across)
         _put_scale(scale, fitted, is_half)
-        _pack(memory, planes, out, step)
+        pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
 
 
 @cache
 def _encode_weighted(code: VectorCode) -> Any:
-    size, planes, widths = code.head_size, _planes(code), code.widths
+    size, text, nothing = code.head_size, code.text, np.float32(0.0)
 
     def encode(
-        x: int, out: int, step: int, scale: int, offset: int, levels: int, bounds: int,
-        weights: int, memory: int,
+        x: int, out: int, token: int, block_size: int, by_token: int, scale: int, offset: int,
+        levels: int, bounds: int, weights: int, memory: int,
     ) -> None:  # fmt: skip
         rms = np.sqrt(_squares(x, size) / np.float32(size))
         middle = nearest_ufloat8(rms * _inverse(number_at(bounds, 0, False)))
         best, least = middle, np.float32(np.inf)
         for tried in range(max(middle - SCALE_REACH, 0), min(middle + SCALE_REACH, 255) + 1):
             factor = _inverse(ufloat8(tried))
-            _take_levels(x, memory, widths, factor, levels, bounds)
+            nearest_levels(x, memory, nothing, factor, levels, bounds, text)
             error = _weighted_error(x, memory + size * 4, weights, size, ufloat8(tried))
             if error < least:
                 best, least = tried, error
-        _take_levels(x, memory, widths, _inverse(ufloat8(best)), levels, bounds)
+        factor = _inverse(ufloat8(best))
+        nearest_levels(x, memory, nothing, factor, levels, bounds, text)
         _put_byte(scale, best)
-        _pack(memory, planes, out, step)
+        pack_codes(memory, out, token, block_size, by_token, text)
 
     return compiled(encode, _NUM_ARGS)
-
-
-@njit(error_model="numpy")
-def _take_levels(
-    x: int, memory: int, widths: tuple[int, ...], factor: np.float32, levels: int, bounds: int
-) -> None:
-    """memory: [2, head_size] float32: codes of x · factor, and the levels of these."""
-    size = len(widths) * CHUNK * 4
-    for chunk in range(len(widths)):
-        start = chunk * CHUNK * 4
-        codes = memory + start
-        nearest_levels(x + start, factor, levels, bounds, 1 << widths[chunk], codes, codes + size)
 
 
 @njit(error_model="numpy", fastmath=_SUM)
@@ -291,14 +252,3 @@ def _weighted_error(x: int, levels: int, weights: int, size: int, scale: np.floa
         error = number_at(x, i, False) - scale * number_at(levels, i, False)
         total += number_at(weights, i, False) * error * error
     return total
-
-
-def _planes(code: VectorCode) -> tuple[tuple[int, int, int], ...]:
-    """Of each plane the first number, its lowest bit and its bits."""
-    found = []
-    for chunk, width in enumerate(code.widths):
-        low = 0
-        for bits in PLANES[width]:
-            found.append((chunk * CHUNK, low, bits))
-            low += bits
-    return tuple(found)

@@ -13,14 +13,25 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
+from pagoda.kernels.cpu.code_pairs import ROWS, PairDecoder
 from pagoda.kernels.cpu.code_scales import (
     add_offsets_routine,
     scale_scores_routine,
     scale_weights_routine,
 )
+from pagoda.kernels.cpu.code_vectors import VectorDecoder
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.page_readers import Piece, key_reader, value_reader
+from pagoda.kernels.cpu.page_readers import (
+    CodedKeys,
+    CodedValues,
+    Decoder,
+    KeyReader,
+    Piece,
+    PlainKeys,
+    PlainValues,
+    ValueReader,
+)
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
     Chunks,
@@ -33,7 +44,7 @@ from pagoda.kernels.cpu.tile import (
     vector_lanes,
     vectors,
 )
-from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
+from pagoda.kernels.cpu.vector import I32, LANES, UNIT, index, pointer, row_pointers
 from pagoda.kernels.vector_code import VectorCode
 
 
@@ -93,7 +104,7 @@ def _score_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
         `num_heads`. table: int32. Block b has keys, as `page_readers` says, at
         keys + b · block_stride bytes. Meanwhile as much is asked from memory at
         ahead + b · block_stride of the blocks from table[following] on. levels: tables of what
-        codes stand for, [num_heads, TABLE_SIZE] int8.
+        codes stand for, of each head as `level_tables` says.
         """
         _score_tokens(
             (out, out_stride, x, x_stride, keys, ahead, block_stride, table, first, following,
@@ -114,7 +125,7 @@ def _score_tokens(
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
         first, following, last, rows, num_heads, levels = values[8:]
-        keys_of = key_reader(_code_of(code), head_dim.literal_value, size, is_paired)
+        keys_of = _key_reader(_code_of(code), head_dim.literal_value, size, is_paired)
         pages = _Pages(builder, table, block_stride)
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
@@ -153,9 +164,10 @@ def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
         """out[head, row] = Σ x[head, row, token - origin] · V over tokens begin … end - 1.
 
         out: float32; x and it have `rows` for each of `num_heads`. x: 0 for a token before `begin`
-        in its group. table: int32. Block b has values, as `page_readers` says, at
-        values + b · block_stride bytes. origin: a token, first of its block. What lies after `end`
-        is not used. Each block is asked from memory one ahead, and with the last as much at
+        in its group, and where values are codes also for those from `end` on in its block. table:
+        int32. Block b has values, as `page_readers` says, at values + b · block_stride bytes.
+        origin: a token, first of its block. What plain numbers lie after `end` is not used. Each
+        block is asked from memory one ahead, and with the last as much at
         `following`. levels: as `score_tokens` takes them.
         """
         _weigh_tokens(
@@ -178,11 +190,15 @@ def _weigh_tokens(
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
         origin, begin, end, following, rows, num_heads, levels = arguments[7:]
-        values_of = value_reader(_code_of(code), width, block_size.literal_value, is_paired)
+        values_of = _value_reader(_code_of(code), width, block_size.literal_value, is_paired)
         pages = _Pages(builder, table, block_stride)
-        one = index(1)
+        one, step = index(1), values_of.at_once
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
         whole = builder.sdiv(end, index(pack))
+        if step > 1:
+            begin = builder.mul(builder.sdiv(begin, index(step)), index(step))
+            last = builder.add(end, index(pack * step - 1))
+            whole = builder.mul(builder.sdiv(last, index(pack * step)), index(step))
         first_block = builder.sdiv(begin, index(per_block))
         last_block = builder.sdiv(builder.add(whole, index(per_block - 1)), index(per_block))
         final_block = builder.sdiv(whole, index(per_block))
@@ -197,11 +213,13 @@ def _weigh_tokens(
             values_of.open(builder, head, levels)
 
             def add(base: Any, ahead: Any, block: Any, group: Any, mask: Any) -> None:
-                """Products of one group of tokens, number `group` in its block."""
+                """Products of groups of tokens, from number `group` of its block on."""
                 place = builder.add(builder.mul(block, index(per_block)), group)
                 place = builder.sub(place, origin)
                 read = values_of.groups(builder, base, ahead, head, group, start, piece, columns)
-                tile.add([builder.gep(each, [place]) for each in x_rows], read, mask)
+                for number, each in enumerate(read):
+                    at = builder.add(place, index(number))
+                    tile.add([builder.gep(row, [at]) for row in x_rows], each, mask)
 
             with cgutils.for_range_slice(builder, first_block, last_block, one) as (block, _):
                 base = pages.at(values, block, last_block, 0)
@@ -213,9 +231,9 @@ def _weigh_tokens(
                 before = builder.mul(block, index(per_block))
                 low = _bounded(builder, builder.sub(begin, before), per_block)
                 high = _bounded(builder, builder.sub(whole, before), per_block)
-                with cgutils.for_range_slice(builder, low, high, one) as (group, _):
+                with cgutils.for_range_slice(builder, low, high, index(step)) as (group, _):
                     add(base, ahead, block, group, None)
-            if pack > 1:
+            if pack > step:
                 odd = builder.icmp_signed("!=", builder.mul(whole, index(pack)), end)
                 with builder.if_then(odd):
                     base = pages.at(values, final_block, builder.add(final_block, one), 0)
@@ -263,6 +281,29 @@ def _for_each_tile(
     with cgutils.for_range(builder, index(piece.number)) as loop:
         start = builder.add(index(piece.column), builder.mul(loop.index, index(size)))
         for_each_tile(builder, rows, most, partial(emit, start=start, columns=columns))
+
+
+def _key_reader(code: VectorCode | None, head_dim: int, block_size: int, paired: bool) -> KeyReader:
+    """For codes, or for plain numbers: bfloat16, which come in pairs, or float32."""
+    if code is None:
+        return PlainKeys(head_dim // (1 + paired), block_size)
+    return CodedKeys(code, block_size, paired, _decoder(code, paired, block_size % LANES == 0))
+
+
+def _value_reader(
+    code: VectorCode | None, head_dim: int, block_size: int, paired: bool
+) -> ValueReader:
+    """As `_key_reader`."""
+    if code is None:
+        return PlainValues(head_dim, block_size // (1 + paired))
+    return CodedValues(code, block_size, paired, _decoder(code, paired, block_size % ROWS == 0))
+
+
+def _decoder(code: VectorCode, paired: bool, is_even: bool) -> Decoder:
+    """is_even: blocks are whole pieces of what is decoded together."""
+    if paired and is_even and UNIT.long_tables:
+        return PairDecoder(code)
+    return VectorDecoder(code, paired)
 
 
 def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> list[Any]:

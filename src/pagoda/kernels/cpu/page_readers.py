@@ -7,36 +7,40 @@ the groups themselves in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from llvmlite import ir
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.code_vectors import Levels, across, along, pairs_of
+from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import constant
-from pagoda.kernels.cpu.tile import Chunks, Columns, chunks, vector_lanes
-from pagoda.kernels.cpu.vector import (
-    BYTE,
-    I32,
-    LANES,
-    after,
-    index,
-    load_vector,
-    prefetch,
-)
-from pagoda.kernels.vector_code import CHUNK, PLANES, TABLE_SIZE, Run, VectorCode
+from pagoda.kernels.cpu.tile import MOST_VECTORS, Chunks, Columns, chunks, vector_lanes
+from pagoda.kernels.cpu.vector import BYTE, I32, LANES, after, index, prefetch
+from pagoda.kernels.vector_code import CHUNK, PLANES, VectorCode
 
 _LINE_BYTES = 64
 Add = Callable[[Any, Sequence[Any]], None]
 """Takes the number of a group, and it of every vector of columns."""
 
 
+class Source(NamedTuple):
+    """A chunk of keys of a few tokens: rows of bytes."""
+
+    first: Any
+    """Pointer to the first row's byte of the first token."""
+    lanes: int
+    """Tokens."""
+
+
 class Piece(NamedTuple):
     """Columns of a value vector that are read alike."""
 
     chunks: Chunks
-    run: Run | None
-    """Those of codes; None: plain numbers."""
+    widths: tuple[int, ...] = ()
+    """Of each of its vectors, where they are codes."""
+    start: int = 0
+    """Bytes of a vector's codes before the first of its chunks."""
 
 
 class KeyReader(Protocol):
@@ -60,6 +64,14 @@ class KeyReader(Protocol):
 class ValueReader(Protocol):
     """Values of a block, token by token, their numbers side by side in columns."""
 
+    @property
+    def at_once(self) -> int:
+        """Groups of tokens that are read together.
+
+        More than one: whatever the block holds, it is read as finite numbers.
+        """
+        ...
+
     def pieces(self) -> Iterator[Piece]:
         """All columns."""
         ...
@@ -71,11 +83,39 @@ class ValueReader(Protocol):
     def groups(
         self, builder: Any, base: Any, ahead: Any, head: Any, group: Any, start: Any, piece: Piece,
         columns: Columns,
-    ) -> list[Any]:  # fmt: skip
-        """Group `group` of tokens in the block at `base`: of the columns from `start` on.
+    ) -> list[list[Any]]:  # fmt: skip
+        """Groups of tokens in the block at `base` from number `group` on: of the columns from
+        `start` on.
 
         ahead: a pointer to what is asked from memory likewise, or None.
         """
+        ...
+
+
+class Decoder(Protocol):
+    """Makes groups of codes that lie as `vector_code` says."""
+
+    @property
+    def at_once(self) -> int:
+        """Groups of tokens of values that are decoded together; see `ValueReader`."""
+        ...
+
+    def open(self, builder: Any, table: Any) -> None:
+        """Read a head's table, as `level_tables` lays it out, for a whole tile."""
+        ...
+
+    def keys(
+        self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
+    ) -> None:
+        """Call `add` for the groups of a chunk, in any order that is always the same; `group` is
+        the first.
+
+        stride: bytes from a row of tokens to the next.
+        """
+        ...
+
+    def values(self, builder: Any, width: int, planes: Sequence[Any]) -> list[Any]:
+        """The next groups of tokens, of a chunk; planes: pointers to their bytes of each plane."""
         ...
 
 
@@ -113,9 +153,14 @@ class PlainValues:
     def __init__(self, head_dim: int, groups_per_block: int) -> None:
         self._head_dim, self._per_block = head_dim, groups_per_block
 
+    @property
+    def at_once(self) -> int:
+        """See `ValueReader`."""
+        return 1
+
     def pieces(self) -> Iterator[Piece]:
         """As many vectors as a tile takes."""
-        return (Piece(each, None) for each in chunks(vector_lanes(self._head_dim)))
+        return (Piece(each) for each in chunks(vector_lanes(self._head_dim)))
 
     def open(self, builder: Any, head: Any, tables: Any) -> None:
         """Nothing."""
@@ -123,7 +168,7 @@ class PlainValues:
     def groups(
         self, builder: Any, base: Any, ahead: Any, head: Any, group: Any, start: Any, piece: Piece,
         columns: Columns,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[list[Any]]:  # fmt: skip
         """See `ValueReader`."""
         width = self._head_dim
         head_start = builder.add(builder.mul(head, index(width * self._per_block)), start)
@@ -131,19 +176,19 @@ class PlainValues:
         if ahead is not None:
             for column, _ in columns:
                 prefetch(builder, after(builder, ahead, line, column))
-        return [after(builder, base, line, column) for column, _ in columns]
+        return [[after(builder, base, line, column) for column, _ in columns]]
 
 
 class CodedKeys:
     """See `KeyReader`: [num_heads, bytes of a key's codes, block_size]."""
 
-    def __init__(self, code: VectorCode, block_size: int, paired: bool) -> None:
-        self._code, self._block_size, self._paired = code, block_size, paired
-        self._levels: Levels | None = None
+    def __init__(self, code: VectorCode, block_size: int, paired: bool, decoder: Decoder) -> None:
+        self._code, self._block_size, self._decoder = code, block_size, decoder
+        self._groups = CHUNK // (1 + paired)
 
     def open(self, builder: Any, head: Any, tables: Any) -> None:
-        """The head's tables of levels."""
-        self._levels = Levels(builder, self._code, _table_of(builder, head, tables))
+        """The head's table of levels."""
+        self._decoder.open(builder, _table_of(builder, head, tables))
 
     def for_each_group(
         self, builder: Any, bases: Sequence[Any], asked: Sequence[Any], head: Any, start: Any,
@@ -162,121 +207,87 @@ class CodedKeys:
                     builder.mul(loop.index, index(rows * size)),
                 )
                 for base in asked:
-                    for ahead in range(0, rows * size, _LINE_BYTES):
-                        prefetch(builder, _bytes_at(builder, base, place, ahead))
-                chunk = builder.add(loop.index, index(run.first))
-                self._add_chunk(builder, bases, place, chunk, run.width, columns, add)
-
-    def _add_chunk(
-        self, builder: Any, bases: Sequence[Any], place: Any, chunk: Any, width: int,
-        columns: Columns, add: Add,
-    ) -> None:  # fmt: skip
-        """The groups of a chunk: byte by byte of its lowest plane, and of each its parts."""
-        pack, lowest = 1 + self._paired, PLANES[width][0]
-        begin = builder.mul(chunk, index(CHUNK))
-        steps = index(2 * lowest)
-        with cgutils.for_range_slice(builder, index(0), steps, index(pack)) as (first, _):
-            for part in range(8 // lowest):
-                read = [
-                    self._group(builder, base, place, column, lanes, width, first, part)
+                    _ask(builder, base, place, rows * size)
+                sources = [
+                    Source(_bytes_at(builder, base, place, column), lanes)
                     for base in bases
                     for column, lanes in columns
                 ]
-                number = builder.add(builder.add(begin, first), index(part * 2 * lowest))
-                add(builder.udiv(number, index(pack)), read)
-
-    def _group(
-        self, builder: Any, base: Any, place: Any, column: int, lanes: int, width: int, first: Any,
-        part: int,
-    ) -> Any:  # fmt: skip
-        def row(byte: Any) -> Any:
-            offset = builder.add(place, builder.mul(byte, index(self._block_size)))
-            source = _bytes_at(builder, base, offset, column)
-            return load_vector(builder, source, ir.VectorType(BYTE, lanes))
-
-        assert self._levels is not None
-        found = []
-        for each in range(1 + self._paired):
-            codes = across(builder, width, builder.add(first, index(each)), part, row)
-            found.append(self._levels.floats(codes, width))
-        return _as_group(builder, found)
+                chunk = builder.add(loop.index, index(run.first))
+                group = builder.mul(chunk, index(self._groups))
+                self._decoder.keys(builder, run.width, sources, size, group, add)
 
 
 class CodedValues:
-    """See `ValueReader`: [num_heads, block_size, bytes of a value's codes]."""
+    """See `ValueReader`: [num_heads, planes of all chunks, block_size, bytes of a plane]."""
 
-    def __init__(self, code: VectorCode, block_size: int, paired: bool) -> None:
-        self._code, self._block_size, self._paired = code, block_size, paired
-        self._levels: Levels | None = None
+    def __init__(self, code: VectorCode, block_size: int, paired: bool, decoder: Decoder) -> None:
+        self._code, self._block_size, self._decoder = code, block_size, decoder
+        self._tokens = (1 + paired) * decoder.at_once
+
+    @property
+    def at_once(self) -> int:
+        """See `ValueReader`."""
+        return self._decoder.at_once
 
     def pieces(self) -> Iterator[Piece]:
-        """Chunks of one width, as many as a tile takes."""
-        for run in self._code.runs:
-            for each in chunks([LANES] * run.num_chunks):
-                column = run.first * CHUNK + each.column
-                yield Piece(Chunks(column, each.number, each.lanes), run)
+        """As many chunks as a tile takes; neighbours of the same widths in one."""
+        widths, first, start = self._code.widths, 0, 0
+        cut = [widths[i : i + MOST_VECTORS] for i in range(0, len(widths), MOST_VECTORS)]
+        for each, alike in groupby(cut):
+            count = len(list(alike))
+            yield Piece(Chunks(first * CHUNK, count, [LANES] * len(each)), each, start)
+            first, start = first + count * len(each), start + count * sum(each) * CHUNK // 8
 
     def open(self, builder: Any, head: Any, tables: Any) -> None:
-        """The head's tables of levels."""
-        self._levels = Levels(builder, self._code, _table_of(builder, head, tables))
+        """The head's table of levels."""
+        self._decoder.open(builder, _table_of(builder, head, tables))
 
     def groups(
         self, builder: Any, base: Any, ahead: Any, head: Any, group: Any, start: Any, piece: Piece,
         columns: Columns,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[list[Any]]:  # fmt: skip
         """See `ValueReader`."""
-        run, size, pack = piece.run, self._code.code_bytes, 2 if self._paired else 1
-        assert run is not None
-        if run.width == 0:
-            return [constant(ir.VectorType(I32, lanes), 0) for _, lanes in columns]
-        token = builder.mul(group, index(pack))
-        token = builder.add(token, builder.mul(head, index(self._block_size)))
-        chunk = builder.udiv(builder.sub(start, index(run.first * CHUNK)), index(CHUNK))
+        size, piece_bytes = self._block_size, sum(piece.widths) * CHUNK // 8
+        columns_before = builder.sub(start, index(piece.chunks.column))
+        number = builder.udiv(columns_before, index(CHUNK * len(piece.widths)))
         place = builder.add(
-            builder.add(builder.mul(token, index(size)), index(run.start)),
-            builder.mul(chunk, index(2 * run.width)),
+            builder.mul(head, index(self._code.code_bytes * size)),
+            builder.add(index(piece.start * size), builder.mul(number, index(piece_bytes * size))),
         )
-        if ahead is not None:
-            prefetch(builder, _bytes_at(builder, ahead, place, 0))
-        return [
-            self._group(builder, base, place, column // CHUNK * 2 * run.width, run.width)
-            for column, _ in columns
-        ]
-
-    def _group(self, builder: Any, base: Any, place: Any, offset: int, width: int) -> Any:
-        assert self._levels is not None
+        token = builder.mul(group, index(self._tokens // self.at_once))
+        if ahead is not None:  # as large a part of the piece as these tokens are of the block
+            part = builder.add(place, builder.mul(token, index(piece_bytes)))
+            _ask(builder, ahead, part, piece_bytes * self._tokens)
         found = []
-        for token in range(1 + self._paired):
-            source = _bytes_at(builder, base, place, offset + token * self._code.code_bytes)
-            found.append(self._levels.floats(along(builder, width, source), width))
-        return _as_group(builder, found)
+        for chunk, width in enumerate(piece.widths):
+            before = sum(piece.widths[:chunk]) * CHUNK // 8
+            found.append(self._of_chunk(builder, base, place, token, before, width))
+        return [list(each) for each in zip(*found, strict=True)]
+
+    def _of_chunk(
+        self, builder: Any, base: Any, place: Any, token: Any, before: int, width: int
+    ) -> list[Any]:
+        """before: bytes of the codes of one token in the chunks before it."""
+        if width == 0:
+            return [constant(ir.VectorType(I32, LANES), 0)] * self.at_once
+        planes = []
+        for plane in PLANES[width]:
+            offset = builder.add(place, builder.mul(token, index(plane.num_bytes)))
+            start = (before + plane.start) * self._block_size
+            planes.append(_bytes_at(builder, base, offset, start))
+        return self._decoder.values(builder, width, planes)
 
 
-def key_reader(code: VectorCode | None, head_dim: int, block_size: int, paired: bool) -> KeyReader:
-    """For codes, or for plain numbers: bfloat16, which come in pairs, or float32."""
-    if code is None:
-        return PlainKeys(head_dim // (1 + paired), block_size)
-    return CodedKeys(code, block_size, paired)
-
-
-def value_reader(
-    code: VectorCode | None, head_dim: int, block_size: int, paired: bool
-) -> ValueReader:
-    """As `key_reader`."""
-    if code is None:
-        return PlainValues(head_dim, block_size // (1 + paired))
-    return CodedValues(code, block_size, paired)
-
-
-def _as_group(builder: Any, found: Sequence[Any]) -> Any:
-    if len(found) == 2:
-        return pairs_of(builder, *found)
-    return builder.bitcast(found[0], ir.VectorType(I32, found[0].type.count))
+def _ask(builder: Any, base: Any, place: Any, num_bytes: int) -> None:
+    """Ask for so many bytes from memory."""
+    for line in range(0, num_bytes, _LINE_BYTES):
+        prefetch(builder, _bytes_at(builder, base, place, line))
 
 
 def _table_of(builder: Any, head: Any, tables: Any) -> Any:
     start = builder.inttoptr(tables, BYTE.as_pointer())
-    return builder.gep(start, [builder.mul(head, index(TABLE_SIZE))])
+    return builder.gep(start, [builder.mul(head, index(HEAD_TABLE_BYTES))])
 
 
 def _bytes_at(builder: Any, base: Any, place: Any, offset: int) -> Any:

@@ -10,14 +10,14 @@ from pagoda.kernels.page_layout import PageLayout
 class CodeFields(NamedTuple):
     """What a layer's codes are made with and read by: addresses, each 0 where there is none.
 
-    Tables are of each KV head: [num_kv_heads, TABLE_SIZE]; matrices too: [num_kv_heads, head_dim,
-    head_dim] float32, which rows are multiplied with from the left.
+    Tables and matrices are of each KV head: matrices [num_kv_heads, head_dim, head_dim] float32,
+    which rows are multiplied with from the left.
     """
 
     key_levels: int
-    """int8"""
+    """As `level_tables` lays them out"""
     key_bounds: int
-    """float32; see `encode_routine`"""
+    """[num_kv_heads, TABLE_SIZE] float32; see `encode_routine`"""
     key_weights: int
     """[num_kv_heads, head_dim] float32, as `value_weights`: what errors count"""
     value_levels: int

@@ -12,9 +12,18 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils, config
 
-from pagoda.kernels.cpu.number import constant, fused, polynomial, power_of_two, rounded, widened
+from pagoda.kernels.cpu.number import (
+    constant,
+    emitted,
+    fused,
+    polynomial,
+    power_of_two,
+    rounded,
+    widened,
+)
 
 LANES = 16
 BYTE, I32, INDEX, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -42,6 +51,8 @@ class VectorUnit:
     """Products of bytes that one instruction adds up: 4, 2, or 0 where there is none."""
     halves: bool
     """There are instructions between float16 and float32."""
+    long_tables: bool = False
+    """There are instructions that look up 64 bytes in a table of 64, or of 128."""
 
 
 def _host_unit() -> VectorUnit:
@@ -51,7 +62,8 @@ def _host_unit() -> VectorUnit:
     halves = bool({"f16c", "avx512f", "neon"} & features)
     if "avx512f" in features:
         pairs = {"avx512bf16", "avx512vl", "avx512bw", "avx512vnni"} <= features
-        return VectorUnit(32, 24, pairs, True, 0, 16, *of_bytes, halves)
+        long_tables = "avx512vbmi" in features
+        return VectorUnit(32, 24, pairs, True, 0, 16, *of_bytes, halves, long_tables)
     if "avx" in features or "neon" in features:
         spread_and_table = (8, 8) if "avx2" in features else (0, 0)
         return VectorUnit(8, 6, False, False, *spread_and_table, *of_bytes, halves)
@@ -120,6 +132,17 @@ def prefetch(builder: Any, pointer: Any) -> None:
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     read, keep, data_cache = (ir.Constant(I32, value) for value in (0, 3, 1))
     builder.call(function, [builder.bitcast(pointer, cgutils.voidptr_t), read, keep, data_cache])
+
+
+@emitted
+def ask(typing: Any, address: Any) -> Any:
+    """`prefetch` of an address. For kernels only."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        prefetch(builder, builder.inttoptr(args[0], cgutils.voidptr_t))
+        return context.get_dummy_value()
+
+    return types.void(types.intp), emit
 
 
 def keep_loop(builder: Any) -> None:

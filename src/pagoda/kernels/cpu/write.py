@@ -9,6 +9,7 @@ from numba import njit
 
 from pagoda.kernels.cpu.encode import encode_routine
 from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.pages import LayerPages
@@ -105,19 +106,18 @@ def write_row(
         scale += offset * routines.key_scale
         call(
             routines.key,
-            (keys + h * head_dim * 4, block + h * layout.key_head_bytes + offset, shape.block_size,
-             scale, scale + shape.block_size * routines.key_scale,
-             codes.key_levels + h * TABLE_SIZE, codes.key_bounds + h * TABLE_SIZE * 4,
+            (keys + h * head_dim * 4, block + h * layout.key_head_bytes, offset, shape.block_size,
+             0, scale, scale + shape.block_size * routines.key_scale,
+             codes.key_levels + h * HEAD_TABLE_BYTES, codes.key_bounds + h * TABLE_SIZE * 4,
              codes.key_weights + h * head_dim * 4, memory),
         )  # fmt: skip
         scale = block + layout.value_scales + h * layout.value_scale_bytes
         scale += offset * routines.value_scale
-        vector_bytes = layout.value_head_bytes // shape.block_size
         call(
             routines.value,
-            (values + h * head_dim * 4,
-             block + layout.values + h * layout.value_head_bytes + offset * vector_bytes, 1, scale,
-             scale + shape.block_size * routines.value_scale, codes.value_levels + h * TABLE_SIZE,
+            (values + h * head_dim * 4, block + layout.values + h * layout.value_head_bytes, offset,
+             shape.block_size, 1, scale, scale + shape.block_size * routines.value_scale,
+             codes.value_levels + h * HEAD_TABLE_BYTES,
              codes.value_bounds + h * TABLE_SIZE * 4, codes.value_weights + h * head_dim * 4,
              memory),
         )  # fmt: skip

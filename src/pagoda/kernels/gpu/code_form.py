@@ -218,8 +218,7 @@ def _vector_form(
 
 
 def _planes(run: Run) -> tuple[PlaneForm, ...]:
-    found, start, low = [], 0, 0
-    for bits in PLANES[run.width]:
-        found.append(PlaneForm(start, low, bits))
-        start, low = start + run.num_chunks * 2 * bits, low + bits
-    return tuple(found)
+    return tuple(
+        PlaneForm(run.num_chunks * plane.start, plane.low, plane.bits)
+        for plane in PLANES[run.width]
+    )

@@ -1,0 +1,55 @@
+"""Levels as kernels look them up: as bytes, and as bfloat16 cut into lower and upper bytes.
+
+The table of a head has, one after the other,
+
+    TABLE_SIZE levels, int8                   those of codes of b bits from number 2 ** b on
+    64 lower bytes and 64 upper bytes         of the levels of codes of 1 bit, of 2 … 6 bits, again
+                                              and again: what a code has above its bits is ignored
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pagoda.kernels.array import Array
+from pagoda.kernels.vector_code import FLOAT8_FORMS, MOST_LEVEL_BITS, TABLE_SIZE, Numbers
+
+LONG = 64
+"""Bytes of a long vector, and entries of a table of levels."""
+HEAD_TABLE_BYTES = TABLE_SIZE + 2 * LONG * MOST_LEVEL_BITS
+
+
+def head_tables(levels: Array) -> Array:
+    """[..., HEAD_TABLE_BYTES] uint8; levels: [..., TABLE_SIZE] int8."""
+    parts = [levels.view(np.uint8)]
+    for bits in range(1, MOST_LEVEL_BITS + 1):
+        repeated = np.tile(levels[..., 2**bits : 2 ** (bits + 1)], LONG // 2**bits)
+        parts.extend(byte_tables(repeated))
+    return np.concatenate(parts, axis=-1)
+
+
+def place_of(bits: int) -> int:
+    """Where the lower bytes for codes of so many bits begin in a head's table."""
+    return TABLE_SIZE + 2 * LONG * (bits - 1)
+
+
+def byte_tables(values: Array) -> tuple[Array, Array]:
+    """Lower and upper bytes of numbers that bfloat16 holds."""
+    bits = values.astype(np.float32).view(np.uint32) >> 16
+    return (bits & 0xFF).astype(np.uint8), (bits >> 8).astype(np.uint8)
+
+
+def magnitudes(numbers: Numbers) -> Array:
+    """[128] float32: what codes of eight bits stand for, but for their sign; 0: no finite number.
+
+    Whole numbers: by their magnitude.
+    """
+    codes = np.arange(2 * LONG)
+    if numbers == "int8":
+        return codes.astype(np.float32)
+    form = FLOAT8_FORMS[numbers]
+    steps = 2**form.fraction_bits
+    exponent, fraction = codes // steps, codes % steps / steps
+    normal = (1 + fraction) * 2.0 ** (exponent - form.bias)
+    values = np.where(exponent > 0, normal, fraction * 2.0 ** (1 - form.bias))
+    return np.where(values <= form.largest, values, 0.0).astype(np.float32)
