@@ -8,7 +8,8 @@ from decoders import Pager
 
 from pagoda.execution.batch import Batch
 from pagoda.execution.cpu.attention_tiler import AttentionTiler, tile_attention
-from pagoda.kernels.cpu.attention import split_tokens, tile_tokens
+from pagoda.kernels.cpu.attention import tile_tokens
+from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.heads import HeadShape
 
 SHAPE = HeadShape(num_kv_heads=2, group_size=12, head_dim=16, block_size=8)

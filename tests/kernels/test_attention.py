@@ -6,8 +6,8 @@ from kernel_arrays import assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import split_tokens
 from pagoda.kernels.cpu.attention_alone import paged_attention
+from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.attention_tiling import AttentionTiling
 from pagoda.kernels.cpu.heads import HeadShape
 

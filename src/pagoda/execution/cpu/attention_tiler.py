@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch
-from pagoda.kernels.cpu.attention import split_tokens, tile_tokens
+from pagoda.kernels.cpu.attention import tile_tokens
+from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.attention_tiling import AttentionTiling
 from pagoda.kernels.cpu.heads import HeadShape
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from numba import njit
 
+from pagoda.kernels.cpu.attention_products import Heads, score_split, weigh_split
 from pagoda.kernels.cpu.attention_rows import (
     clear_routine,
     finish_routine,
@@ -31,9 +32,9 @@ from pagoda.kernels.cpu.attention_rows import (
     save_routine,
     soften_routine,
 )
+from pagoda.kernels.cpu.attention_scratch import Scratch, split_tokens
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
 from pagoda.kernels.cpu.heads import HeadShape
-from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines
@@ -42,18 +43,8 @@ from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.turn import turn_routine
-from pagoda.kernels.cpu.vector import ask
-from pagoda.kernels.page_layout import PageLayout
 
-_SPLIT_TOKENS = 256
 _TILE_ROWS = 48
-_LINE_BYTES = 64
-
-Span = tuple[int, int, int]
-"""Tokens of one split: where the split starts, the first token that counts, the end of those."""
-
-Heads = tuple[int, int]
-"""The first KV head to work on, and the end of those."""
 
 
 class RowRoutines(NamedTuple):
@@ -111,136 +102,9 @@ class Layer(NamedTuple):
     """How the blocks are laid out."""
 
 
-class Scratch(NamedTuple):
-    """A thread's own memory while it attends: addresses."""
-
-    query: int
-    scores: int
-    weights: int
-    sums: int
-    highest: int
-    mass: int
-    added: int
-    added_highest: int
-    added_mass: int
-    offsets: int
-    width: int
-    """Columns of scores and weights; no address."""
-    end: int
-
-
-@njit(error_model="numpy")
-def split_tokens(block_size: int) -> int:
-    """Tokens of context in a split: whole blocks, near 256 tokens."""
-    return block_size * -(-_SPLIT_TOKENS // block_size)
-
-
 def tile_tokens(group_size: int) -> int:
     """Tokens of a tile: enough rows to keep the multipliers busy, few enough to stay in cache."""
     return max(1, _TILE_ROWS // group_size)
-
-
-@njit(error_model="numpy")
-def scratch_at(start: int, rows: int, shape: HeadShape, score_blocks: int) -> Scratch:
-    """Memory for items of up to so many rows, from an address on that is a multiple of 64."""
-    columns = split_tokens(shape.block_size) + score_blocks * shape.block_size
-    width = -(-columns // WIDTH) * WIDTH
-    line = -(-rows // 16) * _LINE_BYTES
-    scores = start + line * shape.head_dim
-    weights = scores + line * width
-    sums = weights + line * width
-    highest = sums + line * shape.head_dim
-    mass, added = highest + line, highest + 2 * line
-    added_highest = added + line * shape.head_dim
-    return Scratch(
-        start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        added_highest + 2 * line, width, added_highest + 3 * line,
-    )  # fmt: skip
-
-
-@njit(error_model="numpy")
-def _ask_scales(block: int, layout: PageLayout, first_head: int, end_head: int) -> None:
-    """Ask for the scales of some heads, which are taken once all scores of a split are there."""
-    for scales, head_bytes in (
-        (layout.key_scales, layout.key_scale_bytes),
-        (layout.value_scales, layout.value_scale_bytes),
-    ):
-        start = block + scales
-        for place in range(first_head * head_bytes, end_head * head_bytes, _LINE_BYTES):
-            ask(start + place)
-
-
-@njit(error_model="numpy")
-def _score(
-    scratch: Scratch, rows: int, layer: Layer, table: int, span: Span, heads: Heads,
-    shape: HeadShape, routines: HeadRoutines,
-) -> None:  # fmt: skip
-    """scores[row, token - origin] = q · k for all tokens of the blocks that hold the span."""
-    origin, begin, end = span
-    first_head, end_head = heads
-    block_size, pages, layout = shape.block_size, layer.pages, layer.pages.layout
-    stride = shape.head_dim * pages.item_size // 4
-    keys = layer.blocks + first_head * layout.key_head_bytes
-    values = layer.blocks + layout.values + first_head * layout.value_head_bytes
-    first, last = begin // block_size, (end + block_size - 1) // block_size
-    for block in range(first, last, routines.score_blocks):
-        for each in range(block, min(block + routines.score_blocks, last)):
-            start = layer.blocks + integer_at(table, each, 32) * layout.block_bytes
-            _ask_scales(start, layout, first_head, end_head)
-        following, ahead = block + routines.score_blocks, keys
-        if following >= last:  # after the last K comes the first V
-            following, ahead = first, values
-        call(
-            routines.score,
-            (scratch.scores + (block * block_size - origin) * 4, scratch.width, scratch.query,
-             stride, keys, ahead, layout.block_bytes, table, block, following, last, rows,
-             end_head - first_head, pages.codes.key_levels + first_head * HEAD_TABLE_BYTES),
-        )  # fmt: skip
-    if routines.scale_scores != 0:
-        scales = layer.blocks + layout.key_scales + first_head * layout.key_scale_bytes
-        call(
-            routines.scale_scores,
-            (scratch.scores, scratch.width, scratch.query, stride, scratch.offsets, scales,
-             layout.key_scale_bytes, layout.block_bytes, table, first, last, origin, rows,
-             end_head - first_head),
-        )  # fmt: skip
-
-
-@njit(error_model="numpy")
-def _weigh(
-    scratch: Scratch, rows: int, layer: Layer, table: int, span: Span, heads: Heads,
-    shape: HeadShape, routines: HeadRoutines, following: int,
-) -> None:  # fmt: skip
-    """added[row] = Σ weights[row, token - origin] · v over the span's tokens, and no others.
-
-    following: what is asked from memory meanwhile, at last.
-    """
-    origin, begin, end = span
-    first_head, end_head = heads
-    pages, layout, num_heads = layer.pages, layer.pages.layout, end_head - first_head
-    stride = scratch.width * pages.item_size // 4
-    if routines.scale_weights != 0:
-        stride = scratch.width  # they were float32
-        size = shape.block_size
-        scales = layer.blocks + layout.value_scales + first_head * layout.value_scale_bytes
-        call(
-            routines.scale_weights,
-            (scratch.weights, stride, scratch.offsets, scales, layout.value_scale_bytes,
-             layout.block_bytes, table, begin // size, (end + size - 1) // size, origin, rows,
-             num_heads),
-        )  # fmt: skip
-    values = layer.blocks + layout.values + first_head * layout.value_head_bytes
-    call(
-        routines.weigh,
-        (scratch.added, shape.head_dim, scratch.weights, stride, values, layout.block_bytes, table,
-         origin, begin, end, following, rows, num_heads,
-         pages.codes.value_levels + first_head * HEAD_TABLE_BYTES),
-    )  # fmt: skip
-    if routines.add_offsets != 0:
-        call(
-            routines.add_offsets,
-            (scratch.added, scratch.offsets, rows * num_heads, shape.head_dim),
-        )
 
 
 @njit(error_model="numpy")
@@ -317,7 +181,9 @@ def _attend_item(
         in_blocks = -(-(end - origin) // shape.block_size) * shape.block_size
         used = -(-in_blocks // WIDTH) * WIDTH
         if begin < end:
-            _score(scratch, head_rows, layer, table, span, heads, shape, routines)
+            score_split(
+                scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines
+            )
             call(
                 row_routines.soften,
                 (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
@@ -325,7 +191,10 @@ def _attend_item(
                  layer.window, layer.scale, scratch.added_highest, scratch.added_mass),
             )  # fmt: skip
             following = _next_keys(item, next_item, split, layer, tiling, shape)
-            _weigh(scratch, head_rows, layer, table, span, heads, shape, routines, following)
+            weigh_split(
+                scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines,
+                following,
+            )  # fmt: skip
         else:  # a part that lies before the window
             call(
                 row_routines.clear,

@@ -9,7 +9,8 @@ import numpy as np
 from numba import prange
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention import Layer, RowRoutines, attend, row_routines, scratch_at
+from pagoda.kernels.cpu.attention import Layer, RowRoutines, attend, row_routines
+from pagoda.kernels.cpu.attention_scratch import scratch_at
 from pagoda.kernels.cpu.attention_tiling import AttentionTiling, TilingAddresses
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.kernel import kernel
@@ -49,7 +50,7 @@ def _attend_alone(
     """
     for thread in prange(num_threads):
         start = memory + thread * memory_bytes
-        scratch = scratch_at(start, tiling.most_rows, shape, routines.score_blocks)
+        scratch = scratch_at(start, tiling.most_rows, shape, routines)
         for number in range(layers.shape[0]):
             own = Layer(
                 place[0], place[1], place[2], place[3], layers[number], place[4], place[5],
@@ -81,7 +82,7 @@ def paged_attention(
         factor.ctypes.data, window,
     )  # fmt: skip
     routines = head_routines(form)
-    size = scratch_at(0, tiling.most_rows, shape, routines.score_blocks).end
+    size = scratch_at(0, tiling.most_rows, shape, routines).end
     memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
     counters = phases(2 * len(layers))
     _attend_alone(

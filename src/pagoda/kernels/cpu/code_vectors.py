@@ -85,7 +85,7 @@ class VectorDecoder:
     def keys(
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
     ) -> None:
-        """See `Decoder`: byte by byte of the lowest plane, and of each its parts."""
+        """See `Decoder`: part by part of the lowest plane, and of each byte by byte."""
         assert self._levels is not None
         pack, lowest = 1 + self._paired, PLANES[width][0]
         levels = self._levels
@@ -100,8 +100,8 @@ class VectorDecoder:
             return _as_group(builder, [levels.floats(each, width) for each in codes])
 
         step = index(lowest.num_bytes)
-        with cgutils.for_range_slice(builder, index(0), step, index(pack)) as (first, _):
-            for part in range(8 // lowest.bits):
+        for part in range(8 // lowest.bits):
+            with cgutils.for_range_slice(builder, index(0), step, index(pack)) as (first, _):
                 number = builder.add(first, index(part * lowest.num_bytes))
                 groups = [read(source, first, part) for source in sources]
                 add(builder.add(group, builder.udiv(number, index(pack))), groups)

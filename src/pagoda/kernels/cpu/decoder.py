@@ -26,8 +26,8 @@ from pagoda.kernels.cpu.attention import (
     RowRoutines,
     Scratch,
     attend,
-    scratch_at,
 )
+from pagoda.kernels.cpu.attention_scratch import scratch_at
 from pagoda.kernels.cpu.attention_tiling import TilingAddresses
 from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.heads import HeadShape
@@ -253,7 +253,7 @@ def run_layers(
     """
     for thread in prange(step.num_threads):
         memory = step.memory + thread * step.memory_bytes
-        scratch = scratch_at(memory + MEMORY_BYTES, tiling.most_rows, shape, heads.score_blocks)
+        scratch = scratch_at(memory + MEMORY_BYTES, tiling.most_rows, shape, heads)
         for layer in range(num_layers):
             fields = table + layer * ROW_FIELDS * 8
             upcoming = following
@@ -268,7 +268,7 @@ def run_layers(
 
 def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
     """What a thread needs of `Step.memory`, for a tiling's `most_rows`."""
-    return int(scratch_at(MEMORY_BYTES, most_rows, shape, heads.score_blocks).end)
+    return int(scratch_at(MEMORY_BYTES, most_rows, shape, heads).end)
 
 
 class Ends(NamedTuple):

@@ -67,6 +67,18 @@ def integer_at(typing: Any, address: Any, index: Any, bits: Any) -> Any:
 
 
 @emitted
+def put_integer(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write whole number `index`, an int32, from `address` on. For kernels."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        stored = builder.trunc(args[2], _I32)
+        builder.store(stored, _place(builder, args[0], args[1], _I32))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), emit
+
+
+@emitted
 def integers_at(typing: Any, address: Any, count: Any) -> Any:
     """A tuple of `count`, a constant, whole numbers of 64 bits from `address` on."""
     size = types.intp

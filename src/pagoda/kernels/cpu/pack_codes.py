@@ -27,7 +27,8 @@ def pack_codes(
         source = builder.inttoptr(args[0], F32.as_pointer())
         target = builder.inttoptr(args[1], BYTE.as_pointer())
         token, block_size, by_token = args[2:5]
-        parts, start = [], 0
+        parts: list[tuple[int, Any]] = []
+        start = 0
         for chunk, width in enumerate(widths):
             read = load_vector(builder, builder.gep(source, [index(chunk * CHUNK)]), floats(CHUNK))
             numbers = builder.trunc(

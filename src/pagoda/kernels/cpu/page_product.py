@@ -13,25 +13,15 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.code_pairs import ROWS, PairDecoder
+from pagoda.kernels.cpu.choose_reader import key_reader, value_reader
 from pagoda.kernels.cpu.code_scales import (
     add_offsets_routine,
     scale_scores_routine,
     scale_weights_routine,
 )
-from pagoda.kernels.cpu.code_vectors import VectorDecoder
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.page_readers import (
-    CodedKeys,
-    CodedValues,
-    Decoder,
-    KeyReader,
-    Piece,
-    PlainKeys,
-    PlainValues,
-    ValueReader,
-)
+from pagoda.kernels.cpu.page_readers import Pages, Piece
 from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import (
     Chunks,
@@ -44,8 +34,8 @@ from pagoda.kernels.cpu.tile import (
     vector_lanes,
     vectors,
 )
-from pagoda.kernels.cpu.vector import I32, LANES, UNIT, index, pointer, row_pointers
-from pagoda.kernels.vector_code import VectorCode
+from pagoda.kernels.cpu.unpack import unpack_keys_routine, unpack_values_routine
+from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
 
 
 class HeadRoutines(NamedTuple):
@@ -61,6 +51,12 @@ class HeadRoutines(NamedTuple):
     """Address of that routine, or 0: keys have no scales. So the next two for values."""
     scale_weights: int
     add_offsets: int
+    unpack_keys: int
+    """Address of `unpack`, or 0: they are plain numbers. So the next for values."""
+    unpack_values: int
+    score_unpacked: int
+    """As `score` and `weigh`, of plain numbers."""
+    weigh_unpacked: int
 
 
 @cache
@@ -76,6 +72,7 @@ def head_routines(form: PageForm) -> HeadRoutines:
         blocks_at_once(form.block_size),
         _weigh_routine(*shape, texts[1]).address,
         *_scale_routines(form),
+        *_unpack_routines(form),
     )
 
 
@@ -89,6 +86,18 @@ def _scale_routines(form: PageForm) -> tuple[int, int, int]:
     if form.value is not None and form.value.has_offset:
         add_offsets = add_offsets_routine().address
     return scale_scores, scale_weights, add_offsets
+
+
+def _unpack_routines(form: PageForm) -> tuple[int, int, int, int]:
+    if form.key is None or form.value is None:
+        return 0, 0, 0, 0
+    shape = form[:3]
+    return (
+        unpack_keys_routine(*shape, form.key.text).address,
+        unpack_values_routine(*shape, form.value.text).address,
+        _score_routine(*shape, "").address,
+        _weigh_routine(*shape, "").address,
+    )
 
 
 @cache
@@ -125,8 +134,8 @@ def _score_tokens(
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, keys, ahead, block_stride, table = values[:8]
         first, following, last, rows, num_heads, levels = values[8:]
-        keys_of = _key_reader(_code_of(code), head_dim.literal_value, size, is_paired)
-        pages = _Pages(builder, table, block_stride)
+        keys_of = key_reader(code.literal_value, head_dim.literal_value, size, is_paired)
+        pages = Pages(builder, table, block_stride)
         bases = [pages.at(keys, first, last, i) for i in range(num_blocks)]
         asked = [pages.at(ahead, following, last, i) for i in range(num_blocks)]
 
@@ -190,8 +199,8 @@ def _weigh_tokens(
     def emit(builder: Any, arguments: Sequence[Any]) -> None:
         out, out_stride, x, x_stride, values, block_stride, table = arguments[:7]
         origin, begin, end, following, rows, num_heads, levels = arguments[7:]
-        values_of = _value_reader(_code_of(code), width, block_size.literal_value, is_paired)
-        pages = _Pages(builder, table, block_stride)
+        values_of = value_reader(code.literal_value, width, block_size.literal_value, is_paired)
+        pages = Pages(builder, table, block_stride)
         one, step = index(1), values_of.at_once
         origin, begin = (builder.sdiv(token, index(pack)) for token in (origin, begin))
         whole = builder.sdiv(end, index(pack))
@@ -249,26 +258,6 @@ def _weigh_tokens(
     return routine_body(args, (paired, head_dim, block_size, code), emit)
 
 
-class _Pages:
-    """Where blocks of a cache lie."""
-
-    def __init__(self, builder: Any, table: Any, stride: Any) -> None:
-        self._builder, self._stride = builder, stride
-        self._ids = pointer(builder, table)
-
-    def at(self, address: Any, first: Any, last: Any, number: int) -> Any:
-        """Pointer to the address that belongs to block table[first + number].
-
-        Beyond `last` it is the block before that.
-        """
-        builder = self._builder
-        entry, final = builder.add(first, index(number)), builder.sub(last, index(1))
-        inside = builder.icmp_signed("<", entry, final)
-        entry = builder.select(inside, entry, final)
-        block = builder.sext(builder.load(builder.gep(self._ids, [entry])), index(0).type)
-        return pointer(builder, builder.add(address, builder.mul(block, self._stride)))
-
-
 def _for_each_tile(
     builder: Any, rows: Any, piece: Chunks, num_blocks: int, emit: Callable[..., None]
 ) -> None:
@@ -283,38 +272,10 @@ def _for_each_tile(
         for_each_tile(builder, rows, most, partial(emit, start=start, columns=columns))
 
 
-def _key_reader(code: VectorCode | None, head_dim: int, block_size: int, paired: bool) -> KeyReader:
-    """For codes, or for plain numbers: bfloat16, which come in pairs, or float32."""
-    if code is None:
-        return PlainKeys(head_dim // (1 + paired), block_size)
-    return CodedKeys(code, block_size, paired, _decoder(code, paired, block_size % LANES == 0))
-
-
-def _value_reader(
-    code: VectorCode | None, head_dim: int, block_size: int, paired: bool
-) -> ValueReader:
-    """As `_key_reader`."""
-    if code is None:
-        return PlainValues(head_dim, block_size // (1 + paired))
-    return CodedValues(code, block_size, paired, _decoder(code, paired, block_size % ROWS == 0))
-
-
-def _decoder(code: VectorCode, paired: bool, is_even: bool) -> Decoder:
-    """is_even: blocks are whole pieces of what is decoded together."""
-    if paired and is_even and UNIT.long_tables:
-        return PairDecoder(code)
-    return VectorDecoder(code, paired)
-
-
 def _rows(builder: Any, address: Any, stride: Any, first: Any, count: int) -> list[Any]:
     """Pointers to rows from number `first` on."""
     start = builder.gep(pointer(builder, address), [builder.mul(first, stride)])
     return row_pointers(builder, start, stride, count)
-
-
-def _code_of(text: Any) -> VectorCode | None:
-    """From a constant, empty for plain numbers."""
-    return VectorCode.of_text(text.literal_value) if text.literal_value else None
 
 
 def _bounded(builder: Any, value: Any, most: int) -> Any:

@@ -16,7 +16,7 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.tile import MOST_VECTORS, Chunks, Columns, chunks, vector_lanes
-from pagoda.kernels.cpu.vector import BYTE, I32, LANES, after, index, prefetch
+from pagoda.kernels.cpu.vector import BYTE, I32, LANES, after, index, pointer, prefetch
 from pagoda.kernels.vector_code import CHUNK, PLANES, VectorCode
 
 _LINE_BYTES = 64
@@ -107,8 +107,7 @@ class Decoder(Protocol):
     def keys(
         self, builder: Any, width: int, sources: Sequence[Source], stride: int, group: Any, add: Add
     ) -> None:
-        """Call `add` for the groups of a chunk, in any order that is always the same; `group` is
-        the first.
+        """Call `add` for the groups of a chunk in order; `group` is the first.
 
         stride: bytes from a row of tokens to the next.
         """
@@ -277,6 +276,26 @@ class CodedValues:
             start = (before + plane.start) * self._block_size
             planes.append(_bytes_at(builder, base, offset, start))
         return self._decoder.values(builder, width, planes)
+
+
+class Pages:
+    """Where blocks of a cache lie."""
+
+    def __init__(self, builder: Any, table: Any, stride: Any) -> None:
+        self._builder, self._stride = builder, stride
+        self._ids = pointer(builder, table)
+
+    def at(self, address: Any, first: Any, last: Any, number: int) -> Any:
+        """Pointer to the address that belongs to block table[first + number].
+
+        Beyond `last` it is the block before that.
+        """
+        builder = self._builder
+        entry, final = builder.add(first, index(number)), builder.sub(last, index(1))
+        inside = builder.icmp_signed("<", entry, final)
+        entry = builder.select(inside, entry, final)
+        block = builder.sext(builder.load(builder.gep(self._ids, [entry])), index(0).type)
+        return pointer(builder, builder.add(address, builder.mul(block, self._stride)))
 
 
 def _ask(builder: Any, base: Any, place: Any, num_bytes: int) -> None:

@@ -1,0 +1,63 @@
+"""A thread's own memory while it attends to splits of contexts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from numba import njit
+
+from pagoda.kernels.cpu.heads import HeadShape
+from pagoda.kernels.cpu.page_product import HeadRoutines
+from pagoda.kernels.cpu.softmax import WIDTH
+
+_SPLIT_TOKENS = 256
+_LINE_BYTES = 64
+
+
+class Scratch(NamedTuple):
+    """Addresses."""
+
+    query: int
+    scores: int
+    weights: int
+    sums: int
+    highest: int
+    mass: int
+    added: int
+    added_highest: int
+    added_mass: int
+    offsets: int
+    unpacked: int
+    """K, or V, of a head and split as plain numbers, and after them the numbers of their blocks"""
+    width: int
+    """Columns of scores and weights; no address."""
+    end: int
+
+
+@njit(error_model="numpy")
+def split_tokens(block_size: int) -> int:
+    """Tokens of context in a split: whole blocks, near 256 tokens."""
+    return block_size * -(-_SPLIT_TOKENS // block_size)
+
+
+@njit(error_model="numpy")
+def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) -> Scratch:
+    """Memory for items of up to so many rows, from an address on that is a multiple of 64."""
+    tokens = split_tokens(shape.block_size)
+    columns = tokens + routines.score_blocks * shape.block_size
+    width = -(-columns // WIDTH) * WIDTH
+    line = -(-rows // 16) * _LINE_BYTES
+    scores = start + line * shape.head_dim
+    weights = scores + line * width
+    sums = weights + line * width
+    highest = sums + line * shape.head_dim
+    mass, added = highest + line, highest + 2 * line
+    added_highest = added + line * shape.head_dim
+    unpacked = end = added_highest + 3 * line
+    if routines.unpack_keys != 0:
+        end += tokens * (shape.head_dim + 1) * 4
+        end += -end % _LINE_BYTES
+    return Scratch(
+        start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
+        added_highest + 2 * line, unpacked, width, end,
+    )  # fmt: skip
