@@ -12,6 +12,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.level_tables import head_tables
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
+from pagoda.kernels.cpu.softmax import KEY_SCALE, SCALE_ROWS, VALUE_SCALE
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
 from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, VectorCode, unpack
 
@@ -121,43 +122,87 @@ def test_outputs_are_sums_of_the_levels(name: str, paired: bool, block_size: int
     assert out == pytest.approx(expected, rel=1e-4, abs=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("paired", "block_size"), FORMS)
-@pytest.mark.parametrize("name", ["fours", "bytes"])
-def test_scales_meet_scores_and_weights(name: str, paired: bool, block_size: int) -> None:
-    """Of tokens that do not count they may be no numbers."""
-    case = Case(name, paired, block_size)
-    size, tokens, code = case.code.head_size, NUM_BLOCKS * block_size, case.code
-    parts = 1 + code.has_offset
-    kept = case.rng.normal(size=(NUM_BLOCKS, HEADS, parts, block_size)).astype(code.scale)
-    kept[case.table[-1], ..., -2:] = np.nan
-    by_token = kept[case.table].astype(np.float64).transpose(1, 2, 0, 3).reshape(HEADS, parts, -1)
-    by_token = by_token[:, :, None]
-    x, seen = case.stored(case.rng.normal(size=(HEADS, ROWS, size)))
-    scores = case.rng.normal(size=(HEADS, ROWS, tokens)).astype(np.float32)
-    expected = scores * by_token[:, 0]
-    if code.has_offset:
-        expected = expected + seen.astype(np.float64).sum(-1, keepdims=True) * by_token[:, 1]
-    sums = np.zeros((HEADS, ROWS), np.float32)
-    shape = (
-        kept.ctypes.data, kept[0, 0].nbytes, kept[0].nbytes, case.table.ctypes.data, 0, NUM_BLOCKS,
-        0, ROWS, HEADS,
-    )  # fmt: skip
+@pytest.mark.parametrize("block_size", [16, 6])
+@pytest.mark.parametrize("name", ["fours", "bytes", "mixed"])
+def test_scales_are_gathered_token_by_token(name: str, block_size: int) -> None:
+    case = Case(name, False, block_size)
+    tokens, code, parts = NUM_BLOCKS * block_size, case.code, 1 + case.code.has_offset
+    shape = (NUM_BLOCKS, 2, HEADS, parts, block_size)
+    kept = case.rng.normal(size=shape).astype(code.scale)
+    out = np.full((HEADS, SCALE_ROWS, tokens), np.nan, np.float32)
+    first, last = 1, NUM_BLOCKS - 1
     call(
-        case.routines.scale_scores, scores.ctypes.data, tokens, x.ctypes.data, x.strides[1] // 4,
-        sums.ctypes.data, *shape,
+        case.routines.gather_scales, out[..., block_size:].ctypes.data, tokens,
+        kept[0, 0].ctypes.data, kept[0, 1].ctypes.data, kept[0, 0, 0].nbytes,
+        kept[0, 0, 0].nbytes, kept[0].nbytes, case.table.ctypes.data, first, last, HEADS,
     )  # fmt: skip
-    assert scores[..., :-2] == pytest.approx(expected[..., :-2], rel=1e-4, abs=1e-4)
+    by_token = kept[case.table].transpose(2, 1, 3, 0, 4).reshape(HEADS, 2, parts, tokens)
+    inside = slice(first * block_size, last * block_size)
+    for side, row in ((0, KEY_SCALE), (1, VALUE_SCALE)):
+        found = out[:, row : row + parts]
+        assert np.array_equal(found[..., inside], by_token[:, side, ..., inside])
+        assert np.isnan(found[..., : inside.start]).all()
+        assert np.isnan(found[..., inside.stop :]).all()
 
-    weights = case.rng.uniform(size=(HEADS, ROWS, tokens)).astype(np.float32)
-    weights[..., -2:] = 0
-    expected, offsets = weights * by_token[:, 0], np.zeros((HEADS, ROWS), np.float32)
-    summed = (weights * by_token[:, -1])[..., :-2].sum(-1)
-    call(case.routines.scale_weights, weights.ctypes.data, tokens, offsets.ctypes.data, *shape)
-    found = weights
-    if paired:
-        found = bfloat16_values(weights.view(np.uint16)[..., :tokens])
-        expected = bfloat16_values(bfloat16_bits(expected.astype(np.float32)))
-    assert found[..., :-2] == pytest.approx(expected[..., :-2], rel=1e-2 if paired else 1e-5)
-    assert not found[..., -2:].any()
-    if code.has_offset:
-        assert offsets == pytest.approx(summed, rel=1e-3, abs=1e-3)
+
+@pytest.mark.parametrize(("paired", "block_size"), FORMS[:3])
+def test_queries_are_summed_where_keys_have_offsets(paired: bool, block_size: int) -> None:
+    case = Case("fours", paired, block_size)
+    x, seen = case.stored(case.rng.normal(size=(HEADS * ROWS, case.code.head_size)))
+    sums = np.zeros(len(x), np.float32)
+    call(case.routines.sum_queries, sums.ctypes.data, x.ctypes.data, len(x))
+    assert sums == pytest.approx(seen.astype(np.float64).sum(-1), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(("paired", "block_size"), FORMS)
+@pytest.mark.parametrize("name", ["fours", "floats"])
+def test_unpacked_codes_give_the_same_products_to_the_last_bit(
+    name: str, paired: bool, block_size: int
+) -> None:
+    case = Case(name, paired, block_size)
+    size, tokens = case.code.head_size, NUM_BLOCKS * block_size
+    item, numbers = 2 if paired else 4, np.arange(NUM_BLOCKS, dtype=np.int32)
+    x, _ = case.stored(case.rng.normal(size=(HEADS, ROWS, size)))
+    weights, _ = case.stored(case.rng.uniform(size=(HEADS, ROWS, tokens)))
+    keys, values = np.ascontiguousarray(case.bytes.swapaxes(2, 3)), to_planes(case.code, case.bytes)
+    unpacked = np.empty(tokens * size * item, np.uint8)
+    at_once = case.routines.score_blocks
+    for head in range(HEADS):
+        levels = case.head_tables[head].ctypes.data
+        places = keys[0, head].ctypes.data, values[0, head].ctypes.data
+        strides = keys[0].nbytes, values[0].nbytes
+        found = []
+        for is_plain in (False, True):
+            if is_plain:
+                call(
+                    case.routines.unpack_keys, unpacked.ctypes.data, places[0], strides[0],
+                    case.table.ctypes.data, 0, NUM_BLOCKS, levels,
+                )  # fmt: skip
+            routine = case.routines.score_unpacked if is_plain else case.routines.score
+            place = unpacked.ctypes.data if is_plain else places[0]
+            stride = block_size * size * item if is_plain else strides[0]
+            table = (numbers if is_plain else case.table).ctypes.data
+            scores = np.zeros((ROWS, tokens + at_once * block_size), np.float32)
+            for first in range(0, NUM_BLOCKS, at_once):
+                call(
+                    routine, scores[:, first * block_size :].ctypes.data, scores.shape[1],
+                    x[head].ctypes.data, x.strides[1] // 4, place, place, stride, table, first,
+                    first, NUM_BLOCKS, ROWS, 1, levels,
+                )  # fmt: skip
+            if is_plain:
+                call(
+                    case.routines.unpack_values, unpacked.ctypes.data, places[1], strides[1],
+                    case.table.ctypes.data, 0, NUM_BLOCKS, levels,
+                )  # fmt: skip
+            routine = case.routines.weigh_unpacked if is_plain else case.routines.weigh
+            place = unpacked.ctypes.data if is_plain else places[1]
+            stride = stride if is_plain else strides[1]
+            out = np.zeros((ROWS, size), np.float32)
+            call(
+                routine, out.ctypes.data, size, weights[head].ctypes.data,
+                weights.strides[1] // 4, place, stride, table, 0, 0, tokens, place, ROWS, 1, levels,
+            )  # fmt: skip
+            found.append((scores[:, :tokens].copy(), out))
+        for coded, plain in zip(*found, strict=True):
+            assert coded.any()
+            assert np.array_equal(coded, plain)

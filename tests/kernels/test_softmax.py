@@ -6,7 +6,7 @@ from kernel_arrays import DTYPES, seen, stored
 from numba import njit
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.softmax import LOWEST, soften
+from pagoda.kernels.cpu.softmax import LOWEST, SCALE_ROWS, soften
 
 
 @njit
@@ -15,9 +15,9 @@ def soften_row(
     is_paired: bool,
 ) -> None:  # fmt: skip
     if is_paired:
-        soften(scores, weights, count, begin, end, scale, marks, marks + 4, True)
+        soften(scores, weights, count, begin, end, scale, marks, marks + 4, 0, 0, 0, True, "")
     else:
-        soften(scores, weights, count, begin, end, scale, marks, marks + 4, False)
+        soften(scores, weights, count, begin, end, scale, marks, marks + 4, 0, 0, 0, False, "")
 
 
 def softened(
@@ -29,6 +29,45 @@ def softened(
         weights.dtype == np.uint16,
     )  # fmt: skip
     return marks[0], marks[1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [(0,), (2,), (0, 1), (0, 1, 2, 3)])
+def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...]):
+    rng, (width, begin, end) = np.random.default_rng(sum(rows)), (128, 3, 100)
+    scores, weights = rng.normal(size=width).astype(np.float32), stored(np.ones(width), dtype)
+    scales = rng.uniform(0.5, 2, (SCALE_ROWS, width)).astype(np.float32)
+    scales[:, end:] = np.nan  # of tokens that do not count they may be no numbers
+    query_sum = np.float32(1.5)
+    key_scale, key_offset, value_scale, value_offset = (
+        scales[row, begin:end].astype(np.float64) if row in rows else float(row % 2 == 0)
+        for row in range(SCALE_ROWS)
+    )
+    wanted = (scores[begin:end] * key_scale + query_sum * (1 in rows) * key_offset) * SCALE
+    expected = np.exp2(wanted - wanted.max())
+    marks = np.array([0, 0, np.nan, query_sum], np.float32)
+    places = [marks[i:].ctypes.data for i in range(4)]
+    beside, is_paired = "".join(map(str, rows)), dtype == "bfloat16"
+
+    @njit
+    def run(scores: int, weights: int, highest: int, mass: int, scales: int, sums: int, off: int):
+        soften(
+            scores, weights, width, begin, end, SCALE, highest, mass, scales, sums, off,
+            is_paired, beside,
+        )  # fmt: skip
+
+    run(
+        scores.ctypes.data, weights.ctypes.data, places[0], places[1], scales.ctypes.data,
+        places[3], places[2],
+    )  # fmt: skip
+    got, tolerance = seen(weights), 4 * TOLERANCE[dtype]
+    assert got[begin:end] == pytest.approx(expected * value_scale, rel=tolerance, abs=1e-6)
+    assert not got[:begin].any()
+    assert not got[end:].any()
+    assert marks[0] == pytest.approx(wanted.max(), rel=1e-6)
+    assert marks[1] == pytest.approx(expected.sum(), rel=tolerance)
+    if 3 in rows:
+        assert marks[2] == pytest.approx((expected * value_offset).sum(), rel=tolerance)
 
 
 SCALE = np.float32(0.3)

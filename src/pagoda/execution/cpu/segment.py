@@ -20,6 +20,7 @@ from pagoda.kernels.cpu.decoder import LayerFields, Routines, Widths, routines
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
+from pagoda.kernels.cpu.rotary import MOST_ROWS
 from pagoda.kernels.cpu.write import WriteRoutines, write_routines
 from pagoda.kernels.page_layout import PageLayout
 from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
@@ -80,8 +81,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     num_kv_heads = attention.num_kv_heads
     group_size = attention.num_heads // num_kv_heads
     shape = HeadShape(num_kv_heads, group_size, attention.head_dim, storage.block_size)
-    codec_rows = max(group_size, 2)
-    assert codec_rows * attention.head_dim * 4 <= MEMORY_BYTES, "what a codec works with has to fit"
+    assert MOST_ROWS * attention.head_dim * 4 <= MEMORY_BYTES, "what a codec works with has to fit"
     is_paired = dtype == torch.bfloat16
     form = page_form(storage, is_paired=is_paired)
     kept: list[Array] = []

@@ -23,7 +23,12 @@ from typing import NamedTuple
 
 from numba import njit
 
-from pagoda.kernels.cpu.attention_products import Heads, score_split, weigh_split
+from pagoda.kernels.cpu.attention_products import (
+    Heads,
+    gather_scales,
+    score_split,
+    weigh_split,
+)
 from pagoda.kernels.cpu.attention_rows import (
     clear_routine,
     finish_routine,
@@ -34,6 +39,7 @@ from pagoda.kernels.cpu.attention_rows import (
 )
 from pagoda.kernels.cpu.attention_scratch import Scratch, split_tokens
 from pagoda.kernels.cpu.attention_tiling import Merge, TilingAddresses, WorkItem
+from pagoda.kernels.cpu.code_scales import scales_of
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_form import PageForm
@@ -44,7 +50,7 @@ from pagoda.kernels.cpu.softmax import WIDTH
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.turn import turn_routine
 
-_TILE_ROWS = 48
+_TILE_ROWS = 96
 
 
 class RowRoutines(NamedTuple):
@@ -62,14 +68,10 @@ class RowRoutines(NamedTuple):
 
 @cache
 def row_routines(form: PageForm, paired_out: bool) -> RowRoutines:
-    """For a cache, and for results in bfloat16, or float32.
-
-    Weights that meet a scale are rounded after that.
-    """
-    is_scaled = form.value is not None and form.value.scale is not None
+    """For a cache, and for results in bfloat16, or float32."""
     return RowRoutines(
         load_routine(form.paired).address,
-        soften_routine(form.paired and not is_scaled).address,
+        soften_routine(form.paired, scales_of(form)).address,
         merge_routine().address,
         clear_routine().address,
         save_routine().address,
@@ -138,7 +140,7 @@ def _finish_rows(
         for head in range(first_head, end_head):
             sums = scratch.sums + (head - first_head) * rows * head_dim * 4
             matrix = matrices + head * head_dim * head_dim * 4
-            call(row_routines.turn, (sums, matrix, rows, scratch.added))
+            call(row_routines.turn, (sums, head_dim, matrix, rows, scratch.added))
     call(
         row_routines.finish,
         (layer.out, layer.out_bytes, tokens, count, first_head, end_head, shape.group_size,
@@ -165,6 +167,8 @@ def _attend_item(
          work.end_head, group_size, head_dim),
     )  # fmt: skip
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, head_dim))
+    if routines.sum_queries != 0:
+        call(routines.sum_queries, (scratch.query_sums, scratch.query, rows))
     low = high = integer_at(tiling.positions, integer_at(tokens, 0, 64), 32)
     for t in range(1, count):
         position = integer_at(tiling.positions, integer_at(tokens, t, 64), 32)
@@ -184,11 +188,15 @@ def _attend_item(
             score_split(
                 scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines
             )
+            gather_scales(
+                scratch, layer.blocks, layer.pages, table, span, heads, used, shape, routines
+            )
             call(
                 row_routines.soften,
                 (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
                  count, work.end_head - work.first_head, group_size, origin, begin, end,
-                 layer.window, layer.scale, scratch.added_highest, scratch.added_mass),
+                 layer.window, layer.scale, scratch.added_highest, scratch.added_mass,
+                 scratch.scales, scratch.query_sums, scratch.offsets),
             )  # fmt: skip
             following = _next_keys(item, next_item, split, layer, tiling, shape)
             weigh_split(

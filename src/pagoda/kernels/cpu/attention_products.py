@@ -64,14 +64,6 @@ def score_split(
                  keys, ahead, layout.block_bytes, table, block, following, last, rows,
                  end_head - first_head, pages.codes.key_levels + first_head * HEAD_TABLE_BYTES),
             )  # fmt: skip
-    if routines.scale_scores != 0:
-        scales = blocks + layout.key_scales + first_head * layout.key_scale_bytes
-        call(
-            routines.scale_scores,
-            (scratch.scores, scratch.width, scratch.query, stride, scratch.offsets, scales,
-             layout.key_scale_bytes, layout.block_bytes, table, first, last, origin, rows,
-             end_head - first_head),
-        )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -79,21 +71,46 @@ def _score_unpacked(
     scratch: Scratch, rows: int, scores: int, query: int, blocks: int, pages: LayerPages,
     table: int, first: int, last: int, head: int, shape: HeadShape, routines: HeadRoutines,
 ) -> None:  # fmt: skip
-    """Scores of one head with the blocks table[first] … table[last - 1], from its own rows on."""
+    """Scores of one head with the blocks table[first] … table[last - 1], from its own rows on.
+
+    As many blocks as are scored together are decoded and met at once, while they are in cache.
+    """
     keys = blocks + head * pages.layout.key_head_bytes
     levels = pages.codes.key_levels + head * HEAD_TABLE_BYTES
-    numbers = _unpack(
-        scratch, routines.unpack_keys, keys, pages.layout.block_bytes, table, first, last, levels,
-        shape,
-    )  # fmt: skip
     size = shape.head_dim * pages.item_size
-    for block in range(0, last - first, routines.score_blocks):
+    for block in range(first, last, routines.score_blocks):
+        end = min(block + routines.score_blocks, last)
+        numbers = _unpack(
+            scratch, routines.unpack_keys, keys, pages.layout.block_bytes, table, block, end,
+            levels, shape,
+        )  # fmt: skip
         call(
             routines.score_unpacked,
-            (scores + block * shape.block_size * 4, scratch.width, query, size // 4,
-             scratch.unpacked, scratch.unpacked, shape.block_size * size, numbers, block, block,
-             last - first, rows, 1, 0),
+            (scores + (block - first) * shape.block_size * 4, scratch.width, query, size // 4,
+             scratch.unpacked, scratch.unpacked, shape.block_size * size, numbers, 0, 0,
+             end - block, rows, 1, 0),
         )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def gather_scales(
+    scratch: Scratch, blocks: int, pages: LayerPages, table: int, span: Span, heads: Heads,
+    used: int, shape: HeadShape, routines: HeadRoutines,
+) -> None:  # fmt: skip
+    """scales[head, row, token - origin] of all tokens of the blocks that hold the span."""
+    if routines.gather_scales == 0:
+        return
+    origin, begin, end = span
+    layout, size = pages.layout, shape.block_size
+    first, last = begin // size, (end + size - 1) // size
+    call(
+        routines.gather_scales,
+        (scratch.scales + (first * size - origin) * 4, used,
+         blocks + layout.key_scales + heads[0] * layout.key_scale_bytes,
+         blocks + layout.value_scales + heads[0] * layout.value_scale_bytes,
+         layout.key_scale_bytes, layout.value_scale_bytes, layout.block_bytes, table, first, last,
+         heads[1] - heads[0]),
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -108,17 +125,7 @@ def weigh_split(
     origin, begin, end = span
     first_head, end_head = heads
     layout, num_heads, head_dim = pages.layout, end_head - first_head, shape.head_dim
-    first = begin // shape.block_size
     stride = scratch.width * pages.item_size // 4
-    if routines.scale_weights != 0:
-        stride = scratch.width  # they were float32
-        last = (end + shape.block_size - 1) // shape.block_size
-        scales = blocks + layout.value_scales + first_head * layout.value_scale_bytes
-        call(
-            routines.scale_weights,
-            (scratch.weights, stride, scratch.offsets, scales, layout.value_scale_bytes,
-             layout.block_bytes, table, first, last, origin, rows, num_heads),
-        )  # fmt: skip
     if routines.unpack_values != 0 and rows > _MOST_DECODING_ROWS:
         for head in range(first_head, end_head):
             row = (head - first_head) * rows

@@ -14,7 +14,7 @@ import numpy as np
 
 from pagoda.kernels.cpu.number import exp2, fma, integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
-from pagoda.kernels.cpu.softmax import LOWEST, soften
+from pagoda.kernels.cpu.softmax import LOWEST, SCALE_ROWS, soften
 
 
 @cache
@@ -42,24 +42,28 @@ def load_routine(paired: bool) -> Any:
 
 
 @cache
-def soften_routine(paired: bool) -> Any:
-    """For weights in bfloat16, which come in pairs, or float32."""
+def soften_routine(paired: bool, scales: tuple[int, ...] = ()) -> Any:
+    """For weights in bfloat16, which come in pairs, or float32, and those rows of scales."""
+    beside = "".join(map(str, scales))
 
     def soften_rows(
         scores: int, weights: int, width: int, used: int, positions: int, tokens: int, count: int,
         num_heads: int, group_size: int, origin: int, begin: int, end: int, window: int,
-        scale: int, highest: int, mass: int,
+        scale: int, highest: int, mass: int, scales: int, query_sums: int, offsets: int,
     ) -> None:  # fmt: skip
         """From the scores of all rows to weights, highest and mass.
 
         scores, weights: [rows, width], of which `used` columns count, the first at token `origin`;
         positions: int32, of token tokens[t]: [count] int64. A row sees tokens begin … end - 1, but
         none after its own and none before the `window` that ends there. scale: [1] float32.
+        scales: [num_heads, `SCALE_ROWS`, used] float32. query_sums, read, and offsets, written:
+        [rows] float32. See `softmax`.
         """
         factor = number_at(scale, 0, False)
         size = 2 if paired else 4
         row = 0
-        for _ in range(num_heads):
+        for head in range(num_heads):
+            of_head = scales + head * SCALE_ROWS * used * 4
             for t in range(count):
                 position = integer_at(positions, integer_at(tokens, t, 64), 32)
                 first = max(position - window + 1, begin) - origin
@@ -67,11 +71,12 @@ def soften_routine(paired: bool) -> Any:
                 for _ in range(group_size):
                     soften(
                         scores + row * width * 4, weights + row * width * size, used, first, last,
-                        factor, highest + row * 4, mass + row * 4, paired,
+                        factor, highest + row * 4, mass + row * 4, of_head, query_sums + row * 4,
+                        offsets + row * 4, paired, beside,
                     )  # fmt: skip
                     row += 1
 
-    return compiled(soften_rows, 16)
+    return compiled(soften_rows, 19)
 
 
 @cache

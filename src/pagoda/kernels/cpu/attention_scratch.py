@@ -8,7 +8,7 @@ from numba import njit
 
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.page_product import HeadRoutines
-from pagoda.kernels.cpu.softmax import WIDTH
+from pagoda.kernels.cpu.softmax import SCALE_ROWS, WIDTH
 
 _SPLIT_TOKENS = 256
 _LINE_BYTES = 64
@@ -26,7 +26,10 @@ class Scratch(NamedTuple):
     added: int
     added_highest: int
     added_mass: int
+    query_sums: int
     offsets: int
+    scales: int
+    """[heads, `SCALE_ROWS`, columns] float32"""
     unpacked: int
     """K, or V, of a head and split as plain numbers, and after them the numbers of their blocks"""
     width: int
@@ -53,11 +56,16 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     highest = sums + line * shape.head_dim
     mass, added = highest + line, highest + 2 * line
     added_highest = added + line * shape.head_dim
-    unpacked = end = added_highest + 3 * line
+    query_sums = added_highest + 2 * line
+    scales = query_sums + 2 * line
+    unpacked = scales
+    if routines.gather_scales != 0:
+        unpacked += shape.num_kv_heads * SCALE_ROWS * width * 4
+    end = unpacked
     if routines.unpack_keys != 0:
         end += tokens * (shape.head_dim + 1) * 4
         end += -end % _LINE_BYTES
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
-        added_highest + 2 * line, unpacked, width, end,
+        query_sums, query_sums + line, scales, unpacked, width, end,
     )  # fmt: skip

@@ -1,15 +1,13 @@
 """Scales and offsets of coded keys and values, where they meet scores and weights.
 
 With K = level · scale + offset, q · K = (q · levels) · scale + Σ q · offset, and likewise
-Σ w · V = Σ (w · scale) · levels + Σ w · offset. So the products take levels alone, and each scale
-is read once a token. What lies in a block after the last token may be anything, not a number too:
-scores there are masked afterwards, and weights there are 0 and stay so.
+Σ w · V = Σ (w · scale) · levels + Σ w · offset. So the products take levels alone, and `softmax`
+takes what is gathered here, token by token, and each query's sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -17,8 +15,10 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pagoda.kernels.cpu.half import from_half
-from pagoda.kernels.cpu.number import constant, emitted, fused, number_at, put_number
+from pagoda.kernels.cpu.number import constant, emitted, number_at, put_number
+from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.routine import compiled, routine_body
+from pagoda.kernels.cpu.softmax import KEY_OFFSET, KEY_SCALE, SCALE_ROWS, VALUE_OFFSET, VALUE_SCALE
 from pagoda.kernels.cpu.tile import vector_lanes, vectors
 from pagoda.kernels.cpu.ufloat8 import from_ufloat8
 from pagoda.kernels.cpu.vector import (
@@ -29,142 +29,111 @@ from pagoda.kernels.cpu.vector import (
     floats,
     index,
     load_vector,
-    spread,
-    store_rounded,
     store_vector,
 )
-from pagoda.kernels.vector_code import SCALE_BYTES
+from pagoda.kernels.vector_code import SCALE_BYTES, VectorCode
+
+
+def scales_of(form: PageForm) -> tuple[int, ...]:
+    """Which of `softmax`'s rows of scales there are."""
+    key, value = form.key, form.value
+    is_there = (
+        (KEY_SCALE, key is not None and key.scale),
+        (KEY_OFFSET, key is not None and key.has_offset),
+        (VALUE_SCALE, value is not None and value.scale),
+        (VALUE_OFFSET, value is not None and value.has_offset),
+    )
+    return tuple(row for row, there in is_there if there)
 
 
 @cache
-def scale_scores_routine(paired: bool, head_dim: int, block_size: int, scale: str) -> Any:
-    """For queries in bfloat16, which come in pairs, or float32; scale: as `_dtype_of` reads it."""
+def gather_scales_routine(block_size: int, key: str, value: str) -> Any:
+    """For codes by their texts."""
 
-    def scale_scores(
-        scores: int, width: int, x: int, x_stride: int, sums: int, scales: int, head_bytes: int,
-        block_stride: int, table: int, first: int, last: int, origin: int, rows: int,
-        num_heads: int,
+    def gather_scales(
+        out: int, width: int, keys: int, values: int, key_bytes: int, value_bytes: int,
+        block_stride: int, table: int, first: int, last: int, num_heads: int,
     ) -> None:  # fmt: skip
-        """scores[head, row, token - origin] · scale + Σ x[head, row] · offset, in place.
+        """out[head, row, token] = scales and offsets of the blocks table[first] … table[last - 1].
 
-        Of all tokens of the blocks table[first] … table[last - 1]; table: int32. scores, x: as
-        `score_tokens` has them. sums: [num_heads, rows] float32, written where there are offsets.
-        Block b has the first head's scales at scales + b · block_stride bytes, those of the next
-        one `head_bytes` on.
+        out: [num_heads, `SCALE_ROWS`, width] float32. table: int32. Block b has the first head's
+        scales, and then its offsets, of keys at keys + b · block_stride bytes, those of the next
+        head `key_bytes` on; and of values likewise.
         """
-        _scale_scores(
-            (scores, width, x, x_stride, sums, scales, head_bytes, block_stride, table, first,
-             last, origin, rows, num_heads),
-            paired, head_dim, block_size, scale,
+        _gather_scales(
+            (out, width, keys, values, key_bytes, value_bytes, block_stride, table, first, last,
+             num_heads),
+            block_size, key, value,
         )  # fmt: skip
 
-    return compiled(scale_scores, 14)
+    return compiled(gather_scales, 11)
 
 
 @emitted
-def _scale_scores(
-    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, scale: Any
-) -> Any:
-    dtype, has_offset = _dtype_of(scale.literal_value)
+def _gather_scales(typing: Any, args: Any, block_size: Any, key: Any, value: Any) -> Any:
     size = block_size.literal_value
+    sides = [
+        (VectorCode.of_text(text.literal_value), rows)
+        for text, rows in ((key, (KEY_SCALE, KEY_OFFSET)), (value, (VALUE_SCALE, VALUE_OFFSET)))
+    ]
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        scores, width, x, x_stride, sums, scales, head_bytes, block_stride = values[:8]
-        table, first, last, origin, rows, num_heads = values[8:]
-        walk = _Walk(builder, scales, head_bytes, block_stride, table, first, last, origin, size)
-        depth = head_dim.literal_value // (2 if paired.literal_value else 1)
+        out, width, *places, block_stride, table, first, last, num_heads = values
+        target = builder.inttoptr(out, F32.as_pointer())
+        ids = builder.inttoptr(table, I32.as_pointer())
 
-        def scale_row(row: Any, place: Any, factor: Any, offset: Any) -> None:
-            target = builder.gep(_row(builder, scores, row, width, F32), [place])
-            found = load_vector(builder, target, factor.type)
-            if offset is None:
-                found = builder.fmul(found, factor)
-            else:
-                total = builder.load(_row(builder, sums, row, index(1), F32))
-                added = builder.fmul(offset, spread(builder, total, factor.type.count))
-                found = fused(builder, found, factor, added)
-            store_vector(builder, found, target)
+        def gather(code: VectorCode, row: int, source: Any, head: Any, column: Any) -> None:
+            """source: pointer to the first token's scale, or offset."""
+            begin = builder.add(builder.mul(head, index(SCALE_ROWS)), index(row))
+            begin = builder.add(builder.mul(begin, width), column)
+            for start, lanes in vectors(vector_lanes(size)):
+                found = _read(builder, source, str(code.scale), start, lanes)
+                place = builder.add(begin, index(start))
+                store_vector(builder, found, builder.gep(target, [place]))
 
-        with cgutils.for_range(builder, num_heads) as heads:
-            if has_offset:
-                with _each_row(builder, heads.index, rows) as row:
-                    query = _row(builder, x, row, x_stride, I32)
-                    total = _sum_of(builder, query, depth, paired.literal_value)
-                    builder.store(total, _row(builder, sums, row, index(1), F32))
-            with walk.blocks(heads.index) as (kept, column):
-                for start, lanes in vectors(vector_lanes(size)):
-                    place = builder.add(column, index(start))
-                    factor, offset = _read(builder, kept, dtype, start, lanes), None
-                    if has_offset:
-                        offset = _read(builder, kept, dtype, size + start, lanes)
-                    with _each_row(builder, heads.index, rows) as row:
-                        scale_row(row, place, factor, offset)
+        with cgutils.for_range_slice(builder, first, last, index(1)) as (number, count):
+            block = builder.sext(builder.load(builder.gep(ids, [number])), index(0).type)
+            before = builder.mul(block, block_stride)
+            column = builder.mul(count, index(size))
+            with cgutils.for_range(builder, num_heads) as heads:
+                for side, (code, rows) in enumerate(sides):
+                    if code.scale is None:
+                        continue
+                    start = builder.add(before, builder.mul(heads.index, places[2 + side]))
+                    source = builder.inttoptr(builder.add(places[side], start), BYTE.as_pointer())
+                    for part, row in enumerate(rows[: 1 + code.has_offset]):
+                        offset = index(part * size * SCALE_BYTES[code.scale])
+                        gather(code, row, builder.gep(source, [offset]), heads.index, column)
 
-    return routine_body(args, (paired, head_dim, block_size, scale), emit)
+    return routine_body(args, (block_size, key, value), emit)
 
 
 @cache
-def scale_weights_routine(paired: bool, block_size: int, scale: str) -> Any:
-    """For products that take bfloat16, which come in pairs, or float32."""
+def sum_rows_routine(paired: bool, head_dim: int) -> Any:
+    """For rows of bfloat16, which come in pairs, or float32."""
 
-    def scale_weights(
-        weights: int, width: int, offsets: int, scales: int, head_bytes: int, block_stride: int,
-        table: int, first: int, last: int, origin: int, rows: int, num_heads: int,
-    ) -> None:  # fmt: skip
-        """weights[head, row, token - origin] · scale, in place, and offsets[row] = Σ w · offset.
+    def sum_rows(sums: int, x: int, rows: int) -> None:
+        """sums[row] = Σ x[row]: [rows] float32 of [rows, head_dim]."""
+        _sum_rows((sums, x, rows), paired, head_dim)
 
-        weights: [rows, width] float32; each row becomes numbers of the routine's dtype, which begin
-        where it begins. offsets: [rows] float32, written where there are any. The others: as
-        `scale_scores` takes them.
-        """
-        _scale_weights(
-            (weights, width, offsets, scales, head_bytes, block_stride, table, first, last, origin,
-             rows, num_heads),
-            paired, block_size, scale,
-        )  # fmt: skip
-
-    return compiled(scale_weights, 12)
+    return compiled(sum_rows, 3)
 
 
 @emitted
-def _scale_weights(typing: Any, args: Any, paired: Any, block_size: Any, scale: Any) -> Any:
-    dtype, has_offset = _dtype_of(scale.literal_value)
-    size, is_paired = block_size.literal_value, paired.literal_value
-    stored = ir.IntType(16) if is_paired else F32
+def _sum_rows(typing: Any, args: Any, paired: Any, head_dim: Any) -> Any:
+    is_paired = paired.literal_value
+    depth = head_dim.literal_value // (1 + is_paired)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        weights, width, offsets, scales, head_bytes, block_stride = values[:6]
-        table, first, last, origin, rows, num_heads = values[6:]
-        walk = _Walk(builder, scales, head_bytes, block_stride, table, first, last, origin, size)
+        sums, x, rows = values
+        target = builder.inttoptr(sums, F32.as_pointer())
+        source = builder.inttoptr(x, I32.as_pointer())
+        with cgutils.for_range(builder, rows) as each:
+            row = builder.gep(source, [builder.mul(each.index, index(depth))])
+            total = _sum_of(builder, row, depth, is_paired)
+            builder.store(total, builder.gep(target, [each.index]))
 
-        def scale_row(row: Any, place: Any, factor: Any, offset: Any) -> None:
-            source = _row(builder, weights, row, width, F32)
-            weight = load_vector(builder, builder.gep(source, [place]), factor.type)
-            nothing = constant(weight.type, 0.0)
-            counts = builder.fcmp_ordered("!=", weight, nothing)
-            target = builder.gep(builder.bitcast(source, stored.as_pointer()), [place])
-            scaled = builder.select(counts, builder.fmul(weight, factor), nothing)
-            store_rounded(builder, is_paired, scaled, target)
-            if offset is not None:
-                added = builder.select(counts, builder.fmul(weight, offset), nothing)
-                total = _row(builder, offsets, row, index(1), F32)
-                more = combine_lanes(builder, added, builder.fadd)
-                builder.store(builder.fadd(builder.load(total), more), total)
-
-        with cgutils.for_range(builder, num_heads) as heads:
-            if has_offset:
-                with _each_row(builder, heads.index, rows) as row:
-                    builder.store(constant(F32, 0.0), _row(builder, offsets, row, index(1), F32))
-            with walk.blocks(heads.index) as (kept, column):
-                for start, lanes in vectors(vector_lanes(size)):
-                    place = builder.add(column, index(start))
-                    factor, offset = _read(builder, kept, dtype, start, lanes), None
-                    if has_offset:
-                        offset = _read(builder, kept, dtype, size + start, lanes)
-                    with _each_row(builder, heads.index, rows) as row:
-                        scale_row(row, place, factor, offset)
-
-    return routine_body(args, (paired, block_size, scale), emit)
+    return routine_body(args, (paired, head_dim), emit)
 
 
 @cache
@@ -179,38 +148,6 @@ def add_offsets_routine() -> Any:
                 put_number(start, d, number_at(start, d, False) + offset, False)
 
     return compiled(add_offsets, 4)
-
-
-class _Walk:
-    """The way through the scales of a head, block by block."""
-
-    def __init__(self, builder: Any, *args: Any) -> None:
-        self._builder = builder
-        self._scales, self._head_bytes, self._block_stride, self._table = args[:4]
-        self._first, self._last, self._origin, self._size = args[4:]
-
-    @contextmanager
-    def blocks(self, head: Any) -> Iterator[tuple[Any, Any]]:
-        """A loop: pointer to the head's scales in a block, and the column of its first token."""
-        builder = self._builder
-        base = builder.add(self._scales, builder.mul(head, self._head_bytes))
-        ids = builder.inttoptr(self._table, I32.as_pointer())
-        with cgutils.for_range_slice(builder, self._first, self._last, index(1)) as (number, _):
-            block = builder.sext(builder.load(builder.gep(ids, [number])), index(0).type)
-            address = builder.add(base, builder.mul(block, self._block_stride))
-            column = builder.sub(builder.mul(number, index(self._size)), self._origin)
-            yield builder.inttoptr(address, BYTE.as_pointer()), column
-
-
-@contextmanager
-def _each_row(builder: Any, head: Any, rows: Any) -> Iterator[Any]:
-    """A loop over the rows of a head: the row's number among those of all."""
-    with cgutils.for_range(builder, rows) as each:
-        yield builder.add(builder.mul(head, rows), each.index)
-
-
-def _row(builder: Any, address: Any, row: Any, stride: Any, kind: Any) -> Any:
-    return builder.gep(builder.inttoptr(address, kind.as_pointer()), [builder.mul(row, stride)])
 
 
 def _sum_of(builder: Any, query: Any, depth: int, paired: bool) -> Any:
@@ -243,9 +180,3 @@ def _read(builder: Any, kept: Any, dtype: str, first: int, lanes: int) -> Any:
     if dtype == "ufloat8":
         return from_ufloat8(builder, load_vector(builder, source, ir.VectorType(BYTE, lanes)))
     return from_half(builder, load_vector(builder, source, ir.VectorType(ir.IntType(16), lanes)))
-
-
-def _dtype_of(scale: str) -> tuple[str, bool]:
-    """The dtype, and whether there is an offset, of `float16+offset` and the like."""
-    dtype, _, offset = scale.partition("+")
-    return dtype, bool(offset)

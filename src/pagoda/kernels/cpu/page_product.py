@@ -16,13 +16,15 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.choose_reader import key_reader, value_reader
 from pagoda.kernels.cpu.code_scales import (
     add_offsets_routine,
-    scale_scores_routine,
-    scale_weights_routine,
+    gather_scales_routine,
+    scales_of,
+    sum_rows_routine,
 )
 from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_readers import Pages, Piece
 from pagoda.kernels.cpu.routine import compiled, routine_body
+from pagoda.kernels.cpu.softmax import KEY_OFFSET, VALUE_OFFSET
 from pagoda.kernels.cpu.tile import (
     Chunks,
     Columns,
@@ -47,9 +49,9 @@ class HeadRoutines(NamedTuple):
     """Blocks that it takes."""
     weigh: int
     """Address of `weigh_tokens`."""
-    scale_scores: int
-    """Address of that routine, or 0: keys have no scales. So the next two for values."""
-    scale_weights: int
+    gather_scales: int
+    """Address of that routine, or 0: there are none. So the next two."""
+    sum_queries: int
     add_offsets: int
     unpack_keys: int
     """Address of `unpack`, or 0: they are plain numbers. So the next for values."""
@@ -77,15 +79,14 @@ def head_routines(form: PageForm) -> HeadRoutines:
 
 
 def _scale_routines(form: PageForm) -> tuple[int, int, int]:
-    key, value = ("" if code is None else code.scale_text for code in (form.key, form.value))
-    scale_scores = scale_weights = add_offsets = 0
-    if key:
-        scale_scores = scale_scores_routine(*form[:3], key).address
-    if value:
-        scale_weights = scale_weights_routine(form.paired, form.block_size, value).address
-    if form.value is not None and form.value.has_offset:
-        add_offsets = add_offsets_routine().address
-    return scale_scores, scale_weights, add_offsets
+    scales, (paired, head_dim, block_size, key, value) = scales_of(form), form
+    if key is None or value is None or not scales:
+        return 0, 0, 0
+    return (
+        gather_scales_routine(block_size, key.text, value.text).address,
+        sum_rows_routine(paired, head_dim).address if KEY_OFFSET in scales else 0,
+        add_offsets_routine().address if VALUE_OFFSET in scales else 0,
+    )
 
 
 def _unpack_routines(form: PageForm) -> tuple[int, int, int, int]:

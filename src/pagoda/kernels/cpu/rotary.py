@@ -16,9 +16,9 @@ from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.vector import F32, LANES, floats, index, load_vector, store_vector
-from pagoda.kernels.cpu.write import WriteRoutines, write_row
+from pagoda.kernels.cpu.write import WriteRoutines, turn_rows, write_row
 
-_MOST_ROWS = 16
+MOST_ROWS = 16
 """Rows of an item: neighbouring tokens share cache lines of K, which two cores fight over."""
 
 
@@ -95,25 +95,30 @@ def rotate_and_write(
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
     qkv: all rows. blocks: the layer's. The slots of this step are written. slot_mapping: [rows]
     int64, all distinct; positions: [rows] int32. cosines, sines: [positions, half] float32.
-    memory: the thread's own, for all heads of a KV head, float32.
+    memory: the thread's own, [`MOST_ROWS`, head_dim] float32.
     """
     row_bytes = (shape.group_size + 2) * shape.num_kv_heads * shape.head_dim * 4
-    size = min(_MOST_ROWS, (rows + num_threads - 1) // num_threads)
+    size = min(MOST_ROWS, (rows + num_threads - 1) // num_threads)
     total = (rows + size - 1) // size
     mine = 0
     item = claim(phase)
     while item < total:
-        for r in range(item * size, min((item + 1) * size, rows)):
-            slot = integer_at(slot_mapping, r, 64)
+        first, last = item * size, min((item + 1) * size, rows)
+        for r in range(first, last):
             angles = integer_at(positions, r, 32) * half * 4
-            row = qkv + r * row_bytes
             call(
                 rotate,
-                (row, shape.num_kv_heads, shape.group_size, shape.head_dim, cosines + angles,
-                 sines + angles, half, q_norm, k_norm, eps),
+                (qkv + r * row_bytes, shape.num_kv_heads, shape.group_size, shape.head_dim,
+                 cosines + angles, sines + angles, half, q_norm, k_norm, eps),
             )  # fmt: skip
+        turn_rows(
+            write, qkv + first * row_bytes, row_bytes, last - first, pages.codes, shape, memory
+        )
+        for r in range(first, last):
+            slot = integer_at(slot_mapping, r, 64)
             block = blocks + slot // shape.block_size * pages.layout.block_bytes
-            write_row(write, row, block, slot % shape.block_size, pages, shape, memory)
+            offset = slot % shape.block_size
+            write_row(write, qkv + r * row_bytes, block, offset, pages, shape, memory)
         mine += 1
         item = claim(phase)
     finish(phase, mine, total)

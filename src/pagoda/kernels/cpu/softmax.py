@@ -1,8 +1,14 @@
-"""A row's softmax within one split of its context: its highest score, then powers of two."""
+"""A row's softmax within one split of its context: its highest score, then powers of two.
+
+Scores are products with levels of codes where keys are coded, and weights meet those of values: the
+scales and offsets of both stand beside, in a row of float32 for each, token by token. What they are
+of tokens that do not count may be anything, not a number too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,44 +35,144 @@ WIDTH = 4 * LANES
 """Scores come in multiples of this."""
 LOWEST = np.float32(-1e30)
 """The score of what does not count: below every other, and its weight is 0."""
+SCALE_ROWS = 4
+KEY_SCALE, KEY_OFFSET, VALUE_SCALE, VALUE_OFFSET = range(SCALE_ROWS)
+"""Rows of scales."""
 
 
 @emitted
 def soften(
     typing: Any, scores: Any, weights: Any, count: Any, begin: Any, end: Any, scale: Any,
-    highest: Any, mass: Any, paired: Any,
+    highest: Any, mass: Any, scales: Any, query_sum: Any, offset: Any, paired: Any, beside: Any,
 ) -> Any:  # fmt: skip
-    """weights[t] = 2 ** (scores[t] · scale - highest) for t = begin … end - 1, 0 for all others.
+    """weights[t] = 2 ** (score of t - highest) for t = begin … end - 1, 0 for all others.
 
-    By addresses; for kernels only. scores: [count] float32, changed; count: a multiple of `WIDTH`.
-    weights: [count] bfloat16 if `paired`, a constant, else float32. highest, mass: float32 that are
-    written: the highest score times scale, and the sum of the weights as written.
+    By addresses; for kernels only. The score of t is scores[t] · scale, and with scales of keys
+    (scores[t] · key scale + query_sum · key offset) · scale. scores: [count] float32, changed;
+    count: a multiple of `WIDTH`. weights: [count] bfloat16 if `paired`, a constant, else float32;
+    with scales of values each is multiplied with its token's, and `offset`, float32, is written:
+    Σ weight · value offset. highest, mass: float32 that are written: the highest score, and the sum
+    of the weights, without scales as written. scales: rows of `count` float32, those whose numbers
+    `beside` has in a text, a constant, `SCALE_ROWS` in all.
     """
-    terms = COARSE if paired.literal_value else PRECISE
     size = types.intp
-    signature = types.void(size, size, size, size, size, float32, size, size, paired)
+    signature = types.void(*[size] * 5, float32, *[size] * 5, paired, beside)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        is_paired = paired.literal_value
-        start, marks, total = (builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 6, 7))
-        target = builder.inttoptr(args[1], (ir.IntType(16) if is_paired else F32).as_pointer())
+        row = _Row(builder, paired.literal_value, beside.literal_value, args[2], args[8])
+        start, marks, total, sums, offsets = (
+            builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 6, 7, 9, 10)
+        )
+        target = builder.inttoptr(args[1], row.stored.as_pointer())
         count, begin, end, scale = args[2:6]
+        if row.has(KEY_SCALE):
+            row.scale(start, sums)
         partial = builder.or_(
             builder.icmp_signed(">", begin, index(0)), builder.icmp_signed("<", end, count)
         )
         with builder.if_then(partial):
             _mask(builder, start, count, begin, end)
         top = builder.fmul(_highest(builder, start, count), scale)
-        mass = _weigh(builder, is_paired, start, target, count, scale, top, terms)
+        mass, offset = row.weigh(start, target, scale, top)
         seen = builder.icmp_signed("<", begin, end)
         builder.store(builder.select(seen, top, constant(top.type, float(LOWEST))), marks)
         builder.store(mass, total)
+        if row.has(VALUE_OFFSET):
+            builder.store(offset, offsets)
         with builder.if_then(builder.not_(seen)):
-            _clear(builder, is_paired, target, count)
+            row.clear(target)
             builder.store(constant(mass.type, 0.0), total)
+            if row.has(VALUE_OFFSET):
+                builder.store(constant(mass.type, 0.0), offsets)
         return context.get_dummy_value()
 
     return signature, emit
+
+
+class _Row:
+    """What is done to the scores and weights of a row, vector by vector."""
+
+    def __init__(self, builder: Any, paired: bool, beside: str, count: Any, scales: Any) -> None:
+        self._builder, self._paired, self._count = builder, paired, count
+        self._scales, self._beside = builder.inttoptr(scales, F32.as_pointer()), beside
+        self.stored = ir.IntType(16) if paired else F32
+
+    def has(self, row: int) -> bool:
+        """Whether there is that row of scales."""
+        return str(row) in self._beside
+
+    def scale(self, start: Any, query_sum: Any) -> None:
+        """Scores become those with keys, in place."""
+        builder = self._builder
+        total = None
+        if self.has(KEY_OFFSET):
+            total = spread(builder, builder.load(query_sum), LANES)
+        with self._columns() as column:
+            place = builder.gep(start, [column])
+            score = load_vector(builder, place, floats())
+            factor = self._read(KEY_SCALE, column)
+            if total is None:
+                score = builder.fmul(score, factor)
+            else:
+                added = builder.fmul(self._read(KEY_OFFSET, column), total)
+                score = fused(builder, score, factor, added)
+            store_vector(builder, score, place)
+
+    def weigh(self, start: Any, target: Any, scale: Any, highest: Any) -> tuple[Any, Any]:
+        """Write all weights; their sum, and that of their products with values' offsets: in 64
+        lanes first, then the lanes in pairs.
+
+        That many more zeros leave the bits of a sum as they are.
+        """
+        builder, terms = self._builder, COARSE if self._paired else PRECISE
+        factor = spread(builder, scale, LANES)
+        lowered = spread(builder, builder.fneg(highest), LANES)
+        mass_cells, offset_cells = _cells(builder, 0.0), _cells(builder, 0.0)
+        with cgutils.for_range_slice(builder, index(0), self._count, index(WIDTH)) as (first, _):
+            for number, (mass, offset) in enumerate(zip(mass_cells, offset_cells, strict=True)):
+                column = builder.add(first, index(number * LANES))
+                score = load_vector(builder, builder.gep(start, [column]), floats())
+                power = powers_of_two(builder, fused(builder, score, factor, lowered), terms)
+                weight, place = power, builder.gep(target, [column])
+                if self.has(VALUE_SCALE):
+                    weight = self._times(power, VALUE_SCALE, column)
+                written = store_rounded(builder, self._paired, weight, place)
+                counted = power if self.has(VALUE_SCALE) else written
+                builder.store(builder.fadd(builder.load(mass), counted), mass)
+                if self.has(VALUE_OFFSET):
+                    added = self._times(power, VALUE_OFFSET, column)
+                    builder.store(builder.fadd(builder.load(offset), added), offset)
+        mass, offset = (
+            combine_lanes(builder, _together(builder, cells, builder.fadd), builder.fadd)
+            for cells in (mass_cells, offset_cells)
+        )
+        return mass, offset
+
+    def clear(self, target: Any) -> None:
+        """All weights become 0."""
+        builder = self._builder
+        with self._columns() as column:
+            nothing = constant(floats(), 0.0)
+            store_rounded(builder, self._paired, nothing, builder.gep(target, [column]))
+
+    @contextmanager
+    def _columns(self) -> Iterator[Any]:
+        step = index(LANES)
+        with cgutils.for_range_slice(self._builder, index(0), self._count, step) as (column, _):
+            yield column
+
+    def _read(self, row: int, column: Any) -> Any:
+        builder = self._builder
+        place = builder.add(builder.mul(self._count, index(row)), column)
+        return load_vector(builder, builder.gep(self._scales, [place]), floats())
+
+    def _times(self, weight: Any, row: int, column: Any) -> Any:
+        """A token of weight 0 stays at 0, whatever is beside it."""
+        builder = self._builder
+        nothing = constant(weight.type, 0.0)
+        counts = builder.fcmp_ordered("!=", weight, nothing)
+        product = builder.fmul(weight, self._read(row, column))
+        return builder.select(counts, product, nothing)
 
 
 def _mask(builder: Any, start: Any, count: Any, begin: Any, end: Any) -> None:
@@ -99,32 +205,6 @@ def _highest(builder: Any, start: Any, count: Any) -> Any:
             read = load_vector(builder, builder.gep(start, [column]), floats())
             builder.store(pick(builder.load(cell), read), cell)
     return combine_lanes(builder, _together(builder, cells, pick), pick)
-
-
-def _weigh(
-    builder: Any, paired: bool, start: Any, target: Any, count: Any, scale: Any, highest: Any,
-    terms: int,
-) -> Any:  # fmt: skip
-    """Write all weights and return their sum: in 64 lanes first, then the lanes in pairs.
-
-    That many more zeros leave the sum's bits as they are.
-    """
-    factor = spread(builder, scale, LANES)
-    offset = spread(builder, builder.fneg(highest), LANES)
-    cells = _cells(builder, 0.0)
-    with cgutils.for_range_slice(builder, index(0), count, index(WIDTH)) as (place, _):
-        for number, cell in enumerate(cells):
-            column = builder.add(place, index(number * LANES))
-            score = load_vector(builder, builder.gep(start, [column]), floats())
-            power = powers_of_two(builder, fused(builder, score, factor, offset), terms)
-            written = store_rounded(builder, paired, power, builder.gep(target, [column]))
-            builder.store(builder.fadd(builder.load(cell), written), cell)
-    return combine_lanes(builder, _together(builder, cells, builder.fadd), builder.fadd)
-
-
-def _clear(builder: Any, paired: bool, target: Any, count: Any) -> None:
-    with cgutils.for_range_slice(builder, index(0), count, index(LANES)) as (place, _):
-        store_rounded(builder, paired, constant(floats(), 0.0), builder.gep(target, [place]))
 
 
 def _cells(builder: Any, value: float) -> list[Any]:

@@ -12,7 +12,7 @@ from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.page_form import PageForm
-from pagoda.kernels.cpu.pages import LayerPages
+from pagoda.kernels.cpu.pages import CodeFields, LayerPages
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.turn import turn_routine
 from pagoda.kernels.vector_code import SCALE_BYTES, TABLE_SIZE, VectorCode
@@ -81,10 +81,10 @@ def write_row(
     routines: WriteRoutines, row: int, block: int, offset: int, pages: LayerPages,
     shape: HeadShape, memory: int,
 ) -> None:  # fmt: skip
-    """Write a row's keys and values at `offset` of a block; turn its queries as its keys.
+    """Write a row's keys and values at `offset` of a block.
 
-    row: [(num_heads + 2 num_kv_heads) * head_dim] float32: queries, keys, values; changed where the
-    codec has a basis of its own. memory: for all heads of a KV head, float32.
+    row: [(num_heads + 2 num_kv_heads) * head_dim] float32: queries, keys, values, in the basis that
+    codes are in. memory: [2, head_dim] float32.
     """
     num_kv_heads, head_dim = shape.num_kv_heads, shape.head_dim
     keys = row + num_kv_heads * shape.group_size * head_dim * 4
@@ -96,11 +96,6 @@ def write_row(
         )
         return
     codes, layout = pages.codes, pages.layout
-    if codes.query_turn != 0:
-        _turn(routines.turn, row, codes.query_turn, shape.group_size, shape, memory)
-        _turn(routines.turn, keys, codes.key_turn, 1, shape, memory)
-    if codes.value_turn != 0:
-        _turn(routines.turn, values, codes.value_turn, 1, shape, memory)
     for h in range(num_kv_heads):
         scale = block + layout.key_scales + h * layout.key_scale_bytes
         scale += offset * routines.key_scale
@@ -124,14 +119,28 @@ def write_row(
 
 
 @njit(error_model="numpy")
-def _turn(
-    routine: int, vectors: int, matrices: int, count: int, shape: HeadShape, memory: int
-) -> None:
-    """Turn `count` vectors of each KV head by its matrix."""
-    size = shape.head_dim * 4
-    for h in range(shape.num_kv_heads):
-        matrix = matrices + h * shape.head_dim * size
-        call(routine, (vectors + h * count * size, matrix, count, memory))
+def turn_rows(
+    routines: WriteRoutines, rows: int, row_bytes: int, count: int, codes: CodeFields,
+    shape: HeadShape, memory: int,
+) -> None:  # fmt: skip
+    """Turn queries, keys and values of some rows into the basis that codes are in, in place.
+
+    rows: as `write_row` takes them, `row_bytes` apart. memory: [count, head_dim] float32.
+    """
+    num_kv_heads, group_size, size = shape.num_kv_heads, shape.group_size, shape.head_dim * 4
+    keys = rows + num_kv_heads * group_size * size
+    stride = row_bytes // 4
+    for h in range(num_kv_heads):
+        matrix = h * shape.head_dim * size
+        if codes.query_turn != 0:
+            for g in range(group_size):
+                query = rows + (h * group_size + g) * size
+                call(routines.turn, (query, stride, codes.query_turn + matrix, count, memory))
+            key = keys + h * size
+            call(routines.turn, (key, stride, codes.key_turn + matrix, count, memory))
+        if codes.value_turn != 0:
+            value = keys + (num_kv_heads + h) * size
+            call(routines.turn, (value, stride, codes.value_turn + matrix, count, memory))
 
 
 def _scale_bytes(code: VectorCode) -> int:
