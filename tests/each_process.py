@@ -66,6 +66,11 @@ def pytest_runtest_protocol(
     return result
 
 
+def pytest_sessionfinish() -> None:
+    """A run may end before its last test, as with `-x`: another process waits for the machine."""
+    side_by_side.MACHINE.give_back()
+
+
 def is_alone(item: pytest.Item) -> bool:
     """Whether a test has the machine to itself."""
     return item.get_closest_marker("threads") is not None

@@ -56,7 +56,7 @@ def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int,
 
 
 def test_parts_come_first_and_each_belongs_to_one_merge():
-    steps = [(0, SPLIT + 8), (2 * SPLIT + 6, 3), (5, 1), (2 * SPLIT, 1)]
+    steps = [(0, SPLIT + 2 * TILE), (2 * SPLIT + 6, 3), (5, 1), (2 * SPLIT, 1)]
     batch = batch_of(steps)
     tiling = tile_attention(batch, SHAPE)
     left = {
@@ -72,24 +72,25 @@ def test_parts_come_first_and_each_belongs_to_one_merge():
     assert left == taken
     assert sorted(part for part, _, _ in taken) == list(range(12))
     assert tiling.parts.shape == (12, 2 * 12 * (16 + 2))
-    assert tiling.most_rows == 4 * 12
+    assert tiling.most_rows == TILE * 12
 
 
 def test_sequences_with_the_same_blocks_take_a_split_together():
-    batch = batch_of([(2 * SPLIT + 8, 1) for _ in range(6)] + [(3 * SPLIT, 2)])
+    batch = batch_of([(2 * SPLIT + 8, 1) for _ in range(TILE + 2)] + [(3 * SPLIT, 2)])
     tables = batch.block_tables
     per_split = SPLIT // 8
-    tables[1:5, : 2 * per_split] = tables[0, : 2 * per_split]
-    tables[4, 2 * per_split - 1] = tables[5, 0]  # has but the first split in common
-    tables[6, :per_split] = tables[0, :per_split]
+    tables[1 : TILE + 1, : 2 * per_split] = tables[0, : 2 * per_split]
+    tables[TILE, 2 * per_split - 1] = tables[TILE + 1, 0]  # has but the first split in common
+    tables[TILE + 2, :per_split] = tables[0, :per_split]
     tiling = tile_attention(batch, SHAPE)
     together = [
         (split, tiling.tokens[first : first + count].tolist())
         for _, first, count, split, _, head, _ in tiling.work[: tiling.num_parts].tolist()
         if first >= batch.num_tokens and head == 0
     ]
-    # A tile has room for 4 tokens; the last sequence has two.
-    assert together == [(0, [0, 1, 2, 3]), (0, [4, 6, 7]), (1, [0, 1, 2, 3])]
+    whole = list(range(TILE))
+    # The last sequence has two tokens.
+    assert together == [(0, whole), (0, [TILE, TILE + 2, TILE + 3]), (1, whole)]
 
 
 def test_a_split_that_is_still_written_to_is_not_taken_together():
@@ -102,9 +103,9 @@ def test_a_split_that_is_still_written_to_is_not_taken_together():
 
 def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
     assert tile_attention(batch_of([(10 * SPLIT - 1, 1)]), SHAPE).num_parts == 10
-    tiling = tile_attention(batch_of([(0, SPLIT + 8)]), SHAPE)
+    tiling = tile_attention(batch_of([(0, SPLIT + 2 * TILE)]), SHAPE)
     assert tiling.num_parts == 0
-    assert tiling.work[0, 1] == SPLIT + 4
+    assert tiling.work[0, 1] == SPLIT + TILE
 
 
 def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
