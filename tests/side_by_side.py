@@ -66,7 +66,6 @@ class Machine:
             if not self._is_held:
                 fcntl.flock(self._room, fcntl.LOCK_UN)
 
-
     def give_back(self) -> None:
         """What is kept for a next test that will not come."""
         if self._is_held:

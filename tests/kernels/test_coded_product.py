@@ -22,6 +22,7 @@ CODES = {
     "fours": VectorCode("levels", (4, 4, 4, 4), "float16", has_offset=True),
     "bytes": VectorCode("int8", (8, 8, 8), "float32"),
     "floats": VectorCode("e4m3", (8,)),
+    "gap": VectorCode("levels", (3, 0, 1)),
 }
 
 
@@ -155,7 +156,7 @@ def test_queries_are_summed_where_keys_have_offsets(paired: bool, block_size: in
 
 
 @pytest.mark.parametrize(("paired", "block_size"), FORMS)
-@pytest.mark.parametrize("name", ["fours", "floats"])
+@pytest.mark.parametrize("name", ["fours", "gap"])
 def test_unpacked_codes_give_the_same_products_to_the_last_bit(
     name: str, paired: bool, block_size: int
 ) -> None:

@@ -49,16 +49,21 @@ from pagoda.kernels.cpu import page_product
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.kernels.vector_code import VectorCode
 
-for code in (VectorCode("levels", (4, 3), "float16", True), VectorCode("e4m3", (8,))):
+for form in (VectorCode("levels", (4, 3), "float16", True), VectorCode("e4m3", (8,))):
     for make in (page_product._score_routine, page_product._weigh_routine):
-        routine = make(UNIT.pairs, code.head_size, 16, code.text)
-        print("vdpbf16ps" in routine._library.get_asm_str())
+        routine = make(UNIT.pairs, form.head_size, 16, form.text)
+        code = routine._library.get_asm_str()
+        print("vdpbf16ps" in code, "vpermt2b" in code)
 """
 
 
-def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(tmp_path):
+@pytest.mark.parametrize("cpu", ["cooperlake", "sapphirerapids"])
+def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(cpu, tmp_path):
+    """With long tables where it has these, too."""
     features = ",".join(f"+{each}" for each in UNITS["cooperlake"].split())
-    numba = {"CPU_NAME": "cooperlake", "CPU_FEATURES": features, "CACHE_DIR": str(tmp_path)}
+    if cpu == "sapphirerapids":
+        features += ",+avx512vbmi"
+    numba = {"CPU_NAME": cpu, "CPU_FEATURES": features, "CACHE_DIR": str(tmp_path)}
     run = subprocess.run(
         [sys.executable, "-c", CODED],
         env={**os.environ, **{f"NUMBA_{name}": value for name, value in numba.items()}},
@@ -66,7 +71,35 @@ def test_coded_vectors_are_multiplied_in_pairs_where_a_cpu_can(tmp_path):
         text=True,
         check=False,
     )
-    assert run.stdout.split() == ["True"] * 4, run.stderr[-2000:]
+    has_tables = str(cpu == "sapphirerapids")
+    assert run.stdout.split() == ["True", has_tables] * 4, run.stderr[-2000:]
+
+
+SHORT_TABLES = """
+import sys
+from dataclasses import replace
+
+import pagoda.kernels.cpu.vector as vector
+
+vector.UNIT = replace(vector.UNIT, long_tables=False)
+import pytest
+
+sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[1:]]))
+"""
+
+
+def test_codes_are_right_on_a_cpu_without_long_tables(tmp_path):
+    file = Path(__file__).parent / "test_coded_product.py"
+    names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
+    run = subprocess.run(
+        [sys.executable, "-c", SHORT_TABLES, *(f"{file}::{name}[fours-True-16]" for name in names)],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-500:]
+    assert run.stdout.count(".") >= len(names)
 
 
 LAYOUT = """

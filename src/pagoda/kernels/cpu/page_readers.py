@@ -17,7 +17,7 @@ from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.tile import MOST_VECTORS, Chunks, Columns, chunks, vector_lanes
 from pagoda.kernels.cpu.vector import BYTE, I32, LANES, after, index, pointer, prefetch
-from pagoda.kernels.vector_code import CHUNK, PLANES, VectorCode
+from pagoda.kernels.vector_code import CHUNK, PLANES, Run, VectorCode
 
 _LINE_BYTES = 64
 Add = Callable[[Any, Sequence[Any]], None]
@@ -198,6 +198,7 @@ class CodedKeys:
         begin = builder.add(builder.mul(head, index(self._code.code_bytes * size)), start)
         for run in self._code.runs:
             if run.width == 0:
+                self._add_nothing(builder, run, [lanes for _ in bases for _, lanes in columns], add)
                 continue
             rows = 2 * run.width
             with cgutils.for_range(builder, index(run.num_chunks)) as loop:
@@ -215,6 +216,13 @@ class CodedKeys:
                 chunk = builder.add(loop.index, index(run.first))
                 group = builder.mul(chunk, index(self._groups))
                 self._decoder.keys(builder, run.width, sources, size, group, add)
+
+    def _add_nothing(self, builder: Any, run: Run, lanes: Sequence[int], add: Add) -> None:
+        """Numbers that no bit is kept of are 0."""
+        first, count = run.first * self._groups, run.num_chunks * self._groups
+        with cgutils.for_range(builder, index(count)) as loop:
+            zeros = [constant(ir.VectorType(I32, each), 0) for each in lanes]
+            add(builder.add(loop.index, index(first)), zeros)
 
 
 class CodedValues:
