@@ -6,15 +6,16 @@ import ctypes
 
 import numpy as np
 import pytest
+import torch
 from coded_blocks import to_planes
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.level_tables import head_tables
+from pagoda.kernels.cpu.level_tables import byte_tables, head_tables, magnitudes
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.softmax import KEY_SCALE, SCALE_ROWS, VALUE_SCALE
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
-from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, VectorCode, unpack
+from pagoda.kernels.vector_code import CHUNK, TABLE_SIZE, Numbers, VectorCode, unpack
 
 HEADS, ROWS, NUM_BLOCKS = 2, 5, 6
 CODES = {
@@ -78,8 +79,11 @@ class Case:
 FORMS = ((False, 16), (True, 16), (False, 6), (True, 24))
 CASES = pytest.mark.parametrize(
     ("name", "paired", "block_size"),
-    [(name, *form) for name in CODES for form in (FORMS[:2] if name == "mixed" else FORMS)],
-)
+    [
+        *((name, *form) for name in CODES for form in (FORMS[:2] if name == "mixed" else FORMS)),
+        ("mixed", True, 32), ("bytes", True, 64),
+    ],
+)  # fmt: skip
 
 
 @CASES
@@ -155,8 +159,18 @@ def test_queries_are_summed_where_keys_have_offsets(paired: bool, block_size: in
     assert sums == pytest.approx(seen.astype(np.float64).sum(-1), rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.parametrize("numbers", ["e4m3", "e5m2"])
+def test_tables_of_float8_are_those_of_pytorch(numbers: Numbers) -> None:
+    dtype = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[numbers]
+    codes = torch.arange(128, dtype=torch.uint8).view(dtype)
+    expected = codes.float().nan_to_num(0, 0, 0).numpy()
+    low, high = byte_tables(magnitudes(numbers))
+    found = (low.astype(np.uint32) << 16) | (high.astype(np.uint32) << 24)
+    assert np.array_equal(found.view(np.float32), expected)
+
+
 @pytest.mark.parametrize(("paired", "block_size"), FORMS)
-@pytest.mark.parametrize("name", ["fours", "gap"])
+@pytest.mark.parametrize("name", ["fours", "gap", "bytes"])
 def test_unpacked_codes_give_the_same_products_to_the_last_bit(
     name: str, paired: bool, block_size: int
 ) -> None:
@@ -164,7 +178,11 @@ def test_unpacked_codes_give_the_same_products_to_the_last_bit(
     size, tokens = case.code.head_size, NUM_BLOCKS * block_size
     item, numbers = 2 if paired else 4, np.arange(NUM_BLOCKS, dtype=np.int32)
     x, _ = case.stored(case.rng.normal(size=(HEADS, ROWS, size)))
-    weights, _ = case.stored(case.rng.uniform(size=(HEADS, ROWS, tokens)))
+    begin, end = 2 * block_size + 1, tokens - 3
+    first, moved = begin // block_size, begin // block_size * block_size
+    chances = case.rng.uniform(size=(HEADS, ROWS, tokens))
+    chances[..., :begin], chances[..., end:] = 0, 0
+    weights, _ = case.stored(chances)
     keys, values = np.ascontiguousarray(case.bytes.swapaxes(2, 3)), to_planes(case.code, case.bytes)
     unpacked = np.empty(tokens * size * item, np.uint8)
     at_once = case.routines.score_blocks
@@ -184,24 +202,25 @@ def test_unpacked_codes_give_the_same_products_to_the_last_bit(
             stride = block_size * size * item if is_plain else strides[0]
             table = (numbers if is_plain else case.table).ctypes.data
             scores = np.zeros((ROWS, tokens + at_once * block_size), np.float32)
-            for first in range(0, NUM_BLOCKS, at_once):
+            for block in range(0, NUM_BLOCKS, at_once):
                 call(
-                    routine, scores[:, first * block_size :].ctypes.data, scores.shape[1],
-                    x[head].ctypes.data, x.strides[1] // 4, place, place, stride, table, first,
-                    first, NUM_BLOCKS, ROWS, 1, levels,
+                    routine, scores[:, block * block_size :].ctypes.data, scores.shape[1],
+                    x[head].ctypes.data, x.strides[1] // 4, place, place, stride, table, block,
+                    block, NUM_BLOCKS, ROWS, 1, levels,
                 )  # fmt: skip
             if is_plain:
                 call(
                     case.routines.unpack_values, unpacked.ctypes.data, places[1], strides[1],
-                    case.table.ctypes.data, 0, NUM_BLOCKS, levels,
+                    case.table.ctypes.data, first, NUM_BLOCKS, levels,
                 )  # fmt: skip
             routine = case.routines.weigh_unpacked if is_plain else case.routines.weigh
             place = unpacked.ctypes.data if is_plain else places[1]
             stride = stride if is_plain else strides[1]
-            out = np.zeros((ROWS, size), np.float32)
+            out, back = np.zeros((ROWS, size), np.float32), moved if is_plain else 0
             call(
                 routine, out.ctypes.data, size, weights[head].ctypes.data,
-                weights.strides[1] // 4, place, stride, table, 0, 0, tokens, place, ROWS, 1, levels,
+                weights.strides[1] // 4, place, stride, table, -back, begin - back, end - back,
+                place, ROWS, 1, levels,
             )  # fmt: skip
             found.append((scores[:, :tokens].copy(), out))
         for coded, plain in zip(*found, strict=True):

@@ -10,8 +10,9 @@ Numbers that are summed over lie together in groups of four bytes: one float32, 
 which a CPU multiplies and adds in one instruction. A head's keys are kept transposed,
 `[head_size / group, block_size, group]`, so that a group of 16 tokens is one vector and scores need
 no sum across lanes; its values are `[block_size / group, head_size, group]`. What a codec makes of
-them lies likewise, byte by byte: a head's keys `[bytes of a key, block_size]`, its values
-`[block_size, bytes of a value]`, with their scales behind (`kernels.page_layout`).
+them lies likewise, byte by byte: a head's keys `[bytes of a key, block_size]`, its values plane by
+plane, each `[block_size, bytes of the plane]` (`kernels.vector_code`), with their scales behind
+(`kernels.page_layout`).
 """
 
 from __future__ import annotations

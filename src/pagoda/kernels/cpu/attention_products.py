@@ -132,7 +132,7 @@ def weigh_split(
             _weigh_unpacked(
                 scratch, rows, scratch.added + row * head_dim * 4,
                 scratch.weights + row * stride * 4, stride, blocks, pages, table, span, head,
-                shape, routines,
+                shape, routines, following,
             )  # fmt: skip
     else:
         values = blocks + layout.values + first_head * layout.value_head_bytes
@@ -150,7 +150,7 @@ def weigh_split(
 def _weigh_unpacked(
     scratch: Scratch, rows: int, added: int, weights: int, stride: int, blocks: int,
     pages: LayerPages, table: int, span: Span, head: int, shape: HeadShape,
-    routines: HeadRoutines,
+    routines: HeadRoutines, following: int,
 ) -> None:  # fmt: skip
     """The sums of one head, from its own rows on."""
     origin, begin, end = span
@@ -167,7 +167,7 @@ def _weigh_unpacked(
         routines.weigh_unpacked,
         (added, shape.head_dim, weights, stride, scratch.unpacked,
          size * shape.head_dim * pages.item_size, numbers, origin - moved, begin - moved,
-         end - moved, scratch.unpacked, rows, 1, 0),
+         end - moved, following, rows, 1, 0),
     )  # fmt: skip
 
 

@@ -33,8 +33,8 @@ def value_reader(text: str, head_dim: int, block_size: int, paired: bool) -> Val
     return CodedValues(code, block_size, paired, _decoder(code, paired, block_size % ROWS == 0))
 
 
-def _decoder(code: VectorCode, paired: bool, is_even: bool) -> Decoder:
-    """is_even: blocks are whole pieces of what is decoded together."""
-    if paired and is_even and UNIT.long_tables:
+def _decoder(code: VectorCode, paired: bool, is_whole: bool) -> Decoder:
+    """is_whole: a block can be cut into what is decoded together."""
+    if paired and is_whole and UNIT.long_tables:
         return PairDecoder(code)
     return VectorDecoder(code, paired)

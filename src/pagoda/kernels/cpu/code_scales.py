@@ -153,7 +153,6 @@ def add_offsets_routine() -> Any:
 def _sum_of(builder: Any, query: Any, depth: int, paired: bool) -> Any:
     """Σ of a query's numbers, which lie in `depth` groups."""
     total = cgutils.alloca_once_value(builder, constant(F32, 0.0))
-    builder.store(constant(F32, 0.0), total)
     for start, lanes in vectors(vector_lanes(depth)):
         groups = load_vector(builder, builder.gep(query, [index(start)]), ir.VectorType(I32, lanes))
         for half in _halves(builder, groups, paired):

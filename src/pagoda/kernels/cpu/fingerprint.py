@@ -22,7 +22,9 @@ def fingerprint_of(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-_FINGERPRINT = fingerprint_of(sorted(Path(__file__).parent.glob("*.py")))
+_HERE = Path(__file__).parent
+_LAYOUTS = (_HERE.parent / "page_layout.py", _HERE.parent / "vector_code.py")
+_FINGERPRINT = fingerprint_of([*sorted(_HERE.glob("*.py")), *_LAYOUTS])
 
 
 def fingerprinted(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -76,7 +76,6 @@ class _Search:
         """Bounds below each value, int32, and the level there, float32: all are compared."""
         builder = self._builder
         count_cell = cgutils.alloca_once_value(builder, constant(_COUNTS, 0))
-        builder.store(constant(_COUNTS, 0), count_cell)
         level_cell = cgutils.alloca_once(builder, floats(CHUNK))
         builder.store(self._level(index(0)), level_cell)
         with cgutils.for_range(builder, index(self._count - 1)) as loop:

@@ -177,8 +177,8 @@ def _weigh_routine(paired: bool, head_dim: int, block_size: int, code: str) -> A
         in its group, and where values are codes also for those from `end` on in its block. table:
         int32. Block b has values, as `page_readers` says, at values + b · block_stride bytes.
         origin: a token, first of its block. What plain numbers lie after `end` is not used. Each
-        block is asked from memory one ahead, and with the last as much at
-        `following`. levels: as `score_tokens` takes them.
+        block is asked from memory one ahead, and with the last as much at `following`. levels: as
+        `score_tokens` takes them.
         """
         _weigh_tokens(
             (out, out_stride, x, x_stride, values, block_stride, table, origin, begin, end,

@@ -52,8 +52,8 @@ def soften(
     count: a multiple of `WIDTH`. weights: [count] bfloat16 if `paired`, a constant, else float32;
     with scales of values each is multiplied with its token's, and `offset`, float32, is written:
     Σ weight · value offset. highest, mass: float32 that are written: the highest score, and the sum
-    of the weights, without scales as written. scales: rows of `count` float32, those whose numbers
-    `beside` has in a text, a constant, `SCALE_ROWS` in all.
+    of the weights, as written where values have no scales. scales: `SCALE_ROWS` rows of `count`
+    float32, of which there are those whose numbers are in the text `beside`, a constant.
     """
     size = types.intp
     signature = types.void(*[size] * 5, float32, *[size] * 5, paired, beside)
