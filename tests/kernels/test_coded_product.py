@@ -81,7 +81,7 @@ CASES = pytest.mark.parametrize(
     ("name", "paired", "block_size"),
     [
         *((name, *form) for name in CODES for form in (FORMS[:2] if name == "mixed" else FORMS)),
-        ("mixed", True, 32), ("bytes", True, 64),
+        ("fours", True, 32), ("gap", True, 32), ("bytes", True, 64),
     ],
 )  # fmt: skip
 

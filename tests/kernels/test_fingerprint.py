@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from pagoda.kernels import cpu as kernels
-from pagoda.kernels.cpu.fingerprint import fingerprint_of
+from pagoda.kernels import page_layout, vector_code
+from pagoda.kernels.cpu.fingerprint import SOURCES, fingerprint_of
 
 FIRST_USE = """
 import numpy as np
@@ -45,6 +46,11 @@ def test_what_is_kept_on_disk_is_named_by_the_version_of_the_sources(tmp_path: P
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", FIRST_USE], env=environment, check=True)
     kept = [path.name for path in tmp_path.rglob("*.nb?")]
-    fingerprint = fingerprint_of(sorted(Path(kernels.__file__).parent.glob("*.py")))
     assert len(kept) == 2
-    assert all(fingerprint in name for name in kept)
+    assert all(fingerprint_of(SOURCES) in name for name in kept)
+
+
+def test_the_sources_are_all_kernels_and_what_says_where_numbers_lie():
+    folder = Path(kernels.__file__).parent
+    layouts = {Path(page_layout.__file__), Path(vector_code.__file__)}
+    assert set(SOURCES) == {*folder.glob("*.py"), *layouts}

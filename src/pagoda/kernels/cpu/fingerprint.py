@@ -23,8 +23,13 @@ def fingerprint_of(files: Iterable[Path]) -> str:
 
 
 _HERE = Path(__file__).parent
-_LAYOUTS = (_HERE.parent / "page_layout.py", _HERE.parent / "vector_code.py")
-_FINGERPRINT = fingerprint_of([*sorted(_HERE.glob("*.py")), *_LAYOUTS])
+SOURCES = (
+    *sorted(_HERE.glob("*.py")),
+    _HERE.parent / "page_layout.py",
+    _HERE.parent / "vector_code.py",
+)
+"""The kernels, and what says where numbers lie that they read and write."""
+_FINGERPRINT = fingerprint_of(SOURCES)
 
 
 def fingerprinted(function: Callable[..., Any]) -> Callable[..., Any]:
