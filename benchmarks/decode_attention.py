@@ -9,6 +9,7 @@ is done with them.
 
     python benchmarks/decode_attention.py --block-sizes 16 32 64 128
     python benchmarks/decode_attention.py --block-sizes 16 --formats bfloat16 int8_per_token_head
+    python benchmarks/decode_attention.py --block-sizes 16 --layers 4 --new-tokens 512 --formats …
 
 Formats are those of `--kv-cache-dtype`, timed in turn; "to the first" is what one takes of the
 time of the first.
@@ -42,19 +43,21 @@ CASES = ((8, 2048), (1, 8192))
 """Sequences and tokens in the cache of each."""
 
 
-def decode_batch(num_sequences: int, context: int, block_size: int, num_blocks: int) -> Batch:
-    """One new token for each sequence; their blocks are drawn at random."""
+def batch_of(num_sequences: int, context: int, block_size: int, num_blocks: int, new: int) -> Batch:
+    """So many new tokens for each sequence; their blocks are drawn at random."""
     per_sequence = -(-context // block_size)
     rng = np.random.default_rng(0)
     tables = rng.permutation(num_blocks)[: num_sequences * per_sequence]
     tables = tables.reshape(num_sequences, per_sequence).astype(np.int32)
-    positions = np.full(num_sequences, context - 1, np.int32)
+    positions = np.tile(np.arange(context - new, context, dtype=np.int32), num_sequences)
+    rows = np.repeat(np.arange(num_sequences), new)
+    blocks = tables[rows, positions // block_size].astype(np.int64)
     return Batch(
-        token_ids=np.zeros(num_sequences, np.int64),
+        token_ids=np.zeros(len(rows), np.int64),
         positions=positions,
-        slot_mapping=tables[:, -1].astype(np.int64) * block_size + (context - 1) % block_size,
-        query_starts=np.arange(num_sequences + 1, dtype=np.int32),
-        context_lens=positions + 1,
+        slot_mapping=blocks * block_size + positions % block_size,
+        query_starts=np.arange(num_sequences + 1, dtype=np.int32) * new,
+        context_lens=np.full(num_sequences, context, np.int32),
         block_tables=tables,
         logit_rows=np.arange(num_sequences),
         copy_sources=np.empty(0, np.int64),
@@ -106,9 +109,11 @@ class Case:
         self.shape = HeadShape(
             args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size
         )
-        batch = decode_batch(sequences, context, block_size, num_blocks)
+        batch = batch_of(sequences, context, block_size, num_blocks, args.new_tokens)
         self.tables, self.tiling = batch.block_tables, tile_attention(batch, self.shape)
-        queries = np.random.default_rng(0).normal(size=(sequences, args.heads * args.head_dim))
+        queries = np.random.default_rng(0).normal(
+            size=(batch.num_tokens, args.heads * args.head_dim)
+        )
         self.queries = queries.astype(np.float32)
         self.out = as_array(torch.empty(queries.shape, dtype=torch.bfloat16))
         self.blocks = [layer.array for layer in self.storage.layers]
@@ -165,6 +170,7 @@ def main() -> None:
     parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--formats", nargs="+", choices=STORED_FORMATS, default=["bfloat16"])
+    parser.add_argument("--new-tokens", type=int, default=1, help="of each sequence, a prompt's")
     parser.add_argument("--rounds", type=int, default=10)
     args = parser.parse_args()
     results = []

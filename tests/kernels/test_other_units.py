@@ -88,19 +88,24 @@ sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[
 """
 
 
-def test_codes_are_right_on_a_cpu_without_long_tables(tmp_path):
-    file = Path(__file__).parent / "test_coded_product.py"
-    names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
-    cases = [f"{file}::{name}[{code}-True-16]" for name in names for code in ("fours", "bytes")]
+def require_passed(program: str, tests: list[str], cache: Path) -> None:
+    """Run tests by a program that takes them for arguments, and keeps kernels in `cache`."""
     run = subprocess.run(
-        [sys.executable, "-c", SHORT_TABLES, *cases],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        [sys.executable, "-c", program, *tests],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-500:]
-    assert run.stdout.count(".") >= len(cases)
+    assert run.stdout.count(".") >= len(tests)
+
+
+def test_codes_are_right_on_a_cpu_without_long_tables(tmp_path):
+    file = Path(__file__).parent / "test_coded_product.py"
+    names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
+    cases = [f"{file}::{name}[{code}-True-16]" for name in names for code in ("fours", "bytes")]
+    require_passed(SHORT_TABLES, cases, tmp_path)
 
 
 LAYOUT = """
@@ -125,12 +130,4 @@ IN_PAIRS = tuple(
 
 def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them(tmp_path):
     folder = Path(__file__).parent
-    run = subprocess.run(
-        [sys.executable, "-c", LAYOUT, *(str(folder / name) for name in IN_PAIRS)],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-500:]
-    assert run.stdout.count(".") >= len(IN_PAIRS)
+    require_passed(LAYOUT, [str(folder / name) for name in IN_PAIRS], tmp_path)

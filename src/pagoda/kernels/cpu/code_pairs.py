@@ -5,12 +5,12 @@ look up the lower and the upper byte of each level, and two more put them togeth
 
     four rows of sixteen codes  →  sixteen pairs of the first and second, sixteen of the others
 
-For CPUs with long tables (`UNIT.long_tables`). Plain `code_vectors` takes some three times as many.
+For CPUs with long tables (`UNIT.long_tables`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,15 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.level_tables import LONG, byte_tables, magnitudes, place_of
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.page_readers import Add, Source
-from pagoda.kernels.cpu.vector import BYTE, I32, LANES, index, instruction, load_vector
+from pagoda.kernels.cpu.vector import (
+    BYTE,
+    I32,
+    LANES,
+    index,
+    instruction,
+    lane_numbers,
+    load_vector,
+)
 from pagoda.kernels.vector_code import CHUNK, PLANES, Plane, VectorCode
 
 ROWS = LONG // CHUNK
@@ -69,7 +77,7 @@ class LevelPairs:
                 for row in range(2)
                 for side in range(2)
             ]
-            paired = builder.shuffle_vector(low, high, _places(bytes_of))
+            paired = builder.shuffle_vector(low, high, lane_numbers(bytes_of))
             found.append(builder.bitcast(paired, ir.VectorType(I32, LANES)))
         return found
 
@@ -171,8 +179,8 @@ def _rows(builder: Any, source: Any, stride: int, first: int, count: int) -> Any
 def _beside(builder: Any, left: Any, right: Any) -> Any:
     """A vector of sixteen after a longer one."""
     size = left.type.count
-    padded = builder.shuffle_vector(right, right, _places([i % LANES for i in range(size)]))
-    return builder.shuffle_vector(left, padded, _places(range(size + LANES)))
+    padded = builder.shuffle_vector(right, right, lane_numbers([i % LANES for i in range(size)]))
+    return builder.shuffle_vector(left, padded, lane_numbers(range(size + LANES)))
 
 
 def _of_vectors(builder: Any, plane: Plane, source: Any) -> Any:
@@ -199,12 +207,7 @@ def _moved(builder: Any, read: Any, plane: Plane, numbers: Sequence[int]) -> Any
 
 def _shuffled(builder: Any, read: Any, places: Sequence[int]) -> Any:
     """[64] int8: of each a byte of what was read."""
-    return builder.shuffle_vector(read, read, _places(places))
-
-
-def _places(places: Iterable[int]) -> Any:
-    numbers = list(places)
-    return ir.Constant(ir.VectorType(I32, len(numbers)), numbers)
+    return builder.shuffle_vector(read, read, lane_numbers(places))
 
 
 def _constant(values: Array) -> Any:

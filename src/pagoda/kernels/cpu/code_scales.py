@@ -27,6 +27,7 @@ from pagoda.kernels.cpu.vector import (
     I32,
     combine_lanes,
     floats,
+    halves,
     index,
     load_vector,
     store_vector,
@@ -155,20 +156,10 @@ def _sum_of(builder: Any, query: Any, depth: int, paired: bool) -> Any:
     total = cgutils.alloca_once_value(builder, constant(F32, 0.0))
     for start, lanes in vectors(vector_lanes(depth)):
         groups = load_vector(builder, builder.gep(query, [index(start)]), ir.VectorType(I32, lanes))
-        for half in _halves(builder, groups, paired):
-            part = combine_lanes(builder, half, builder.fadd)
+        for half in halves(paired):
+            part = combine_lanes(builder, half(builder, groups), builder.fadd)
             builder.store(builder.fadd(builder.load(total), part), total)
     return builder.load(total)
-
-
-def _halves(builder: Any, groups: Any, paired: bool) -> list[Any]:
-    """The numbers in groups, float32."""
-    kind = floats(groups.type.count)
-    if not paired:
-        return [builder.bitcast(groups, kind)]
-    low = builder.shl(groups, constant(groups.type, 16))
-    high = builder.and_(groups, constant(groups.type, 0xFFFF0000))
-    return [builder.bitcast(low, kind), builder.bitcast(high, kind)]
 
 
 def _read(builder: Any, kept: Any, dtype: str, first: int, lanes: int) -> Any:

@@ -36,7 +36,7 @@ from pagoda.kernels.cpu.tile import (
     vector_lanes,
     vectors,
 )
-from pagoda.kernels.cpu.unpack import unpack_keys_routine, unpack_values_routine
+from pagoda.kernels.cpu.unpack import unpack_routine
 from pagoda.kernels.cpu.vector import I32, index, pointer, row_pointers
 
 
@@ -54,7 +54,7 @@ class HeadRoutines(NamedTuple):
     sum_queries: int
     add_offsets: int
     unpack_keys: int
-    """Address of `unpack`, or 0: they are plain numbers. So the next for values."""
+    """Address of `unpack`, or 0: they are plain numbers. So the next one for values."""
     unpack_values: int
     score_unpacked: int
     """As `score` and `weigh`, of plain numbers."""
@@ -94,8 +94,8 @@ def _unpack_routines(form: PageForm) -> tuple[int, int, int, int]:
         return 0, 0, 0, 0
     shape = form[:3]
     return (
-        unpack_keys_routine(*shape, form.key.text).address,
-        unpack_values_routine(*shape, form.value.text).address,
+        unpack_routine(*shape, form.key.text, "keys").address,
+        unpack_routine(*shape, form.value.text, "values").address,
         _score_routine(*shape, "").address,
         _weigh_routine(*shape, "").address,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,62 +15,55 @@ from pagoda.kernels.cpu.routine import compiled, routine_body
 from pagoda.kernels.cpu.tile import vector_lanes, vectors
 from pagoda.kernels.cpu.vector import index, pointer, store_vector
 
-_NUM_ARGS = 7
+Emit = Callable[[Any, Sequence[Any]], None]
+"""Writes a routine's instructions, from its arguments."""
 
 
 @cache
-def unpack_keys_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
-    """For codes by their text, and numbers as products take them."""
+def unpack_routine(paired: bool, head_dim: int, block_size: int, code: str, side: str) -> Any:
+    """For codes of a side, "keys" or "values", by their text, and numbers as products take them."""
 
     def unpack(
         out: int, codes: int, block_stride: int, table: int, first: int, last: int, levels: int
     ) -> None:
-        """out = what keys stand for, block by block as `page_readers.PlainKeys` reads them.
+        """out = what codes stand for, block by block as `page_readers` reads plain numbers.
 
         The blocks are table[first] … table[last - 1]; table: int32. Block b has the head's codes
         at codes + b · block_stride bytes. levels: the head's table, as `level_tables` says.
         """
-        _unpack_keys(
+        _unpack(
             (out, codes, block_stride, table, first, last, levels),
-            paired, head_dim, block_size, code,
+            paired, head_dim, block_size, code, side,
         )  # fmt: skip
 
-    return compiled(unpack, _NUM_ARGS)
-
-
-@cache
-def unpack_values_routine(paired: bool, head_dim: int, block_size: int, code: str) -> Any:
-    """As `unpack_keys_routine`, of values."""
-
-    def unpack(
-        out: int, codes: int, block_stride: int, table: int, first: int, last: int, levels: int
-    ) -> None:
-        """The same for `page_readers.PlainValues`."""
-        _unpack_values(
-            (out, codes, block_stride, table, first, last, levels),
-            paired, head_dim, block_size, code,
-        )  # fmt: skip
-
-    return compiled(unpack, _NUM_ARGS)
+    return compiled(unpack, 7)
 
 
 @emitted
-def _unpack_keys(
-    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any
+def _unpack(
+    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any, side: Any
 ) -> Any:
-    is_paired, size = paired.literal_value, block_size.literal_value
-    depth = head_dim.literal_value // (1 + is_paired)
+    make = {"keys": _unpack_keys, "values": _unpack_values}[side.literal_value]
+    shape = (paired, head_dim, block_size, code)
+    emit = make(*(each.literal_value for each in shape))
+    return routine_body(args, (*shape, side), emit)
+
+
+def _unpack_keys(paired: bool, head_dim: int, block_size: int, code: str) -> Emit:
+    depth = head_dim // (1 + paired)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, codes, block_stride, table, first, last, levels = values
-        keys_of = key_reader(code.literal_value, head_dim.literal_value, size, is_paired)
+        keys_of = key_reader(code, head_dim, block_size, paired)
         keys_of.open(builder, index(0), levels)
-        pages, columns = Pages(builder, table, block_stride), vectors(vector_lanes(size))
+        pages, columns = Pages(builder, table, block_stride), vectors(vector_lanes(block_size))
         with cgutils.for_range_slice(builder, first, last, index(1)) as (block, count):
-            target = builder.gep(pointer(builder, out), [builder.mul(count, index(depth * size))])
+            target = builder.gep(
+                pointer(builder, out), [builder.mul(count, index(depth * block_size))]
+            )
 
             def put(group: Any, read: Sequence[Any], target: Any = target) -> None:
-                line = builder.mul(group, index(size))
+                line = builder.mul(group, index(block_size))
                 for (column, _), each in zip(columns, read, strict=True):
                     place = builder.add(line, index(column))
                     store_vector(builder, each, builder.gep(target, [place]))
@@ -78,19 +71,15 @@ def _unpack_keys(
             bases, asked = ([pages.at(codes, block, last, number)] for number in (0, 1))
             keys_of.for_each_group(builder, bases, asked, index(0), index(0), columns, put)
 
-    return routine_body(args, (paired, head_dim, block_size, code), emit)
+    return emit
 
 
-@emitted
-def _unpack_values(
-    typing: Any, args: Any, paired: Any, head_dim: Any, block_size: Any, code: Any
-) -> Any:
-    is_paired, width = paired.literal_value, head_dim.literal_value
-    per_block = block_size.literal_value // (1 + is_paired)
+def _unpack_values(paired: bool, head_dim: int, block_size: int, code: str) -> Emit:
+    per_block = block_size // (1 + paired)
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         out, codes, block_stride, table, first, last, levels = values
-        values_of = value_reader(code.literal_value, width, block_size.literal_value, is_paired)
+        values_of = value_reader(code, head_dim, block_size, paired)
         values_of.open(builder, index(0), levels)
         pages = Pages(builder, table, block_stride)
 
@@ -106,17 +95,17 @@ def _unpack_values(
                         builder, base, ahead, index(0), group, start, piece, columns
                     )
                     for number, each in enumerate(read):
-                        line = builder.mul(builder.add(group, index(number)), index(width))
+                        line = builder.mul(builder.add(group, index(number)), index(head_dim))
                         for (column, _), found in zip(columns, each, strict=True):
                             place = builder.add(builder.add(line, start), index(column))
                             store_vector(builder, found, builder.gep(target, [place]))
 
         with cgutils.for_range_slice(builder, first, last, index(1)) as (block, count):
             base, ahead = (pages.at(codes, block, last, number) for number in (0, 1))
-            place = builder.mul(count, index(per_block * width))
+            place = builder.mul(count, index(per_block * head_dim))
             target = builder.gep(pointer(builder, out), [place])
             step = values_of.at_once
             with cgutils.for_range(builder, index(per_block // step)) as loop:
                 unpack_group(base, ahead, target, builder.mul(loop.index, index(step)))
 
-    return routine_body(args, (paired, head_dim, block_size, code), emit)
+    return emit

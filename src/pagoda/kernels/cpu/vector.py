@@ -168,9 +168,13 @@ def factors(paired: bool, lanes: int) -> list[Callable[[Any, Any], Any]]:
 
     All of them in turn give the whole product: one, or one for each half of a pair.
     """
-    if not paired:
-        return [_whole]
-    return [_pairs] if _multiplies_pairs(lanes) else [_lower, _upper]
+    return [_pairs] if paired and _multiplies_pairs(lanes) else halves(paired)
+
+
+def halves(paired: bool) -> list[Callable[[Any, Any], Any]]:
+    """What makes vectors of groups into float32: of all groups, or of the lower half of each pair
+    and of the upper."""
+    return [_lower, _upper] if paired else [_whole]
 
 
 def multiply_add(builder: Any, x: Any, y: Any, total: Any) -> Any:
@@ -194,14 +198,15 @@ def _multiplies_pairs(lanes: int) -> bool:
 def _widened(builder: Any, vector: Any, times: int) -> Any:
     """A vector, and what is never read after it."""
     lanes = [min(lane, vector.type.count - 1) for lane in range(times * vector.type.count)]
-    return builder.shuffle_vector(vector, vector, _lane_numbers(lanes))
+    return builder.shuffle_vector(vector, vector, lane_numbers(lanes))
 
 
 def _first_lanes(builder: Any, vector: Any, count: int) -> Any:
-    return builder.shuffle_vector(vector, vector, _lane_numbers(range(count)))
+    return builder.shuffle_vector(vector, vector, lane_numbers(range(count)))
 
 
-def _lane_numbers(lanes: Sequence[int]) -> Any:
+def lane_numbers(lanes: Sequence[int]) -> Any:
+    """Which lanes of two vectors a shuffle takes."""
     return ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes))
 
 
