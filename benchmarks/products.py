@@ -4,9 +4,11 @@ What batch invariance costs: the same products, with so many weights that no cac
 by this project's kernel and by `torch.mm`, in turn. The one writes float32, the other what it
 reads. Prints a table, the machine's limits (memory read from end to end, and float32 multiplied and
 added in registers alone), then one JSON line. With `--type` its own weights keep one of GGUF's
-types, and its GB/s are of the bytes that are stored.
+types, and its GB/s are of the bytes that are stored; with `--activation-dtype int8` rows are
+rounded to eight bits beforehand.
 
-    python benchmarks/products.py [--rows 1 4 16 64 512] [--dtype float32] [--type Q4_K]
+    python benchmarks/products.py [--rows 1 4 16 64 512] [--dtype float32]
+    python benchmarks/products.py --type Q4_K [--activation-dtype int8]
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import BLOCK_TYPES
+from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine, round_some
 from pagoda.kernels.cpu.multiply import (
     MEMORY_BYTES,
     ProductRoutines,
@@ -33,6 +36,7 @@ from pagoda.kernels.cpu.multiply import (
 )
 from pagoda.kernels.cpu.number import constant, emitted, fused
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
+from pagoda.kernels.cpu.stored_words import SPAN
 from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.kernels.cpu.vector import (
@@ -87,25 +91,32 @@ def multiply_add_rate(num_threads: int) -> float:
 @njit(parallel=True)
 def _multiply_all(
     counters: int, memory: int, num_threads: int, routines: ProductRoutines, use: int, out: int,
-    x: int, rows: int, depth: int, weights: Array, width: int, no_bias: int,
+    x: int, rows: int, depth: int, records: int, weights: Array, width: int, no_bias: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         for number in range(len(weights)):
             upcoming = weights[min(number + 1, len(weights) - 1)]
             multiply(
                 counters + number * PHASE_BYTES, num_threads, routines, use,
-                memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth, 0,
+                memory + thread * MEMORY_BYTES, out, width * 4, 4, x, rows, depth, records,
                 weights[number], 0, width, no_bias, 0, upcoming,
             )  # fmt: skip
+
+
+@njit
+def _round_all(routine: int, records: int, x: int, rows: int, width: int) -> None:
+    round_some(routine, records, x, 0, rows, rows, width)
 
 
 class Products:
     """x · each of some weights [width, depth] of a dtype, by either."""
 
     def __init__(
-        self, dtype: torch.dtype, num_weights: int, width: int, depth: int, kind: str | None
-    ) -> None:
-        self._dtype = dtype
+        self, dtype: torch.dtype, num_weights: int, width: int, depth: int, kind: str | None,
+        *, rounds: bool,
+    ) -> None:  # fmt: skip
+        """rounds: this project's products round rows to eight bits."""
+        self._dtype, self._rounds = dtype, rounds
         self._plain = [torch.randn(width, depth).to(dtype) for _ in range(num_weights)]
         self._own = [_own(weight, kind) for weight in self._plain]
         self._places = np.array([weight.address for weight in self._own])
@@ -126,13 +137,17 @@ class Products:
         use = sum_routine(adds=False)
         routines = product_routines(self._dtype == torch.bfloat16)
         groups = depth * self._dtype.itemsize // 4
+        records = np.zeros((depth // SPAN, num_rows, RECORD_BYTES), np.uint8)
+        if self._rounds:
+            _round_all(round_routine().address, records.ctypes.data, x.data_ptr(), num_rows, depth)
 
         def multiply_own() -> None:
             counters = phases(len(self._places))
             _multiply_all(
                 counters.ctypes.data, self._memory.ctypes.data, self._num_threads, routines,
-                use.address, own.data_ptr(), x.data_ptr(), num_rows, groups, self._places,
-                width, self._bias.ctypes.data,
+                use.address, own.data_ptr(), x.data_ptr(), num_rows, groups,
+                records.ctypes.data if self._rounds else 0, self._places, width,
+                self._bias.ctypes.data,
             )  # fmt: skip
 
         def multiply_other() -> None:
@@ -178,11 +193,17 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=576)
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--type", choices=types, help="of this project's weights")
+    parser.add_argument("--activation-dtype", choices=("auto", "int8"), default="auto")
     args = parser.parse_args()
+    if args.activation_dtype == "int8" and not args.type:
+        parser.error("rows are rounded for stored types; say --type")
     if args.type and args.dtype != "bfloat16":
         parser.error("stored types are multiplied in bfloat16")
     dtype = getattr(torch, args.dtype)
-    products = Products(dtype, args.weights, args.width, args.depth, args.type)
+    products = Products(
+        dtype, args.weights, args.width, args.depth, args.type,
+        rounds=args.activation_dtype == "int8",
+    )  # fmt: skip
     rate, bandwidth = _limits()
     results = []
     print("| rows | GB/s | PyTorch | TFLOP/s | PyTorch | times as fast |")

@@ -12,6 +12,7 @@ from test_panels import table_of as plain_table
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import GGUF_TYPES, PANEL, panel_bytes
 from pagoda.kernels.cpu.embed import embed_routine
+from pagoda.kernels.cpu.few_rows import FEW_ROWS, few_rows_routine
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.stored_panels import decode_routine
@@ -71,7 +72,8 @@ def table_of(name: str, in_panels: Array) -> Array:
     places = np.minimum(np.arange(len(in_panels) + 1), len(in_panels) - 1)
     starts = in_panels.ctypes.data + places * in_panels.strides[0]
     decode = np.full_like(starts, decode_routine(name).address)
-    return np.stack([starts, decode, np.zeros_like(starts)], axis=1)
+    few = np.full_like(starts, few_rows_routine(name).address if FEW_ROWS else 0)
+    return np.stack([starts, decode, few, np.zeros_like(starts)], axis=1)
 
 
 def inputs(num_rows: int, width: int) -> Array:
@@ -84,7 +86,7 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
     rows = random_rows(name, *shape)
     in_panels = packed(name, rows, shape[1])
     plain = packed_plain(dequantised(name, rows))
-    for num_rows in (1, 3, 40, 130):
+    for num_rows in (1, 3, 4, 5, 40, 130):
         x = inputs(num_rows, shape[1])
         out, bias = np.empty((num_rows, shape[0]), np.float32), np.zeros(shape[0], np.float32)
         tables = [table_of(name, in_panels)]

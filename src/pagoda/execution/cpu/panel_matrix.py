@@ -12,6 +12,7 @@ from pagoda.errors import ModelError
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import BYTE_TYPES, PANEL, panel_bytes
 from pagoda.kernels.cpu.embed import embed_routine
+from pagoda.kernels.cpu.few_rows import FEW_ROWS, few_rows_routine
 from pagoda.kernels.cpu.int8_product import int8_routine
 from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.panels import SLICE_BYTES, PanelEntry, pack
@@ -38,6 +39,8 @@ class Panels:
     panel_bytes: int
     decode: int
     """As `PanelEntry`'s."""
+    few: int
+    """As `PanelEntry`'s."""
     rounded: int
     """As `PanelEntry`'s."""
 
@@ -46,7 +49,7 @@ class Panels:
         """Turn a matrix into panels where it lies: it must not be used otherwise again."""
         array = as_array(matrix)
         pack(array)
-        return cls(len(array), array, PANEL * array.strides[0], 0, 0)
+        return cls(len(array), array, PANEL * array.strides[0], 0, 0, 0)
 
     @classmethod
     def stored(cls, rows: StoredRows, memory: HostMemory, on_packed: OnPacked) -> Panels:
@@ -68,12 +71,13 @@ class Panels:
         rows.release()
         decode = decode_routine(rows.type).address
         rounded = int8_routine(rows.type).address if rows.type in BYTE_TYPES else 0
-        return cls(rows.shape[0], panels, size, decode, rounded)
+        few = few_rows_routine(rows.type).address if FEW_ROWS else 0
+        return cls(rows.shape[0], panels, size, decode, few, rounded)
 
     def entries(self) -> Array:
         """Their rows of a table: [panels, `TABLE_FIELDS`] int64."""
         count = -(-self.num_rows // PANEL)
-        first = PanelEntry(self.memory.ctypes.data, self.decode, self.rounded)
+        first = PanelEntry(self.memory.ctypes.data, self.decode, self.few, self.rounded)
         table = np.tile(np.array(first, np.int64), (count, 1))
         table[:, 0] += self.panel_bytes * np.arange(count)
         return table

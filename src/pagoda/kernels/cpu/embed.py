@@ -11,7 +11,8 @@ from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
 from pagoda.kernels.cpu.panels import ENTRY_BYTES, SLICE_VALUES, TABLE_FIELDS, PanelEntry
 from pagoda.kernels.cpu.routine import call, compiled
-from pagoda.kernels.cpu.stored_words import BAND, TOGETHER
+from pagoda.kernels.cpu.stored_words import TOGETHER
+from pagoda.kernels.cpu.vector import LANES
 
 
 @cache
@@ -40,7 +41,7 @@ def embed_routine(paired: bool) -> Any:
                     size = min(SLICE_VALUES, width - first)
                     call(
                         panel.decode,
-                        (memory, panel.address, first, size, column // BAND * BAND, BAND),
+                        (memory, panel.address, first, size, column // LANES * LANES, LANES),
                     )
                     _copy_column(
                         target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2

@@ -36,18 +36,21 @@ from pagoda.kernels.cpu.stored_words import (
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.vector import (
     F32,
+    LANES,
     floats,
     index,
+    lane_numbers,
     load_vector,
     pointer,
     spread,
     store_vector,
 )
 
-_COLUMNS = 8
-"""Of a panel, multiplied at once."""
+_COLUMNS = LANES // 2 * TOGETHER
+"""Of a panel, multiplied at once, in a vector of so many lanes for each number of a group."""
 _GROUP = BYTES * TOGETHER
 """Numbers of a column whose codes lie in its lanes of one vector."""
+_GROUPS = SPAN // _GROUP
 
 
 @cache
@@ -88,7 +91,7 @@ class _Product:
         self._panel = builder.inttoptr(panel, BYTE.as_pointer())
         self._stride, self._rows, self._spans = stride, rows, spans
         self._bytes = ByteCodes.of(stored)
-        self._scales = Scales(builder, stored, PANEL // BAND, self._bytes.bias)
+        self._scales = Scales(builder, stored, PANEL, self._bytes.bias)
 
     def emit(self) -> None:
         builder, stored = self._builder, self._stored
@@ -97,9 +100,9 @@ class _Product:
         with cgutils.for_range(builder, builder.udiv(self._spans, spans)) as blocks:
             size = index(PANEL * stored.block_bytes)
             block = builder.gep(self._panel, [builder.mul(blocks.index, size)])
-            with cgutils.for_range(builder, index(PANEL // BAND)) as bands:
-                head = builder.gep(block, [builder.mul(bands.index, index(BAND))])
-                self._scales.prepare(head, bands.index)
+            with cgutils.for_range(builder, index(PANEL // LANES)) as parts:
+                row = builder.mul(parts.index, index(LANES))
+                self._scales.prepare(builder.gep(block, [row]), row)
             start = builder.mul(blocks.index, spans)
             with cgutils.for_range(builder, spans) as each:
                 place = builder.mul(builder.add(start, each.index), self._stride)
@@ -123,36 +126,32 @@ class _Product:
     def _multiply_part(self, block: Any, span: Any, column: Any, records: Any) -> None:
         """Add a span's products with `_COLUMNS` columns."""
         builder, stored = self._builder, self._stored
-        band = builder.udiv(column, index(BAND))
-        row = builder.urem(column, index(BAND))
-        start = codes_of_span(builder, stored, block, column, span)
-        first = builder.mul(row, index(TOGETHER))
-        words = Words(builder, stored, start, first, _COLUMNS * TOGETHER)
-        codes = [self._bytes.load(builder, words, number) for number in range(SPAN // _GROUP)]
+        codes = []
+        for band in range(TOGETHER):
+            row = builder.add(column, index(band * BAND))
+            lane = builder.mul(builder.urem(row, index(BAND)), index(TOGETHER))
+            start = codes_of_span(builder, stored, block, row, span)
+            words = Words(builder, stored, start, lane, _COLUMNS)
+            codes.append([self._bytes.load(builder, words, group) for group in range(_GROUPS)])
         scales = [
-            self._scales.of(span, number, band, row, _COLUMNS)
+            self._scales.of(span, number, column, _COLUMNS)
             for number in range(SPAN // stored.scale_values)
         ]
         with cgutils.for_range(builder, self._rows) as rows:
             record = builder.gep(records, [builder.mul(rows.index, index(RECORD_BYTES))])
             self._add(codes, scales, record, self._sums(rows.index, column))
 
-    def _add(self, codes: list[Any], scales: list[Any], record: Any, target: Any) -> None:
+    def _add(
+        self, codes: list[list[Any]], scales: list[tuple[Any, Any]], record: Any, target: Any
+    ) -> None:
         """Add the products of one row's record."""
         builder = self._builder
         per_scale = self._stored.scale_values // _GROUP
         total = None
         for number, (scale, _) in enumerate(scales):
             chosen = range(number * per_scale, (number + 1) * per_scale)
-            others = [self._loader(record, group, codes[group].type) for group in chosen]
-            whole = summed(
-                builder,
-                [codes[group] for group in chosen],
-                others,
-                self._bytes.most,
-                signed=self._bytes.signed,
-            )
-            value = builder.sitofp(self._by_column(whole), floats(_COLUMNS))
+            wholes = [self._whole(band, record, chosen) for band in codes]
+            value = builder.sitofp(self._by_column(wholes), floats(_COLUMNS))
             total = (
                 builder.fmul(scale, value) if total is None else fused(builder, scale, value, total)
             )
@@ -165,6 +164,13 @@ class _Product:
                 sums = fused(builder, addend, factor, sums)
         store_vector(builder, sums, target)
 
+    def _whole(self, codes: list[Any], record: Any, groups: range) -> Any:
+        """In each lane the sum of the products of a band's codes of some groups."""
+        chosen = [codes[group] for group in groups]
+        others = [self._loader(record, group, codes[0].type) for group in groups]
+        signed, most = self._bytes.signed, self._bytes.most
+        return summed(self._builder, chosen, others, most, signed=signed)
+
     def _loader(self, record: Any, group: int, kind: Any) -> Callable[[], Any]:
         """Loads a record's codes of a group, the same for every column."""
         builder = self._builder
@@ -173,19 +179,20 @@ class _Product:
             word = ir.IntType(32 * TOGETHER)
             source = builder.gep(record, [index(group * _GROUP)])
             value = builder.load(builder.bitcast(source, word.as_pointer()), align=4)
-            return builder.bitcast(spread(builder, value, _COLUMNS), kind)
+            return builder.bitcast(spread(builder, value, kind.count // TOGETHER), kind)
 
         return load
 
-    def _by_column(self, whole: Any) -> Any:
-        """One sum for each column."""
+    def _by_column(self, wholes: list[Any]) -> Any:
+        """One sum for each column, of the sums in the lanes of the bands."""
         if TOGETHER == 1:
-            return whole
-        builder, pairs = self._builder, ir.VectorType(ir.IntType(64), _COLUMNS)
-        value = builder.bitcast(whole, pairs)
-        other = builder.bitcast(builder.lshr(value, constant(pairs, 32)), whole.type)
-        both = builder.bitcast(builder.add(whole, other), pairs)
-        return builder.trunc(both, ir.VectorType(ir.IntType(32), _COLUMNS))
+            return wholes[0]
+        builder = self._builder
+        even, odd = (
+            builder.shuffle_vector(*wholes, lane_numbers(range(first, 2 * LANES, 2)))
+            for first in (0, 1)
+        )
+        return builder.add(even, odd)
 
     def _number(self, record: Any, place: int) -> Any:
         """A record's float32, in every lane."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from pagoda.kernels.block_types import PANEL
+from pagoda.kernels.cpu.few_rows import FEW_ROWS
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES
 from pagoda.kernels.cpu.number import integer_at, integers_at, number_at, put_number
 from pagoda.kernels.cpu.panel_product import (
@@ -31,7 +32,7 @@ from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.team import claim, finish
 
-_CHUNK_ROWS = 120
+_CHUNK_ROWS = 180
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
 _LINE_BYTES = 64
@@ -220,6 +221,9 @@ def _multiply_alone(
             panel.rounded,
             (sums, rows.records, rows.record_stride, rows.num_rows, panel.address, spans),
         )
+    elif panel.few != 0 and rows.num_rows <= FEW_ROWS:
+        spans = 2 * rows.depth // SPAN
+        call(panel.few, (sums, rows.x, rows.depth, rows.num_rows, panel.address, spans))
     elif panel.decode != 0:
         _multiply_stored(routines, memory, column, rows, panel, panel, False)
     else:

@@ -188,8 +188,8 @@ def _write_words(typing: Any, args: Any, name: Any) -> Any:
     def emit(builder: Any, values: Sequence[Any]) -> None:
         words, turned = (builder.inttoptr(value, _BYTE.as_pointer()) for value in values)
         at = 0
-        for band in range(0, PANEL * TOGETHER, LANES):
-            for span in range(0, stored.block_values // TOGETHER, STEPS):
+        for span in range(0, stored.block_values // TOGETHER, STEPS):
+            for band in range(0, PANEL * TOGETHER, LANES):
                 for kind, first, bits, place in _kinds(stored):
                     count = kind.width // bits
                     for step in range(span, span + STEPS, count):

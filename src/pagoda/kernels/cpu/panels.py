@@ -28,7 +28,7 @@ SLICE_VALUES = 128
 """Numbers of each row of a panel that are decoded at a time: whole spans."""
 SLICE_BYTES = SLICE_VALUES // TOGETHER * GROUP_BYTES
 """Of a decoded slice."""
-TABLE_FIELDS = 3
+TABLE_FIELDS = 4
 """Of a panel in a table: those of `PanelEntry`."""
 ENTRY_BYTES = 8 * TABLE_FIELDS
 """From panel to panel of a table."""
@@ -40,6 +40,8 @@ class PanelEntry(NamedTuple):
     address: int
     decode: int
     """The routine that decodes it (`stored_panels`); 0: it is plain."""
+    few: int
+    """The routine that multiplies few rows with it (`few_rows`); 0: there is none."""
     rounded: int
     """The routine that multiplies rounded rows with it (`int8_product`); 0: there is none."""
 

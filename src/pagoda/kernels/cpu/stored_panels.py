@@ -3,7 +3,7 @@
 A panel is `PANEL` rows of a weight [out, in], block after block along `in`. One block of a panel:
 
     head      [bytes of a block without codes][32 rows]
-    codes     [bands of rows][spans of 32 numbers]{low words, high words}
+    codes     [spans of 32 numbers][bands of rows]{low words, high words}
 
 Codes lie as they are decoded, sixteen at a time: `BAND` rows with `TOGETHER` numbers of each, so
 that what comes out is in the order of a plain panel (`stored_words`). The last panel of a weight is
@@ -23,8 +23,9 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.number import constant, emitted, fused
+from pagoda.kernels.cpu.number import emitted, fused
 from pagoda.kernels.cpu.routine import compiled, routine_body
+from pagoda.kernels.cpu.stored_numbers import Numbers, raised_by
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
 from pagoda.kernels.cpu.stored_words import (
@@ -32,22 +33,19 @@ from pagoda.kernels.cpu.stored_words import (
     SPAN,
     STEPS,
     TOGETHER,
-    Words,
     codes_of_span,
 )
 from pagoda.kernels.cpu.vector import (
+    BYTE,
     I32,
     LANES,
-    floats,
     index,
-    look_up,
+    lane_numbers,
     pointer,
     rounded_in_place,
-    store_rounded,
+    rounded_pairs,
     store_vector,
 )
-
-_BYTE = ir.IntType(8)
 
 
 @cache
@@ -58,7 +56,7 @@ def decode_routine(name: str) -> Any:
         """Numbers `first` to `first + count` of a panel's rows, in whole spans.
 
         target: [count / TOGETHER][PANEL][TOGETHER] of bfloat16 where these are two, else float32;
-        of its rows, only `rows` from `row` on are written, in whole bands.
+        of its rows, only `rows` from `row` on are written, in whole `LANES`.
         """
         _decode((target, panel, first, count, row, rows), name)
 
@@ -71,29 +69,28 @@ def _decode(typing: Any, args: Any, name: Any) -> Any:
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
         target, panel, first, count, row, rows = values
-        panel = builder.inttoptr(panel, _BYTE.as_pointer())
+        panel = builder.inttoptr(panel, BYTE.as_pointer())
         target = pointer(builder, target)
         decoder = _Decoder(builder, stored)
         spans = index(SPAN)
         begin, end = (builder.udiv(place, spans) for place in (first, builder.add(first, count)))
-        bands = builder.udiv(rows, index(BAND))
-        with cgutils.for_range(builder, bands) as each:
-            band = builder.add(row, builder.mul(each.index, index(BAND)))
-            decoder.decode_band(panel, band, begin, end, builder.gep(target, [band]))
+        with cgutils.for_range(builder, builder.udiv(rows, index(LANES))) as each:
+            start = builder.add(row, builder.mul(each.index, index(LANES)))
+            decoder.decode_rows(panel, start, begin, end, builder.gep(target, [start]))
 
     return routine_body(args, (name,), emit)
 
 
 class _Decoder:
-    """Emits what decodes a band of a panel."""
+    """Emits what decodes `LANES` rows of a panel."""
 
     def __init__(self, builder: Any, stored: StoredType) -> None:
         self._builder, self._stored = builder, stored
         self._spans = stored.block_values // SPAN
-        self._scales = Scales(builder, stored)
+        self._scales = Scales(builder, stored, LANES, raised_by(stored))
 
-    def decode_band(self, panel: Any, band: Any, begin: Any, end: Any, target: Any) -> None:
-        """Spans `begin` to `end` of the rows from `band` on; target: where the first one goes."""
+    def decode_rows(self, panel: Any, row: Any, begin: Any, end: Any, target: Any) -> None:
+        """Spans `begin` to `end` of the rows from `row` on; target: where the first one goes."""
         builder, spans = self._builder, index(self._spans)
         first = builder.udiv(begin, spans)
         last = builder.udiv(builder.sub(end, index(1)), spans)
@@ -102,7 +99,7 @@ class _Decoder:
             number = builder.add(first, blocks.index)
             block_bytes = index(PANEL * self._stored.block_bytes)
             block = builder.gep(panel, [builder.mul(number, block_bytes)])
-            self._scales.prepare(builder.gep(block, [band]))
+            self._scales.prepare(builder.gep(block, [row]))
             start = builder.mul(number, spans)
             low = _larger(builder, builder.sub(begin, start), index(0))
             high = _smaller(builder, builder.sub(end, start), spans)
@@ -110,61 +107,59 @@ class _Decoder:
                 span = builder.add(low, each.index)
                 done = builder.sub(builder.add(start, span), begin)
                 step = builder.mul(done, index(STEPS * PANEL))
-                words = codes_of_span(builder, self._stored, block, band, span)
-                self._decode_span(span, words, builder.gep(target, [step]))
+                groups = Groups(builder, self._stored, self._scales, block, row, span)
+                for each_step in range(STEPS):
+                    place = builder.gep(target, [builder.add(step, index(each_step * PANEL))])
+                    store_vector(builder, groups.of(each_step), place)
 
-    def _decode_span(self, span: Any, start: Any, target: Any) -> None:
-        builder, stored = self._builder, self._stored
-        words = Words(builder, stored, start)
-        steps = stored.scale_values // TOGETHER  # that share a scale
-        for step in range(STEPS):
-            if step % steps == 0:
-                scale, addend = self._of(span, step // steps)
-            number = self._number(words, step)
-            if addend is None:
-                value = builder.fmul(scale, number)
-            else:
-                value = fused(builder, scale, number, addend)
-            place = builder.gep(target, [index(step * PANEL)])
-            if TOGETHER == 2:
-                store_rounded(builder, True, value, place)
-            else:
-                store_vector(builder, rounded_in_place(builder, value), place)
 
-    def _of(self, span: Any, number: int) -> tuple[Any, Any]:
-        """Scale and addend, in every lane."""
-        scale, addend = self._scales.of(span, number)
-        return self._spread(scale), None if addend is None else self._spread(addend)
+class Groups:
+    """The numbers of a span of `LANES` rows, in groups as plain panels have them."""
 
-    def _spread(self, value: Any) -> Any:
-        """A lane for each of a row's numbers."""
+    def __init__(
+        self, builder: Any, stored: StoredType, scales: Scales, block: Any, row: Any, span: Any
+    ) -> None:
+        """block: pointer to its first byte; row: the first of the panel's.
+
+        scales: of these rows, or of all.
+        """
+        self._builder, self._scales, self._span = builder, scales, span
+        self._row = row if scales.num_rows == PANEL else None
+        self._steps = stored.scale_values // TOGETHER
+        self._bands = []
+        for band in range(TOGETHER):
+            first = builder.add(row, index(band * BAND))
+            codes = codes_of_span(builder, stored, block, first, span)
+            self._bands.append(Numbers(builder, stored, codes))
+        self._factors: list[tuple[Any, Any]] = []
+
+    def of(self, step: int) -> Any:
+        """Those of a step, an int32 in each lane; steps are asked for in order."""
+        builder = self._builder
+        if step % self._steps == 0:
+            scale, addend = self._scales.of(self._span, step // self._steps, self._row)
+            self._factors = [
+                (self._spread(scale, band), None if addend is None else self._spread(addend, band))
+                for band in range(TOGETHER)
+            ]
+        values = []
+        for band, (scale, addend) in zip(self._bands, self._factors, strict=True):
+            number = band.of(step)
+            values.append(
+                builder.fmul(scale, number)
+                if addend is None
+                else fused(builder, scale, number, addend)
+            )
+        if TOGETHER == 2:
+            return rounded_pairs(builder, *values)
+        return builder.bitcast(rounded_in_place(builder, values[0]), ir.VectorType(I32, LANES))
+
+    def _spread(self, value: Any, band: int) -> Any:
+        """A lane for each of a row's numbers, of the rows of a band."""
         if TOGETHER == 1:
             return value
-        lanes = ir.Constant(ir.VectorType(I32, LANES), [lane // 2 for lane in range(LANES)])
-        return self._builder.shuffle_vector(value, value, lanes)
-
-    def _number(self, words: Words, step: int) -> Any:
-        """The sixteen numbers of a step, float32, but for their scales."""
-        code = words.code(step)
-        if self._stored.table:
-            return look_up(self._builder, self._stored.table, code)
-        if self._stored.exponent_bits:
-            return self._small_float(code)
-        return self._builder.sitofp(code, floats(LANES))
-
-    def _small_float(self, code: Any) -> Any:
-        """A sign, an exponent and a fraction, moved to where float32 has them.
-
-        The exponent is too small there by the difference of what both add to it, which a product
-        with a power of two mends, also where it is 0 and the fraction stands alone.
-        """
-        builder, exponent, bits = self._builder, self._stored.exponent_bits, self._stored.low_bits
-        top = builder.shl(code, constant(code.type, 32 - bits))
-        moved = builder.ashr(top, constant(code.type, 8 - exponent))
-        mask = 1 << 31 | ((1 << bits - 1) - 1) << (24 + exponent - bits)
-        value = builder.and_(moved, constant(code.type, mask))
-        power = constant(floats(LANES), 2.0 ** (128 - 2 ** (exponent - 1)))
-        return builder.fmul(builder.bitcast(value, floats(LANES)), power)
+        lanes = [band * BAND + lane // 2 for lane in range(LANES)]
+        return self._builder.shuffle_vector(value, value, lane_numbers(lanes))
 
 
 def _larger(builder: Any, a: Any, b: Any) -> Any:

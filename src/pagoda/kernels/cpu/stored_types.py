@@ -109,6 +109,8 @@ class StoredType:
     """A code is a float: a sign, so many bits of exponent, and a fraction; 0: it is none."""
     table: tuple[float, ...] = ()
     """What codes name, where they are no numbers."""
+    scale_bits: int = 0
+    """Bits of a scale's fraction, where it is known that there is no addend; else 0."""
 
     @property
     def block_values(self) -> int:
@@ -207,17 +209,17 @@ _TYPES = (
     StoredType("Q4_1", 32, 4, _nibbles(4, 16), _scale_and_minimum, halves=(0, 2)),
     StoredType(
         "Q5_0", 32, 4, _nibbles(6, 16), _one_scale,
-        high_bits=1, high=_in_order(2, 1), offset=16,
+        high_bits=1, high=_in_order(2, 1), offset=16, scale_bits=11,
     ),
     StoredType(
         "Q5_1", 32, 4, _nibbles(8, 16), _scale_and_minimum,
         halves=(0, 2), high_bits=1, high=_in_order(4, 1),
     ),
-    StoredType("Q8_0", 32, 8, _in_order(2, 8), _one_scale, is_signed=True),
+    StoredType("Q8_0", 32, 8, _in_order(2, 8), _one_scale, is_signed=True, scale_bits=11),
     StoredType("Q2_K", 16, 2, _planes(16, 32, 2), _two_bit, halves=(80, 82)),
     StoredType(
         "Q3_K", 16, 2, _planes(32, 32, 2), _three_bit,
-        halves=(108,), high_bits=1, high=_planes(0, 32, 1), offset=4,
+        halves=(108,), high_bits=1, high=_planes(0, 32, 1), offset=4, scale_bits=11 + 6,
     ),
     StoredType("Q4_K", 32, 4, _nibbles(16, 32), _six_bit_pairs, halves=(0, 2)),
     StoredType(
@@ -226,13 +228,14 @@ _TYPES = (
     ),
     StoredType(
         "Q6_K", 16, 4, _nibbles(0, 64), _six_bit,
-        halves=(208,), high_bits=2, high=_planes(128, 32, 2), offset=32,
+        halves=(208,), high_bits=2, high=_planes(128, 32, 2), offset=32, scale_bits=11 + 8,
     ),
     StoredType("IQ4_NL", 32, 4, _nibbles(2, 16), _one_scale, table=_NON_LINEAR),
     StoredType("IQ4_XS", 32, 4, _nibbles(8, 16), _four_bit_table, table=_NON_LINEAR),
 )  # fmt: skip
 
 _READ = {"f16": Head.half, "bf16": Head.brain, "f32": Head.single}
+_FRACTION_BITS = {"f16": 11, "bf16": 8, "f32": 24}
 _KINDS: dict[str, dict[str, Any]] = {
     "int4": {"offset": 8}, "int8": {"is_signed": True}, "uint8": {"is_signed": True},
     "e4m3": {"exponent_bits": 4},
@@ -255,7 +258,8 @@ def _grouped(kind: GroupedType) -> StoredType:
 
     return StoredType(
         str(kind), 32, code.bits, _in_order(zero + code.has_zero, code.bits), scale,
-        halves=(0,) if kind.scale == "f16" else (), table=code.table, **_KINDS.get(kind.code, {}),
+        halves=(0,) if kind.scale == "f16" else (), table=code.table,
+        scale_bits=0 if code.has_zero else _FRACTION_BITS[kind.scale], **_KINDS.get(kind.code, {}),
     )  # fmt: skip
 
 

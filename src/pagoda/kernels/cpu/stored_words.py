@@ -62,8 +62,8 @@ def span_bytes(stored: StoredType) -> int:
 
 def codes_of_span(builder: Any, stored: StoredType, block: Any, band: Any, span: Any) -> Any:
     """Where the codes of a band's span lie; block: pointer to its first byte; band: a row."""
-    spans = index(stored.block_values // SPAN)
-    number = builder.add(builder.mul(builder.udiv(band, index(BAND)), spans), span)
+    bands = builder.mul(span, index(PANEL // BAND))
+    number = builder.add(bands, builder.udiv(band, index(BAND)))
     head = index(PANEL * len(stored.head))
     return builder.gep(block, [builder.add(head, builder.mul(number, index(span_bytes(stored))))])
 
@@ -92,6 +92,13 @@ class Words:
             value = load_vector(builder, builder.gep(start, [place]), kind)
             found.append(value if word is LOW_WORD else builder.zext(value, self._kind))
         return found
+
+    def shifted(self, step: int) -> Any:
+        """The low parts of the codes of a step in the lowest bits of lanes; others are above."""
+        number, place = divmod(step, LOW_WORD.width // self._stored.low_bits)
+        by = low_bit(place, self._stored.low_bits)
+        word = self.low[number]
+        return self._builder.lshr(word, constant(self._kind, by)) if by else word
 
     def code(self, step: int) -> Any:
         """The codes of a step as stored, a whole number in each lane; signed if they are."""

@@ -100,15 +100,18 @@ class Tile:
         """Add the products of what `makers`, one for each vector or None, make of the groups."""
         builder = self._builder
         read = self._load(columns, mask, makers)
+        is_in_memory = any(isinstance(each.type, ir.PointerType) for each in columns)
         for number, (pointer, cells) in enumerate(zip(rows, self._cells, strict=True)):
-            if number > 0 and len(rows) <= _FEW_ROWS:
+            if is_in_memory and number > 0 and len(rows) <= _FEW_ROWS:
                 read_again(builder)
                 read = self._load(columns, mask, makers)
             value = builder.load(pointer, align=2)
             for cell, y, make, lanes in zip(cells, read, makers, self._lanes, strict=True):
                 if make is not None:
                     x = make(builder, spread_first(builder, value, lanes))
-                    builder.store(multiply_add(builder, x, y, builder.load(cell)), cell)
+                    # The instruction that multiplies reads its last factor from memory itself.
+                    pair = (x, y) if is_in_memory else (y, x)
+                    builder.store(multiply_add(builder, *pair, builder.load(cell)), cell)
 
     def _load(self, columns: Sequence[Any], mask: Any, makers: Sequence[Any]) -> list[Any]:
         """Factors from b's groups, or None where `makers` has none."""

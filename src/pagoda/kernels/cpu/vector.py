@@ -113,17 +113,23 @@ def spread(builder: Any, value: Any, lanes: int) -> Any:
 def spread_first(builder: Any, value: Any, lanes: int) -> Any:
     """`spread`, which a CPU's own instruction does while it reads the value from memory.
 
-    LLVM would rather shift or mask the value first and then spread it, in twice as many steps. An
-    instruction of no bytes, of which it knows nothing, keeps it from that.
+    LLVM would rather shift or mask the value first and then spread it, in twice as many steps.
     """
     register = UNIT.spread_lanes
     if not register or lanes % register:
         return spread(builder, value, lanes)
-    one = spread(builder, value, register)
-    kind = ir.FunctionType(one.type, [one.type])
-    one = builder.call(ir.InlineAsm(kind, "", "=x,0"), [one])
+    one = opaque(builder, spread(builder, value, register))
     lane = ir.Constant(ir.VectorType(I32, lanes), [i % register for i in range(lanes)])
     return builder.shuffle_vector(one, one, lane)
+
+
+def opaque(builder: Any, value: Any) -> Any:
+    """A vector in a register of which LLVM knows nothing more: an instruction of no bytes makes it.
+
+    So it does not take apart what is done with it.
+    """
+    kind = ir.FunctionType(value.type, [value.type])
+    return builder.call(ir.InlineAsm(kind, "", "=x,0"), [value])
 
 
 def prefetch(builder: Any, pointer: Any) -> None:
@@ -328,6 +334,21 @@ def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
         bits = rounded(builder, value)
     store_vector(builder, bits, target)
     return widened(builder, bits)
+
+
+def rounded_pairs(builder: Any, first: Any, second: Any) -> Any:
+    """Two vectors of float32, as bfloat16 in pairs: int32, first's lanes two by two, then second's.
+
+    first, second: [LANES]. By `UNIT.pairs`' instruction, or elsewhere from their bits.
+    """
+    if UNIT.pairs:
+        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+        kind = ir.VectorType(_BFLOAT, 2 * LANES)
+        bits = instruction(builder, name, [second, first], kind)
+    else:
+        every = lane_numbers(range(2 * LANES))
+        bits = builder.shuffle_vector(rounded(builder, first), rounded(builder, second), every)
+    return builder.bitcast(bits, ir.VectorType(I32, LANES))
 
 
 def rounded_in_place(builder: Any, value: Any) -> Any:
