@@ -22,7 +22,7 @@ from pagoda.kernels.cpu.stored_numbers import raised_by
 from pagoda.kernels.cpu.stored_panels import Groups
 from pagoda.kernels.cpu.stored_scales import Scales
 from pagoda.kernels.cpu.stored_types import STORED_TYPES, StoredType
-from pagoda.kernels.cpu.stored_words import SPAN, STEPS, TOGETHER
+from pagoda.kernels.cpu.stored_words import SPAN, STEPS, TOGETHER, ask_ahead
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.tile import Tile, for_each_row_count
 from pagoda.kernels.cpu.vector import (
@@ -106,6 +106,8 @@ class _Product:
         """
         builder = self._builder
         groups = Groups(builder, self._stored, self._scales, block, index(column), span)
+        if len(self._x_rows) > 1:
+            ask_ahead(builder, self._stored, block, index(column), span)
         first = builder.mul(number, index(STEPS))
         for step in range(STEPS):
             group = builder.add(first, index(step))

@@ -31,6 +31,7 @@ from pagoda.kernels.cpu.stored_words import (
     SPAN,
     TOGETHER,
     Words,
+    ask_ahead,
     codes_of_span,
 )
 from pagoda.kernels.cpu.sums import SUMS_BYTES
@@ -126,6 +127,8 @@ class _Product:
     def _multiply_part(self, block: Any, span: Any, column: Any, records: Any) -> None:
         """Add a span's products with `_COLUMNS` columns."""
         builder, stored = self._builder, self._stored
+        with builder.if_then(builder.icmp_signed(">", self._rows, index(1))):
+            ask_ahead(builder, stored, block, column, span)
         codes = []
         for band in range(TOGETHER):
             row = builder.add(column, index(band * BAND))

@@ -33,6 +33,7 @@ from pagoda.kernels.cpu.stored_words import (
     SPAN,
     STEPS,
     TOGETHER,
+    ask_ahead,
     codes_of_span,
 )
 from pagoda.kernels.cpu.vector import (
@@ -107,6 +108,7 @@ class _Decoder:
                 span = builder.add(low, each.index)
                 done = builder.sub(builder.add(start, span), begin)
                 step = builder.mul(done, index(STEPS * PANEL))
+                ask_ahead(builder, self._stored, block, row, span)
                 groups = Groups(builder, self._stored, self._scales, block, row, span)
                 for each_step in range(STEPS):
                     place = builder.gep(target, [builder.add(step, index(each_step * PANEL))])

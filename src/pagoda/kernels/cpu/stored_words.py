@@ -20,7 +20,7 @@ from llvmlite import ir
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.stored_types import StoredType
-from pagoda.kernels.cpu.vector import I32, LANES, UNIT, index, load_vector
+from pagoda.kernels.cpu.vector import I32, LANES, UNIT, index, load_vector, prefetch
 
 SPAN = 32
 """Numbers of a row that are decoded in one go."""
@@ -35,6 +35,7 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
 _EVERY_BYTE = 0x01010101
+_LINE_BYTES, _AHEAD_BYTES = 64, 4096
 
 
 def low_bit(step: int, bits: int) -> int:
@@ -66,6 +67,16 @@ def codes_of_span(builder: Any, stored: StoredType, block: Any, band: Any, span:
     number = builder.add(bands, builder.udiv(band, index(BAND)))
     head = index(PANEL * len(stored.head))
     return builder.gep(block, [builder.add(head, builder.mul(number, index(span_bytes(stored))))])
+
+
+def ask_ahead(builder: Any, stored: StoredType, block: Any, row: Any, span: Any) -> None:
+    """Ask memory for what is read a page after the codes of a span, of `LANES` rows from `row` on.
+
+    A CPU reads ahead by itself, but not as far as is wanted where each code is worked on for long.
+    """
+    codes = codes_of_span(builder, stored, block, row, span)
+    for line in range(0, TOGETHER * span_bytes(stored), _LINE_BYTES):
+        prefetch(builder, builder.gep(codes, [index(_AHEAD_BYTES + line)]))
 
 
 class Words:
