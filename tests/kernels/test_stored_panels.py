@@ -37,7 +37,7 @@ def decoded(name: str, panel: Array, first: int, count: int) -> Array:
         (count // TOGETHER, PANEL, TOGETHER), np.uint32 if TOGETHER == 1 else np.uint16
     )
     call_routine(
-        decode_routine(name), target.ctypes.data, panel.ctypes.data, first, count, 0, PANEL
+        decode_routine(name), target.ctypes.data, panel.ctypes.data, first, count, 0, PANEL, 0
     )
     bits = target.transpose(1, 0, 2).reshape(PANEL, count)
     if TOGETHER == 1:

@@ -41,7 +41,7 @@ def embed_routine(paired: bool) -> Any:
                     size = min(SLICE_VALUES, width - first)
                     call(
                         panel.decode,
-                        (memory, panel.address, first, size, column // LANES * LANES, LANES),
+                        (memory, panel.address, first, size, column // LANES * LANES, LANES, 0),
                     )
                     _copy_column(
                         target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2

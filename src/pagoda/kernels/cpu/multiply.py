@@ -186,17 +186,17 @@ def _multiply_stored(
     """
     decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + SLICE_BYTES
     sums = memory + column * 4
-    width = 2 * rows.depth
+    width, asks = 2 * rows.depth, min(rows.num_rows - 1, 1)  # one row is as fast without
     for first in range(0, width, SLICE_VALUES):
         count = min(SLICE_VALUES, width - first)
-        call(panel.decode, (decoded, panel.address, first, count, 0, PANEL))
+        call(panel.decode, (decoded, panel.address, first, count, 0, PANEL, asks))
         part, stride = rows.x + 2 * first, rows.depth
         if routines.widen != 0:
             call(routines.widen, (memory + _WIDENED, part, rows.num_rows, 4 * rows.depth, count))
             part, stride = memory + _WIDENED, SLICE_VALUES
         groups = count // TOGETHER
         if is_pair:
-            call(other.decode, (decoded_other, other.address, first, count, 0, PANEL))
+            call(other.decode, (decoded_other, other.address, first, count, 0, PANEL, asks))
             _multiply_pair(
                 _decoded(routines), sums, part, rows.num_rows, stride, decoded, decoded_other,
                 groups, 0, 0, first,

@@ -53,15 +53,18 @@ from pagoda.kernels.cpu.vector import (
 def decode_routine(name: str) -> Any:
     """For panels of a type. Compiles it or takes it from disk."""
 
-    def decode(target: int, panel: int, first: int, count: int, row: int, rows: int) -> None:
+    def decode(
+        target: int, panel: int, first: int, count: int, row: int, rows: int, asks: int
+    ) -> None:
         """Numbers `first` to `first + count` of a panel's rows, in whole spans.
 
         target: [count / TOGETHER][PANEL][TOGETHER] of bfloat16 where these are two, else float32;
-        of its rows, only `rows` from `row` on are written, in whole `LANES`.
+        of its rows, only `rows` from `row` on are written, in whole `LANES`. asks: unless 0, what
+        comes later is asked from memory meanwhile.
         """
-        _decode((target, panel, first, count, row, rows), name)
+        _decode((target, panel, first, count, row, rows, asks), name)
 
-    return compiled(decode, 6)
+    return compiled(decode, 7)
 
 
 @emitted
@@ -69,10 +72,10 @@ def _decode(typing: Any, args: Any, name: Any) -> Any:
     stored = STORED_TYPES[name.literal_value]
 
     def emit(builder: Any, values: Sequence[Any]) -> None:
-        target, panel, first, count, row, rows = values
+        target, panel, first, count, row, rows, asks = values
         panel = builder.inttoptr(panel, BYTE.as_pointer())
         target = pointer(builder, target)
-        decoder = _Decoder(builder, stored)
+        decoder = _Decoder(builder, stored, asks)
         spans = index(SPAN)
         begin, end = (builder.udiv(place, spans) for place in (first, builder.add(first, count)))
         with cgutils.for_range(builder, builder.udiv(rows, index(LANES))) as each:
@@ -85,8 +88,9 @@ def _decode(typing: Any, args: Any, name: Any) -> Any:
 class _Decoder:
     """Emits what decodes `LANES` rows of a panel."""
 
-    def __init__(self, builder: Any, stored: StoredType) -> None:
+    def __init__(self, builder: Any, stored: StoredType, asks: Any) -> None:
         self._builder, self._stored = builder, stored
+        self._asks = builder.icmp_signed("!=", asks, index(0))
         self._spans = stored.block_values // SPAN
         self._scales = Scales(builder, stored, LANES, raised_by(stored))
 
@@ -108,7 +112,8 @@ class _Decoder:
                 span = builder.add(low, each.index)
                 done = builder.sub(builder.add(start, span), begin)
                 step = builder.mul(done, index(STEPS * PANEL))
-                ask_ahead(builder, self._stored, block, row, span)
+                with builder.if_then(self._asks):
+                    ask_ahead(builder, self._stored, block, row, span)
                 groups = Groups(builder, self._stored, self._scales, block, row, span)
                 for each_step in range(STEPS):
                     place = builder.gep(target, [builder.add(step, index(each_step * PANEL))])
