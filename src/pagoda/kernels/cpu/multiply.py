@@ -32,11 +32,12 @@ from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.team import claim, finish
 
-_CHUNK_ROWS = 180
+_CHUNK_ROWS, _STORED_CHUNK_ROWS = 120, 180
+"""Most rows of an item. Decoded panels serve more of them."""
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
 _LINE_BYTES = 64
-SUMS_SIZE = -(-_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
+SUMS_SIZE = -(-_STORED_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
 _WIDENED = SUMS_SIZE + 2 * SLICE_BYTES
 MEMORY_BYTES = _WIDENED + SUMS_SIZE // SUMS_BYTES * SLICE_VALUES * 4
@@ -234,10 +235,10 @@ def _multiply_alone(
 
 
 @njit(error_model="numpy")
-def _chunk_rows(rows: int, columns: int, num_threads: int) -> int:
+def _chunk_rows(rows: int, columns: int, num_threads: int, most: int) -> int:
     """Rows of an item, in whole tiles: few enough that all threads are busy to the end."""
     wanted = (_ITEMS_PER_THREAD * num_threads + columns - 1) // columns
-    chunks = max((rows + _CHUNK_ROWS - 1) // _CHUNK_ROWS, min(wanted, rows // _LEAST_CHUNK))
+    chunks = max((rows + most - 1) // most, min(wanted, rows // _LEAST_CHUNK))
     return -(-rows // (chunks * TILE_ROWS)) * TILE_ROWS
 
 
@@ -264,7 +265,9 @@ def multiply(
     is_gated = second != 0
     step = 2 if not is_gated and rows > PANEL_ROWS else 1
     columns = (num_panels + step - 1) // step
-    chunk = _chunk_rows(rows, columns, num_threads) if rows > PANEL_ROWS else rows
+    is_plain = PanelEntry(*integers_at(first, TABLE_FIELDS)).decode == 0
+    most = _CHUNK_ROWS if is_plain else _STORED_CHUNK_ROWS
+    chunk = _chunk_rows(rows, columns, num_threads, most) if rows > PANEL_ROWS else rows
     chunks = (rows + chunk - 1) // chunk
     total = columns * chunks
     mine = 0
