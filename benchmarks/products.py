@@ -26,7 +26,7 @@ from numba.core import cgutils
 from pagoda.engine.devices.machine import best_seconds, read_bandwidth
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.kernels.array import Array
-from pagoda.kernels.block_types import BLOCK_TYPES
+from pagoda.kernels.block_types import BLOCK_TYPES, BYTE_TYPES
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine, round_some
 from pagoda.kernels.cpu.multiply import (
     MEMORY_BYTES,
@@ -195,8 +195,8 @@ def main() -> None:
     parser.add_argument("--type", choices=types, help="of this project's weights")
     parser.add_argument("--activation-dtype", choices=("auto", "int8"), default="auto")
     args = parser.parse_args()
-    if args.activation_dtype == "int8" and not args.type:
-        parser.error("rows are rounded for stored types; say --type")
+    if args.activation_dtype == "int8" and args.type not in BYTE_TYPES:
+        parser.error("rows are rounded for stored types with whole codes: say one with --type")
     if args.type and args.dtype != "bfloat16":
         parser.error("stored types are multiplied in bfloat16")
     dtype = getattr(torch, args.dtype)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 from test_int8_product import codes_in, product, records_of, scales_in, some_rows
-from test_stored_panels import decoded, packed, without_sign_of_zero
+from test_panels import packed as packed_plain
+from test_panels import product as plain_product
+from test_panels import run_with_tables
+from test_stored_panels import decoded, inputs, packed, table_of, without_sign_of_zero
 
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import (
@@ -17,6 +20,7 @@ from pagoda.kernels.block_types import (
     PANEL,
     SCALE_BYTES,
 )
+from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.reference import bfloat16_bits, bfloat16_values
 from quantised_checkpoints import SCHEMES, matrix_of
 
@@ -67,6 +71,18 @@ def test_every_number_is_the_rounded_product(name: str) -> None:
     for number, panel in enumerate(in_panels):
         own = without_sign_of_zero(expected[number * PANEL : (number + 1) * PANEL])
         assert np.array_equal(decoded(name, panel, 0, WIDTH)[: len(own)], own)
+
+
+@pytest.mark.parametrize("name", ["uint4_bf16_g64", "int8_bf16_g64", "e4m3_f32_g128"])
+def test_few_rows_are_multiplied_with_the_rounded_numbers(name: str) -> None:
+    rows, expected = random_blocks(name, PANEL + 5)
+    tables = [table_of(name, in_panels := packed(name, rows, WIDTH))]
+    plain, bias = packed_plain(expected), np.zeros(PANEL + 5, np.float32)
+    for num_rows in (1, 8, 9):
+        x, out = inputs(num_rows, WIDTH), np.empty((num_rows, PANEL + 5), np.float32)
+        run_with_tables(sum_routine(adds=False), out, x, tables, PANEL + 5, [bias], num_threads=1)
+        assert np.array_equal(out, plain_product(x, plain, num_threads=1))
+    assert len(in_panels) == 2
 
 
 def test_all_codes_and_scales_are_tried() -> None:

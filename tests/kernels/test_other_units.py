@@ -108,6 +108,19 @@ def test_codes_are_right_on_a_cpu_without_long_tables(tmp_path):
     require_passed(SHORT_TABLES, cases, tmp_path)
 
 
+ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
+"""With long tables, where there are any, and without products of pairs."""
+
+
+@pytest.mark.parametrize("program", [SHORT_TABLES, ONE_BY_ONE], ids=["no tables", "no pairs"])
+def test_stored_numbers_are_right_without_long_tables_or_pairs(program, tmp_path):
+    file = Path(__file__).parent / "test_stored_panels.py"
+    names = ("Q5_0", "Q6_K", "Q8_0", "IQ4_XS")
+    cases = [f"{file}::test_every_number_is_the_de_quantised_one[{name}]" for name in names]
+    cases.append(f"{file}::test_a_product_is_that_with_the_de_quantised_weight[Q6_K]")
+    require_passed(program, cases, tmp_path)
+
+
 LAYOUT = """
 import sys
 from dataclasses import replace

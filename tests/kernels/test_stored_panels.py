@@ -86,7 +86,7 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
     rows = random_rows(name, *shape)
     in_panels = packed(name, rows, shape[1])
     plain = packed_plain(dequantised(name, rows))
-    for num_rows in (1, 3, 4, 5, 40, 130):
+    for num_rows in (1, 2, 5, 8, 9, 12, 40, 130):
         x = inputs(num_rows, shape[1])
         out, bias = np.empty((num_rows, shape[0]), np.float32), np.zeros(shape[0], np.float32)
         tables = [table_of(name, in_panels)]
@@ -105,6 +105,32 @@ def test_a_last_slice_may_have_any_number_of_spans():
         run_with_tables(sum_routine(adds=False), out, x, tables, 64, [no_bias], num_threads=2)
         assert np.array_equal(out, product(x, plain))
     assert len(in_panels) == 2
+
+
+def test_items_of_many_rows_are_those_of_the_de_quantised_weight():
+    shape, num_rows = (520, 256), 360
+    rows = random_rows("Q4_K", *shape)
+    x, out = inputs(num_rows, shape[1]), np.empty((num_rows, shape[0]), np.float32)
+    tables = [table_of("Q4_K", in_panels := packed("Q4_K", rows, shape[1]))]
+    bias = np.zeros(shape[0], np.float32)
+    run_with_tables(sum_routine(adds=False), out, x, tables, shape[0], [bias], num_threads=1)
+    assert np.array_equal(out, product(x, packed_plain(dequantised("Q4_K", rows)), num_threads=1))
+    assert len(in_panels) == 17
+
+
+def test_a_table_may_have_panels_of_several_kinds():
+    width, no_bias = 256, np.zeros(96, np.float32)
+    numbers = inputs(PANEL, width)
+    rows = {name: random_rows(name, PANEL, width) for name in ("Q6_K", "Q8_0")}
+    plain, kept = packed_plain(numbers), {name: packed(name, rows[name], width) for name in rows}
+    tables = [plain_table(plain), *(table_of(name, kept[name]) for name in rows)]
+    table = np.concatenate([*(each[:1] for each in tables), tables[-1][-1:]])
+    whole = [numbers, *(dequantised(name, rows[name]) for name in rows)]
+    expected = packed_plain(np.concatenate(whole))
+    for num_rows in (3, 40, 130):
+        x, out = inputs(num_rows, width), np.empty((num_rows, 96), np.float32)
+        run_with_tables(sum_routine(adds=False), out, x, [table], 96, [no_bias], num_threads=1)
+        assert np.array_equal(out, product(x, expected, num_threads=1))
 
 
 @pytest.mark.threads

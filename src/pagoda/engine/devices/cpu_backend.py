@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pagoda")
 
-_SLOWER = (
-    "weights are decoded from their stored form, which takes a CPU longer than reading bfloat16: "
-    "%s they take more memory, and few requests at a time less time; "
+_DECODED = (
+    "weights are decoded from their stored form while they are multiplied: %s they take more "
+    "memory, and without AVX-512 BF16 and VBMI few requests at a time less time; "
     "--activation-dtype int8 is quicker still, and a little less exact"
 )
 _ROUNDED = (
@@ -92,7 +92,7 @@ class PreparedCPU:
         elif loading.has_packed:
             quantises = self.options.quantization is not None
             logger.info(
-                _SLOWER, "without --quantization" if quantises else "with --quantization none"
+                _DECODED, "without --quantization" if quantises else "with --quantization none"
             )
         # A copy of its own, since what `files` has read and mapped would stay in memory.
         return CPUModel(self.backend, spec, weights, dtype, replace(files))

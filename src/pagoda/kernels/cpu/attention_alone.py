@@ -18,9 +18,8 @@ from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.pages import NO_CODES, CodeFields, LayerPages
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
+from pagoda.kernels.cpu.vector import LINE_BYTES
 from pagoda.kernels.page_layout import PageLayout, plain_layout
-
-_LINE_BYTES = 64
 
 
 class CodedBlocks(NamedTuple):
@@ -83,11 +82,11 @@ def paged_attention(
     )  # fmt: skip
     routines = head_routines(form)
     size = scratch_at(0, tiling.most_rows, shape, routines).end
-    memory = np.empty(num_threads * size + _LINE_BYTES, np.uint8)
+    memory = np.empty(num_threads * size + LINE_BYTES, np.uint8)
     counters = phases(2 * len(layers))
     _attend_alone(
         counters.ctypes.data, np.array([each.ctypes.data for each in layers]), place,
         layout, codes, form.item_size, tiling.addresses(), shape, routines,
         row_routines(form, out.dtype == np.uint16),
-        -(-memory.ctypes.data // _LINE_BYTES) * _LINE_BYTES, size, num_threads,
+        -(-memory.ctypes.data // LINE_BYTES) * LINE_BYTES, size, num_threads,
     )  # fmt: skip

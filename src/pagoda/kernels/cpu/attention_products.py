@@ -15,11 +15,10 @@ from pagoda.kernels.cpu.number import integer_at, put_integer
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call
-from pagoda.kernels.cpu.vector import ask
+from pagoda.kernels.cpu.vector import LINE_BYTES, ask
 from pagoda.kernels.page_layout import PageLayout
 
 _MOST_DECODING_ROWS = 12
-_LINE_BYTES = 64
 
 Span = tuple[int, int, int]
 """Tokens of one split: where the split starts, the first token that counts, the end of those."""
@@ -194,5 +193,5 @@ def _ask_scales(block: int, layout: PageLayout, heads: Heads) -> None:
         (layout.key_scales, layout.key_scale_bytes),
         (layout.value_scales, layout.value_scale_bytes),
     ):
-        for place in range(heads[0] * head_bytes, heads[1] * head_bytes, _LINE_BYTES):
+        for place in range(heads[0] * head_bytes, heads[1] * head_bytes, LINE_BYTES):
             ask(block + scales + place)

@@ -9,9 +9,9 @@ from numba import njit
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.softmax import SCALE_ROWS, WIDTH
+from pagoda.kernels.cpu.vector import LINE_BYTES
 
 _SPLIT_TOKENS = 256
-_LINE_BYTES = 64
 
 
 class Scratch(NamedTuple):
@@ -49,7 +49,7 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     tokens = split_tokens(shape.block_size)
     columns = tokens + routines.score_blocks * shape.block_size
     width = -(-columns // WIDTH) * WIDTH
-    line = -(-rows // 16) * _LINE_BYTES
+    line = -(-rows // 16) * LINE_BYTES
     scores = start + line * shape.head_dim
     weights = scores + line * width
     sums = weights + line * width
@@ -64,7 +64,7 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     end = unpacked
     if routines.unpack_keys != 0:
         end += tokens * (shape.head_dim + 1) * 4
-        end += -end % _LINE_BYTES
+        end += -end % LINE_BYTES
     return Scratch(
         start, scores, weights, sums, highest, mass, added, added_highest, added_highest + line,
         query_sums, query_sums + line, scales, unpacked, width, end,

@@ -35,7 +35,7 @@ from pagoda.kernels.cpu.vector import (
 )
 
 _COLUMNS = range(0, PANEL, LANES)
-"""The first of each vector of a panel's."""
+"""Columns with which the vectors of a panel's row begin."""
 FEW_ROWS = 8 if TOGETHER == 2 else 0
 """Most rows that are multiplied so; 0: none are."""
 

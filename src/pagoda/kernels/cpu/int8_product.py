@@ -48,7 +48,8 @@ from pagoda.kernels.cpu.vector import (
 )
 
 _COLUMNS = LANES // 2 * TOGETHER
-"""Of a panel, multiplied at once, in a vector of so many lanes for each number of a group."""
+"""Columns that are multiplied at once. A vector of as many lanes holds the codes of a group: of all
+columns, or of half of them where a lane has every second number."""
 _GROUP = BYTES * TOGETHER
 """Numbers of a column whose codes lie in its lanes of one vector."""
 _GROUPS = SPAN // _GROUP

@@ -31,12 +31,12 @@ from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
 from pagoda.kernels.cpu.sums import SUMS_BYTES
 from pagoda.kernels.cpu.team import claim, finish
+from pagoda.kernels.cpu.vector import LINE_BYTES
 
 _CHUNK_ROWS, _STORED_CHUNK_ROWS = 120, 180
 """Most rows of an item. Decoded panels serve more of them."""
 _LEAST_CHUNK = 24
 _ITEMS_PER_THREAD = 8
-_LINE_BYTES = 64
 SUMS_SIZE = -(-_STORED_CHUNK_ROWS // TILE_ROWS) * TILE_ROWS * SUMS_BYTES
 """Bytes of the largest item's sums, which are whole tiles."""
 _WIDENED = SUMS_SIZE + 2 * SLICE_BYTES
@@ -150,7 +150,7 @@ def _multiply_pair(
             if tile * lines < STRIP_LINES:
                 line = strip * STRIP_LINES + tile * lines
                 routine = routines.tile_lines if lines == 2 else routines.tile_line
-                asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * _LINE_BYTES
+                asked = (ahead if line < 2 else ahead_second) + line % 2 * depth * LINE_BYTES
             call(
                 routine,
                 (target, 2 * PANEL, part, depth, panel, second, PANEL, count, asked, end - row,
@@ -187,7 +187,7 @@ def _multiply_stored(
     """
     decoded, decoded_other = memory + SUMS_SIZE, memory + SUMS_SIZE + SLICE_BYTES
     sums = memory + column * 4
-    width, asks = 2 * rows.depth, min(rows.num_rows - 1, 1)  # one row is as fast without
+    width, asks = 2 * rows.depth, 1 if rows.num_rows > 1 else 0
     for first in range(0, width, SLICE_VALUES):
         count = min(SLICE_VALUES, width - first)
         call(panel.decode, (decoded, panel.address, first, count, 0, PANEL, asks))

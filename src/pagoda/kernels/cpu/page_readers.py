@@ -16,10 +16,9 @@ from numba.core import cgutils
 from pagoda.kernels.cpu.level_tables import HEAD_TABLE_BYTES
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.tile import MOST_VECTORS, Chunks, Columns, chunks, vector_lanes
-from pagoda.kernels.cpu.vector import BYTE, I32, LANES, after, index, pointer, prefetch
+from pagoda.kernels.cpu.vector import BYTE, I32, LANES, LINE_BYTES, after, index, pointer, prefetch
 from pagoda.kernels.vector_code import CHUNK, PLANES, Run, VectorCode
 
-_LINE_BYTES = 64
 Add = Callable[[Any, Sequence[Any]], None]
 """Takes the number of a group, and it of every vector of columns."""
 
@@ -308,7 +307,7 @@ class Pages:
 
 def _ask(builder: Any, base: Any, place: Any, num_bytes: int) -> None:
     """Ask for so many bytes from memory."""
-    for line in range(0, num_bytes, _LINE_BYTES):
+    for line in range(0, num_bytes, LINE_BYTES):
         prefetch(builder, _bytes_at(builder, base, place, line))
 
 

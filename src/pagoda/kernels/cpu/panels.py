@@ -7,8 +7,9 @@ product runs through it from end to end. With groups of four bytes, one float32 
 
 The last panel of a weight may have fewer rows. A weight takes the same memory in either form.
 
-Panels that keep a quantised type (`stored_panels`) are decoded, a slice at a time, by the thread
-that multiplies with them. Which panels a weight has, of either kind, is in a table.
+Panels that keep a quantised type (`stored_panels`) are decoded by the thread that multiplies with
+them, a slice at a time or, for few rows, in its registers. Which panels a weight has, of either
+kind, is in a table.
 """
 
 from __future__ import annotations

@@ -11,11 +11,7 @@ from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant, fused
 from pagoda.kernels.cpu.stored_types import Head, StoredType
 from pagoda.kernels.cpu.stored_words import SPAN
-from pagoda.kernels.cpu.vector import F32, I32, LANES, floats, index, load_vector
-
-_BYTE = ir.IntType(8)
-_LINE_BYTES = 64
-"""A vector that crosses lines of the cache is not read back from the store that has just begun."""
+from pagoda.kernels.cpu.vector import BYTE, F32, I32, LANES, LINE_BYTES, floats, index, load_vector
 
 
 class Scales:
@@ -30,14 +26,14 @@ class Scales:
         self._count = stored.block_values // stored.scale_values
         self.has_addend = False
         self._memory = cgutils.alloca_once(builder, F32, size=self._count * 2 * num_rows)
-        self._memory.align = _LINE_BYTES
+        self._memory.align = LINE_BYTES  # what crosses lines is not read from stores under way
 
     def prepare(self, head: Any, row: Any = None) -> None:
         """Work out all of a block, of `LANES` rows; head: pointer to the first byte of these.
 
         row: which they are of those that are kept.
         """
-        builder, bytes_of = self._builder, ir.VectorType(_BYTE, LANES)
+        builder, bytes_of = self._builder, ir.VectorType(BYTE, LANES)
         row = index(0) if row is None else row
         places = {place: number for number, place in enumerate(self._stored.head)}
 

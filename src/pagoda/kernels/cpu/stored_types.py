@@ -26,11 +26,11 @@ from pagoda.kernels.cpu.number import constant
 Position = tuple[int, int]
 """A byte of a block, and the lowest bit in it."""
 Scale = tuple[Any, Any]
-"""Vectors of float32, a lane for each of eight rows: scale and addend, which may be None."""
+"""Vectors of float32, a lane for each of sixteen rows: scale and addend, which may be None."""
 
 
 class Head:
-    """A block's bytes beside its codes, of eight rows at once, while code is emitted."""
+    """A block's bytes beside its codes, of sixteen rows at once, while code is emitted."""
 
     def __init__(self, builder: Any, byte: Callable[[int], Any], floats: Any) -> None:
         """`byte`: a vector of int32 with byte `n` of each row's block; `floats`: its float type."""
@@ -110,7 +110,7 @@ class StoredType:
     table: tuple[float, ...] = ()
     """What codes name, where they are no numbers."""
     scale_bits: int = 0
-    """Bits of a scale's fraction, where it is known that there is no addend; else 0."""
+    """Bits of a scale's fraction, where scales are of float16's size and have no addend; else 0."""
 
     @property
     def block_values(self) -> int:
@@ -235,7 +235,8 @@ _TYPES = (
 )  # fmt: skip
 
 _READ = {"f16": Head.half, "bf16": Head.brain, "f32": Head.single}
-_FRACTION_BITS = {"f16": 11, "bf16": 8, "f32": 24}
+_FRACTION_BITS = {"f16": 11, "bf16": 0, "f32": 0}
+"""0: so large a scale may be that what numbers are raised by, times it, is infinite."""
 _KINDS: dict[str, dict[str, Any]] = {
     "int4": {"offset": 8}, "int8": {"is_signed": True}, "uint8": {"is_signed": True},
     "e4m3": {"exponent_bits": 4},

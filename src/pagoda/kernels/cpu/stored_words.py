@@ -20,14 +20,14 @@ from llvmlite import ir
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.number import constant
 from pagoda.kernels.cpu.stored_types import StoredType
-from pagoda.kernels.cpu.vector import I32, LANES, UNIT, index, load_vector, prefetch
+from pagoda.kernels.cpu.vector import I32, LANES, LINE_BYTES, UNIT, index, load_vector, prefetch
 
 SPAN = 32
 """Numbers of a row that are decoded in one go."""
 TOGETHER = 2 if UNIT.pairs else 1
 """Numbers of a row side by side in a decoded panel: a group of four bytes."""
 BAND = LANES // TOGETHER
-"""Rows of a panel that are decoded together."""
+"""Rows of a panel whose codes lie in one vector."""
 STEPS = SPAN // TOGETHER
 """Of a span."""
 LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
@@ -35,7 +35,7 @@ LOW_WORD, HIGH_WORD = I32, ir.IntType(16)
 BYTES = 4
 """Steps whose parts lie in the bytes of one word, masked."""
 _EVERY_BYTE = 0x01010101
-_LINE_BYTES, _AHEAD_BYTES = 64, 4096
+_AHEAD_BYTES = 4096
 
 
 def low_bit(step: int, bits: int) -> int:
@@ -61,10 +61,10 @@ def span_bytes(stored: StoredType) -> int:
     return LANES * STEPS * (stored.low_bits + stored.high_bits) // 8
 
 
-def codes_of_span(builder: Any, stored: StoredType, block: Any, band: Any, span: Any) -> Any:
-    """Where the codes of a band's span lie; block: pointer to its first byte; band: a row."""
+def codes_of_span(builder: Any, stored: StoredType, block: Any, row: Any, span: Any) -> Any:
+    """Where the codes of a span lie, of a band; block: pointer to its first byte; row: of these."""
     bands = builder.mul(span, index(PANEL // BAND))
-    number = builder.add(bands, builder.udiv(band, index(BAND)))
+    number = builder.add(bands, builder.udiv(row, index(BAND)))
     head = index(PANEL * len(stored.head))
     return builder.gep(block, [builder.add(head, builder.mul(number, index(span_bytes(stored))))])
 
@@ -72,10 +72,11 @@ def codes_of_span(builder: Any, stored: StoredType, block: Any, band: Any, span:
 def ask_ahead(builder: Any, stored: StoredType, block: Any, row: Any, span: Any) -> None:
     """Ask memory for what is read a page after the codes of a span, of `LANES` rows from `row` on.
 
-    A CPU reads ahead by itself, but not as far as is wanted where each code is worked on for long.
+    A CPU reads ahead by itself, but not as far as is wanted where each code is worked on for long:
+    with two rows or more. One row alone is read no faster.
     """
     codes = codes_of_span(builder, stored, block, row, span)
-    for line in range(0, TOGETHER * span_bytes(stored), _LINE_BYTES):
+    for line in range(0, TOGETHER * span_bytes(stored), LINE_BYTES):
         prefetch(builder, builder.gep(codes, [index(_AHEAD_BYTES + line)]))
 
 

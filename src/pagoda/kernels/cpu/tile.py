@@ -50,8 +50,9 @@ MOST_VECTORS = 4 if most_rows(4) >= _LEAST_ROWS else 1
 than a, and the more rows a tile has the less often."""
 
 _FEW_ROWS = min(4, most_rows(2))
-"""So few rows read b again for each row, as an operand of the instruction that multiplies. Memory
-is the limit then, and a processor sees further ahead through fewer instructions."""
+"""So few rows read b again for each row, where it is in memory, as an operand of the instruction
+that multiplies. Memory is the limit then, and a processor sees further ahead through fewer
+instructions."""
 
 Columns = list[tuple[int, int]]
 """Vectors of a row: the column that each starts with, and its lanes."""

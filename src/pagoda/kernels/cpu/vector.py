@@ -26,6 +26,8 @@ from pagoda.kernels.cpu.number import (
 )
 
 LANES = 16
+LINE_BYTES = 64
+"""Of a cache line."""
 BYTE, I32, INDEX, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
@@ -268,7 +270,10 @@ def instruction(builder: Any, name: str, args: Sequence[Any], result: Any = None
 
 
 def look_up(builder: Any, table: Sequence[float], places: Any) -> Any:
-    """Entries of a table of sixteen, by a vector of sixteen int32 from 0 to 15, as float32."""
+    """Entries of a table of sixteen, by a vector of sixteen int32 from 0 to 15, as float32.
+
+    With `UNIT.table_lanes` of sixteen the bits above the lowest four of a place may be anything.
+    """
     if UNIT.table_lanes == LANES:
         entries = ir.Constant(floats(), [float(entry) for entry in table])
         return instruction(builder, "llvm.x86.avx512.permvar.sf.512", [entries, places])
@@ -339,15 +344,10 @@ def store_rounded(builder: Any, paired: bool, value: Any, target: Any) -> Any:
 def rounded_pairs(builder: Any, first: Any, second: Any) -> Any:
     """Two vectors of float32, as bfloat16 in pairs: int32, first's lanes two by two, then second's.
 
-    first, second: [LANES]. By `UNIT.pairs`' instruction, or elsewhere from their bits.
+    first, second: [LANES]. With `UNIT.pairs` alone.
     """
-    if UNIT.pairs:
-        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-        kind = ir.VectorType(_BFLOAT, 2 * LANES)
-        bits = instruction(builder, name, [second, first], kind)
-    else:
-        every = lane_numbers(range(2 * LANES))
-        bits = builder.shuffle_vector(rounded(builder, first), rounded(builder, second), every)
+    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+    bits = instruction(builder, name, [second, first], ir.VectorType(_BFLOAT, 2 * LANES))
     return builder.bitcast(bits, ir.VectorType(I32, LANES))
 
 
