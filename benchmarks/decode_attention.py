@@ -30,7 +30,7 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, Codec, codec_of
 from pagoda.codecs.calibrate import Observed, calibrate
 from pagoda.engine.devices.machine import best_seconds, read_bandwidth
-from pagoda.execution.batch import Batch
+from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.attention_tiler import tile_attention
 from pagoda.execution.cpu.layer_codes import code_fields, page_form
 from pagoda.kernels.array import Array
@@ -55,10 +55,9 @@ def batch_of(num_sequences: int, context: int, block_size: int, num_blocks: int,
     return Batch(
         token_ids=np.zeros(len(rows), np.int64),
         positions=positions,
-        slot_mapping=blocks * block_size + positions % block_size,
         query_starts=np.arange(num_sequences + 1, dtype=np.int32) * new,
         context_lens=np.full(num_sequences, context, np.int32),
-        block_tables=tables,
+        groups=(GroupPages.seeing_all(tables, blocks * block_size + positions % block_size),),
         logit_rows=np.arange(num_sequences),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),
@@ -110,7 +109,7 @@ class Case:
             args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size
         )
         batch = batch_of(sequences, context, block_size, num_blocks, args.new_tokens)
-        self.tables, self.tiling = batch.block_tables, tile_attention(batch, self.shape)
+        self.tables, self.tiling = batch.pages.block_tables, tile_attention(batch, self.shape)
         queries = np.random.default_rng(0).normal(
             size=(batch.num_tokens, args.heads * args.head_dim)
         )
@@ -137,7 +136,7 @@ class Case:
     def attend(self) -> None:
         """Of all layers, one after the other."""
         paged_attention(
-            self.out, self.queries, self.blocks, self.tiling, self.shape, self.scale, 2**31 - 1,
+            self.out, self.queries, self.blocks, self.tiling, self.shape, self.scale,
             self.num_threads, self.coded,
         )  # fmt: skip
 

@@ -6,10 +6,9 @@ to the one written there, and who may see it, because that is what K and V depen
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from pagoda.cache import BlockCopy, CacheManager, slot_mapping
+from pagoda.cache import AttentionWindow, BlockCopy, CacheManager
 from pagoda.cache.prefix import block_key
+from pagoda.cache.window import FULL_ATTENTION
 
 
 class PagedTokens:
@@ -31,28 +30,41 @@ class PagedTokens:
 
     def write(
         self,
-        block_ids: Sequence[int],
+        table: Sequence[int],
         tokens: Sequence[int],
         start: int,
         stop: int,
         salt: str = "",
+        num_groups: int = 1,
     ) -> None:
-        """Write the positions start … stop - 1 of `tokens`."""
-        for position, slot in zip(
-            range(start, stop), self._slots(block_ids, start, stop), strict=True
-        ):
-            self.slots[slot] = (salt, *tokens[: position + 1])
-
-    def read(self, block_ids: Sequence[int], num_tokens: int) -> list[tuple[str | int, ...] | None]:
-        """What the first `num_tokens` slots of a block table hold."""
-        return [self.slots[slot] for slot in self._slots(block_ids, 0, num_tokens)]
+        """Write the positions start … stop - 1 of `tokens`, for every group of a table's blocks."""
+        for group in range(num_groups):
+            for position in range(start, stop):
+                slot = self._slot(table[group::num_groups], position)
+                self.slots[slot] = (salt, group, *tokens[: position + 1])
 
     def holds(
-        self, block_ids: Sequence[int], tokens: Sequence[int], num_tokens: int, salt: str = ""
+        self,
+        table: Sequence[int],
+        tokens: Sequence[int],
+        num_tokens: int,
+        salt: str = "",
+        windows: Sequence[AttentionWindow] = (FULL_ATTENTION,),
+        first_row: int | None = None,
     ) -> bool:
-        """The table's first `num_tokens` slots hold exactly these tokens, written for `salt`."""
-        expected = [(salt, *tokens[: position + 1]) for position in range(num_tokens)]
-        return self.read(block_ids, num_tokens) == expected
+        """All that rows see from `first_row` on (the next one, if None), up to position
+        `num_tokens - 1`, is these tokens, written for `salt`."""
+        first_row = num_tokens if first_row is None else first_row
+        for group, window in enumerate(windows):
+            block_ids = table[group :: len(windows)]
+            for position in range(num_tokens):
+                if position < window.sinks or position > first_row - window.window:
+                    if block_ids[position // self.block_size] < 0:
+                        return False
+                    found = self.slots[self._slot(block_ids, position)]
+                    if found != (salt, group, *tokens[: position + 1]):
+                        return False
+        return True
 
     def check_published(self, cache: CacheManager) -> None:
         """Every block that `cache` can find holds what it is found by."""
@@ -60,23 +72,35 @@ class PagedTokens:
         for block_id, key in cache._index.items().items():
             context = self.slots[(block_id + 1) * size - 1]
             assert context is not None, f"block {block_id} is published and was never written"
-            salt, *tokens = context
-            assert self.holds_at(block_id, tokens, salt), "a published block is not whole"
-            parent = cache.open(cache_salt=salt).root
+            salt, group, *tokens = context
+            assert group == cache._index.group_of(block_id)
+            assert self.holds_at(block_id, tokens, salt, group), "a published block is not whole"
+            own_salt, retention = seen_by(salt)
+            parent = cache.open(cache_salt=own_salt, retention=retention).root
             for start in range(0, len(tokens), size):
                 found = block_key(parent, tokens[start : start + size])
                 parent = found.hash
             assert found == key, f"block {block_id} is published as what it does not hold"
 
-    def holds_at(self, block_id: int, tokens: Sequence[int], salt: str) -> bool:
+    def holds_at(self, block_id: int, tokens: Sequence[int], salt: str, group: int) -> bool:
         """The block holds the last tokens of `tokens`, each written after all before it."""
         size = self.block_size
         counts = range(len(tokens) - size + 1, len(tokens) + 1)
-        expected = [(salt, *tokens[:count]) for count in counts]
+        expected = [(salt, group, *tokens[:count]) for count in counts]
         return self.slots[block_id * size : (block_id + 1) * size] == expected
 
-    def _slots(self, block_ids: Sequence[int], start: int, stop: int) -> list[int]:
-        positions = np.arange(start, stop)
-        table = np.array([block_ids], dtype=np.int32)
-        rows = np.zeros_like(positions)
-        return slot_mapping(table, rows, positions, self.block_size).tolist()
+    def _slot(self, block_ids: Sequence[int], position: int) -> int:
+        return block_ids[position // self.block_size] * self.block_size + position % self.block_size
+
+
+def written_for(salt: str, retention: AttentionWindow) -> str:
+    """Whose K and V they are: what a retention leaves out makes them others."""
+    if retention.is_full:
+        return salt
+    return f"{salt}|{retention.window}|{retention.sinks}"
+
+
+def seen_by(written: str) -> tuple[str, AttentionWindow]:
+    """The salt and retention of `written_for`."""
+    salt, *numbers = written.split("|")
+    return salt, AttentionWindow(*map(int, numbers)) if numbers else FULL_ATTENTION

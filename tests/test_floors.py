@@ -48,10 +48,32 @@ ROOMS = {
     "codecs": Room(2, uses=("cache.own_format", "cache.ports", "kernels")),
     "retention": Room(2, uses=("cache.ports", "kernels")),
     "tiers": Room(2, uses=("cache.ports", "kernels")),
-    "storage": Room(2, uses=("cache.own_format", "cache.spec", "codecs", "kernels")),
-    "models": Room(2, uses=("cache.spec", "kernels.block_types")),
+    "storage": Room(
+        2, uses=("cache.attention_layer", "cache.own_format", "cache.spec", "codecs", "kernels")
+    ),
+    "models": Room(
+        2,
+        uses=(
+            "cache.attention_layer",
+            "cache.layers",
+            "cache.spec",
+            "cache.window",
+            "kernels.block_types",
+        ),
+    ),
     "scheduling": Room(3, uses=("cache", "sizing"), banned=NO_TORCH),
-    "execution": Room(3, uses=("codecs", "kernels", "storage", "models", "sizing")),
+    "execution": Room(
+        3,
+        uses=(
+            "cache.slots",
+            "cache.window",
+            "codecs",
+            "kernels",
+            "storage",
+            "models",
+            "sizing",
+        ),
+    ),
     "sizing": Room(
         2,
         uses=("cache", "kernels.block_types", "kernels.gpu.parts", "kernels.vector_code"),

@@ -10,7 +10,8 @@ import torch
 from gpu_parts.results import Job
 from gpu_parts.setting import Limits, Setting
 from gpu_parts.shapes import Shape, shape_of
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.kernels.gpu.activation import silu_mul
 from pagoda.kernels.gpu.norm import add_rms_norm
 from pagoda.kernels.gpu.rotary import rotate_and_store

@@ -223,6 +223,8 @@ class RequestOptions:
     refused by that name. Either way the answer ends at the model's length."""
     add_special_tokens: bool = True
     """The tokenizer adds its own around a prompt that is text."""
+    kv_retention: str | None = None
+    """Which tokens stay in the cache, by a name of `--kv-retention`; None: as the engine keeps."""
     truncation: Truncation | None = None
     """How a prompt that may be too long is cut; None: it is refused."""
 
@@ -233,6 +235,8 @@ class RequestOptions:
         for name in ("tenant", "cache_salt"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidRequestError(name, getattr(self, name), "must be a string")
+        if not isinstance(self.kv_retention, str | None):
+            raise InvalidRequestError("kv_retention", self.kv_retention, "must be a string")
         if len(self.cache_salt) > MAX_CACHE_SALT_CHARACTERS:
             given = f"{len(self.cache_salt)} characters"
             limit = f"at most {MAX_CACHE_SALT_CHARACTERS} characters"

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from paged_tokens import PagedTokens
-from pagoda.cache import EVICTION_POLICIES, BlockTable, CacheManager
+from paged_tokens import PagedTokens, written_for
+from pagoda.cache import EVICTION_POLICIES, AttentionWindow, BlockTable, CacheManager
 from pagoda.cache.prefix import block_key
+from pagoda.cache.window import FULL_ATTENTION
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
 SALTS = st.sampled_from(["", "a"])
+WINDOWS = st.builds(AttentionWindow, st.integers(1, 9), st.integers(0, 3)) | st.just(FULL_ATTENTION)
 
 
 @dataclass(eq=False)
@@ -22,6 +24,8 @@ class Life:
     salt: str
     tokens: list[int]
     num_computed: int = 0
+    first_row: int = 0
+    """Rows from here on may be computed."""
     is_running: bool = False
     stay: int = 0
 
@@ -35,13 +39,17 @@ class CacheMachine(RuleBasedStateMachine):
         sharing=st.booleans(),
         eviction=st.sampled_from(sorted(EVICTION_POLICIES)),
         num_ahead=st.integers(0, 3),
+        windows=st.lists(WINDOWS, min_size=1, max_size=3),
     )
     def start(
-        self, num_blocks: int, block_size: int, sharing: bool, eviction: str, num_ahead: int
-    ) -> None:
+        self, num_blocks: int, block_size: int, sharing: bool, eviction: str, num_ahead: int,
+        windows: list[AttentionWindow],
+    ) -> None:  # fmt: skip
+        num_blocks *= len(windows)
         self.cache = CacheManager(
-            num_blocks, block_size, enable_prefix_caching=sharing, eviction=eviction
-        )
+            num_blocks, block_size, enable_prefix_caching=sharing, eviction=eviction,
+            windows=windows,
+        )  # fmt: skip
         self.storage = PagedTokens(num_blocks, block_size)
         self.num_blocks = num_blocks
         self.lives: list[Life] = []
@@ -54,9 +62,10 @@ class CacheMachine(RuleBasedStateMachine):
     def waiting(self) -> list[Life]:
         return [life for life in self.lives if not life.is_running]
 
-    @rule(tokens=TOKENS, salt=SALTS)
-    def arrive(self, tokens: list[int], salt: str) -> None:
-        self.lives.append(Life(self.cache.open(cache_salt=salt), salt, tokens))
+    @rule(tokens=TOKENS, salt=SALTS, retention=WINDOWS)
+    def arrive(self, tokens: list[int], salt: str, retention: AttentionWindow) -> None:
+        table = self.cache.open(cache_salt=salt, retention=retention)
+        self.lives.append(Life(table, written_for(salt, retention), tokens))
 
     @precondition(lambda self: self.waiting())
     @rule(data=st.data(), patient=st.booleans())
@@ -66,9 +75,11 @@ class CacheMachine(RuleBasedStateMachine):
         assert match.num_tokens < len(life.tokens)
         if match.in_flight is not None and patient:
             return
-        assert self.storage.holds(match.block_ids, life.tokens, match.num_tokens, life.salt)
+        assert self.storage.holds(
+            match.block_ids, life.tokens, match.num_tokens, life.salt, life.table.windows
+        )
         self.cache.acquire(life.table, life.tokens, match)
-        life.num_computed = match.num_tokens
+        life.num_computed = life.first_row = match.num_tokens
         life.is_running = True
 
     @precondition(lambda self: self.running())
@@ -80,8 +91,9 @@ class CacheMachine(RuleBasedStateMachine):
         if start == stop:
             return
         held, free = list(life.table.block_ids), self.cache.num_free_blocks
-        grown = max(-(-stop // self.cache.block_size) - len(held), 0)
-        copied = self.unwritable(held, start, stop)
+        num_groups = life.table.num_groups
+        grown = max(-(-stop // self.cache.block_size) * num_groups - len(held), 0)
+        copied = self.unwritable(life, start, stop)
         copies = self.cache.reserve(life.table, start, stop)
         if copies is None:
             assert grown + len(copied) > free
@@ -91,7 +103,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert len(life.table.block_ids) == len(held) + grown
         self.storage.copy(copies)
         self.refuse_shared_writes(life, start, stop)
-        self.storage.write(life.table.block_ids, life.tokens, start, stop, life.salt)
+        self.storage.write(life.table.block_ids, life.tokens, start, stop, life.salt, num_groups)
         life.num_computed = stop
         self.outstanding.append((life, life.stay, stop))
         while len(self.outstanding) > self.num_ahead:
@@ -102,21 +114,24 @@ class CacheMachine(RuleBasedStateMachine):
         life, stay, stop = self.outstanding.popleft()
         if life.stay == stay:
             self.cache.commit(life.table, life.tokens, stop)
+            life.first_row = max(life.first_row, stop - 1)  # it may be computed again
 
-    def unwritable(self, held: list[int], start: int, stop: int) -> list[int]:
+    def written_to(self, life: Life, start: int, stop: int) -> list[int]:
+        size, num_groups = self.cache.block_size, life.table.num_groups
+        first, last = start // size * num_groups, -(-stop // size) * num_groups
+        return list(life.table.block_ids[first:last])
+
+    def unwritable(self, life: Life, start: int, stop: int) -> list[int]:
         """Blocks among those that would be written to which others hold or can find."""
-        size = self.cache.block_size
         return [
             block_id
-            for block_id in held[start // size : -(-stop // size)]
+            for block_id in self.written_to(life, start, stop)
             if sum(block_id in other.table.block_ids for other in self.lives) > 1
             or block_id in self.cache._index
         ]
 
     def refuse_shared_writes(self, life: Life, start: int, stop: int) -> None:
-        size = self.cache.block_size
-        for index in range(start // size, -(-stop // size)):
-            block_id = life.table.block_ids[index]
+        for block_id in self.written_to(life, start, stop):
             holders = [other for other in self.lives if block_id in other.table.block_ids]
             assert holders == [life]
             assert block_id not in self.cache._index
@@ -133,9 +148,15 @@ class CacheMachine(RuleBasedStateMachine):
     def fork(self, data: st.DataObject) -> None:
         parents = [life for life in self.running() if life.num_computed]
         parent = data.draw(st.sampled_from(parents))
-        count = data.draw(st.integers(1, parent.num_computed))
+        least = parent.first_row + 1
+        if all(window.is_full for window in parent.table.windows):
+            least = 1
+        if least > parent.num_computed:
+            return
+        count = data.draw(st.integers(least, parent.num_computed))
         table = self.cache.fork(parent.table, count)
         child = Life(table, parent.salt, parent.tokens[:count], count, is_running=True)
+        child.first_row = max(parent.first_row, count - 1)
         self.lives.append(child)
 
     @precondition(lambda self: self.running())
@@ -143,7 +164,7 @@ class CacheMachine(RuleBasedStateMachine):
     def preempt(self, data: st.DataObject) -> None:
         life = data.draw(st.sampled_from(self.running()))
         self.cache.free(life.table)
-        life.num_computed, life.is_running = 0, False
+        life.num_computed, life.first_row, life.is_running = 0, 0, False
         life.stay += 1
 
     @precondition(lambda self: self.lives)
@@ -168,8 +189,9 @@ class CacheMachine(RuleBasedStateMachine):
         self.storage.check_published(self.cache)
         for life in self.lives:
             assert self.storage.holds(
-                life.table.block_ids, life.tokens, life.num_computed, life.salt
-            )
+                life.table.block_ids, life.tokens, life.num_computed, life.salt,
+                life.table.windows, life.first_row,
+            )  # fmt: skip
             parent, size = life.table.root, self.cache.block_size
             for index, key in enumerate(life.table.keys):
                 assert key == block_key(parent, life.tokens[index * size : (index + 1) * size])

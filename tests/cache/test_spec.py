@@ -58,6 +58,8 @@ def test_blocks_for_tokens_and_for_memory() -> None:
 
 def test_every_layer_kind_with_the_protocol_counts() -> None:
     class State:
+        shares_blocks_with = ("full",)
+
         def block_bytes(self, block_size: int) -> int:
             return 1000
 

@@ -31,6 +31,8 @@ GIVEN = {
     "gpu_memory_utilization": 0.5,
     "num_gpu_blocks_override": 77,
     "enable_prefix_caching": False,
+    "kv_retention": "window:64",
+    "request_kv_retention": True,
     "eviction_policy": "slru",
     "special_tokens_in_chats": True,
     "max_num_batched_tokens": 64,

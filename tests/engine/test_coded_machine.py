@@ -63,15 +63,16 @@ class Mix:
 
     def engine(self, **options: Any) -> Engine:
         """A new engine."""
-        return connect(
-            model(),
-            EngineOptions(
-                kv_cache_dtype=self.dtype,
-                kv_cache_dtype_skip_layers=self.skip_layers,
-                block_size=BLOCK_SIZE,
-                threads=1,
-                **options,
-            ),
+        return connect(model(), self.options(**options))
+
+    def options(self, **options: Any) -> EngineOptions:
+        """Those of an engine."""
+        return EngineOptions(
+            kv_cache_dtype=self.dtype,
+            kv_cache_dtype_skip_layers=self.skip_layers,
+            block_size=BLOCK_SIZE,
+            threads=1,
+            **options,
         )
 
 
@@ -98,7 +99,7 @@ class Asked:
 @cache
 def alone(mix: Mix) -> Engine:
     """An engine for one request at a time, which shares nothing but among its choices."""
-    return mix.engine(num_gpu_blocks_override=20, enable_prefix_caching=False)
+    return mix.engine(num_gpu_blocks_override=60, enable_prefix_caching=False)
 
 
 @cache
@@ -127,7 +128,7 @@ class CodedMachine(RuleBasedStateMachine):
     @initialize(
         name=st.sampled_from(NAMES),
         skipped=st.sets(st.integers(0, NUM_LAYERS - 1), max_size=3),
-        num_blocks=st.integers(5, 12),
+        spare_blocks=st.integers(0, 7),
         budget=st.integers(1, 70),
         seats=st.integers(1, 8),
         threshold=st.sampled_from([0, 0, 5, 16]),
@@ -140,7 +141,7 @@ class CodedMachine(RuleBasedStateMachine):
         self,
         name: str,
         skipped: set[int],
-        num_blocks: int,
+        spare_blocks: int,
         budget: int,
         seats: int,
         threshold: int,
@@ -150,8 +151,12 @@ class CodedMachine(RuleBasedStateMachine):
         is_ahead: bool,
     ) -> None:
         self.mix = Mix(name, tuple(sorted(skipped)))
+        asked = self.mix.options(num_gpu_blocks_override=10**4, max_num_batched_tokens=budget)
+        spec = model().loaded.size(asked, LONGEST).capacity.spec
+        if is_ahead:  # windows keep what two steps compute
+            spare_blocks += -(-budget // BLOCK_SIZE) * len(spec.groups)
         engine = self.mix.engine(
-            num_gpu_blocks_override=num_blocks,
+            num_gpu_blocks_override=spec.num_blocks(LONGEST) + spare_blocks,
             max_num_batched_tokens=budget,
             max_num_seqs=seats,
             long_prefill_token_threshold=threshold,

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.engine.drawing import begin_draws
 from pagoda.engine.roster import Roster
 from pagoda.request import Request, SamplingParams
 from pagoda.scheduling import ScheduledSequence, StepPlan
 
 VOCAB_SIZE = 3
+
+WINDOWS = (FULL_ATTENTION,)
 
 
 class RecordingSampler:
@@ -65,7 +68,9 @@ def plan_of(*scheduled: tuple[int, int, int, int, bool]) -> StepPlan:
     table = np.zeros(1, np.int32)
     return StepPlan(
         tuple(
-            ScheduledSequence(one, 0, start, start + count, (0,) * count, table, num_rows, samples)
+            ScheduledSequence(
+                one, 0, start, start + count, (0,) * count, table, WINDOWS, num_rows, samples
+            )
             for one, start, count, num_rows, samples in scheduled
         ),
         (),

@@ -226,6 +226,8 @@ def placed(directory: str) -> Model:
     ("given", "field"),
     [
         ({"threads": 2}, "threads"),
+        ({"kv_retention": "window:64"}, "kv_retention"),
+        ({"request_kv_retention": True}, "request_kv_retention"),
         ({"device": "cpu"}, "device"),
         ({"quantization": "q8_0"}, "quantization"),
         ({"kv_cache_dtype": "bfloat16"}, "kv_cache_dtype"),

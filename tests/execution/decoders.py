@@ -9,7 +9,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from pagoda.execution.batch import Batch
+from pagoda.cache import AttentionWindow
+from pagoda.cache.window import FULL_ATTENTION
+from pagoda.execution.batch import Batch, GroupPages
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.storage.block_storage import BlockStorage
@@ -94,14 +96,19 @@ class PagedSequence:
 
     token_ids: list[int]
     block_ids: list[int]
+    """Of the first group."""
     num_computed: int = 0
+    more_block_ids: list[list[int]] = field(default_factory=list)
+    """Of the others."""
 
     @property
     def left(self) -> int:
         return len(self.token_ids) - self.num_computed
 
-    def slot(self, position: int, block_size: int) -> int:
-        return self.block_ids[position // block_size] * block_size + position % block_size
+    @property
+    def tables(self) -> list[list[int]]:
+        """Of all groups."""
+        return [self.block_ids, *self.more_block_ids]
 
 
 @dataclass
@@ -110,6 +117,8 @@ class Pager:
 
     block_size: int
     num_blocks: int
+    windows: tuple[AttentionWindow, ...] = (FULL_ATTENTION,)
+    """Of the cache's groups; every block is kept."""
     free: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,36 +126,44 @@ class Pager:
 
     def sequence(self, token_ids: Sequence[int]) -> PagedSequence:
         num_blocks = -(-len(token_ids) // self.block_size)
-        return PagedSequence(list(token_ids), [self.free.pop() for _ in range(num_blocks)])
+        first, *more = ([self.free.pop() for _ in range(num_blocks)] for _ in self.windows)
+        return PagedSequence(list(token_ids), first, more_block_ids=more)
 
     def batch(self, steps: Sequence[tuple[PagedSequence, int]]) -> Batch:
         """The next tokens of each sequence, which then count as computed; logits of every row."""
         token_ids: list[int] = []
         positions: list[int] = []
-        slots: list[int] = []
         starts, contexts = [0], []
         for sequence, count in steps:
             span = range(sequence.num_computed, sequence.num_computed + count)
             token_ids += sequence.token_ids[span.start : span.stop]
             positions += span
-            slots += [sequence.slot(i, self.block_size) for i in span]
             sequence.num_computed += count
             starts.append(starts[-1] + count)
             contexts.append(sequence.num_computed)
-        tables = np.zeros((len(steps), max(len(s.block_ids) for s, _ in steps)), np.int32)
-        for row, (sequence, _) in enumerate(steps):
-            tables[row, : len(sequence.block_ids)] = sequence.block_ids
         return Batch(
             token_ids=np.array(token_ids, np.int64),
             positions=np.array(positions, np.int32),
-            slot_mapping=np.array(slots, np.int64),
             query_starts=np.array(starts, np.int32),
             context_lens=np.array(contexts, np.int32),
-            block_tables=tables,
+            groups=tuple(self.pages(group, steps) for group in range(len(self.windows))),
             logit_rows=np.arange(len(token_ids)),
             copy_sources=np.empty(0, np.int64),
             copy_targets=np.empty(0, np.int64),
         )
+
+    def pages(self, group: int, steps: Sequence[tuple[PagedSequence, int]]) -> GroupPages:
+        """Those of one group, for steps that count as computed."""
+        size, window = self.block_size, self.windows[group]
+        tables = [sequence.tables[group] for sequence, _ in steps]
+        padded = np.zeros((len(steps), max(map(len, tables))), np.int32)
+        slots: list[int] = []
+        for row, (table, (sequence, count)) in enumerate(zip(tables, steps, strict=True)):
+            padded[row, : len(table)] = table
+            span = range(sequence.num_computed - count, sequence.num_computed)
+            slots += [table[i // size] * size + i % size for i in span]
+        windows = np.array([(window.window, window.sinks)] * len(steps), np.int32)
+        return GroupPages(padded, np.array(slots, np.int64), windows)
 
 
 class Executor(Protocol):

@@ -39,7 +39,7 @@ def test_every_row_meets_every_split_it_sees_exactly_once(steps: list[tuple[int,
     batch = batch_of(steps)
     tiling = tile_attention(batch, SHAPE)
     met: Counter[tuple[int, int, int]] = Counter()
-    for sequence, first, count, begin, end, first_head, end_head in tiling.work.tolist():
+    for sequence, first, count, begin, end, first_head, end_head, _ in tiling.work.tolist():
         assert 1 <= count <= TILE
         rows = tiling.tokens[first : first + count].tolist()
         if count > 1 and end - begin == 1 and first >= batch.num_tokens:
@@ -61,7 +61,7 @@ def test_parts_come_first_and_each_belongs_to_one_merge():
     tiling = tile_attention(batch, SHAPE)
     left = {
         (int(tiling.starts[row]) + split, row, split)
-        for _, first, count, split, _, _, _ in tiling.work[: tiling.num_parts].tolist()
+        for _, first, count, split, *_ in tiling.work[: tiling.num_parts].tolist()
         for row in tiling.tokens[first : first + count].tolist()
     }
     taken = {
@@ -77,7 +77,7 @@ def test_parts_come_first_and_each_belongs_to_one_merge():
 
 def test_sequences_with_the_same_blocks_take_a_split_together():
     batch = batch_of([(2 * SPLIT + 8, 1) for _ in range(TILE + 2)] + [(3 * SPLIT, 2)])
-    tables = batch.block_tables
+    tables = batch.pages.block_tables
     per_split = SPLIT // 8
     tables[1 : TILE + 1, : 2 * per_split] = tables[0, : 2 * per_split]
     tables[TILE, 2 * per_split - 1] = tables[TILE + 1, 0]  # has but the first split in common
@@ -85,7 +85,7 @@ def test_sequences_with_the_same_blocks_take_a_split_together():
     tiling = tile_attention(batch, SHAPE)
     together = [
         (split, tiling.tokens[first : first + count].tolist())
-        for _, first, count, split, _, head, _ in tiling.work[: tiling.num_parts].tolist()
+        for _, first, count, split, _, head, *_ in tiling.work[: tiling.num_parts].tolist()
         if first >= batch.num_tokens and head == 0
     ]
     whole = list(range(TILE))
@@ -95,10 +95,10 @@ def test_sequences_with_the_same_blocks_take_a_split_together():
 
 def test_a_split_that_is_still_written_to_is_not_taken_together():
     batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
-    batch.block_tables[1] = batch.block_tables[0]
+    batch.pages.block_tables[1] = batch.pages.block_tables[0]
     tiling = tile_attention(batch, SHAPE)
     together = [item for item in tiling.work.tolist() if item[1] >= batch.num_tokens]
-    assert {split for _, _, _, split, _, _, _ in together} == {0}
+    assert {item[3] for item in together} == {0}
 
 
 def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
@@ -110,11 +110,11 @@ def test_a_lone_sequence_is_divided_and_the_longest_tiles_come_first():
 
 def test_few_rows_are_worked_on_for_all_heads_unless_a_thread_would_be_idle():
     alone = tile_attention(batch_of([(7, 1)]), SHAPE).work
-    assert alone[:, 5:].tolist() == [[0, 1], [1, 2]]
+    assert alone[:, 5:7].tolist() == [[0, 1], [1, 2]]
     together = tile_attention(batch_of([(7, 1), (9, 1)]), SHAPE).work
-    assert together[:, 5:].tolist() == [[0, 2], [0, 2]]
+    assert together[:, 5:7].tolist() == [[0, 2], [0, 2]]
     many = tile_attention(batch_of([(0, 4), (0, 4)]), SHAPE).work
-    assert many[:, 5:].tolist() == [[0, 1], [1, 2]] * 2
+    assert many[:, 5:7].tolist() == [[0, 1], [1, 2]] * 2
 
 
 def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
@@ -124,7 +124,7 @@ def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
     again = tiler.tile(batch)
     assert again.work is first.work
     assert again.positions is batch.positions
-    assert again.block_tables is batch.block_tables
+    assert again.block_tables is batch.pages.block_tables
     for changed in (
         [(3 * SPLIT, 1), (42, 1)],
         [(2 * SPLIT + 10, 1)],
@@ -140,16 +140,16 @@ def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
 def test_a_shared_split_is_looked_at_again_in_every_step():
     tiler = AttentionTiler(SHAPE)
     batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
-    batch.block_tables[1] = batch.block_tables[0]
+    batch.pages.block_tables[1] = batch.pages.block_tables[0]
     assert len(tiler.tile(batch).tokens) == 4
     batch = batch_of([(SPLIT + 9, 1), (SPLIT + 9, 1)])
-    batch.block_tables[1, 0] = batch.block_tables[0, 0]
+    batch.pages.block_tables[1, 0] = batch.pages.block_tables[0, 0]
     assert len(tiler.tile(batch).tokens) == 2
 
 
 def test_sharing_may_end_where_the_tables_end():
     batch = batch_of([(2 * SPLIT - 1, 1), (2 * SPLIT - 1, 1)])
-    batch.block_tables[1, :-1] = batch.block_tables[0, :-1]
+    batch.pages.block_tables[1, :-1] = batch.pages.block_tables[0, :-1]
     tiling = tile_attention(batch, SHAPE)
     assert len(tiling.tokens) == 4  # the first split together, the second apart
     assert tiling.num_parts == 2 * 1 + 2

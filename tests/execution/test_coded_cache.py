@@ -50,8 +50,8 @@ def run(
 
     filler: every byte of the pool before anything is written.
     """
-    num_blocks = 1600 // block_size
     cache_spec = spec.cache_spec(block_size, formats)
+    num_blocks = 1600 // block_size * len(cache_spec.groups)
     layers = attention_layers(cache_spec, STORED_FORMATS, takes_own=True)
     codecs = [found_codec(layer.dtype) for layer in layers]
     storage = CPUStorage(cache_spec, num_blocks, codecs)
@@ -60,7 +60,7 @@ def run(
     weights = PanelWeights.take_over(random_weights(spec, dtype))
     executor = CPUExecutor(spec, weights, storage, 512, num_threads)
     others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
-    pager = Pager(block_size, num_blocks)
+    pager = Pager(block_size, num_blocks, cache_spec.windows)
     return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
 
 
@@ -115,9 +115,12 @@ def test_each_layer_has_a_calibrated_codec_of_its_own():
     first, second = (calibrated_examples.codec("int4", 2, 64, seed) for seed in (0, 50))
 
     def logits(*codecs: Codec) -> torch.Tensor:
-        storage = CPUStorage(cache_spec, 100, codecs)
+        num_blocks = 100 * len(cache_spec.groups)
+        storage = CPUStorage(cache_spec, num_blocks, codecs)
         executor = CPUExecutor(MIXED, PanelWeights.take_over(random_weights(MIXED)), storage, 512)
-        return decoders.run(executor, Pager(16, 100), text, [NUM_TOKENS], [], pace=5)
+        return decoders.run(
+            executor, Pager(16, 100, cache_spec.windows), text, [NUM_TOKENS], [], pace=5
+        )
 
     mixed = logits(first, second)
     truth = reference_logits(MIXED, weights, text, torch.float32, [first, second])

@@ -27,7 +27,7 @@ MIXED = decoder_spec([FULL, WINDOW])
 def run(
     formats: str | list[str], chunks: list[int], companions: int = 0, padded: tuple[int, ...] = ()
 ) -> torch.Tensor:
-    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats), NUM_BLOCKS, DEVICE)
+    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats).keeping_all(), NUM_BLOCKS, DEVICE)
     weights = on_device(random_weights(MIXED), DEVICE)
     executor = GPUExecutor(MIXED, weights, storage, 128, padded)
     others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
@@ -59,4 +59,4 @@ def test_each_layer_may_have_a_format_of_its_own() -> None:
 def test_heads_of_odd_chunks_are_refused_by_name() -> None:
     spec = decoder_spec([AttentionSpec(2, 2, 20, 0.2, None)])
     with pytest.raises(InvalidOptionError, match=r"head size 20.*multiple of 16"):
-        GPUStorage(spec.cache_spec(16, "int8_per_token_head"), 4, DEVICE)
+        GPUStorage(spec.cache_spec(16, "int8_per_token_head").keeping_all(), 4, DEVICE)

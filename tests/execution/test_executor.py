@@ -33,9 +33,12 @@ def make(
     num_blocks: int = 100,
     num_threads: int = 1,
 ) -> tuple[CPUExecutor, Pager]:
-    storage = CPUStorage(spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype), num_blocks)
+    cache_spec = spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype)
+    num_blocks *= len(cache_spec.groups)
+    storage = CPUStorage(cache_spec, num_blocks)
     weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
-    return CPUExecutor(spec, weights, storage, 512, num_threads), Pager(BLOCK_SIZE, num_blocks)
+    executor = CPUExecutor(spec, weights, storage, 512, num_threads)
+    return executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows)
 
 
 def run(
@@ -111,20 +114,27 @@ def test_only_the_slots_of_the_batch_are_written():
         layer.blocks.fill_(7.0)
     sequence = pager.sequence(tokens(20))
     executor.forward(pager.batch([(sequence, 20)]))
-    for layer in executor.storage.layers:
-        by_slot = layer.values.permute(0, 2, 4, 1, 3).reshape(8 * BLOCK_SIZE, -1)
-        keys_by_slot = layer.keys.permute(0, 3, 1, 2, 4).reshape(8 * BLOCK_SIZE, -1)
-        written = torch.zeros(8 * BLOCK_SIZE, dtype=torch.bool)
-        written[[sequence.slot(i, BLOCK_SIZE) for i in range(20)]] = True
+    spec = executor.storage.spec
+    in_place: dict[int, set[int]] = {}  # the groups with a layer there
+    for place, group in zip(spec.place_of_layers, spec.group_of_layers, strict=True):
+        in_place.setdefault(place, set()).add(group)
+    for place, layer in zip(spec.place_of_layers, executor.storage.layers, strict=True):
+        by_slot = layer.values.permute(0, 2, 4, 1, 3).reshape(pager.num_blocks * BLOCK_SIZE, -1)
+        keys_by_slot = layer.keys.permute(0, 3, 1, 2, 4).reshape(len(by_slot), -1)
+        written = torch.zeros(len(by_slot), dtype=torch.bool)
+        for group in in_place[place]:
+            table = sequence.tables[group]
+            slots = [table[i // BLOCK_SIZE] * BLOCK_SIZE + i % BLOCK_SIZE for i in range(20)]
+            written[slots] = True
         for side in (by_slot, keys_by_slot):
             assert torch.equal((side != 7.0).any(1), written)
 
 
 def test_warm_up_touches_no_block_and_later_steps_are_the_same():
     executor, pager = make(MIXED, num_blocks=8)
-    before = [executor.storage.export_block(block) for block in range(8)]
+    before = [executor.storage.export_block(block) for block in range(pager.num_blocks)]
     executor.warm_up()
-    for block in range(8):
+    for block in range(pager.num_blocks):
         assert np.array_equal(before[block], executor.storage.export_block(block))
     logits = executor.forward(pager.batch([(pager.sequence(tokens(20)), 20)]))
     assert torch.equal(logits, run("float32", [20]))
@@ -151,9 +161,9 @@ def test_sequences_behind_one_prefix_are_as_each_alone():
         others = []
         for _ in range(3):
             other = pager.sequence(tokens(NUM_TOKENS))
-            other.block_ids[: (NUM_TOKENS - 4) // BLOCK_SIZE] = first.block_ids[
-                : (NUM_TOKENS - 4) // BLOCK_SIZE
-            ]
+            shared = slice((NUM_TOKENS - 4) // BLOCK_SIZE)
+            for own, firsts in zip(other.tables, first.tables, strict=True):
+                own[shared] = firsts[shared]
             other.num_computed = (NUM_TOKENS - 4) // BLOCK_SIZE * BLOCK_SIZE
             others.append(other)
         behind = NUM_TOKENS - 4 - others[0].num_computed

@@ -21,6 +21,7 @@ from decoders import (
 )
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.execution.batch import GroupPages
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.gpu.executor import GPUExecutor
@@ -45,13 +46,14 @@ ERROR = 1e-4
 
 
 def on_cpu(spec: DecoderSpec, dtype: str) -> Executor:
-    storage = CPUStorage(spec.cache_spec(BLOCK_SIZE, dtype), NUM_BLOCKS)
+    cache_spec = spec.cache_spec(BLOCK_SIZE, dtype)
+    storage = CPUStorage(cache_spec, NUM_BLOCKS * len(cache_spec.groups))
     weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
     return CPUExecutor(spec, weights, storage, MAX_MODEL_LEN, num_threads=1)
 
 
 def on_gpu(spec: DecoderSpec, dtype: str, graph_sizes: tuple[int, ...] = ()) -> Executor:
-    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype), NUM_BLOCKS, DEVICE)
+    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype).keeping_all(), NUM_BLOCKS, DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
     return GPUExecutor(spec, weights, storage, MAX_MODEL_LEN, graph_sizes)
 
@@ -76,7 +78,9 @@ class Kind:
     """For promises that hold whatever the layers: the interpreter takes a second for each."""
 
     def make(self, spec: DecoderSpec = MIXED, dtype: str = "float32") -> tuple[Executor, Pager]:
-        return self.new(spec, dtype), Pager(BLOCK_SIZE, NUM_BLOCKS)
+        executor = self.new(spec, dtype)
+        storage = executor.storage
+        return executor, Pager(BLOCK_SIZE, storage.num_blocks, storage.spec.windows)
 
 
 KINDS = {
@@ -155,19 +159,22 @@ def test_copies_come_before_the_step_and_leave_the_source_alone(name: str, count
     executor, pager = KINDS[name].make()
     parent = pager.sequence(tokens(23))
     executor.forward(pager.batch([(parent, 19)]))
-    shared, own = parent.block_ids[:2], pager.free.pop()
-    child = dataclasses.replace(parent, block_ids=[*shared, own])
+    own = [pager.free.pop() for _ in parent.tables]
+    first, *more = ([*table[:2], block] for table, block in zip(parent.tables, own, strict=True))
+    child = dataclasses.replace(parent, block_ids=first, more_block_ids=more)
     child.token_ids = [*parent.token_ids[:19], *tokens(count, seed=5)]
-    kept = executor.storage.export_block(parent.block_ids[2])
+    sources = [table[2] for table in parent.tables]
+    kept = [executor.storage.export_block(source) for source in sources]
     batch = dataclasses.replace(
         pager.batch([(child, count)]),
-        copy_sources=np.array([parent.block_ids[2]]),
-        copy_targets=np.array([own]),
+        copy_sources=np.array(sources),
+        copy_targets=np.array(own),
     )
     logits = executor.forward(batch).cpu()
     truth = reference_logits(MIXED, random_weights(MIXED), child.token_ids)
     assert (logits - truth[19:]).abs().max() < ERROR
-    assert np.array_equal(kept, executor.storage.export_block(parent.block_ids[2]))
+    for source, before in zip(sources, kept, strict=True):
+        assert np.array_equal(before, executor.storage.export_block(source))
 
 
 def test_a_step_of_nothing_copies_and_returns_no_row(kind: Kind) -> None:
@@ -179,7 +186,10 @@ def test_a_step_of_nothing_copies_and_returns_no_row(kind: Kind) -> None:
         pager.batch([(sequence, 0)]),
         query_starts=np.zeros(1, np.int32),
         context_lens=np.empty(0, np.int32),
-        block_tables=np.empty((0, 0), np.int32),
+        groups=tuple(
+            GroupPages.seeing_all(np.empty((0, 0), np.int32), np.empty(0, np.int64))
+            for _ in pager.windows
+        ),
         copy_sources=np.array([source]),
         copy_targets=np.array([target]),
     )
@@ -192,18 +202,18 @@ def test_only_blocks_of_the_batch_are_written(kind: Kind) -> None:
     executor, pager = kind.make(kind.few)
     storage = executor.storage
     rng = np.random.default_rng(1)
-    for block in range(NUM_BLOCKS):
+    for block in range(pager.num_blocks):
         storage.import_block(block, rng.integers(0, 256, storage.spec.block_bytes, np.uint8))
-    before = [storage.export_block(block) for block in range(NUM_BLOCKS)]
+    before = [storage.export_block(block) for block in range(pager.num_blocks)]
     sequence = pager.sequence(tokens(18))
     for count in (17, 1):
         executor.forward(pager.batch([(sequence, count)]))
     changed = [
         block
-        for block in range(NUM_BLOCKS)
+        for block in range(pager.num_blocks)
         if not np.array_equal(before[block], storage.export_block(block))
     ]
-    assert changed == sorted(sequence.block_ids)
+    assert changed == sorted(block for table in sequence.tables for block in table)
 
 
 def test_warm_up_touches_no_block_and_later_steps_are_the_same(kind: Kind) -> None:

@@ -47,7 +47,7 @@ def make(
     max_model_len: int = MAX_MODEL_LEN,
     **limits: int,
 ) -> tuple[GPUExecutor, Pager]:
-    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype), num_blocks, DEVICE)
+    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype).keeping_all(), num_blocks, DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
     executor = GPUExecutor(spec, weights, storage, max_model_len, graph_sizes, **limits)
     return executor, Pager(BLOCK_SIZE, num_blocks)
@@ -126,7 +126,7 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(launcher, method, note)
     spec = decoder_spec([AttentionSpec(1, 1, 16, 0.25, rope_spec(16), qk_norm=True)])
-    storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
+    storage = GPUStorage(spec.cache_spec(32, "float32").keeping_all(), 12, DEVICE)
     weights = on_device(random_weights(spec), DEVICE)
     executor, pager = GPUExecutor(spec, weights, storage, 300), Pager(32, 12)
     executor.warm_up()
@@ -172,7 +172,7 @@ class Recorder:
 
 def captured(graph_sizes: tuple[int, ...]) -> tuple[GPUExecutor, Pager, Recorder]:
     spec, recorder = decoder_spec([FULL]), Recorder()
-    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, "float32"), 40, DEVICE)
+    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, "float32").keeping_all(), 40, DEVICE)
     weights = on_device(random_weights(spec), DEVICE)
     executor = GPUExecutor(spec, weights, storage, MAX_MODEL_LEN, graph_sizes, capture=recorder)
     executor.warm_up()
@@ -268,7 +268,7 @@ def test_launches_take_no_memory_and_wait_for_nothing(
         launches.append(given)
         return given
 
-    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats), 4, DEVICE)
+    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats).keeping_all(), 4, DEVICE)
     weights = on_device(random_weights(MIXED), DEVICE)
     GPUExecutor(MIXED, weights, storage, MAX_MODEL_LEN, (count,), capture=keep).warm_up()
     launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")

@@ -41,7 +41,7 @@ def batch_inputs(tokens: int = 1, sequences: int = 1, blocks: int = 1) -> BatchI
 )
 def test_the_largest_batch_finds_memory_that_is_there(counts: list[int], computed: int) -> None:
     batch = batch_of(counts, computed)
-    blocks = batch.block_tables.shape[1]
+    blocks = batch.pages.block_tables.shape[1]
     inputs = batch_inputs(batch.num_tokens, len(counts), blocks)
     place = inputs.of(batch_of([1])).token_ids.data_ptr()
     assert inputs.of(batch).token_ids.data_ptr() == place
@@ -63,8 +63,8 @@ def test_every_row_goes_to_one_attention_and_no_other(counts: list[int]) -> None
         assert np.array_equal(tiling.merges.cpu(), expected.merges)
         assert set(tiling.tiles[:, 0].tolist()) == tiled
     assert inputs.block_tables.shape[1] % 16 == 0
-    width = batch.block_tables.shape[1]
-    assert np.array_equal(inputs.block_tables[:, :width].cpu(), batch.block_tables)
+    width = batch.pages.block_tables.shape[1]
+    assert np.array_equal(inputs.block_tables[:, :width].cpu(), batch.pages.block_tables)
     for name in ("token_ids", "positions", "slot_mapping", "query_starts", "context_lens"):
         assert np.array_equal(getattr(inputs, name).cpu(), getattr(batch, name))
 
@@ -88,12 +88,12 @@ def test_rows_that_pad_have_no_slot_and_no_context() -> None:
     crowd, few = batch_of([1] * 6, computed=9), batch_of([1] * 4)
     decode_inputs.fill(crowd, 6)
     decode_inputs.fill(few, 6)
-    assert inputs.slot_mapping.tolist() == [*few.slot_mapping.tolist(), -1, -1]
+    assert inputs.slot_mapping.tolist() == [*few.pages.slot_mapping.tolist(), -1, -1]
     assert inputs.context_lens.tolist() == [4, 4, 4, 4, 0, 0]
     assert inputs.positions.tolist() == [3, 3, 3, 3, 0, 0]
     assert inputs.token_ids.tolist() == [*few.token_ids.tolist(), 0, 0]
-    width = few.block_tables.shape[1]
-    assert np.array_equal(inputs.block_tables[:4, :width].cpu(), few.block_tables)
+    width = few.pages.block_tables.shape[1]
+    assert np.array_equal(inputs.block_tables[:4, :width].cpu(), few.pages.block_tables)
     assert inputs.decode_rows.tolist() == inputs.decode_sequences.tolist() == list(range(6))
     assert not inputs.prefill
     decode_inputs.clear(6)
@@ -127,8 +127,8 @@ def test_the_largest_step_is_as_large_as_may_be(
     assert counts.min() >= 1
     assert counts.max() <= longest
     assert np.array_equal(counts, batch.context_lens)
-    assert (batch.slot_mapping == -1).all()
-    assert batch.block_tables.shape == (len(counts), -(-counts.max() // block_size))
+    assert (batch.pages.slot_mapping == -1).all()
+    assert batch.pages.block_tables.shape == (len(counts), -(-counts.max() // block_size))
     rows = batch.logit_rows.tolist()
     assert len(set(rows)) == len(rows) == min(batch.num_tokens, len(counts) + prompt_rows)
     assert rows == sorted(rows)

@@ -44,7 +44,8 @@ def seen_by_reference(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[torch.
 
 def test_moments_and_samples_are_those_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = PanelWeights.take_over(random_weights(SPEC))
-    storage = CPUStorage(SPEC.cache_spec(16, "float32"), 8)
+    spec = SPEC.cache_spec(16, "float32")
+    storage = CPUStorage(spec, 8 * len(spec.groups))
     executor = CPUExecutor(SPEC, weights, storage, 64, 2)
     statistics = VectorStatistics(SPEC, weights)
     for text in TEXTS:
@@ -84,7 +85,8 @@ def test_values_are_what_the_first_layer_makes_of_the_tokens() -> None:
     qkv = functional.linear(hidden, layer.qkv.float(), layer.qkv_bias.float())
     expected = qkv[:, -64:].reshape(-1, 2, 32).transpose(0, 1).numpy()
     panels = PanelWeights.take_over(random_weights(SPEC))
-    storage = CPUStorage(SPEC.cache_spec(16, "float32"), 8)
+    spec = SPEC.cache_spec(16, "float32")
+    storage = CPUStorage(spec, 8 * len(spec.groups))
     statistics = VectorStatistics(SPEC, panels)
     statistics.read(CPUExecutor(SPEC, panels, storage, 64, 1), TEXTS[0])
     _, values = next(statistics.of_layers())

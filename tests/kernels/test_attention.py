@@ -58,32 +58,50 @@ class Pages:
         window: int = NO_WINDOW,
         num_threads: int = 2,
         tokens: list[int] | None = None,
+        sinks: int = 0,
+        sink_queries: Array | None = None,
+        first_split: int = 0,  # that rows have parts of
     ) -> Array:
         heads = self.kv_heads * self.group
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
         items = [(*item, *((0, self.kv_heads) if len(item) == 5 else ())) for item in work]
-        merges = [(row, start, 3) for row, start in enumerate(starts)]
+        # Sinks come with a tile, or with the first part of its rows.
+        items = [(*item, int(sinks > 0 and item[3] <= first_split)) for item in items]
+        merges = [(row, start, 3 - first_split) for row, start in enumerate(starts)]
         tiling = AttentionTiling(
             block_tables=self.tables,
+            windows=np.array([(window, sinks)] * len(self.tables), np.int32),
+            sink_positions=None,
+            slot_mapping=np.empty(0, np.int64),
             positions=np.array(positions, np.int32),
             tokens=np.arange(len(positions)) if tokens is None else np.array(tokens),
             work=np.array(items, np.int64),
             num_parts=num_parts,
-            starts=np.array(starts, np.int64),
+            starts=np.array(starts, np.int64) - first_split,
             merges=np.array(merges, np.int64).reshape(-1, 3),
             parts=np.empty((3 * len(starts), heads * (self.head_dim + 2)), np.float32),
             most_rows=heads * max(item[2] for item in work),
         )
         scale = self.head_dim**-0.5 * LOG2_E
-        paged_attention(out, queries, [self.blocks], tiling, self.shape, scale, window, num_threads)
+        paged_attention(
+            out, queries, [self.blocks], tiling, self.shape, scale, num_threads,
+            sink_queries=sink_queries,
+        )  # fmt: skip
         return out
 
-    def expected(self, query: Array, sequence: int, position: int, window: int | None) -> Array:
+    def expected(
+        self, query: Array, sequence: int, position: int, window: int | None, sinks: int = 0,
+        sink_query: Array | None = None,
+    ) -> Array:  # fmt: skip
         heads = self.kv_heads * self.group
         pages = seen(self.blocks).reshape(len(self.blocks), 2, self.kv_heads, -1)
+        own, of_sinks = (
+            each[: heads * self.head_dim].reshape(heads, self.head_dim)
+            for each in (query, query if sink_query is None else sink_query)
+        )
         return reference.paged_attention(
-            query[: heads * self.head_dim].reshape(heads, self.head_dim),
-            pages, self.tables[sequence], position, self.head_dim**-0.5, self.packed, window,
+            own, pages, self.tables[sequence], position, self.head_dim**-0.5, self.packed, window,
+            sinks, of_sinks,
         ).reshape(-1)  # fmt: skip
 
 
@@ -119,30 +137,49 @@ def test_rows_of_two_sequences_are_those_of_the_reference(pages: Pages, window: 
         assert_close(out[row], expected, pages.dtype)
 
 
+@pytest.mark.parametrize(("window", "sinks"), [(1, 1), (37, 4), (40, 300), (300, 17)])
+def test_sinks_are_met_by_queries_of_their_own(pages: Pages, window: int, sinks: int):
+    last = pages.context - 1
+    positions = [last, last - 1, pages.split + 2, pages.split, sinks, max(0, sinks - 1), 0]
+    queries, of_sinks = pages.queries(len(positions)), pages.queries(len(positions))
+    work = [(0, 0, 2, 0, 3), (1, 2, 5, 0, 2)]
+    out = pages.run(queries, positions, work, window=window, sinks=sinks, sink_queries=of_sinks)
+    for row, (sequence, position) in enumerate(zip((0, 0, 1, 1, 1, 1, 1), positions, strict=True)):
+        expected = pages.expected(queries[row], sequence, position, window, sinks, of_sinks[row])
+        assert_close(out[row], expected, pages.dtype)
+
+
+@pytest.mark.parametrize("sinks", [0, 4])
 @pytest.mark.parametrize("window", [NO_WINDOW, 300])
-def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(pages: Pages, window: int):
+def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(
+    pages: Pages, window: int, sinks: int
+):
     last = pages.context - 1
     positions = list(range(last - 9, last + 1))
-    queries = pages.queries(10)
-    one_by_one = pages.run(queries, positions, [(0, r, 1, 0, 3) for r in range(10)], window=window)
-    tiles = [(0, 7, 3, 0, 3), (0, 0, 7, 0, 3)]
-    in_tiles = pages.run(queries, positions, tiles, window=window, num_threads=1)
-    assert np.array_equal(one_by_one, in_tiles)
-    parts = [(0, 0, 8, split, split + 1) for split in range(3)]
-    parts += [(0, 8, 2, split, split + 1) for split in range(3)]
-    starts = [3 * row for row in range(10)]
-    merged = pages.run(queries, positions, parts, starts, num_parts=6, window=window)
+    queries, of_sinks = pages.queries(10), pages.queries(10)
+    # Splits that lie before the window of every row have no part where sinks come first.
+    first = max(0, positions[0] - window + 1) // pages.split if sinks else 0
+    splits = range(first, 3)
+    starts = [len(splits) * row for row in range(10)]
+
+    def run(work: list[tuple[int, ...]], **more: object) -> Array:
+        kept = {"window": window, "sinks": sinks, "sink_queries": of_sinks, "first_split": first}
+        return pages.run(queries, positions, work, **kept, **more)
+
+    one_by_one = run([(0, r, 1, 0, 3) for r in range(10)])
+    assert np.array_equal(one_by_one, run([(0, 7, 3, 0, 3), (0, 0, 7, 0, 3)], num_threads=1))
+    parts = [(0, 0, 8, split, split + 1) for split in splits]
+    parts += [(0, 8, 2, split, split + 1) for split in splits]
+    merged = run(parts, starts=starts, num_parts=len(parts))
     assert np.array_equal(one_by_one, merged)
     # In another order, the first split in parts of one head.
     tokens = [7, 0, 3, 9, 1, 2, 4, 5, 6, 8]
-    shuffled = [(0, 0, 10, 0, 1, head, head + 1) for head in range(pages.kv_heads)]
-    shuffled += [(0, first, 5, split, split + 1) for first in (0, 5) for split in (1, 2)]
-    merged = pages.run(
-        queries, positions, shuffled, starts, num_parts=len(shuffled), window=window, tokens=tokens
-    )
+    shuffled = [(0, 0, 10, first, first + 1, head, head + 1) for head in range(pages.kv_heads)]
+    shuffled += [(0, row, 5, split, split + 1) for row in (0, 5) for split in splits[1:]]
+    merged = run(shuffled, starts=starts, num_parts=len(shuffled), tokens=tokens)
     assert np.array_equal(one_by_one, merged)
     by_head = [(0, 0, 10, 0, 3, head, head + 1) for head in range(pages.kv_heads)]
-    assert np.array_equal(one_by_one, pages.run(queries, positions, by_head, window=window))
+    assert np.array_equal(one_by_one, run(by_head))
 
 
 def test_what_lies_after_a_token_is_not_even_read(pages: Pages):

@@ -71,7 +71,7 @@ def test_a_line_for_each_method_and_the_noise_floor_with_the_full_cache(
     full, int8 = (json.loads(json.dumps(line)) for line in run.report().lines())
     assert set(int8) == FIELDS
     assert set(full) == FIELDS | {"noise_floor"}
-    assert (full["kv_cache_dtype"], full["retention"]) == ("auto", None)
+    assert (full["kv_cache_dtype"], full["retention"]) == ("auto", "full")
     assert (full["kl_mean"], full["top1"], full["perplexity_change"]) == (0.0, 1.0, 0.0)
     assert full["noise_floor"]["kl_mean"] == 0.0  # bit for bit on CPUs
     assert full["tokens"] == int8["tokens"] == 3 * 63

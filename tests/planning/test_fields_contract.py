@@ -104,7 +104,7 @@ def of_plan(subject: Subject) -> Figures:
         "KV heads": [kept.num_kv_heads for kept in vectors if kept],
         "head sizes": [kept.head_size for kept in vectors if kept],
         "windows": [
-            layer.window if isinstance(layer, SlidingWindowLayerSpec) else None for layer in layers
+            layer.length if isinstance(layer, SlidingWindowLayerSpec) else None for layer in layers
         ],
         "query heads": subject.model.num_heads,
         "embedding": parts.embedding,

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.groups import form_groups
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.cache.layers import CachedLayer, ChunkedLayerSpec, SlidingWindowLayerSpec
-from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.cache.layer import CachedLayer
+from pagoda.cache.layers import ChunkedLayerSpec, SlidingWindowLayerSpec
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError
-from pagoda.planning.groups import GroupedPool, aligned_block_size, form_groups, stages_of
+from pagoda.planning.groups import GroupedPool, aligned_block_size, stages_of
 
 FULL = AttentionLayerSpec(4, 64, "bfloat16")
 WIDE = AttentionLayerSpec(2, 256, "bfloat16")

@@ -27,6 +27,29 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3", {"kv_cache_memory_bytes": 9_999_999, "max_model_len": 255}),
     ("mistral-window", {"kv_cache_memory_bytes": 9_999_999}),
     ("qwen2-window", {"kv_cache_memory_bytes": 9_999_999, "block_size": 4}),
+    *(
+        ("qwen2-window", {"kv_cache_memory_bytes": 9_999_999, "dtype": "bfloat16"} | mix)
+        for mix in (
+            {},
+            {"block_size": 32},
+            {"max_num_batched_tokens": 64},
+            {"max_num_batched_tokens": 8, "max_model_len": 100},
+            {"kv_retention": "window:16"},
+            {"kv_retention": "streaming:sinks=4,window=60"},
+            {"kv_retention": "streaming:sinks=4,window=60", "max_model_len": 100_000},
+            {"kv_retention": "streaming:sinks=20,window=40", "max_num_batched_tokens": 33},
+        )
+    ),
+    *(
+        ("llama-gqa", {"kv_cache_memory_bytes": 9_999_999} | mix)
+        for mix in (
+            {"kv_retention": "window:64"},
+            {"kv_retention": "streaming:sinks=1,window=17", "block_size": 4},
+            {"kv_retention": "streaming:sinks=4,window=60", "dtype": "bfloat16"},
+        )
+    ),
+    ("mistral-window", {"num_gpu_blocks_override": 300, "max_num_batched_tokens": 32}),
+    ("mistral-window", {"kv_cache_memory_bytes": 9_999_999, "kv_retention": "window:32"}),
     ("llama-linear", {"kv_cache_memory_bytes": 9_999_999}),
     ("llama-dynamic", {"kv_cache_memory_bytes": 20_000_000, "block_size": 64}),
     ("llama-yarn", {"kv_cache_memory_bytes": 9_999_999, "dtype": "bfloat16"}),
@@ -55,9 +78,26 @@ def test_the_engine_takes_and_says_what_was_planned(
     storage = engine._runner._executor.storage
     assert plan.is_exact
     assert plan.high is not None
-    assert plan.high.size_bytes == sum(layer.content.nbytes for layer in storage.layers)
+    assert plan.high.size_bytes == sum(part.nbytes for part in storage._contents)
     assert plan.high.num_blocks == storage.num_blocks
     assert list(plan.high.lines) == caplog.messages[1:3]
+
+
+@pytest.mark.parametrize("name", ["mistral-window", "qwen2-window"])
+def test_concurrency_of_windows_is_what_vllm_prints(
+    directories: dict[str, Path], name: str
+) -> None:
+    """With as many tokens under way: vLLM schedules a second batch ahead on a GPU."""
+    facts = find_facts(str(directories[name]))
+    asked = {"kv_cache_memory_bytes": 9_999_999, "block_size": 16, "dtype": "bfloat16"}
+    ours = make_plan(facts, PlanRequest(engine="pagoda", max_num_batched_tokens=128, **asked))
+    theirs = make_plan(
+        facts, PlanRequest(engine="vllm", max_num_batched_tokens=64, memory=2**33, **asked)
+    )
+    assert ours.high is not None
+    assert theirs.high is not None
+    assert ours.high.num_blocks == theirs.high.num_blocks
+    assert ours.high.concurrency == theirs.high.concurrency
 
 
 def test_the_refusal_is_the_engines_own(directories: dict[str, Path]) -> None:

@@ -9,11 +9,17 @@ from random import Random
 import pytest
 from fake_model import VOCABULARY, FakeModel, expected_output, request
 
-from pagoda.cache import CacheManager
+from pagoda.cache import AttentionWindow, BlockTable, CacheManager
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import PagodaError
 from pagoda.scheduling import ScheduledSequence, Scheduler, Sequence, Status
 
 NUM_LIVES = 300
+WINDOWS = (
+    (FULL_ATTENTION,),
+    (FULL_ATTENTION, AttentionWindow(5)),
+    (AttentionWindow(7, 2), AttentionWindow(3)),
+)
 MAX_MODEL_LEN = 30
 
 
@@ -21,16 +27,21 @@ def live(seed: int) -> int:
     """Random requests come and go until all are answered; returns how many were preempted."""
     random = Random(seed)
     block_size = random.randint(1, 4)
-    num_blocks = -(-MAX_MODEL_LEN // block_size) + random.randint(0, 3)
-    cache = CacheManager(num_blocks, block_size)
+    num_ahead, budget = random.randint(2, 3), random.randint(2, 8)
+    windows = random.choice(WINDOWS)
+    under_way = max(budget, block_size) * (num_ahead + 1)
+    num_blocks = random.randint(0, 3) + sum(
+        window.num_blocks(MAX_MODEL_LEN, block_size, under_way) for window in windows
+    )
+    cache = CacheManager(num_blocks, block_size, windows=windows, under_way_tokens=under_way)
     scheduler = Scheduler(
         cache,
-        max_num_batched_tokens=random.randint(2, 8),
+        max_num_batched_tokens=budget,
         max_num_seqs=random.randint(2, 6),
         max_model_len=MAX_MODEL_LEN,
         policy=random.choice(["fcfs", "priority"]),
     )
-    model = FakeModel(scheduler, num_blocks, num_ahead=random.randint(2, 3))
+    model = FakeModel(scheduler, num_blocks, num_ahead=num_ahead)
     alive: list[Sequence] = []
     for number in range(random.randint(4, 10)):
         prompt = [random.randrange(VOCABULARY) for _ in range(random.randint(1, 12))]
@@ -115,4 +126,29 @@ def test_going_past_the_most_tokens_that_are_allowed(monkeypatch: pytest.MonkeyP
         return sequences
 
     monkeypatch.setattr(Scheduler, "add", add_with_room)
+    expect_a_find()
+
+
+def test_letting_go_of_a_block_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window is taken for a block and a token shorter than it is."""
+    unseen_blocks = AttentionWindow.unseen_blocks
+
+    def too_many(self: AttentionWindow, position: int, block_size: int) -> range:
+        return unseen_blocks(self, position + 1 + block_size, block_size)
+
+    monkeypatch.setattr(AttentionWindow, "unseen_blocks", too_many)
+    expect_a_find()
+
+
+def test_letting_go_before_a_step_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks go when a step is decided, while others still read them."""
+    reserve = CacheManager.reserve
+
+    def reserve_and_let_go(self: CacheManager, table: BlockTable, start: int, stop: int) -> object:
+        copies = reserve(self, table, start, stop)
+        if copies is not None:
+            self._let_go(table, stop)
+        return copies
+
+    monkeypatch.setattr(CacheManager, "reserve", reserve_and_let_go)
     expect_a_find()

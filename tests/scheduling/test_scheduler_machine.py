@@ -5,7 +5,8 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pagoda.cache import CacheManager
+from pagoda.cache import AttentionWindow, CacheManager
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.scheduling import Ending, Scheduler, Sequence
 
 PROMPTS = st.builds(
@@ -13,6 +14,12 @@ PROMPTS = st.builds(
     st.integers(0, 1),
     st.lists(st.integers(0, VOCABULARY - 1), max_size=12),
 ) | st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
+
+
+WINDOWS = st.just(FULL_ATTENTION) | st.builds(
+    AttentionWindow, st.integers(1, 20), st.integers(0, 3)
+)
+RETENTIONS = st.sampled_from([None, None, "window:5", "streaming:sinks=2,window=7"])
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -29,6 +36,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         prompt_rows=st.integers(1, 8),
         num_ahead=st.integers(0, 3),
         every=st.integers(1, 4),
+        windows=st.lists(WINDOWS, min_size=1, max_size=3),
     )
     def start(
         self,
@@ -42,10 +50,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         prompt_rows: int,
         num_ahead: int,
         every: int,
+        windows: list[AttentionWindow],
     ) -> None:
         self.max_model_len = 30
-        self.num_blocks = -(-self.max_model_len // block_size) + spare_blocks
-        self.cache = CacheManager(self.num_blocks, block_size, enable_prefix_caching=sharing)
+        # As few tokens as a layer's own window, some of them sinks, may be one block more.
+        under_way = max(budget, block_size) * (num_ahead + 1) + block_size
+        self.num_blocks = spare_blocks + sum(
+            window.num_blocks(self.max_model_len, block_size, under_way) for window in windows
+        )
+        self.cache = CacheManager(
+            self.num_blocks, block_size, enable_prefix_caching=sharing, windows=windows,
+            under_way_tokens=under_way,
+        )  # fmt: skip
         self.budget, self.seats, self.prompt_rows = budget, seats, prompt_rows
         self.scheduler = Scheduler(
             self.cache,
@@ -74,6 +90,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         salt=st.sampled_from(["", "", "a"]),
         stops=st.sampled_from([[], [], [0], [1, 2]]),
         prompt_logprobs=st.sampled_from([None, None, 0]),
+        retention=RETENTIONS,
     )
     def arrive(
         self,
@@ -85,6 +102,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         salt: str,
         stops: list[int],
         prompt_logprobs: int | None,
+        retention: str | None,
     ) -> None:
         for _ in range(copies):
             self.count += 1
@@ -98,6 +116,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 arrival_time=self.count,
                 stop_token_ids=stops,
                 prompt_logprobs=prompt_logprobs,
+                kv_retention=retention,
             )
             self.alive[asked.request_id] = self.scheduler.add(asked)
 

@@ -99,6 +99,7 @@ async def test_every_sampling_field_reaches_the_engine(
         "prompt_logprobs": 1,
     }
     extra = {"logit_bias": {"7": -5}, "stop": "end", "priority": -3, "cache_salt": "s", "user": "u"}
+    extra["kv_retention"] = "window:64"
     response = await client.post(URL, json={"prompt": "x", **fields, **extra})
     assert response.status_code == 200
     [asked] = engine.asked
@@ -107,6 +108,7 @@ async def test_every_sampling_field_reaches_the_engine(
     assert dict(sampling.logit_bias) == {7: -5}
     assert sampling.stop == ("end",)
     assert (asked["options"].priority, asked["options"].cache_salt) == (-3, "s")
+    assert asked["options"].kv_retention == "window:64"
 
 
 @pytest.mark.parametrize("name", SAMPLING_FIELDS)

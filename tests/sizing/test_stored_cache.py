@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import CODED_FORMATS
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_formats import CacheFormats
 from pagoda.sizing.capacity import plan_capacity

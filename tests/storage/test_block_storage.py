@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.storage import gpu_storage
 from pagoda.storage.block_storage import BlockStorage

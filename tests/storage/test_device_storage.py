@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CODECS
 from pagoda.storage.gpu_storage import GPU_DTYPES, GPUStorage
 from triton_device import DEVICE

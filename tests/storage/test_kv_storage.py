@@ -5,7 +5,8 @@ import psutil
 import pytest
 import torch
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.storage.cpu_storage import CPUStorage
 

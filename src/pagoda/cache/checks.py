@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 
 import numpy as np
 
-from pagoda.cache.block import BlockTable
+from pagoda.cache.block import HOLE, BlockTable
 from pagoda.cache.match import PrefixMatch
 from pagoda.errors import BlockTableError, InvalidOptionError
 
@@ -53,7 +53,7 @@ def require_match(match: object, num_blocks: int) -> None:
     """`match` is a match in a pool of `num_blocks`. Raises `BlockTableError`."""
     if not isinstance(match, PrefixMatch):
         raise BlockTableError("match", match, "must be a PrefixMatch; NO_MATCH stands for none")
-    if not all(0 <= block_id < num_blocks for block_id in match.block_ids):
+    if not all(0 <= block_id < num_blocks or block_id == HOLE for block_id in match.block_ids):
         limit = f"has blocks outside 0 to {num_blocks - 1}, those of this cache; match again"
         raise BlockTableError("match", match, limit)
 

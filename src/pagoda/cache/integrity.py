@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from pagoda.cache.block import BlockTable
+from pagoda.cache.block import HOLE, BlockTable
 from pagoda.cache.inflight import InFlightBlocks
 from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockKey, PrefixIndex, block_key
@@ -13,14 +13,20 @@ from pagoda.errors import IntegrityError
 
 
 def check_integrity(
-    pool: BlockPool, index: PrefixIndex, in_flight: InFlightBlocks, tables: Collection[BlockTable]
+    pool: BlockPool,
+    index: PrefixIndex,
+    in_flight: InFlightBlocks,
+    tables: Collection[BlockTable],
+    block_size: int,
 ) -> None:
     """Compare all that is known of the blocks, in time linear in the pool.
 
     Raises `IntegrityError` with the first invariant that does not hold.
     """
     blank, cached = pool.blank_ids(), pool.cached_ids()
-    holders = Counter(block_id for table in tables for block_id in table.block_ids)
+    holders = Counter(
+        block_id for table in tables for block_id in table.block_ids if block_id != HOLE
+    )
     for block_id, count in enumerate(pool.ref_counts):
         _require(count == holders[block_id], f"block {block_id}: {count} references counted, "
                  f"{holders[block_id]} tables hold it")  # fmt: skip
@@ -35,9 +41,11 @@ def check_integrity(
     _require(indexed >= set(cached), "a cached block cannot be found")
     _require(in_flight.owners() <= set(tables), "a block is awaited from nobody")
     for table in tables:
-        _check_table(table, published)
+        _check_table(table, index, published)
+        _check_holes(table, block_size)
+        own = table.block_ids[table.num_shared * table.num_groups :]
         _require(
-            all(holders[block_id] == 1 for block_id in table.block_ids[table.num_shared :]),
+            all(block_id == HOLE or holders[block_id] == 1 for block_id in own),
             "a block that others hold is taken for a table's own",
         )
 
@@ -47,9 +55,11 @@ def _require(holds: bool, what: str) -> None:
         raise IntegrityError(what)
 
 
-def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
-    _require(len(set(table.block_ids)) == len(table.block_ids), "a table repeats a block")
-    _require(table.num_committed <= len(table.block_ids), "a block is committed, not held")
+def _check_table(table: BlockTable, index: PrefixIndex, published: Mapping[int, BlockKey]) -> None:
+    held = [block_id for block_id in table.block_ids if block_id != HOLE]
+    _require(len(set(held)) == len(held), "a table repeats a block")
+    _require(len(table.block_ids) == len(table) * table.num_groups, "a group lacks a block")
+    _require(table.num_committed <= len(table), "a block is committed, not held")
     _require(
         table.num_shared == max(table.num_committed, table.num_forked),
         "blocks that others may see are counted wrong",
@@ -59,12 +69,27 @@ def _check_table(table: BlockTable, published: Mapping[int, BlockKey]) -> None:
         tokens = memoryview(key.tokens).cast("I").tolist()
         _require(key == block_key(parent, tokens), "the chain of hashes is broken")
         parent = key.hash
-    for index, block_id in enumerate(table.block_ids):
+    for place, block_id in enumerate(table.block_ids):
+        number, group = divmod(place, table.num_groups)
         found = published.get(block_id)
         # A fork may share a published block of which it uses only a part, the last of its own.
-        if found is not None and index < len(table.keys):
-            _require(found == table.keys[index], f"block {block_id} is published as another's")
+        if found is not None and number < len(table.keys):
+            _require(
+                (found, index.group_of(block_id)) == (table.keys[number], group),
+                f"block {block_id} is published as another's",
+            )
         _require(
-            found is None or index < table.num_shared,
+            found is None or number < table.num_shared,
             f"block {block_id} is published and taken for a table's own",
         )
+
+
+def _check_holes(table: BlockTable, block_size: int) -> None:
+    """Whatever a row from the table's position on sees is held, and nothing else."""
+    for group, window in enumerate(table.windows):
+        unseen = window.unseen_blocks(table.position, block_size)
+        for number, block_id in enumerate(table.block_ids[group :: table.num_groups]):
+            if number in unseen:
+                _require(block_id == HOLE, f"block {block_id} is behind its window and held")
+            else:
+                _require(block_id != HOLE, f"block {number} of a table was let go too early")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from pagoda.cache.block import num_blocks_for
 from pagoda.cache.formats import LATENT_BYTES, PLAIN_BITS
+from pagoda.cache.slots import num_blocks_for
 from pagoda.errors import InvalidOptionError
 
 _LATENT_WIDTH = 512 + 64

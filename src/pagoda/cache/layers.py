@@ -15,90 +15,50 @@ not begin with a block: hence the tokens under way and the one more. Formulas: v
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from pagoda.cache.block import num_blocks_for
-from pagoda.cache.spec import AttentionLayerSpec, LayerSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.slots import num_blocks_for
+from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
-
-
-class CachedLayer(LayerSpec, Protocol):
-    """What the planner asks of a layer; `AttentionLayerSpec` is one too."""
-
-    @property
-    def kind(self) -> str:
-        """What the layer is called in reports."""
-        ...
-
-    @property
-    def vectors(self) -> AttentionLayerSpec | None:
-        """The keys and values that it keeps; None where it keeps something else."""
-        ...
-
-    @property
-    def shares_blocks_with(self) -> tuple[object, ...]:
-        """Layers where this is equal need as many blocks as one another for any request."""
-        ...
-
-    def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
-        """Blocks of `block_size` tokens that a request of `num_tokens` keeps."""
-        ...
-
-    def read_bytes(self, num_tokens: int) -> int:
-        """Bytes read to compute the token after `num_tokens` others."""
-        ...
-
-    def stored_as(self, dtype: str) -> CachedLayer:
-        """The same layer with its vectors in another format, where it has vectors."""
-        ...
-
-    def sharded(self, tensor_parallel_size: int) -> CachedLayer:
-        """What one of that many ranks keeps."""
-        ...
-
-    def keeping_all(self) -> CachedLayer:
-        """The layer in an engine that frees no blocks of a running request."""
-        ...
-
-    def computed_in(self, dtype: str, state_dtype: str | None = None) -> CachedLayer:
-        """The layer of a model that is run in another dtype."""
-        ...
-
-    def for_requests(self, num_states: int, encoder_tokens: int | None) -> CachedLayer:
-        """The layer where a request holds that many states and its encoder's output is so long."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindowLayerSpec:
-    """Attention to the last `window` tokens, the present one included."""
+    """Attention to the last `window` tokens, the present one included, and to the first `sinks`."""
 
     kind: ClassVar[str] = "sliding window"
 
     attention: AttentionLayerSpec
-    window: int
+    length: int
+    """Tokens of the window."""
+    sinks: int = 0
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise InvalidOptionError("sliding_window", self.window, "must be at least 1")
+        if self.length < 1:
+            raise InvalidOptionError("sliding_window", self.length, "must be at least 1")
 
     @property
     def vectors(self) -> AttentionLayerSpec:
         return self.attention
 
     @property
+    def window(self) -> AttentionWindow:
+        """What a row sees."""
+        return AttentionWindow(self.length, self.sinks)
+
+    @property
     def shares_blocks_with(self) -> tuple[object, ...]:
-        return ("sliding", self.window)
+        return ("sliding", self.length, self.sinks)
 
     def block_bytes(self, block_size: int) -> int:
         return self.attention.block_bytes(block_size)
 
     def num_blocks(self, num_tokens: int, block_size: int, under_way_tokens: int) -> int:
-        kept = min(self.window - 1 + under_way_tokens, num_tokens)
-        return num_blocks_for(kept, block_size) + 1
+        return self.window.num_blocks(num_tokens, block_size, under_way_tokens)
 
     def read_bytes(self, num_tokens: int) -> int:
-        return self.attention.block_bytes(min(num_tokens, self.window))
+        return self.attention.block_bytes(min(num_tokens, self.length + self.sinks))
 
     def stored_as(self, dtype: str) -> SlidingWindowLayerSpec:
         return replace(self, attention=self.attention.stored_as(dtype))
@@ -114,6 +74,16 @@ class SlidingWindowLayerSpec:
 
     def for_requests(self, num_states: int, encoder_tokens: int | None) -> SlidingWindowLayerSpec:
         return self
+
+
+def keeping(
+    layer: AttentionLayerSpec | SlidingWindowLayerSpec, retention: AttentionWindow
+) -> AttentionLayerSpec | SlidingWindowLayerSpec:
+    """What a layer keeps of a sequence of which no more than `retention` stays."""
+    window = layer.window.narrowed(retention)
+    if window == layer.window:
+        return layer
+    return SlidingWindowLayerSpec(layer.vectors, window.window, window.sinks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,10 @@ What a sequence's table looks like in mid-prefill, block_size 4:
     tokens     |  0 …  3 |  4 …  7 |  8 … 11 | 12 … 15 | 16 17
     block         from a hit          computed   reserved, being written
                   shared, indexed     indexed    private
+
+Layers whose windows differ form groups, each with blocks of its own out of the one pool; full
+attention is a group like any other. `commit` lets go of blocks that are behind a group's window,
+and a match is as long as every group can go on from.
 """
 
 from __future__ import annotations
@@ -20,15 +24,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from pagoda.cache import checks
-from pagoda.cache.block import BlockCopy, BlockTable, num_blocks_for
+from pagoda.cache.admission import BlocksNeeded
+from pagoda.cache.block import HOLE, BlockCopy, BlockTable
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions import eviction_policy
 from pagoda.cache.inflight import InFlightBlocks
 from pagoda.cache.integrity import check_integrity
 from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.pool import BlockPool
-from pagoda.cache.prefix import BlockHash, PrefixIndex, root_hash
+from pagoda.cache.prefix import BlockHash, BlockKey, PrefixIndex, root_hash
+from pagoda.cache.search import longest_prefix, still_holds
+from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.stats import CacheStats, Counts
+from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.errors import BlockTableError
 
 
@@ -48,10 +56,14 @@ class CacheManager:
         enable_prefix_caching: bool = True,
         codec: str = "",
         eviction: EvictionPolicy | str = "lru",
+        windows: Sequence[AttentionWindow] = (FULL_ATTENTION,),
+        under_way_tokens: int = EVERY_TOKEN,
     ) -> None:
         """`codec` names how K and V are stored: blocks stored differently never match.
 
-        `eviction` is a policy, or the name of one in `pagoda.cache.evictions`.
+        `eviction` is a policy, or the name of one in `pagoda.cache.evictions`. `windows`: what rows
+        see in the layers of each group. `under_way_tokens`: that many tokens of a sequence at most
+        are reserved and not committed, which tells how many blocks of a window are needed at once.
         """
         checks.require_options(num_blocks, block_size, enable_prefix_caching)
         checks.require_texts(codec=codec)
@@ -59,19 +71,36 @@ class CacheManager:
         self.enable_prefix_caching = enable_prefix_caching
         self._codec = codec
         self._in_flight = InFlightBlocks()
+        self._windows = tuple(windows)
+        self._needed = BlocksNeeded(block_size, under_way_tokens)
         self._pool = BlockPool(num_blocks, eviction_policy(eviction), self._forget_evicted)
-        self._index = PrefixIndex(num_blocks)
+        self._index = PrefixIndex(num_blocks, len(self._windows))
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
         self._counts = Counts()
 
     # ---- a sequence's life -------------------------------------------------------------------
 
-    def open(self, *, tenant: str = "", cache_salt: str = "") -> BlockTable:
-        """A table without blocks, for a sequence that shares with its tenant and salt alone."""
+    def open(
+        self,
+        *,
+        tenant: str = "",
+        cache_salt: str = "",
+        retention: AttentionWindow = FULL_ATTENTION,
+    ) -> BlockTable:
+        """A table without blocks, for a sequence that shares with its tenant and salt alone.
+
+        `retention` narrows what its rows see. K and V behind other rows are others, so it shares
+        with sequences of the same retention alone.
+        """
         checks.require_texts(tenant=tenant, cache_salt=cache_salt)
-        root = root_hash(tenant=tenant, cache_salt=cache_salt, codec=self._codec)
-        return BlockTable(root, owner=self)
+        extras = {"tenant": tenant, "cache_salt": cache_salt, "codec": self._codec}
+        if not retention.is_full:
+            extras["retention"] = str(retention)
+        windows = tuple(window.narrowed(retention) for window in self._windows)
+        table = BlockTable(root_hash(**extras), self, windows)
+        table.move_to(0, self.block_size)
+        return table
 
     def match(self, table: BlockTable, tokens: Sequence[int]) -> PrefixMatch:
         """The longest prefix of `tokens` that is cached. Changes nothing but `table.keys`.
@@ -85,41 +114,43 @@ class CacheManager:
         tokens = checks.token_sequence(tokens)
         if not self.enable_prefix_caching or not tokens:
             return NO_MATCH
-        block_ids: list[int] = []
+        keys = table.keys_of(tokens, self.block_size)
+        num_blocks, block_ids = longest_prefix(
+            self._index, table.windows, keys, len(tokens), self.block_size
+        )
         in_flight = None
-        for key in table.keys_of(tokens, self.block_size):
-            block_id = self._index.find(key)
-            if block_id is None:
-                in_flight = key.hash if key.hash in self._in_flight else None
-                break
-            block_ids.append(block_id)
-        num_tokens = min(len(block_ids) * self.block_size, len(tokens) - 1)
-        del block_ids[num_blocks_for(num_tokens, self.block_size) :]
-        return PrefixMatch(tuple(block_ids), num_tokens, in_flight)
+        if num_blocks < len(keys) and keys[num_blocks].hash in self._in_flight:
+            in_flight = keys[num_blocks].hash
+        num_tokens = min(num_blocks * self.block_size, len(tokens) - 1)
+        return PrefixMatch(block_ids, num_tokens, in_flight)
 
     def is_in_flight(self, block_hash: BlockHash) -> bool:
         """Another sequence is still going to publish this block."""
         checks.require_hash(block_hash)
         return block_hash in self._in_flight
 
-    def num_blocks_to_admit(self, num_tokens: int, match: PrefixMatch) -> int:
+    def num_blocks_to_admit(
+        self, num_tokens: int, match: PrefixMatch,
+        windows: Sequence[AttentionWindow] | None = None,
+    ) -> int:  # fmt: skip
         """Free blocks that a sequence of `num_tokens` takes which begins with `match`.
 
-        These are new ones, a copy of the last block of the match if that is written into, and
-        blocks of the match that nobody holds. Raises `BlockTableError` if the match is longer.
+        New ones, a copy of the match's last block if that is written into, and blocks of the match
+        that nobody holds. `windows`: of its table, if they are not the cache's. Raises
+        `BlockTableError` if the match is longer.
         """
         checks.require_match(match, self._pool.num_blocks)
         num_tokens = checks.whole_number("num_tokens", num_tokens, least=match.num_tokens)
-        num_new = num_blocks_for(num_tokens, self.block_size) - len(match.block_ids)
-        num_copies = 1 if match.num_tokens % self.block_size else 0
-        num_unheld = sum(self._pool.is_cached(block_id) for block_id in match.block_ids)
-        return num_new + num_copies + num_unheld
+        num_new = self._needed.to_admit(windows or self._windows, num_tokens, match)
+        held = (block_id for block_id in match.block_ids if block_id != HOLE)
+        return num_new + sum(map(self._pool.is_cached, held))
 
     def num_blocks_to_go_on(self, table: BlockTable, num_tokens: int) -> int:
         """Free blocks that a sequence which runs will take: for its `num_tokens` tokens those that
         the table lacks, and one for what comes next."""
         checks.require_own(table, self)
-        return self._num_new(table, checks.whole_number("num_tokens", num_tokens, least=0)) + 1
+        num_tokens = checks.whole_number("num_tokens", num_tokens, least=0)
+        return self._needed.to_go_on(table, num_tokens)
 
     def acquire(
         self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch, *, counted: bool = True
@@ -137,20 +168,22 @@ class CacheManager:
             raise BlockTableError("table", table, "holds blocks already; free it first")
         num_keys = len(table.keys)
         keys = table.keys_of(tokens, self.block_size) if self.enable_prefix_caching else []
-        found = [self._index.find(key) for key in keys[: len(match.block_ids)]]
-        if found != list(match.block_ids):
+        if not still_holds(self._index, table.windows, keys, match, self.block_size):
             del table.keys[num_keys:]
             raise BlockTableError("match", match, "is not what is cached now; match again")
         for block_id in match.block_ids:
-            self._pool.acquire(block_id)
+            if block_id != HOLE:
+                self._pool.acquire(block_id)
         table.extend(match.block_ids)
-        table.num_committed = table.num_shared = len(match.block_ids)
+        table.num_committed = table.num_shared = len(table)
+        table.num_settled, table.turn = match.num_tokens, len(tokens)
+        table.move_to(match.num_tokens, self.block_size)
         table.is_freed = False
         self._tables.add(table)
         if not self.enable_prefix_caching:
             return
         for key in keys[table.num_committed :]:
-            if self._index.find(key) is None:
+            if any(self._index.find(key, group) is None for group in range(table.num_groups)):
                 self._in_flight.announce(key.hash, table)
         if counted:
             self._counts.prefix_queries += len(tokens)
@@ -166,22 +199,27 @@ class CacheManager:
 
         Appends blocks, and replaces a block that is shared or published by a private copy. The
         copies returned must be carried out before anything is written; all of a step's at once,
-        reading every source before writing a target. None says that too few blocks are free, and
-        that nothing has changed. Raises `BlockTableError` if the table was freed and not acquired
-        since, or if `start` is behind `stop` or leaves a gap behind the blocks held.
+        reading every source before writing a target. Where blocks are short, the table lets go of
+        those that it keeps for others who may begin where its last full block ends; no row from its
+        last settled token on sees them. None says that too few are free even so, and that nothing
+        has changed. Raises `BlockTableError` if the table was freed and not acquired since, or if
+        `start` is behind `stop`, leaves a gap behind the blocks held, or was let go.
         """
         size = self.block_size
         try:  # nearly always while a sequence decodes; a float may pass, and changes nothing
-            held = len(table.block_ids) * size
-            if table.num_shared * size <= start < stop <= held and table.owner is self:
+            held = len(table.block_ids) // table.num_groups * size
+            least = max(table.num_shared * size, table.position)
+            if least <= start < stop <= held and table.owner is self:
                 return ()
         except (AttributeError, TypeError, ValueError):
             pass  # no table or no number: what follows names it
         checks.require_own(table, self)
         start, stop = checks.whole_number("start", start), checks.whole_number("stop", stop)
         table.require_reservable(start, stop, size)
-        num_new, unwritable = self._num_new(table, stop), self._unwritable(table, start, stop)
-        if num_new + len(unwritable) > self._pool.num_free:
+        num_new = self._needed.to_cover(table, stop)
+        unwritable = self._unwritable(table, start, stop)
+        num_short = num_new + len(unwritable) - self._pool.num_free
+        if num_short > 0 and not self._make_room(table, num_short):
             return None
         copies = tuple(self._make_private(table, index) for index in unwritable)
         table.extend([self._allocate() for _ in range(num_new)])
@@ -192,14 +230,20 @@ class CacheManager:
     def commit(self, table: BlockTable, tokens: Sequence[int], num_computed: int) -> None:
         """Publish the blocks that are full once `num_computed` of `tokens` are in the cache.
 
+        Lets go of what is behind a window, for the last computed token, which may be computed
+        again, and for whoever begins where the last full block ends. No step that is under way
+        reads it: a commit comes when a step is settled.
+
         Raises `BlockTableError` if so many were not reserved, or are not there, or if `tokens` are
         not those of the table; that last is looked at whenever a block is full.
         """
         size = self.block_size
         try:  # nearly always while a sequence decodes; a float may pass, and changes nothing
-            is_possible = 0 <= num_computed <= len(table.block_ids) * size and table.owner is self
+            most = min(len(table.block_ids) // table.num_groups * size, table.lets_go_at - 1)
+            is_possible = 0 <= num_computed <= most and table.owner is self
             is_new = self.enable_prefix_caching and num_computed >= (table.num_committed + 1) * size
             if is_possible and not is_new and num_computed <= len(tokens):
+                table.num_settled = int(num_computed)
                 return
         except (AttributeError, TypeError, ValueError):
             pass  # no table, no tokens or no number: what follows names it
@@ -208,36 +252,25 @@ class CacheManager:
         num_computed = checks.whole_number("num_computed", num_computed)
         table.require_computable(num_computed, len(tokens), size)
         num_full = num_computed // size
-        if num_full <= table.num_committed or not self.enable_prefix_caching:
-            return
-        keys = table.keys_of(tokens, size)
-        for index in range(table.num_committed, num_full):
-            self._in_flight.withdraw(keys[index].hash, table)
-            if self._index.insert(keys[index], table.block_ids[index]):
-                self._counts.commits += 1
-        table.num_committed = num_full
-        table.num_shared = max(table.num_shared, num_full)
+        if num_full > table.num_committed and self.enable_prefix_caching:
+            self._publish(table, table.keys_of(tokens, size), num_full)
+        table.num_settled = num_computed
+        self._let_go(table, min(num_computed - 1, num_full * size))
 
     def fork(self, table: BlockTable, num_tokens: int) -> BlockTable:
         """A second table over the blocks of the first `num_tokens` tokens.
 
         Both may write on: whoever writes into a block that both hold gets a copy of its own.
-        Raises `BlockTableError` if the table does not hold so many tokens.
+        Raises `BlockTableError` if the table does not hold so many tokens, or no longer what the
+        last of them sees.
         """
         checks.require_held(table, self, self._tables)
         num_tokens = checks.whole_number("num_tokens", num_tokens)
-        most = len(table.block_ids) * self.block_size
-        if not 0 <= num_tokens <= most:
-            raise BlockTableError("num_tokens", num_tokens, f"0 to {most}, which the table holds")
-        child = BlockTable(table.root, owner=self)
-        child.keys = table.keys[: num_tokens // self.block_size]
-        child.extend(table.block_ids[: num_blocks_for(num_tokens, self.block_size)])
-        child.num_committed = min(table.num_committed, len(child.keys))
-        child.num_forked = child.num_shared = len(child.block_ids)
-        table.num_forked = max(table.num_forked, child.num_forked)
-        table.num_shared = max(table.num_shared, table.num_forked)
+        table.require_forkable(num_tokens, self.block_size)
+        child = table.fork(num_tokens, self.block_size)
         for block_id in child.block_ids:
-            self._pool.acquire(block_id)
+            if block_id != HOLE:
+                self._pool.acquire(block_id)
         self._tables.add(child)
         return child
 
@@ -253,8 +286,11 @@ class CacheManager:
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
         for block_id in reversed(table.block_ids):
-            self._release(block_id)
+            if block_id != HOLE:
+                self._release(block_id)
+        self._renew_turn(table)
         table.clear()
+        table.move_to(0, self.block_size)
         table.is_freed = True
         self._tables.discard(table)
 
@@ -271,10 +307,11 @@ class CacheManager:
         """
         for table in self._tables:
             table.clear()
+            table.move_to(0, self.block_size)
             table.is_freed = True
         self._tables = set()
         self._in_flight = InFlightBlocks()
-        self._index = PrefixIndex(self._pool.num_blocks)
+        self._index = PrefixIndex(self._pool.num_blocks, len(self._windows))
         self._pool.reset()
 
     # ---- looking at it -----------------------------------------------------------------------
@@ -296,17 +333,14 @@ class CacheManager:
 
         Raises `IntegrityError` with the first one that does not hold.
         """
-        check_integrity(self._pool, self._index, self._in_flight, self._tables)
+        check_integrity(self._pool, self._index, self._in_flight, self._tables, self.block_size)
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _num_new(self, table: BlockTable, stop: int) -> int:
-        """Blocks that the table lacks to cover the positions up to `stop - 1`."""
-        return max(num_blocks_for(stop, self.block_size) - len(table.block_ids), 0)
-
     def _unwritable(self, table: BlockTable, start: int, stop: int) -> list[int]:
-        """Indices of blocks the table holds, that are to be written and that others can see."""
-        first, last = start // self.block_size, num_blocks_for(stop, self.block_size)
+        """Indices of block ids the table holds, to be written to and that others can see."""
+        first = start // self.block_size * table.num_groups
+        last = num_blocks_for(stop, self.block_size) * table.num_groups
         return [
             index
             for index, block_id in enumerate(table.block_ids[first:last], first)
@@ -315,17 +349,51 @@ class CacheManager:
 
     def _make_private(self, table: BlockTable, index: int) -> BlockCopy:
         """Put a block of the table's own in the place of one that others can see."""
-        source, target = table.block_ids[index], self._allocate()
-        table.replace(index, target)
+        target = self._allocate()
+        source = table.replace(index, target)
         self._release(source)
         return BlockCopy(source, target)
+
+    def _publish(self, table: BlockTable, keys: Sequence[BlockKey], num_full: int) -> None:
+        """Publish full blocks up to number `num_full - 1`, of every group."""
+        for number in range(table.num_committed, num_full):
+            self._in_flight.withdraw(keys[number].hash, table)
+            for group in range(table.num_groups):
+                block_id = table.block_ids[number * table.num_groups + group]
+                if block_id != HOLE and self._index.insert(keys[number], block_id, group):
+                    self._counts.commits += 1
+        table.num_committed = num_full
+        table.num_shared = max(table.num_shared, num_full)
+
+    def _make_room(self, table: BlockTable, num_blocks: int) -> bool:
+        """Let go of what only others might begin with, if that frees so many blocks."""
+        position = table.num_settled - 1
+        behind = table.blocks_behind(position, self.block_size)
+        held = [table.block_ids[index] for index, _ in behind]
+        has_room = sum(self._pool.ref_counts[block_id] == 1 for block_id in held) >= num_blocks
+        if has_room:
+            self._let_go(table, position)
+        return has_room
+
+    def _let_go(self, table: BlockTable, position: int) -> None:
+        """Drop the blocks that no row from `position` on sees."""
+        for index, is_likely in table.blocks_behind(position, self.block_size):
+            self._release(table.replace(index, HOLE), is_passed=not is_likely)
+        table.move_to(max(position, table.position), self.block_size)
+
+    def _renew_turn(self, table: BlockTable) -> None:
+        """What is seen where a turn ends outlasts the tail, without which nothing could go on."""
+        for number, group in table.blocks_of_turn(self.block_size):
+            found = self._index.find(table.keys[number], group) if table.keys else None
+            if found is not None and self._pool.is_cached(found):
+                self._pool.renew(found)
 
     def _allocate(self) -> int:
         self._counts.allocations += 1
         return self._pool.allocate()
 
-    def _release(self, block_id: int) -> None:
-        self._pool.release(block_id, keep=block_id in self._index)
+    def _release(self, block_id: int, *, is_passed: bool = False) -> None:
+        self._pool.release(block_id, keep=block_id in self._index, is_passed=is_passed)
 
     def _forget_evicted(self, block_id: int) -> None:
         self._index.remove(block_id)

@@ -12,6 +12,7 @@ class PrefixMatch:
     """What of a sequence is already in the cache."""
 
     block_ids: tuple[int, ...]
+    """As `BlockTable.block_ids`: of all groups, holes where the next row sees none of a block."""
     num_tokens: int
     """Tokens whose K and V need not be computed; fewer than the sequence has, if it has any."""
     in_flight: BlockHash | None = None

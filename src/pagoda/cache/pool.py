@@ -4,7 +4,8 @@ Every block is in exactly one of three states:
 
     blank       nobody holds it and it holds nothing worth finding
     referenced  one or more sequences hold it
-    cached      nobody holds it, but its content can still be found: given up last, by the policy
+    cached      nobody holds it, but its content can still be found: given up last, by the policy;
+                what was let go behind a window before all others
 
         blank --allocate--> referenced --release(keep=False)--> blank
                             referenced --release(keep=True)---> cached --acquire--> referenced
@@ -17,6 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable
 
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.evictions.lru import LRU
 from pagoda.errors import InvalidOptionError
 
 
@@ -33,6 +35,8 @@ class BlockPool:
             raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
         self.num_blocks = num_blocks
         self._cached = policy
+        self._passed = LRU()
+        """Cached blocks that a window has passed, of little worth alone."""
         self._on_evict = on_evict
         self._make_blank()
 
@@ -43,43 +47,60 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that can be allocated: blank and cached ones."""
-        return len(self._blank) + len(self._cached)
+        return len(self._blank) + self.num_cached
 
     @property
     def num_cached(self) -> int:
         """Unreferenced blocks whose content can still be found."""
-        return len(self._cached)
+        return len(self._cached) + len(self._passed)
 
     def allocate(self) -> int:
-        """A block with one reference: a blank one, or else the first that the policy gives up.
+        """A block with one reference: a blank one, one that was passed, or else the first that the
+        policy gives up.
 
         Raises IndexError when every block is referenced; callers look at `num_free` first.
         """
         if self._blank:
             block_id = self._blank.pop()
-        elif self._cached:
-            block_id = self._cached.evict()
-            self._on_evict(block_id)
         else:
-            raise IndexError("every block of the pool is referenced")
+            if not self.num_cached:
+                raise IndexError("every block of the pool is referenced")
+            if self._passed:
+                block_id = self._passed.evict()
+                self._cached.forget(block_id)
+            else:
+                block_id = self._cached.evict()
+            self._on_evict(block_id)
         self.ref_counts[block_id] = 1
         return block_id
 
     def acquire(self, block_id: int) -> None:
         """One more reference to a block that is referenced or cached."""
         if self.ref_counts[block_id] == 0:
-            self._cached.hit(block_id)
+            if block_id in self._passed:
+                self._passed.hit(block_id)
+            else:
+                self._cached.hit(block_id)
         self.ref_counts[block_id] += 1
 
-    def release(self, block_id: int, *, keep: bool) -> None:
-        """One reference less; the last one makes it cached if `keep`, else blank."""
+    def release(self, block_id: int, *, keep: bool, is_passed: bool = False) -> None:
+        """One reference less; the last one makes it cached if `keep`, else blank.
+
+        is_passed: a window has gone past it, and nobody is likely to look for it.
+        """
         assert self.ref_counts[block_id] > 0, f"block {block_id} is released once too often"
         self.ref_counts[block_id] -= 1
         if self.ref_counts[block_id] == 0:
             if keep:
-                self._cached.add(block_id)
+                (self._passed if is_passed else self._cached).add(block_id)
             else:
                 self._blank.append(block_id)
+
+    def renew(self, block_id: int) -> None:
+        """A cached block counts as if its last reference were dropped just now."""
+        self._passed.forget(block_id)
+        self._cached.forget(block_id)
+        self._cached.add(block_id)
 
     def is_cached(self, block_id: int) -> bool:
         """Nobody holds the block; meaningful only for a block whose content can be found."""
@@ -92,6 +113,7 @@ class BlockPool:
         """
         for block_id in block_ids:
             self._cached.forget(block_id)
+            self._passed.forget(block_id)
             if self.ref_counts[block_id] == 0:
                 self._blank.append(block_id)
 
@@ -99,6 +121,7 @@ class BlockPool:
         """Every block is blank, whatever it was. The caller forgets all contents."""
         for block_id in range(self.num_blocks):
             self._cached.forget(block_id)
+        self._passed = LRU()
         self._make_blank()
 
     def blank_ids(self) -> list[int]:
@@ -106,5 +129,5 @@ class BlockPool:
         return list(self._blank)
 
     def cached_ids(self) -> list[int]:
-        """Ids of the cached blocks, in the policy's order."""
-        return list(self._cached)
+        """Ids of the cached blocks, in the order in which they are given up."""
+        return [*self._passed, *self._cached]

@@ -4,7 +4,8 @@
 
 A block's hash stands for every token from the start of the sequence to the block's end, because
 its keys and values depend on all of them. The root stands for everything else they depend on:
-the tenant and salt that may see them and the codec they are stored with.
+the tenant and salt that may see them, the codec they are stored with and the retention behind which
+they were computed.
 """
 
 from __future__ import annotations
@@ -57,33 +58,37 @@ def packed(token_ids: Sequence[int]) -> bytes:
 
 
 class PrefixIndex:
-    """Which block of a pool holds which content; at most one block per hash."""
+    """Which block of a pool holds which content of which group; at most one per hash and group."""
 
-    def __init__(self, num_blocks: int) -> None:
-        self._block_ids: dict[BlockHash, int] = {}
+    def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
+        self._num_groups = num_groups
+        self._block_ids: tuple[dict[BlockHash, int], ...] = tuple({} for _ in range(num_groups))
         self._keys: list[BlockKey | None] = [None] * num_blocks
+        self._groups = [0] * num_blocks
+        """Of the blocks that have a key."""
 
     def __len__(self) -> int:
-        return len(self._block_ids)
+        return sum(map(len, self._block_ids))
 
     def __contains__(self, block_id: int) -> bool:
         return self._keys[block_id] is not None
 
-    def find(self, key: BlockKey) -> int | None:
-        """The block published under `key`, or None.
+    def find(self, key: BlockKey, group: int = 0) -> int | None:
+        """The block of a group published under `key`, or None.
 
         Tokens and parent are compared, so even a collision of hashes is only a miss.
         """
-        block_id = self._block_ids.get(key.hash)
+        block_id = self._block_ids[group].get(key.hash)
         if block_id is None or self._keys[block_id] != key:
             return None
         return block_id
 
-    def insert(self, key: BlockKey, block_id: int) -> bool:
+    def insert(self, key: BlockKey, block_id: int, group: int = 0) -> bool:
         """Publish `block_id` under `key`; False, and nothing changed, if the hash is taken."""
-        if self._block_ids.setdefault(key.hash, block_id) != block_id:
+        if self._block_ids[group].setdefault(key.hash, block_id) != block_id:
             return False
         self._keys[block_id] = key
+        self._groups[block_id] = group
         return True
 
     def remove(self, block_id: int) -> None:
@@ -91,12 +96,13 @@ class PrefixIndex:
         key = self._keys[block_id]
         if key is None:
             raise KeyError(block_id)
-        del self._block_ids[key.hash]
+        del self._block_ids[self._groups[block_id]][key.hash]
         self._keys[block_id] = None
 
     def clear(self) -> None:
         """Forget everything."""
-        self._block_ids.clear()
+        for block_ids in self._block_ids:
+            block_ids.clear()
         self._keys = [None] * len(self._keys)
 
     def items(self) -> dict[int, BlockKey]:
@@ -106,6 +112,11 @@ class PrefixIndex:
     def is_consistent(self) -> bool:
         """Both directions of the index say the same."""
         published = self.items()
-        return len(self._block_ids) == len(published) and all(
-            self._block_ids.get(key.hash) == block_id for block_id, key in published.items()
+        return len(self) == len(published) and all(
+            self._block_ids[self._groups[block_id]].get(key.hash) == block_id
+            for block_id, key in published.items()
         )
+
+    def group_of(self, block_id: int) -> int:
+        """The group that a published block belongs to."""
+        return self._groups[block_id]

@@ -21,7 +21,7 @@ from pagoda.cache.formats import (
     PLAIN_BITS,
     vector_format,
 )
-from pagoda.cache.layers import CachedLayer
+from pagoda.cache.layer import CachedLayer
 from pagoda.errors import InvalidOptionError, RefusedError
 from pagoda.planning.capability import SCHEMES, product_rate, refused_on
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run

@@ -56,6 +56,13 @@ ENGINE_FLAGS = FlagGroup(
         Flag("num_gpu_blocks_override", WHOLE, "Exactly this many blocks."),
         Flag("enable_prefix_caching", SWITCH, "Share blocks of equal prefixes.", negatable=True),
         Flag(
+            "kv_retention",
+            TEXT,
+            "Which tokens of a sequence stay: full; streaming:sinks=4,window=1020, for streams "
+            "that go on past the model's length; window:1024. On CPUs.",
+        ),
+        Flag("request_kv_retention", SWITCH, "Let requests choose what of them stays."),
+        Flag(
             "eviction_policy",
             TEXT,
             f"Which cached blocks are forgotten first: {', '.join(EVICTION_POLICIES)}.",

@@ -49,6 +49,7 @@ class LabOptions:
     text: Sequence[str] = field(default_factory=list)
     kv_cache_dtype: Sequence[str] = field(default_factory=list)
     """Empty: all that model and device can take."""
+    kv_retention: Sequence[str] = field(default_factory=list)
     windows: int | None = None
     window: int | None = None
     chunk: int | None = None
@@ -88,6 +89,11 @@ LAB_FLAGS = FlagGroup(
             LISTED,
             "What is tried beside auto, like int8_per_token_head,fp8; without it all there is.",
         ),
+        Flag(
+            "kv_retention",
+            TEXTS,
+            "A retention that is tried, like streaming:sinks=4,window=508; may be given again.",
+        ),
         Flag("windows", WHOLE, f"Pieces of the text; {_USUAL.windows} if not given."),
         Flag("window", TOKENS, f"Tokens in each; {_USUAL.window:,} if not given."),
         Flag(
@@ -119,7 +125,7 @@ LAB_FLAGS = FlagGroup(
             "other flags do not say so.",
         ),
     ),
-    defaults={"text": [], "kv_cache_dtype": []},
+    defaults={"text": [], "kv_cache_dtype": [], "kv_retention": []},
 )
 _ENGINE_FLAGS = ENGINE_FLAGS.only(
     "model",
@@ -178,15 +184,16 @@ def _prepare(
     text = text or default_text()
     from pagoda.lab.subject import Subject, require_known  # with PyTorch, which takes seconds
 
-    require_known(options, lab_options.kv_cache_dtype)
+    names, retentions = lab_options.kv_cache_dtype, lab_options.kv_retention
+    require_known(options, names, retentions)
     with logging_to(console, "pagoda"):  # and not of all the engines that follow
         subject = Subject(load_for_bench(options, console), options)
     from pagoda.lab.lab import Lab
 
-    for line in [] if lab_options.kv_cache_dtype else subject.left_out():
+    for line in [] if names or retentions else subject.left_out():
         console.print(f"left out: {line}", highlight=False, markup=False)
     tokens = TokenText.of(text, subject.model.tokenizer)
-    return Lab(subject, subject.methods(lab_options.kv_cache_dtype), sizes, tokens)
+    return Lab(subject, subject.methods(names, retentions), sizes, tokens)
 
 
 def _told_on(console: Console) -> Callable[[str], None]:

@@ -65,6 +65,11 @@ PLAN_FLAGS = FlagGroup(
             WHOLES,
             "Layers whose cache keeps the weights' dtype, like 0,1,29; may be given again.",
         ),
+        Flag(
+            "kv_retention",
+            TEXT,
+            "Which tokens of a request stay in Pagoda's cache, like streaming:sinks=4,window=1020.",
+        ),
         Flag("mamba_ssm_cache_dtype", TEXT, "Recurrent states as float32, bfloat16 …"),
         Flag("mamba_cache_mode", TEXT, "States for prefix sharing: none, align (two), all."),
         Flag("mamba_block_size", WHOLE, "Tokens between states where all are kept."),

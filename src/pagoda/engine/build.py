@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pagoda.cache import CacheManager
+from pagoda.cache.retention import require_length
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
@@ -15,7 +16,7 @@ from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidOptionError
+from pagoda.engine.retention_rules import RetentionRules
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -26,6 +27,7 @@ from pagoda.scheduling import Scheduler
 from pagoda.sizing.capacity import Capacity
 from pagoda.sizing.device_policy import DevicePolicy
 from pagoda.sizing.held_weights import HeldWeights, hold
+from pagoda.sizing.kept_windows import kept_line
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
 from pagoda.sizing.stored_cache import StoredCache, stored_cache
 
@@ -77,7 +79,7 @@ def load_model(options: EngineOptions, on_load: OnProgress | None = None) -> Mod
     backend = find_backend(options)
     prepared = backend.prepare(options)
     files = locate(options.model, options.revision)
-    spec = load_spec(files, options.max_model_len)
+    spec = load_spec(files, options.max_model_len if options.retention.is_full else None)
     max_model_len = _max_model_len(options, spec)
     tokenizer = Tokenizer(files, special_tokens_in_chats=options.special_tokens_in_chats)
     name, *others = options.served_model_names or (files.name, *files.other_names)
@@ -133,6 +135,9 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         logger.info(line)
     stored = _stored(model, options, sized.capacity)
     logger.info("keys and values: %s", stored)
+    kept = kept_line(sized.capacity.spec)
+    if kept is not None:
+        logger.info("%s", kept)
     running = sized.start()
     cache = CacheManager(
         sized.capacity.num_blocks,
@@ -140,6 +145,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         enable_prefix_caching=options.enable_prefix_caching,
         codec=running.storage.namespace,
         eviction=options.eviction_policy,
+        windows=sized.capacity.spec.windows,
+        under_way_tokens=sized.capacity.spec.under_way_tokens,
     )
     scheduler = Scheduler(
         cache,
@@ -148,12 +155,19 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         max_model_len=model.max_model_len,
         policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
+        retention=options.retention,
     )
     intake = Intake(
         model.tokenizer,
         vocab_size=model.spec.vocab_size,
         max_model_len=model.max_model_len,
         seed=options.seed,
+        retention=RetentionRules(
+            options.retention,
+            options.block_size,
+            model.spec.max_position_embeddings,
+            takes_requests=options.request_kv_retention,
+        ),
     )
     logger.info(
         "init engine (profile, create kv cache, warmup model) took %.2f s",
@@ -174,18 +188,14 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
 
 
 def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec]) -> StoredCache:
-    spec_of = partial(cache_spec_of, model.spec, options.block_size)
-    formats = model.backend.policy.cache_formats(model.dtype)
+    policy = model.backend.policy
+    spec_of = partial(cache_spec_of, model.spec, options, policy)
+    formats = policy.cache_formats(model.dtype)
     return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats)
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:
     if options.max_model_len is None:
         return spec.max_position_embeddings
-    if options.max_model_len > spec.max_position_embeddings:
-        raise InvalidOptionError(
-            "max_model_len",
-            options.max_model_len,
-            f"at most {spec.max_position_embeddings}, the positions the model was made for",
-        )
+    require_length(options.max_model_len, spec.max_position_embeddings, options.retention)
     return options.max_model_len

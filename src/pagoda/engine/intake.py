@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pagoda.engine.checked_tokenizer import CheckedTokenizer
 from pagoda.engine.grammar import Grammar, Grammars
+from pagoda.engine.retention_rules import RetentionRules
 from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, Request, RequestOptions, SamplingParams
@@ -17,12 +18,19 @@ class Intake:
     """Checks requests against one model. Keeps no requests, so any thread may ask it."""
 
     def __init__(
-        self, tokenizer: Tokenizer, *, vocab_size: int, max_model_len: int, seed: int
+        self,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int,
+        max_model_len: int,
+        seed: int,
+        retention: RetentionRules,
     ) -> None:
         self.tokenizer = CheckedTokenizer(
             tokenizer, vocab_size=vocab_size, max_model_len=max_model_len
         )
         self._max_model_len = max_model_len
+        self._retention = retention
         self._eos_token_ids = tokenizer.eos_token_ids
         self._seeds = random.Random(seed)
         self._grammars = Grammars(tokenizer, vocab_size)
@@ -40,6 +48,7 @@ class Intake:
 
         Raises `InvalidRequestError` naming the field.
         """
+        self._retention.check(options.kv_retention)
         token_ids = self.tokenizer.prompt(prompt, options)
         if options.max_tokens_field is not None:
             self._check_max_tokens(options.max_tokens_field, sampling.max_tokens, len(token_ids))

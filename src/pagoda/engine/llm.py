@@ -78,6 +78,7 @@ class LLM:
         use_tqdm: bool = True,
         priority: int = 0,
         cache_salt: str = "",
+        kv_retention: str | None = None,
     ) -> list[RequestOutput]:
         """Answer every prompt; outputs come in the prompts' order.
 
@@ -87,7 +88,7 @@ class LLM:
         Raises `InvalidRequestError` before any prompt is begun if one of them is refused, or later,
         for the whole batch, if a grammar turns out too complex to follow.
         """
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
         return self._answer(prompts_of(prompts), sampling_params, asked, use_tqdm)
 
     def chat(
@@ -98,13 +99,14 @@ class LLM:
         use_tqdm: bool = True,
         priority: int = 0,
         cache_salt: str = "",
+        kv_retention: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[RequestOutput]:
         """Answer a conversation, or several, through the model's chat template.
 
         `tools`, in OpenAI's form, are described to the model; its calls stay text.
         """
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
         prompts = [self._chat_prompt(each, tools) for each in conversations_of(messages)]
         return self._answer(prompts, sampling_params, asked, use_tqdm)
 
@@ -115,12 +117,13 @@ class LLM:
         *,
         priority: int = 0,
         cache_salt: str = "",
+        kv_retention: str | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer as it grows. Closing the iterator ends the request.
 
         Raises `InvalidRequestError` at once, not at the first output.
         """
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
         return self._grow(prompt_of(prompt), sampling_params, asked)
 
     def stream_chat(
@@ -130,9 +133,10 @@ class LLM:
         *,
         priority: int = 0,
         cache_salt: str = "",
+        kv_retention: str | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer to a conversation as it grows."""
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt)
+        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
         return self._grow(self._chat_prompt(messages), sampling_params, asked)
 
     def get_tokenizer(self) -> Tokenizer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache import EVICTION_POLICIES
+from pagoda.cache import EVICTION_POLICIES, AttentionWindow
+from pagoda.cache.retention import parse_retention
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
@@ -62,6 +63,12 @@ class EngineOptions:
     """Exactly this many blocks."""
     enable_prefix_caching: bool = True
     """Blocks of tokens that were seen before are found again."""
+    kv_retention: str = "full"
+    """Which tokens of a sequence stay. full: all of them, or what a layer's own window sees.
+    streaming:sinks=4,window=1020: those first ones and that many last ones, so that a sequence may
+    go on past the model's length in constant memory. window:1024: the last ones alone. On CPUs."""
+    request_kv_retention: bool = False
+    """A request may ask for a retention of its own, by its field `kv_retention`."""
     eviction_policy: str = "lru"
     """Which cached blocks go first where blocks are short, by its name in `cache.evictions`."""
     max_num_batched_tokens: int | None = None
@@ -107,8 +114,14 @@ class EngineOptions:
             self.num_gpu_blocks_override, self.kv_cache_memory_bytes, self.gpu_memory_utilization
         )
 
+    @property
+    def retention(self) -> AttentionWindow:
+        """What is kept of a sequence that does not say it."""
+        return parse_retention(self.kv_retention)
+
     def __post_init__(self) -> None:
         _require_whole("block_size", self.block_size, 1)
+        parse_retention(self.kv_retention)
         for name in (
             "max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks_override",
             "max_num_batched_tokens", "max_num_seqs", "threads",
@@ -125,7 +138,12 @@ class EngineOptions:
         _require_one_of("activation_dtype", self.activation_dtype, ACTIVATION_DTYPES)
         _require_one_of("scheduling_policy", self.scheduling_policy, tuple(POLICIES))
         _require_one_of("eviction_policy", self.eviction_policy, tuple(EVICTION_POLICIES))
-        for name in ("enable_prefix_caching", "enforce_eager", "special_tokens_in_chats"):
+        for name in (
+            "enable_prefix_caching",
+            "enforce_eager",
+            "special_tokens_in_chats",
+            "request_kv_retention",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidOptionError(name, getattr(self, name), "must be true or false")
         _require_numbers("cudagraph_capture_sizes", self.cudagraph_capture_sizes, 1)

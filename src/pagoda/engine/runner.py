@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache import slot_mapping
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.engine.sampling.sampler import Draws
-from pagoda.execution.batch import NONE_DRAWN, Batch, DrawnTokens
+from pagoda.execution.batch import NONE_DRAWN, Batch, DrawnTokens, GroupPages
 from pagoda.scheduling import StepPlan
 
 
@@ -121,7 +122,7 @@ def prepare(
 ) -> Batch:
     """The arrays that the whole forward pass uses, made once per step.
 
-    `block_tables` [num_sequences, length of the longest]: the plan's, padded with zeros.
+    `block_tables` [num_sequences, length of the longest]: the plan's, of all groups, padded.
     `drawn_last`: ids of the sequences that drew in the step before, in the order of its tokens.
     """
     sequences = plan.sequences
@@ -142,18 +143,41 @@ def prepare(
     rows = np.repeat(np.arange(len(sequences)), counts)
     query_starts = np.zeros(len(sequences) + 1, dtype=np.int32)
     query_starts[1:] = ends
+    windows = _windows(plan)
     return Batch(
         token_ids=token_ids,
         positions=positions.astype(np.int32),
-        slot_mapping=slot_mapping(block_tables, rows, positions, plan.block_size),
         query_starts=query_starts,
         context_lens=stops.astype(np.int32),
-        block_tables=block_tables,
+        groups=tuple(
+            GroupPages(
+                tables, slot_mapping(tables, rows, positions, plan.block_size), windows[:, group]
+            )
+            for group, tables in enumerate(_of_groups(block_tables, windows.shape[1]))
+        ),
         logit_rows=_ranges(ends - num_rows, num_rows),
         copy_sources=np.array([copy.source for copy in plan.copies], dtype=np.int64),
         copy_targets=np.array([copy.target for copy in plan.copies], dtype=np.int64),
         drawn=drawn,
     )
+
+
+def _of_groups(block_tables: NDArray[np.int32], num_groups: int) -> NDArray[np.int32]:
+    """[num_groups, num_sequences, num_blocks] of tables that have the groups in turn."""
+    num_sequences, width = block_tables.shape
+    tables = block_tables.reshape(num_sequences, width // num_groups, num_groups)
+    return np.ascontiguousarray(tables.transpose(2, 0, 1))
+
+
+def _windows(plan: StepPlan) -> NDArray[np.int32]:
+    """[num_sequences, num_groups, 2]: window and sinks."""
+    windows = plan.sequences[0].windows if plan.sequences else (FULL_ATTENTION,)
+    if not all(scheduled.windows == windows for scheduled in plan.sequences):
+        rows = [[(each.window, each.sinks) for each in s.windows] for s in plan.sequences]
+        return np.array(rows, np.int32)
+    found = np.empty((len(plan.sequences), len(windows), 2), np.int32)
+    found[:] = [(each.window, each.sinks) for each in windows]
+    return found
 
 
 def _drawn_tokens(

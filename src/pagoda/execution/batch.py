@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pagoda.cache.window import FULL_ATTENTION
+
 
 @dataclass(frozen=True, slots=True)
 class DrawnTokens:
@@ -29,6 +31,28 @@ NONE_DRAWN = DrawnTokens(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPages:
+    """Where one group of layers reads and writes (`pagoda.cache.groups`)."""
+
+    block_tables: NDArray[np.int32]
+    """[num_sequences, most blocks of any sequence]; holes and unused entries are never read."""
+    slot_mapping: NDArray[np.int64]
+    """[num_tokens], the slot each token's K and V are written to; on a GPU -1, as in other engines:
+    none."""
+    windows: NDArray[np.int32]
+    """[num_sequences, 2], window and sinks of each: see `AttentionWindow`."""
+
+    @classmethod
+    def seeing_all(
+        cls, block_tables: NDArray[np.int32], slot_mapping: NDArray[np.int64]
+    ) -> GroupPages:
+        """Full attention."""
+        windows = np.empty((len(block_tables), 2), np.int32)
+        windows[:] = FULL_ATTENTION.window, FULL_ATTENTION.sinks
+        return cls(block_tables, slot_mapping, windows)
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What an executor needs for one forward pass.
 
@@ -39,14 +63,12 @@ class Batch:
     """[num_tokens]; 0 in the rows of `drawn`."""
     positions: NDArray[np.int32]
     """[num_tokens], of each token in its sequence."""
-    slot_mapping: NDArray[np.int64]
-    """[num_tokens], the slot each token's K and V are written to; -1, as in other engines: none."""
     query_starts: NDArray[np.int32]
     """[num_sequences + 1], where each sequence's tokens start in the run."""
     context_lens: NDArray[np.int32]
     """[num_sequences], in tokens."""
-    block_tables: NDArray[np.int32]
-    """[num_sequences, most blocks of any sequence]; unused entries are 0."""
+    groups: tuple[GroupPages, ...]
+    """Of the cache's groups of layers, in order."""
     logit_rows: NDArray[np.int64]
     """[num_logit_rows], ascending: rows of the run whose logits are wanted."""
     copy_sources: NDArray[np.int64]
@@ -58,3 +80,9 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def pages(self) -> GroupPages:
+        """Of a cache whose layers are one group."""
+        (pages,) = self.groups
+        return pages

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch.nn import functional
 
+from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.codecs import Codec, SideCodec
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
@@ -19,17 +21,19 @@ def reference_logits(
     token_ids: Sequence[int],
     dtype: torch.dtype = torch.float32,
     codec: Codec | Sequence[Codec] | None = None,
+    retention: AttentionWindow = FULL_ATTENTION,
 ) -> torch.Tensor:
     """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`.
 
     With a codec, of all layers or of each, attention takes keys and values for what is left of them
-    once they are stored.
+    once they are stored. With a retention every row sees what is kept of the tokens before it, as
+    if that were all there is: keys are rotated anew, by their places among those that are left.
     """
     codecs = codec if isinstance(codec, Sequence) else [codec] * len(spec.layers)
     x = weights.embedding[torch.tensor(token_ids)].to(dtype)
     for layer, layer_weights, own in zip(spec.layers, weights.layers, codecs, strict=True):
         hidden = rms_norm(x, layer_weights.input_norm, spec.norm_eps)
-        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps, own)
+        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps, own, retention)
         hidden = rms_norm(x, layer_weights.post_norm, spec.norm_eps)
         gate_up = linear(hidden, layer_weights.gate_up, layer_weights.gate_up_bias)
         gate, up = gate_up.chunk(2, dim=-1)
@@ -44,6 +48,7 @@ def attention(
     weights: LayerWeights[torch.Tensor],
     eps: float,
     codec: Codec | None = None,
+    retention: AttentionWindow = FULL_ATTENTION,
 ) -> torch.Tensor:
     """[num_tokens, hidden_size] to the same shape."""
     num_tokens = hidden.shape[0]
@@ -55,30 +60,81 @@ def attention(
     )  # each [heads, tokens, head_dim]
     if weights.q_norm is not None and weights.k_norm is not None:
         q, k = rms_norm(q, weights.q_norm, eps), rms_norm(k, weights.k_norm, eps)
+    group_size = spec.num_heads // spec.num_kv_heads
+    window = AttentionWindow(spec.sliding_window or EVERY_TOKEN).narrowed(retention)
+    if window.sinks:
+        k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
+        row = _row if codec is None else partial(_stored_row, codec)
+        attended = torch.stack([row(q, k, v, p, spec, window) for p in range(num_tokens)])
+        return linear(attended.view(num_tokens, q_width), weights.o, weights.o_bias)
     if spec.rope is not None:
         q, k = rotate(q, spec.rope), rotate(k, spec.rope)
     if codec is not None:
         k, v = _recalled(codec.key, k), _recalled(codec.value, v)
-    group_size = spec.num_heads // spec.num_kv_heads
     k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
     positions = torch.arange(num_tokens)
     distance = positions[:, None] - positions
-    seen = distance >= 0
-    if spec.sliding_window is not None:
-        seen &= distance < spec.sliding_window
+    seen = (distance >= 0) & (distance < window.window)
     scores = (q @ k.transpose(1, 2) * spec.scale).masked_fill(~seen, -torch.inf)
     attended = scores.softmax(dim=-1) @ v
     return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
+
+
+def _row(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    position: int,
+    spec: AttentionSpec,
+    window: AttentionWindow,
+) -> torch.Tensor:
+    """What one row gets, [heads, head_dim], of keys that are rotated by their places in the cache
+    (StreamingLLM, arXiv 2309.17453); q, k and v: [heads, tokens, head_dim], not rotated."""
+    first = max(window.sinks, window.first_in_window(position))
+    kept = [*range(min(window.sinks, position + 1)), *range(first, position + 1)]
+    query, keys = q[:, position : position + 1], k[:, kept]
+    if spec.rope is not None:
+        places = torch.arange(len(kept))
+        query, keys = rotate(query, spec.rope, places[-1:]), rotate(keys, spec.rope, places)
+    weights = (query @ keys.transpose(1, 2) * spec.scale).softmax(dim=-1)
+    return (weights @ v[:, kept])[:, 0]
+
+
+def _stored_row(
+    codec: Codec,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    position: int,
+    spec: AttentionSpec,
+    window: AttentionWindow,
+) -> torch.Tensor:
+    """`_row` of keys and values that were stored, rotated by their own positions: sinks meet a
+    query that is as far from them as if the window followed right behind."""
+    first = max(window.sinks, window.first_in_window(position))
+    sinks, others = range(min(window.sinks, position + 1)), range(first, position + 1)
+    furthest = min(position, window.sinks + window.window - 1)
+    query, scores = q[:, position : position + 1], []
+    for kept, place in ((list(sinks), furthest), (list(others), position)):
+        turned, keys = query, k[:, kept]
+        if spec.rope is not None:
+            turned = rotate(query, spec.rope, torch.tensor([place]))
+            keys = rotate(keys, spec.rope, torch.tensor(kept))
+        if kept:
+            scores.append(turned @ _recalled(codec.key, keys).transpose(1, 2))
+    weights = (torch.cat(scores, dim=2) * spec.scale).softmax(dim=-1)
+    return (weights @ _recalled(codec.value, v[:, [*sinks, *others]]))[:, 0]
 
 
 def _recalled(codec: SideCodec, vectors: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(codec.recall(vectors.float().numpy())).to(vectors.dtype)
 
 
-def rotate(x: torch.Tensor, rope: RopeSpec) -> torch.Tensor:
-    """Rotate [heads, tokens, head_dim] by positions 0, 1, …; value i goes with i + half."""
+def rotate(x: torch.Tensor, rope: RopeSpec, positions: torch.Tensor | None = None) -> torch.Tensor:
+    """Rotate [heads, tokens, head_dim] by positions, 0, 1, … if None; i goes with i + half."""
     inv_freq = torch.tensor(rope.inv_freq, dtype=torch.float32)
-    angles = torch.arange(x.shape[1], dtype=torch.float32)[:, None] * inv_freq
+    positions = torch.arange(x.shape[1]) if positions is None else positions
+    angles = positions.float()[:, None] * inv_freq
     cosine = (angles.cos() * rope.attention_factor).to(x.dtype)
     sine = (angles.sin() * rope.attention_factor).to(x.dtype)
     half = len(rope.inv_freq)

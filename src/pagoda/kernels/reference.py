@@ -56,23 +56,30 @@ def paged_attention(
     scale: float,
     group: int,
     window: int | None = None,
+    sinks: int = 0,
+    sink_query: Array | None = None,
 ) -> Array:
     """What one token sees: [num_heads, head_dim] float64 for query: [num_heads, head_dim].
 
     Query head h reads KV head h // (num_heads / num_kv_heads). The token at `position` sees
-    itself, and before it all tokens or the last `window - 1`.
+    itself, and before it all tokens or the last `window - 1`; and the first `sinks`, which meet
+    `sink_query`.
     """
     num_heads, head_dim = query.shape
     num_kv_heads = blocks.shape[2]
     block_size = blocks.shape[3] // head_dim
     begin = 0 if window is None else max(0, position - window + 1)
+    sink_query = query if sink_query is None else sink_query
     out = np.zeros((num_heads, head_dim))
     for h in range(num_heads):
         scores, values = [], []
-        for token in range(begin, position + 1):
+        for token in range(position + 1):
+            if sinks <= token < begin:
+                continue
+            own = sink_query if token < sinks else query
             slot = int(block_table[token // block_size]) * block_size + token % block_size
             key, value = read_token(blocks, slot, h // (num_heads // num_kv_heads), head_dim, group)
-            scores.append(np.dot(query[h].astype(np.float64), key) * scale)
+            scores.append(np.dot(own[h].astype(np.float64), key) * scale)
             values.append(value.astype(np.float64))
         weights = np.exp(np.array(scores) - max(scores))
         out[h] = weights @ np.array(values) / weights.sum()

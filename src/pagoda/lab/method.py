@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from pagoda.sizing.cache_formats import AUTO
 
+FULL_RETENTION = "full"
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -13,11 +15,15 @@ class Method:
 
     kv_cache_dtype: str = AUTO
     """As `EngineOptions`'."""
-    retention: str | None = None
-    """None: all tokens stay. There is no other so far."""
+    retention: str = FULL_RETENTION
+    """As `EngineOptions.kv_retention`."""
 
     def __str__(self) -> str:
-        return self.kv_cache_dtype
+        if self.retention == FULL_RETENTION:
+            return self.kv_cache_dtype
+        if self.kv_cache_dtype == AUTO:
+            return self.retention
+        return f"{self.kv_cache_dtype}, {self.retention}"
 
 
 FULL = Method()

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pagoda.cache.block import HOLE
 from pagoda.errors import IntegrityError
 from pagoda.lab.reader import Reader
 
@@ -34,10 +35,10 @@ def prove(reader: Reader, token_ids: Sequence[int]) -> None:
     stored: list[NDArray[np.uint8]] = []
 
     def keep() -> None:
-        stored.extend(reader.storage.export_block(block_id) for block_id in reader.block_ids)
+        stored.extend(reader.storage.export_block(block_id) for block_id in _held(reader))
 
     def write_over() -> None:
-        for block_id, data in zip(reader.block_ids, stored, strict=True):
+        for block_id, data in zip(_held(reader), stored, strict=True):
             reader.storage.import_block(block_id, data)
 
     plain = _last_chunk(reader, own, keep)
@@ -45,6 +46,10 @@ def prove(reader: Reader, token_ids: Sequence[int]) -> None:
         raise IntegrityError(f"{reader.method}: attention reads no earlier tokens")
     if not torch.equal(_last_chunk(reader, other, write_over), plain):
         raise IntegrityError(f"{reader.method}: attention reads more than what the pool holds")
+
+
+def _held(reader: Reader) -> list[int]:
+    return [block_id for block_id in reader.block_ids.tolist() if block_id != HOLE]
 
 
 def _last_chunk(

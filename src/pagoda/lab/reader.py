@@ -29,6 +29,7 @@ class Reader:
     def __init__(self, subject: Subject, method: Method, *, longest: int, chunk: int) -> None:
         """For up to `longest` tokens, `chunk` of which are read in a step."""
         self.method = method
+        self._longest = longest
         self.chunk = chunk
         self._engine, running = subject.open(
             method,
@@ -42,12 +43,20 @@ class Reader:
         self._runner = running.runner
         self.storage = running.storage
         self.block_ids: NDArray[np.int32] = np.empty(0, np.int32)
-        """The blocks that hold what was read so far."""
+        """The blocks that hold what was read so far; `HOLE` where none is kept."""
 
     @property
     def bytes_per_token(self) -> float:
-        """Of the pool, as it is allocated."""
-        return self.storage.size_bytes / self.storage.num_blocks / self.storage.block_size
+        """Of all layers, as they are stored, and of the longest text where not all is kept."""
+        spec, longest = self.storage.spec, self._longest
+        return (
+            sum(
+                layer.block_bytes(spec.block_size)
+                * (min(longest, layer.window.window + layer.window.sinks) / longest)
+                for layer in spec.layers
+            )
+            / spec.block_size
+        )
 
     def read(self, token_ids: Sequence[int]) -> Generator[torch.Tensor]:
         """Logits after each chunk: float32 [tokens in the chunk, vocab], good until the next.

@@ -11,6 +11,7 @@ from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.engine.build import Model, assemble
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Running
+from pagoda.engine.devices.cache_spec import cache_spec_of
 from pagoda.engine.devices.find import find_backend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError
@@ -28,7 +29,7 @@ class Subject:
     def numbers_per_token(self) -> int:
         """Numbers of K and V that all layers have of one token."""
         plain = self.model.spec.cache_spec(self.options.block_size, "float32")
-        return plain.block_bytes // self.options.block_size // 4
+        return int(plain.bytes_per_token) // 4
 
     def open(
         self, method: Method, *, longest: int, num_tokens: int, **options: Any
@@ -38,18 +39,36 @@ class Subject:
         `options` are more of `EngineOptions`. Raises `InvalidOptionError` where the model or its
         device cannot keep a cache so.
         """
-        asked = replace(
-            options_with(self.options, method),
-            num_gpu_blocks_override=num_blocks_for(num_tokens, self.options.block_size),
-            **options,
-        )
+        asked = replace(options_with(self.options, method), **options)
+        num_blocks = self._num_blocks(asked, longest, num_tokens)
+        asked = replace(asked, num_gpu_blocks_override=num_blocks)
         return assemble(replace(self.model, max_model_len=longest), asked)
 
-    def methods(self, names: Sequence[str] = ()) -> tuple[Method, ...]:
+    def _num_blocks(self, options: EngineOptions, longest: int, num_tokens: int) -> int:
+        """Blocks for so many tokens of requests of up to `longest`; no more than windows keep."""
+        model, requests = self.model, num_tokens // longest
+        formats = options.cache_formats.of_layers(len(model.spec.layers), model.dtype)
+        spec = cache_spec_of(model.spec, options, model.backend.policy, formats)
+        whole = num_blocks_for(num_tokens, spec.block_size)
+        kept = (group.num_blocks(longest, spec.under_way_tokens) for group in spec.groups)
+        return sum(min(whole, requests * (each + 1)) for each in kept)
+
+    def methods(
+        self, names: Sequence[str] = (), retentions: Sequence[str] = ()
+    ) -> tuple[Method, ...]:
         """The full cache, it in other plain dtypes, and those named, or all that can be done here.
 
+        `retentions`: tried with the dtype of the activations; without `names`, no other format is.
         Raises `InvalidOptionError` for a name that the model or the device cannot do.
         """
+        kept = tuple(Method(retention=name) for name in retentions)
+        for each in kept:
+            self._try(each)
+        if kept and not names:
+            return (FULL, *kept)
+        return (*self._stored(names), *kept)
+
+    def _stored(self, names: Sequence[str]) -> tuple[Method, ...]:
         formats = self.model.backend.policy.cache_formats(self.model.dtype)
         plain = [name for name in formats if name in FLOAT_DTYPES]
         others = {canonical(name): Method(name) for name in (*plain, *(names or formats))}
@@ -76,20 +95,24 @@ class Subject:
 
     def _try(self, method: Method) -> None:
         """Raises `InvalidOptionError` where the model cannot keep a cache so."""
-        options = replace(options_with(self.options, method), num_gpu_blocks_override=1)
-        self.model.loaded.size(options, self.options.block_size)
+        options, size = options_with(self.options, method), self.options.block_size
+        num_blocks = self._num_blocks(options, size, size)
+        self.model.loaded.size(replace(options, num_gpu_blocks_override=num_blocks), size)
 
 
 def options_with(options: EngineOptions, method: Method) -> EngineOptions:
     """The options of an engine that keeps its cache so."""
-    return replace(options, kv_cache_dtype=method.kv_cache_dtype)
+    return replace(options, kv_cache_dtype=method.kv_cache_dtype, kv_retention=method.retention)
 
 
-def require_known(options: EngineOptions, names: Sequence[str]) -> None:
+def require_known(
+    options: EngineOptions, names: Sequence[str], retentions: Sequence[str] = ()
+) -> None:
     """Raises `InvalidOptionError` for a name that the device does not know, and lists those.
 
     To be asked before a model is loaded, which takes longer.
     """
     backend = find_backend(options)
-    for name in names:
-        backend.prepare(options_with(options, Method(name)))
+    methods = [*map(Method, names), *(Method(retention=name) for name in retentions)]
+    for method in methods:
+        backend.prepare(options_with(options, method))

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
+from pagoda.cache.spec import CacheSpec
+from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class AttentionSpec:
     output_bias: bool = False
     qk_norm: bool = False
     """RMS norm over head_dim of every query and key head, before RoPE."""
+
+    def cached_as(self, form: str) -> AttentionLayerSpec | SlidingWindowLayerSpec:
+        """What the layer keeps, in a format."""
+        kept = AttentionLayerSpec(self.num_kv_heads, self.head_dim, form)
+        if self.sliding_window is None:
+            return kept
+        return SlidingWindowLayerSpec(kept, self.sliding_window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +89,22 @@ class DecoderSpec:
     dtype: str
     """Dtype of the checkpoint's weights: float32, float16 or bfloat16."""
 
-    def cache_spec(self, block_size: int, formats: str | Sequence[str]) -> CacheSpec:
-        """The cache this model needs, K and V stored in one format, or each layer in its own."""
+    def cache_spec(
+        self,
+        block_size: int,
+        formats: str | Sequence[str],
+        *,
+        retention: AttentionWindow = FULL_ATTENTION,
+        under_way_tokens: int = 0,
+    ) -> CacheSpec:
+        """The cache this model needs, K and V stored in one format, or each layer in its own.
+
+        retention: what is kept of every sequence at most. under_way_tokens: see `CacheSpec`.
+        """
         if isinstance(formats, str):
             formats = (formats,) * len(self.layers)
         layers = tuple(
-            AttentionLayerSpec(layer.attention.num_kv_heads, layer.attention.head_dim, form)
+            keeping(layer.attention.cached_as(form), retention)
             for layer, form in zip(self.layers, formats, strict=True)
         )
-        return CacheSpec(layers, block_size)
+        return CacheSpec(layers, block_size, under_way_tokens)

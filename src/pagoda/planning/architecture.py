@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
-    CachedLayer,
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
 )
-from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
@@ -151,11 +151,7 @@ def _of_decoder(
 
 
 def _layer_of(layer: DecoderLayer, dtype: str) -> CachedLayer:
-    attention = layer.attention
-    kept = AttentionLayerSpec(attention.num_kv_heads, attention.head_dim, dtype)
-    if attention.sliding_window is None:
-        return kept
-    return SlidingWindowLayerSpec(kept, attention.sliding_window)
+    return layer.attention.cached_as(dtype)
 
 
 def _read_by_rules(text: ModelConfig, family: Family, doubt: str = "") -> Architecture:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagoda.cache.formats import FLOAT_DTYPES, canonical
+from pagoda.cache.retention import parse_retention, require_length
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.request import PlanRequest
@@ -28,9 +29,8 @@ def max_model_len_of(request: PlanRequest, made_for: int | None) -> int:
             limit = "the config does not say for how many positions it is: give --max-model-len"
             raise InvalidOptionError("max_model_len", None, limit)
         return made_for
-    if made_for is not None and request.max_model_len > made_for:
-        limit = f"at most {made_for}, the positions the model was made for"
-        raise InvalidOptionError("max_model_len", request.max_model_len, limit)
+    if made_for is not None:
+        require_length(request.max_model_len, made_for, parse_retention(request.kv_retention))
     return request.max_model_len
 
 

@@ -1,17 +1,4 @@
-"""Layers of a model that share blocks: groups, and what a block of the pool then takes.
-
-A pool has blocks of one size, so layers that keep different things are put into groups that take
-equally many bytes a block:
-
-    layers   F F F F  S S S S S S S S S S            F full attention, S sliding window
-    groups   [F F F F] [S S S S] [S S S S] [S S . .]  4 layers each, the last padded
-
-Size of a group: the layers of the rarer kind; those of the commoner one where these are fewer than
-1.5 times as many. Pages are made equal first: a smaller one that divides the largest grows its
-block, another is padded. A group's layers are taken in turn, so that stages of a pipeline get their
-share of each. Where all layers need the same blocks they are one group, whatever their pages.
-Rules: vLLM 0.32; those before 0.9.2 made one group of everything.
-"""
+"""One rank's pool for the groups of a model's layers (`pagoda.cache.groups`), and its stages."""
 
 from __future__ import annotations
 
@@ -19,34 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pagoda.cache.layers import CachedLayer
+from pagoda.cache.groups import CacheGroup
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError
 
-_MERGE_BELOW = 1.5
 _EVERY_TOKEN = ("full",)
-
-
-@dataclass(frozen=True, slots=True)
-class CacheGroup:
-    """Layers with one block table."""
-
-    layer: CachedLayer
-    """Any of them: they need equally many blocks."""
-    layer_ids: tuple[int, ...]
-    block_size: int
-    """Tokens of one of its blocks."""
-    page_bytes: tuple[int, ...]
-    """Each layer's part of a block, in the order of `layer_ids`, padding included."""
-
-    def bytes_on(self, layer_ids: range) -> int:
-        """Bytes of a block for those of its layers that are in `layer_ids`."""
-        pages = zip(self.layer_ids, self.page_bytes, strict=True)
-        return sum(page for layer_id, page in pages if layer_id in layer_ids)
-
-    def num_blocks(self, num_tokens: int, under_way_tokens: int) -> int:
-        """Blocks that a request of `num_tokens` keeps."""
-        return self.layer.num_blocks(num_tokens, self.block_size, under_way_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,36 +91,6 @@ class GroupedPool:
         return low
 
 
-def form_groups(
-    layers: Sequence[CachedLayer], block_size: int, *, mixed: bool = True
-) -> tuple[CacheGroup, ...]:
-    """The groups of a rank's layers; `mixed` False makes one group that keeps every token.
-
-    Raises `UnsupportedModelError` where pages cannot be made equal.
-    """
-    if not layers:
-        return ()
-    if not mixed:
-        layers = [layer.keeping_all() for layer in layers]
-    if len({layer.shares_blocks_with for layer in layers}) == 1:
-        pages = tuple(layer.block_bytes(block_size) for layer in layers)
-        return (CacheGroup(layers[0], tuple(range(len(layers))), block_size, pages),)
-    page = max(layer.block_bytes(block_size) for layer in layers)
-    sizes = [_grown_block_size(layer, block_size, page) for layer in layers]
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for layer_id, (layer, size) in enumerate(zip(layers, sizes, strict=True)):
-        key = (*layer.shares_blocks_with, layer.block_bytes(block_size), size)
-        alike.setdefault(key, []).append(layer_id)
-    size = _group_size([len(ids) for ids in alike.values()])
-    groups = []
-    for ids in alike.values():
-        num_groups = -(-len(ids) // size)
-        for first_id in range(num_groups):
-            own = tuple(ids[first_id::num_groups])
-            groups.append(CacheGroup(layers[own[0]], own, sizes[own[0]], (page,) * len(own)))
-    return tuple(groups)
-
-
 def aligned_block_size(layers: Sequence[CachedLayer], block_size: int, alignment: int) -> int:
     """Tokens of a block once an attention page is at least as large as the largest state.
 
@@ -191,20 +126,6 @@ def stages_of(
             raise InvalidOptionError("pipeline_split", counts, limit)
     starts = [sum(counts[:stage]) for stage in range(num_stages)]
     return tuple(range(start, start + n) for start, n in zip(starts, counts, strict=True))
-
-
-def _grown_block_size(layer: CachedLayer, block_size: int, page_bytes: int) -> int:
-    own = layer.block_bytes(block_size)
-    if own > page_bytes:
-        raise UnsupportedModelError("page", own, f"larger than the pool's page of {page_bytes}")
-    if layer.kind == StateLayerSpec.kind or page_bytes % own:
-        return block_size
-    return block_size * (page_bytes // own)
-
-
-def _group_size(counts: Sequence[int]) -> int:
-    fewest, most = min(counts), max(counts)
-    return most if most < fewest * _MERGE_BELOW else fewest
 
 
 def kinds_of(layers: Sequence[CachedLayer]) -> Counter[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pagoda.cache.spec import AttentionLayerSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pagoda.cache.layers import CachedLayer
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderLayer, DecoderSpec

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pagoda.cache.formats import canonical
+from pagoda.cache.groups import CacheGroup
 from pagoda.errors import CapacityError
 from pagoda.planning.budget import (
     cache_bytes,
@@ -22,7 +23,7 @@ from pagoda.planning.budget import (
     stage_memories,
 )
 from pagoda.planning.capability import refusals
-from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
+from pagoda.planning.groups import GroupedPool, kinds_of
 from pagoda.planning.memory import MemoryPart, StageMemory
 from pagoda.planning.pool import rank_layers
 from pagoda.planning.question import PoolQuestion

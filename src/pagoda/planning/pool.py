@@ -6,20 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import (
     FLOAT_DTYPES,
     FORMATS,
     LATENT_BYTES,
     canonical,
 )
+from pagoda.cache.groups import form_groups
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.cache.layers import CachedLayer
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.own_format import is_own
-from pagoda.cache.spec import AttentionLayerSpec
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.planning.architecture import Architecture
-from pagoda.planning.groups import GroupedPool, aligned_block_size, form_groups, stages_of
+from pagoda.planning.groups import GroupedPool, aligned_block_size, stages_of
 from pagoda.planning.releases import Release
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
 

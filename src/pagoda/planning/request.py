@@ -67,6 +67,8 @@ class PlanRequest:
     kv_cache_dtype: str = "auto"
     kv_cache_dtype_skip_layers: Sequence[int] | None = None
     """Numbers of layers whose cache keeps the dtype of the weights."""
+    kv_retention: str = "full"
+    """What stays of every request in Pagoda's cache."""
     mamba_ssm_cache_dtype: str | None = None
     mamba_cache_mode: str | None = None
     """none, align or all: how states serve prefix sharing; None: as the release does it."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pagoda.cache.latent import LatentLayerSpec
-from pagoda.cache.layers import CachedLayer
+from pagoda.cache.layer import CachedLayer
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.capability import product_rate
 from pagoda.planning.pool import PoolOptions

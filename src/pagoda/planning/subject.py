@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import CALIBRATED_FORMATS, canonical
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
+    keeping,
 )
 from pagoda.cache.own_format import is_own
+from pagoda.cache.retention import parse_retention, require_retention
 from pagoda.cache.spec import CacheSpec
+from pagoda.cache.window import EVERY_TOKEN, AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import (
     ENCODER_TOKENS,
@@ -20,7 +25,7 @@ from pagoda.planning.architecture import (
     read_architecture_in_pagoda,
 )
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
-from pagoda.planning.groups import CacheGroup, GroupedPool, kinds_of
+from pagoda.planning.groups import GroupedPool, kinds_of
 from pagoda.planning.pagoda import PagodaDevice, pagoda_device
 from pagoda.planning.pool import (
     CPU_BLOCK_SIZE,
@@ -40,7 +45,7 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
 from pagoda.sizing.cache_formats import CacheFormats, require_heads
-from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DevicePolicy
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
@@ -145,7 +150,11 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         options=options,
         weights=weights,
         draft_weights=draft_weights,
-        pool=_pagoda_pool(whole, options) if is_pagoda else build_pool(whole, options, release),
+        pool=(
+            build_pool(whole, options, release)
+            if pagoda is None
+            else _pagoda_pool(whole, options, pagoda.policy, _retention(request, pagoda, made_for))
+        ),
         warnings=(
             *whole.assumed,
             *weights.assumed,
@@ -208,6 +217,9 @@ def _pool_options(
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
+    if not is_pagoda and request.kv_retention != "full":
+        limit = "is Pagoda's own: --engine pagoda; vLLM keeps every token that a layer sees"
+        raise InvalidOptionError("kv_retention", request.kv_retention, limit)
     if not is_pagoda and request.kv_cache_dtype in CALIBRATED_FORMATS:
         limit = "is Pagoda's own: --engine pagoda, or int4_per_token_head for vLLM"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
@@ -230,7 +242,7 @@ def _pool_options(
         block_size=request.block_size or (CPU_BLOCK_SIZE if on_cpu and not is_pagoda else None),
         tensor_parallel_size=request.tensor_parallel_size,
         pipeline_parallel_size=request.pipeline_parallel_size,
-        under_way_tokens=max_num_batched_tokens * batches,
+        under_way_tokens=max_num_batched_tokens * (1 if is_pagoda else batches),
         mamba_cache_mode=request.mamba_cache_mode or ("align" if release.shares_states else "none"),
         mamba_block_size=request.mamba_block_size,
         packs_sparse_latents=device is None or device.name not in _PLAIN_SPARSE_LATENTS,
@@ -284,13 +296,37 @@ def _doubts(
     return [words for words, holds in doubts.items() if holds]
 
 
-def _pagoda_pool(model: Architecture, options: PoolOptions) -> GroupedPool:
-    """Pagoda keeps every token of every layer: the same `CacheSpec` that its engine allocates."""
-    layers = tuple(layer.keeping_all() for kept in rank_layers(model, options) for layer in kept)
-    spec = CacheSpec(layers, options.block_size or DEFAULT_BLOCK_SIZE)
-    pages = tuple(layer.block_bytes(spec.block_size) for layer in layers)
-    ids = tuple(range(len(layers)))
-    return GroupedPool(
-        groups=(CacheGroup(layers[0], ids, spec.block_size, pages),),
-        stages=(range(len(layers)),),
+def _retention(request: PlanRequest, pagoda: PagodaDevice, made_for: int | None) -> AttentionWindow:
+    """What stays of a request. Raises `InvalidOptionError` where the engine would."""
+    retention = parse_retention(request.kv_retention)
+    if pagoda.policy.kind == "GPU" and not retention.is_full:
+        limit = "is for CPUs: the kernels of a GPU keep every token"
+        raise InvalidOptionError("kv_retention", request.kv_retention, limit)
+    block_size = request.block_size or DEFAULT_BLOCK_SIZE
+    require_retention(retention, block_size=block_size, most_tokens=made_for or EVERY_TOKEN)
+    return retention
+
+
+def _pagoda_pool(
+    model: Architecture, options: PoolOptions, policy: DevicePolicy, retention: AttentionWindow
+) -> GroupedPool:
+    """The same `CacheSpec` that Pagoda's engine allocates."""
+    block_size = options.block_size or DEFAULT_BLOCK_SIZE
+    layers = tuple(
+        keeping(_windowed(layer), retention)
+        for kept in rank_layers(model, options)
+        for layer in kept
     )
+    under_way = policy.under_way_tokens(options.under_way_tokens, block_size)
+    spec = policy.as_kept(CacheSpec(layers, block_size, under_way))
+    return GroupedPool(
+        groups=spec.groups,
+        stages=(range(len(layers)),),
+        under_way_tokens=spec.under_way_tokens,
+    )
+
+
+def _windowed(layer: CachedLayer) -> AttentionLayerSpec | SlidingWindowLayerSpec:
+    """The same: families that Pagoda runs have no other layers."""
+    assert isinstance(layer, AttentionLayerSpec | SlidingWindowLayerSpec)
+    return layer

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
-from pagoda.cache.spec import LayerSpec
+from pagoda.cache.spec import WindowedLayer
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.roofline.workloads import Work, WorkItem
 
@@ -128,7 +128,7 @@ def _decode_spans(ordered: Sequence[WorkItem], shared: Sequence[int], num_made: 
 
 def _step_cost(
     spec: DecoderSpec,
-    layers: Counter[tuple[DecoderLayer, LayerSpec]],
+    layers: Counter[tuple[DecoderLayer, WindowedLayer]],
     weight_bytes: int,
     spans: Sequence[Span],
     num_sampled: int,
@@ -139,7 +139,7 @@ def _step_cost(
     for (layer, kv), count in layers.items():
         values = _matrix_values(layer, spec.hidden_size)
         attention = layer.attention
-        window = attention.sliding_window or spec.max_position_embeddings
+        window = kv.window.window
         kept = sum(min(span.start - span.shared, window) for span in spans)
         attended = sum(_attended(span, window) for span in spans)
         read_bytes += count * kv.block_bytes(kept)

@@ -6,9 +6,10 @@
 A step is outstanding from its launch until it is concluded. Any number may be, because of
 
 - one order: steps are decided, launched, carried out and concluded in the same order;
-- one invariant: `Scheduler.schedule` takes free blocks and frees none; `Scheduler.update` takes
-  none and frees none, it publishes and shares blocks that are held. So what an outstanding step
-  reads and writes stays its own;
+- one invariant: `Scheduler.schedule` takes free blocks; `Scheduler.update` takes none, it publishes
+  and shares blocks that are held and lets go of those that a window has passed, which no step
+  reads that is outstanding then or comes later. So what an outstanding step reads and writes
+  stays its own;
 - one exception: preempting and finishing a sequence free all its blocks at once. Whoever gets them
   writes them in a later step. A preempted sequence runs again only when all its tokens are known;
   that is another stay (`ScheduledSequence.stay`), and `update` publishes and shares nothing of a

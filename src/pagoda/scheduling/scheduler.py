@@ -17,7 +17,9 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from itertools import chain, count
 
-from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch
+from pagoda.cache import NO_MATCH, AttentionWindow, BlockTable, CacheManager, PrefixMatch
+from pagoda.cache.retention import parse_retention
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
 from pagoda.scheduling.checks import require_options
@@ -44,12 +46,14 @@ class Scheduler:
         policy: str = "fcfs",
         long_prefill_token_threshold: int = 0,
         max_prompt_logit_rows: int = MAX_PROMPT_LOGIT_ROWS,
+        retention: AttentionWindow = FULL_ATTENTION,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
         running sequence can always compute one token.
 
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
+        `retention`: what rows see of requests that do not say it.
         """
         require_options(
             policy=policy,
@@ -67,6 +71,7 @@ class Scheduler:
         self._max_model_len = max_model_len
         self._chunk = long_prefill_token_threshold or max_num_batched_tokens
         self._max_prompt_rows = max_prompt_logit_rows
+        self._retention = retention
         self._waiting = OrderedSequences(POLICIES[policy])
         self._running = OrderedSequences(POLICIES[policy])
         self._sequences: dict[int, Sequence] = {}
@@ -261,8 +266,12 @@ class Scheduler:
         step.give(sequence, start, stop, copies)
 
     def _table_of(self, request: Request) -> BlockTable:
-        options = request.options
-        return self.cache.open(tenant=options.tenant, cache_salt=options.cache_salt)
+        options, retention = request.options, self._retention
+        if options.kv_retention is not None:
+            retention = parse_retention(options.kv_retention)
+        return self.cache.open(
+            tenant=options.tenant, cache_salt=options.cache_salt, retention=retention
+        )
 
     def _preempt(self, sequence: Sequence, step: StepBuilder) -> None:
         self.in_hand.request_id = sequence.request.request_id
@@ -298,7 +307,8 @@ class Scheduler:
             if match.in_flight is not None:
                 sequence.awaited_block = match.in_flight
                 continue
-            num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match)
+            windows = sequence.table.windows
+            num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
             if num_needed > cache.num_free_blocks - spoken_for:
                 break
             self._admit(sequence, match, step)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.cache import BlockCopy
+from pagoda.cache import AttentionWindow, BlockCopy
 
 
 class ScheduledSequence(NamedTuple):
@@ -31,8 +31,10 @@ class ScheduledSequence(NamedTuple):
     token_ids: tuple[int, ...]
     """From `start` on, all that are known."""
     block_ids: NDArray[np.int32]
-    """The block table, covering positions 0 to stop - 1. Read-only, and the very array of the
-    sequence's last step where the table has not changed since."""
+    """The block table, covering positions 0 to stop - 1, of all groups as `BlockTable` has them.
+    Read-only, and the very array of the sequence's last step where the table has not changed."""
+    windows: tuple[AttentionWindow, ...]
+    """What rows see in the layers of each group."""
     num_logit_rows: int
     """How many of the last rows need logits: 0, 1, or all of a prompt's whose log-probabilities
     are asked for."""

@@ -38,6 +38,7 @@ class StepBuilder:
             stop,
             tuple(sequence.token_ids[start:stop]),
             sequence.table.snapshot(),
+            sequence.table.windows,
             num_logit_rows,
             samples,
         )

@@ -67,6 +67,8 @@ class GenerationRequest(ModelBody, AnswerFormat):
     stream_options: StreamOptions | None = None
     priority: Annotated[LaxInt, Field(ge=-_PRIORITY_LIMIT, le=_PRIORITY_LIMIT)] | None = None
     cache_salt: Text | None = None
+    kv_retention: Text | None = None
+    """Pagoda's own: which tokens stay in the cache, by a name of `--kv-retention`."""
     add_special_tokens: bool | None = None
     """vLLM's: whether the tokenizer adds its own."""
     truncate_prompt_tokens: LaxInt | None = None
@@ -128,6 +130,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
             priority=priority,
             tenant=holder.tenant,
             cache_salt=self.cache_salt or "",
+            kv_retention=self.kv_retention,
             max_tokens_field=self.max_tokens_field,
             add_special_tokens=self.add_special_tokens is not False,
             truncation=self.prompt_truncation,

@@ -1,9 +1,10 @@
-"""What every storage does alike: one allocation, cut into layers, whose blocks go out and come in.
+"""What every storage does alike: one allocation, cut into places, whose blocks go out and come in.
 
-    layer 0                            | layer 1 …
+    place 0                            | place 1 …
     block 0       | block 1       | …  | block 0       | …
 
-How the numbers of a block lie is each storage's own.
+A place is that of one layer, or of one layer of each group: a block belongs to one group at a time
+(`pagoda.cache.groups`). How the numbers of a block lie is each storage's own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.own_format import is_own
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec, LayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 
 
@@ -29,24 +31,28 @@ class BlockStorage(ABC):
         self.num_blocks = num_blocks
         self.size_bytes = num_blocks * spec.block_bytes
         assert memory.nbytes == self.size_bytes
-        sizes = [num_blocks * layer.block_bytes(spec.block_size) for layer in spec.layers]
+        sizes = [num_blocks * place_bytes for place_bytes in spec.place_bytes]
         self._contents = tuple(part.view(num_blocks, -1) for part in memory.split(sizes))
-        """A layer each: [num_blocks, bytes of this layer in a block] uint8."""
+        """A place each: [num_blocks, bytes of this place of a block] uint8."""
 
     @property
     def block_size(self) -> int:
         """Tokens in a block."""
         return self.spec.block_size
 
+    def _content_of_layers(self) -> tuple[torch.Tensor, ...]:
+        """Of each layer the content of its place."""
+        return tuple(self._contents[place] for place in self.spec.place_of_layers)
+
     @property
     def namespace(self) -> str:
         """How K and V of each layer are stored, in a word: blocks of another never match."""
-        return ",".join(attention_layer(layer).dtype for layer in self.spec.layers)
+        return ",".join(layer.vectors.dtype for layer in self.spec.layers)
 
     def copy_blocks(
         self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
     ) -> None:
-        """Copy the content of block `sources[i]` to block `targets[i]`, in all layers.
+        """Copy the content of block `sources[i]` to block `targets[i]`, of all layers.
 
         All sources are read before any target is written, so a block may be both. Targets are
         distinct.
@@ -97,7 +103,7 @@ def attention_layers(
     """
     layers = []
     for each in spec.layers:
-        layer = attention_layer(each)
+        layer = each.vectors
         if layer.dtype not in formats and not (takes_own and is_own(layer.dtype)):
             limit = f"the cache holds one of {', '.join(formats)}"
             raise InvalidOptionError("dtype", layer.dtype, limit)
@@ -105,9 +111,3 @@ def attention_layers(
             raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")
         layers.append(layer)
     return tuple(layers)
-
-
-def attention_layer(layer: LayerSpec) -> AttentionLayerSpec:
-    """The same: attention is the only kind so far; another kind will bring its own view."""
-    assert isinstance(layer, AttentionLayerSpec)
-    return layer

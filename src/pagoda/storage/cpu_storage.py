@@ -1,8 +1,8 @@
 """The arrays that hold K and V of one device: where a block lies, how it is copied and moved.
 
-One allocation; the layers lie one after the other, and within a layer the blocks:
+One allocation; the layers' places lie one after the other, and within a place the blocks:
 
-    layer 0                                            | layer 1 …
+    place of layer 0                                   | of layer 1 …
     block 0                        | block 1           |
     K head 0, K head 1, … V head 0, V head 1, …        |
 
@@ -28,7 +28,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
@@ -57,11 +58,11 @@ class CPULayer:
     """None: plain numbers."""
     layout: PageLayout
     blocks: torch.Tensor
-    """[num_blocks, numbers of this layer in a block], contiguous; bytes where they are coded"""
+    """[num_blocks, numbers of its place in a block], contiguous; bytes where they are coded"""
     array: Array
     """The same as `blocks`, for kernels; bfloat16 is seen as its bits, uint16."""
     content: NDArray[np.uint8]
-    """[num_blocks, bytes of this layer in a block]"""
+    """[num_blocks, bytes of its place in a block]"""
 
     @property
     def keys(self) -> torch.Tensor:
@@ -77,7 +78,8 @@ class CPULayer:
 
     def _vectors(self, side: int) -> torch.Tensor:
         assert self.codec is None
-        return self.blocks.view(len(self.blocks), 2, self.num_kv_heads, -1)[:, side]
+        numbers = 2 * self.num_kv_heads * self.head_size * self.block_size
+        return self.blocks[:, :numbers].unflatten(1, (2, self.num_kv_heads, -1))[:, side]
 
 
 class CPUStorage(BlockStorage):
@@ -101,7 +103,9 @@ class CPUStorage(BlockStorage):
         super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
         self.layers: tuple[CPULayer, ...] = tuple(
             _view_layer(layer, codec, spec.block_size, content)
-            for layer, codec, content in zip(layer_specs, self.codecs, self._contents, strict=True)
+            for layer, codec, content in zip(
+                layer_specs, self.codecs, self._content_of_layers(), strict=True
+            )
         )
 
     @property
@@ -120,7 +124,7 @@ class CPUStorage(BlockStorage):
         """
         if not sys.platform.startswith("linux"):
             return
-        sizes = [self.num_blocks * layer.block_bytes(self.block_size) for layer in self.spec.layers]
+        sizes = [self.num_blocks * place_bytes for place_bytes in self.spec.place_bytes]
         starts = [0, *accumulate(sizes)]
         for offset in range(0, max(sizes), _HUGE_PAGE):
             for start, size in zip(starts, sizes, strict=False):
@@ -135,8 +139,8 @@ class CPUStorage(BlockStorage):
 
     def _copy(self, pairs: NDArray[np.int64]) -> None:
         sources, targets = torch.from_numpy(pairs)
-        for layer in self.layers:
-            layer.blocks[targets] = layer.blocks[sources]
+        for content in self._contents:
+            content[targets] = content[sources]
 
 
 def _map_memory(size_bytes: int) -> mmap.mmap:
@@ -156,6 +160,8 @@ def _view_layer(
     blocks = content if codec is not None else content.view(TORCH_DTYPES[spec.dtype])
     layout = _layout(spec, codec, block_size)
     assert layout.block_bytes == spec.block_bytes(block_size)
+    # From block to block: where layers are stored in different formats, a place may be wider.
+    layout = layout._replace(block_bytes=content.shape[1])
     return CPULayer(
         num_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pagoda.cache.spec import AttentionLayerSpec, CacheSpec
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CODECS, Codec, codec_of
 from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.pinned import to_device
@@ -66,6 +67,7 @@ class GPUStorage(BlockStorage):
         size_bytes = size_of(spec, num_blocks)
         layer_specs = attention_layers(spec, (*GPU_DTYPES, *CODECS), takes_own=True)
         memory = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
+        assert len(spec.groups) == 1, "kernels know one block table of a sequence"
         super().__init__(spec, num_blocks, memory)
         self.layers = tuple(
             _view_layer(layer, spec.block_size, content)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
-    CachedLayer,
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,

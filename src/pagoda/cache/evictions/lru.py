@@ -31,5 +31,8 @@ class LRU:
     def __len__(self) -> int:
         return len(self._order)
 
+    def __contains__(self, block_id: int) -> bool:
+        return block_id in self._order
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._order)

@@ -44,10 +44,10 @@ const KINDS = {
     return {
       ...kept,
       kind: spec.kind,
-      shares: `sliding ${spec.window}`,
+      shares: `sliding ${spec.length} ${spec.sinks}`,
       numBlocks: (tokens, size, underWay) =>
-        ceilDiv(Math.min(spec.window - 1 + underWay, tokens), size) + 1,
-      readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.window)),
+        ceilDiv(Math.min(spec.length - 1 + underWay, tokens), size) + 1 + ceilDiv(spec.sinks, size),
+      readBytes: (tokens) => kept.blockBytes(Math.min(tokens, spec.length + spec.sinks)),
     };
   },
   "chunked attention": (spec, how) => {

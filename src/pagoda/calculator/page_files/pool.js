@@ -93,10 +93,27 @@ export class Pool {
   }
 }
 
-/** Pagoda keeps every token of every layer in one group. */
-export function pagodaPool(layers) {
-  const pages = layers.map((layer) => layer.blockBytes(BLOCK_SIZE));
-  return new Pool([{ layer: layers[0], blockSize: BLOCK_SIZE, pages }], 0, 0);
+/** Pagoda's blocks hold equally many tokens in every group: see `groups_of_equal_blocks`. */
+export function pagodaPool(layers, underWay) {
+  const alike = new Map();
+  for (const layer of layers) alike.set(layer.shares, [...(alike.get(layer.shares) ?? []), layer]);
+  const bytes = (layer) => layer.blockBytes(BLOCK_SIZE);
+  const kinds = [...alike.values()];
+  if (kinds.length > 1) kinds.forEach((kin) => kin.sort((one, other) => bytes(other) - bytes(one)));
+  const size = groupSize(kinds.map((kin) => kin.length));
+  const parts = kinds.flatMap((kin) => {
+    const count = ceilDiv(kin.length, size);
+    return Array.from({ length: count }, (_, first) => kin.filter((_, at) => at % count === first));
+  });
+  const places = Array.from({ length: size }, (_, place) =>
+    Math.max(...parts.filter((own) => place < own.length).map((own) => bytes(own[place]))),
+  );
+  const groups = parts.map((own) => ({
+    layer: own[0],
+    blockSize: BLOCK_SIZE,
+    pages: places.slice(0, own.length),
+  }));
+  return new Pool(groups, Math.max(underWay, BLOCK_SIZE), 0);
 }
 
 export function buildPool(model, layers, { blockSize, underWay, rules }) {

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pagoda.cache.retention import require_retention
 from pagoda.cache.spec import CacheSpec
+from pagoda.engine.options import EngineOptions
 from pagoda.models.decoder import DecoderSpec
 from pagoda.sizing.cache_formats import require_heads
+from pagoda.sizing.device_policy import DevicePolicy
 
 
-def cache_spec_of(spec: DecoderSpec, block_size: int, formats: Sequence[str]) -> CacheSpec:
-    """Bytes of its blocks. formats: of each layer.
+def cache_spec_of(
+    spec: DecoderSpec,
+    options: EngineOptions,
+    policy: DevicePolicy,
+    formats: Sequence[str],
+) -> CacheSpec:
+    """Bytes and groups of its blocks, as a device keeps them. formats: of each layer.
 
-    Raises `InvalidOptionError` for heads that a format cannot code.
+    Raises `InvalidOptionError` for heads that a format cannot code, and for a retention that the
+    model or the block size cannot follow.
     """
     require_heads(formats, [layer.attention.head_dim for layer in spec.layers])
-    return spec.cache_spec(block_size, formats)
+    require_retention(
+        options.retention,
+        block_size=options.block_size,
+        most_tokens=spec.max_position_embeddings,
+    )
+    limits = policy.default_limits.or_given(options.max_num_batched_tokens, options.max_num_seqs)
+    under_way = policy.under_way_tokens(limits.max_num_batched_tokens, options.block_size)
+    if options.request_kv_retention:
+        # As few tokens as a layer's own window, of which some are sinks, may be one block more.
+        under_way += options.block_size
+    whole = spec.cache_spec(
+        options.block_size, formats, retention=options.retention, under_way_tokens=under_way
+    )
+    return policy.as_kept(whole)

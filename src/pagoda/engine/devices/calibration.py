@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from pagoda.cache.formats import vector_format
+from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.spec import CacheSpec
 from pagoda.codecs import CALIBRATED, CalibratedCodec, Codec
 from pagoda.codecs.calibrate import calibrate
@@ -111,7 +112,8 @@ class Calibration:
     def _executor(self, longest: int) -> CPUExecutor:
         dtype = "bfloat16" if self.weights.dtype.itemsize == 2 else "float32"
         spec: CacheSpec = self.spec.cache_spec(_BLOCK_SIZE, dtype)
-        storage = CPUStorage(spec, spec.num_blocks(longest))
+        num_blocks = len(spec.groups) * num_blocks_for(longest, _BLOCK_SIZE)
+        storage = CPUStorage(spec, num_blocks)
         return CPUExecutor(self.spec, self.weights, storage, longest, self.num_threads)
 
     def _windows(self, name: str) -> Iterator[list[int]]:

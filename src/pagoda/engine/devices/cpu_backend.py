@@ -160,6 +160,9 @@ class CPUModel:
         """
         _require_followed(options)
         policy, asked = self.backend.policy, options.cache_size
+        limits = policy.default_limits.or_given(
+            options.max_num_batched_tokens, options.max_num_seqs
+        )
         spec = _cache_spec(self.spec, options, self.dtype)
         longest = spec.num_blocks(max_model_len)
         capacity = plan_capacity(
@@ -171,9 +174,6 @@ class CPUModel:
             num_blocks_override=options.num_gpu_blocks_override,
         )
         require_memory(capacity.size_bytes, asked)
-        limits = policy.default_limits.or_given(
-            options.max_num_batched_tokens, options.max_num_seqs
-        )
         num_threads = options.threads or min(num_usable_cores(), _most_threads())
         return SizedCPU(self, capacity, asked, limits, num_threads, _rounds_rows(options))
 
@@ -252,7 +252,7 @@ def _require_followed(options: EngineOptions) -> None:
 def _cache_spec(spec: DecoderSpec, options: EngineOptions, dtype: str) -> CacheSpec:
     """The cache that options ask for. Raises `InvalidOptionError` where heads do not suit it."""
     formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    return cache_spec_of(spec, options.block_size, formats)
+    return cache_spec_of(spec, options, CPUBackend.policy, formats)
 
 
 def _rounds_rows(options: EngineOptions) -> bool:

@@ -225,7 +225,7 @@ def _cache_spec(
     """The cache that options ask for, where weights are of a dtype and heads suit its format."""
     options.cache_formats.require_one_of(policy.cache_formats(dtype), policy.kind)
     formats = options.cache_formats.of_layers(len(spec.layers), dtype)
-    return cache_spec_of(spec, options.block_size, formats)
+    return cache_spec_of(spec, options, policy, formats)
 
 
 def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
@@ -235,6 +235,10 @@ def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
     if options.threads is not None:
         limit = "is for CPUs: this engine computes on a GPU"
         raise InvalidOptionError("threads", options.threads, limit)
+    for name in ("kv_retention", "request_kv_retention"):
+        if getattr(options, name) not in ("full", False):
+            limit = "is for CPUs: the kernels of a GPU keep every token"
+            raise InvalidOptionError(name, getattr(options, name), limit)
     if options.activation_dtype != "auto":
         limit = "is for CPUs: a GPU multiplies in `dtype`"
         raise InvalidOptionError("activation_dtype", options.activation_dtype, limit)

@@ -10,8 +10,9 @@ have the same blocks in a split, as behind a common prefix, they take it togethe
     1 token each of a and b      [a and b: split 0] [a: split 1] [b: split 1]            merge
     500 tokens                   [tile 0: all] [tile 1: all] [tile 2: all] …
 
-Tiles of many rows are worked on one KV head at a time. Which of these is done changes nothing in
-the results.
+Splits that lie before a sequence's window are left out; its sinks come with the first of those that
+are not. Tiles of many rows are worked on one KV head at a time. Which of these is done changes
+nothing in the results.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.execution.batch import Batch
+from pagoda.cache.window import EVERY_TOKEN
+from pagoda.execution.batch import Batch, GroupPages
 from pagoda.kernels.cpu.attention import tile_tokens
 from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.attention_tiling import AttentionTiling
@@ -34,94 +36,154 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Company:
     """Sequences whose rows all come after a split, and that have the same blocks in it."""
 
     split: int
     sequences: Integers
 
 
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Which splits of its context each sequence of a batch sees a part of: first … end - 1."""
+
+    first: Integers
+    end: Integers
+    has_sinks: NDArray[np.bool_]
+    """And whether it sees sinks before them."""
+
+    @classmethod
+    def of(cls, batch: Batch, pages: GroupPages, split_size: int) -> Splits:
+        """By the sequence's first row of the step, which sees most."""
+        window, sinks = pages.windows[:, 0].astype(np.int64), pages.windows[:, 1]
+        end = -(-batch.context_lens.astype(np.int64) // split_size)
+        if len(end) == 0 or window.min() >= batch.context_lens.max():
+            return cls(np.zeros_like(end), end, sinks > 0)
+        lowest = batch.positions[np.minimum(batch.query_starts[:-1], batch.num_tokens - 1)]
+        seen = np.maximum(lowest - window + 1, np.minimum(sinks, lowest))
+        return cls(seen // split_size, end, sinks > 0)
+
+    @property
+    def count(self) -> Integers:
+        """Splits of each sequence."""
+        return self.end - self.first
+
+    def same_as(self, other: Splits) -> bool:
+        return all(
+            np.array_equal(mine, others)
+            for mine, others in (
+                (self.first, other.first),
+                (self.end, other.end),
+                (self.has_sinks, other.has_sinks),
+            )
+        )
+
+
 class AttentionTiler:
-    """Plans the steps of one engine for heads of one shape.
+    """Plans the steps of one engine for a group of layers with heads of one shape.
 
     While as many sequences with as many splits take one token each, step after step, the last
     tiling still holds. That blocks are newly shared is noticed with the next new one.
     """
 
-    def __init__(self, shape: HeadShape) -> None:
+    def __init__(self, shape: HeadShape, group: int = 0) -> None:
         self._shape = shape
+        self._group = group
         self._split_tokens = int(split_tokens(shape.block_size))
         self._query_starts: NDArray[np.int32] = np.empty(0, np.int32)
-        self._num_splits: Integers = np.empty(0, np.int64)
-        self._groups: list[Group] = []
+        self._splits: Splits | None = None
+        self._companies: list[Company] = []
         self._tiling: AttentionTiling | None = None
         self._takes_one_each = False
 
     def tile(self, batch: Batch) -> AttentionTiling:
         """How to attend this batch; to be carried out before the next one is tiled."""
-        num_splits = -(-batch.context_lens.astype(np.int64) // self._split_tokens)
-        if self._tiling is not None and self._still_holds(batch, num_splits):
-            self._tiling = replace(
-                self._tiling, block_tables=batch.block_tables, positions=batch.positions
+        pages = batch.groups[self._group]
+        splits = Splits.of(batch, pages, self._split_tokens)
+        if self._tiling is None or not self._still_holds(batch, pages, splits):
+            tile_size = tile_tokens(self._shape.group_size)
+            divided = _divided(batch, splits, tile_size)
+            self._companies = _companies(
+                batch, pages, splits, divided, self._shape.block_size, tile_size
             )
+            self._query_starts, self._splits = batch.query_starts, splits
+            self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
+            self._tiling = _tiling(batch, pages, self._shape, splits, divided, self._companies)
             return self._tiling
-        tile_size = tile_tokens(self._shape.group_size)
-        divided = _divided(batch, num_splits, tile_size)
-        self._groups = _groups(batch, divided, self._shape.block_size, tile_size)
-        self._query_starts, self._num_splits = batch.query_starts, num_splits
-        self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
-        self._tiling = _tiling(batch, self._shape, num_splits, divided, self._groups)
+        self._tiling = replace(
+            self._tiling,
+            block_tables=pages.block_tables,
+            windows=np.ascontiguousarray(pages.windows),
+            positions=batch.positions,
+            sink_positions=_sink_positions(batch, pages),
+            slot_mapping=pages.slot_mapping,
+        )
         return self._tiling
 
-    def _still_holds(self, batch: Batch, num_splits: Integers) -> bool:
+    def _still_holds(self, batch: Batch, pages: GroupPages, splits: Splits) -> bool:
         return (
             self._takes_one_each
+            and self._splits is not None
             and np.array_equal(batch.query_starts, self._query_starts)
-            and np.array_equal(num_splits, self._num_splits)
-            and all(self._is_shared(batch, group) for group in self._groups)
+            and splits.same_as(self._splits)
+            and all(self._is_shared(pages, group) for group in self._companies)
         )
 
-    def _is_shared(self, batch: Batch, group: Group) -> bool:
+    def _is_shared(self, pages: GroupPages, group: Company) -> bool:
         """Rows may have changed hands: do those of a group still have the same blocks?
 
-        If so each sees the whole of the split: what it writes to is a block of its own.
+        If so each sees the whole of the split: what it writes to is a block of its own. Who has the
+        same blocks has the same window, by which blocks are found.
         """
         per_split = self._split_tokens // self._shape.block_size
-        blocks = batch.block_tables[
+        blocks = pages.block_tables[
             group.sequences, group.split * per_split : (group.split + 1) * per_split
         ]
         return bool((blocks == blocks[0]).all())
 
 
-def tile_attention(batch: Batch, shape: HeadShape) -> AttentionTiling:
+def tile_attention(batch: Batch, shape: HeadShape, group: int = 0) -> AttentionTiling:
     """Cut the rows into tiles, and the context of lone tiles into splits, for heads of a shape."""
-    return AttentionTiler(shape).tile(batch)
+    return AttentionTiler(shape, group).tile(batch)
 
 
-def _divided(batch: Batch, num_splits: Integers, tile_size: int) -> Integers:
+def _divided(batch: Batch, splits: Splits, tile_size: int) -> Integers:
     """Sequences with a single tile and more than one split."""
     num_rows = np.diff(batch.query_starts)
-    return np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (num_splits > 1))
+    return np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (splits.count > 1))
+
+
+def _sink_positions(batch: Batch, pages: GroupPages) -> NDArray[np.int32] | None:
+    """Where each row stands for its sinks: as if its window followed right behind them."""
+    if not pages.windows[:, 1].any():
+        return None
+    furthest = np.where(pages.windows[:, 1] > 0, pages.windows.sum(1, np.int64) - 1, EVERY_TOKEN)
+    furthest = np.repeat(furthest, np.diff(batch.query_starts))
+    return np.minimum(batch.positions, furthest).astype(np.int32)
 
 
 def _tiling(
-    batch: Batch, shape: HeadShape, num_splits: Integers, divided: Integers, groups: list[Group]
-) -> AttentionTiling:
+    batch: Batch, pages: GroupPages, shape: HeadShape, splits: Splits, divided: Integers,
+    companies: list[Company],
+) -> AttentionTiling:  # fmt: skip
     split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)
     starts_of_rows = batch.query_starts.astype(np.int64)
     num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
-    whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (num_splits == 1)))
-    tokens, parts = _parts(batch, divided, num_rows, num_splits, groups)
+    whole = np.flatnonzero((num_rows > tile_size) | ((num_rows > 0) & (splits.count == 1)))
+    tokens, parts = _parts(batch, divided, num_rows, splits, companies)
     parts = _by_head(parts, shape, is_alone=False)
-    tiles = _tiles(batch, whole, num_rows, split_size, tile_size)
+    tiles = _tiles(batch, splits, whole, num_rows, split_size, tile_size)
     tiles = _by_head(tiles, shape, is_alone=len(num_rows) == 1)
     work = np.concatenate((parts, tiles))
-    starts, merges = _merges(batch, divided, num_rows, num_splits)
+    starts, merges = _merges(batch, divided, num_rows, splits)
     rows = work[:, 2] * (work[:, 6] - work[:, 5]) * shape.group_size
     part_width = shape.num_kv_heads * shape.group_size * (shape.head_dim + 2)
     return AttentionTiling(
-        block_tables=batch.block_tables,
+        block_tables=pages.block_tables,
+        windows=np.ascontiguousarray(pages.windows),
         positions=batch.positions,
+        sink_positions=_sink_positions(batch, pages),
+        slot_mapping=pages.slot_mapping,
         tokens=tokens,
         work=work,
         num_parts=len(parts),
@@ -133,43 +195,65 @@ def _tiling(
 
 
 def _tiles(
-    batch: Batch, sequences: Integers, num_rows: Integers, split_size: int, tile_size: int
-) -> Integers:
-    """[tiles, 5]: sequence, first row, number of rows, first split, end of splits."""
+    batch: Batch, splits: Splits, sequences: Integers, num_rows: Integers, split_size: int,
+    tile_size: int,
+) -> Integers:  # fmt: skip
+    """[tiles, 6]: sequence, first row, number of rows, first split, end of splits, has sinks."""
     sequence, tile = _repeat(sequences, -(-num_rows[sequences] // tile_size))
     first = batch.query_starts[sequence].astype(np.int64) + tile * tile_size
     size = np.minimum(tile_size, batch.query_starts[sequence + 1] - first)
     last_position = batch.positions[first + size - 1].astype(np.int64)
     ends = last_position // split_size + 1
-    tiles = np.stack((sequence, first, size, np.zeros_like(ends), ends), axis=1)
+    sinks = splits.has_sinks[sequence].astype(np.int64)
+    tiles = np.stack((sequence, first, size, splits.first[sequence], ends, sinks), axis=1)
     # The longest first, so that no thread is left with a long one at the end.
     return tiles[np.argsort(-size * last_position, kind="stable")]
 
 
-def _groups(batch: Batch, sequences: Integers, block_size: int, tile_size: int) -> list[Group]:
-    """What can be taken together, from the first split on; no group has more than a tile's rows."""
+def _companies(
+    batch: Batch, pages: GroupPages, splits: Splits, sequences: Integers, block_size: int,
+    tile_size: int,
+) -> list[Company]:  # fmt: skip
+    """What can be taken together, from the first split on; no group has more than a tile's rows.
+
+    Of sequences behind a window, those whose windows begin in the same split; the split that comes
+    with sinks is nobody else's.
+    """
     if len(sequences) < 2:
         return []
+    companies: list[Company] = []
+    begins = splits.first[sequences] * 2 + splits.has_sinks[sequences]
+    for begin in np.unique(begins):
+        members = sequences[begins == begin]
+        first = int(begin // 2 + begin % 2)
+        companies += _companies_from(first, batch, pages, members, block_size, tile_size)
+    return companies
+
+
+def _companies_from(
+    split: int, batch: Batch, pages: GroupPages, sequences: Integers, block_size: int,
+    tile_size: int,
+) -> list[Company]:  # fmt: skip
+    """`_companies` of sequences that all see the splits from `split` on."""
     size = int(split_tokens(block_size))
     per_split = size // block_size
     first_positions = batch.positions[np.minimum(batch.query_starts[:-1], batch.num_tokens - 1)]
-    groups: list[Group] = []
-    split = 0
+    companies: list[Company] = []
     while True:
         sequences = sequences[first_positions[sequences] >= (split + 1) * size - 1]
         if len(sequences) < 2:
-            return groups
-        blocks = batch.block_tables[sequences, split * per_split : (split + 1) * per_split]
-        _, number, counts = np.unique(blocks[:, 0], return_inverse=True, return_counts=True)
+            return companies
+        blocks = pages.block_tables[sequences, split * per_split : (split + 1) * per_split]
+        _, number, counts = np.unique(blocks[:, -1], return_inverse=True, return_counts=True)
         for shared in np.flatnonzero(counts > 1):
             members = np.flatnonzero(number == shared)
             members = members[(blocks[members] == blocks[members[0]]).all(1)]
-            groups += _cut(batch, split, sequences[members], tile_size)
+            companies += _cut(batch, split, sequences[members], tile_size)
         sequences = sequences[counts[number] > 1]
         split += 1
 
 
-def _cut(batch: Batch, split: int, members: Integers, tile_size: int) -> list[Group]:
+def _cut(batch: Batch, split: int, members: Integers, tile_size: int) -> list[Company]:
     """Groups of up to a tile's rows; a member that is left over is none."""
     num_rows = (batch.query_starts[members + 1] - batch.query_starts[members]).tolist()
     groups: list[list[int]] = []
@@ -180,54 +264,65 @@ def _cut(batch: Batch, split: int, members: Integers, tile_size: int) -> list[Gr
             left = tile_size
         groups[-1].append(member)
         left -= rows
-    return [Group(split, np.array(group)) for group in groups if len(group) > 1]
+    return [Company(split, np.array(group)) for group in groups if len(group) > 1]
 
 
 def _parts(
-    batch: Batch, divided: Integers, num_rows: Integers, num_splits: Integers, groups: list[Group]
+    batch: Batch, divided: Integers, num_rows: Integers, splits: Splits, companies: list[Company]
 ) -> tuple[Integers, Integers]:
-    """Rows of the step, all in order and then each group's anew; and [parts, 5], as tiles.
+    """Rows of the step, all in order and then each group's anew; and [parts, 6], as tiles.
 
     A part is one split of one sequence, or of a group.
     """
-    sequence, split = _repeat(divided, num_splits[divided])
-    grouped = np.zeros((len(num_rows), int(num_splits.max(initial=0))), bool)
+    sequence, split = _repeat(divided, splits.count[divided])
+    is_first = split == 0
+    split = split + splits.first[sequence]
+    grouped = np.zeros((len(num_rows), int(splits.end.max(initial=0))), bool)
     runs = [np.arange(batch.num_tokens)]
-    shared = np.empty((len(groups), 5), np.int64)
+    shared = np.empty((len(companies), 6), np.int64)
     end = batch.num_tokens
-    for number, group in enumerate(groups):
-        grouped[group.sequences, group.split] = True
-        members, offset = _repeat(group.sequences, num_rows[group.sequences])
+    for number, company in enumerate(companies):
+        grouped[company.sequences, company.split] = True
+        members, offset = _repeat(company.sequences, num_rows[company.sequences])
         runs.append(batch.query_starts[members] + offset)
-        shared[number] = group.sequences[0], end, len(members), group.split, group.split + 1
+        shared[number] = (
+            company.sequences[0],
+            end,
+            len(members),
+            company.split,
+            company.split + 1,
+            0,
+        )
         end += len(members)
     is_lone = ~grouped[sequence, split]
-    sequence, split = sequence[is_lone], split[is_lone]
+    sequence, split, is_first = sequence[is_lone], split[is_lone], is_first[is_lone]
     first = batch.query_starts[sequence].astype(np.int64)
-    lone = np.stack((sequence, first, num_rows[sequence], split, split + 1), axis=1)
+    sinks = is_first & splits.has_sinks[sequence]
+    lone = np.stack((sequence, first, num_rows[sequence], split, split + 1, sinks), axis=1)
     return np.concatenate(runs), np.concatenate((shared, lone))
 
 
 def _merges(
-    batch: Batch, divided: Integers, num_rows: Integers, num_splits: Integers
+    batch: Batch, divided: Integers, num_rows: Integers, splits: Splits
 ) -> tuple[Integers, Integers]:
-    """For every row its first part, and [rows of divided sequences, 3]: see `AttentionTiling`."""
+    """For every row where its parts begin, were there one of split 0, and [rows of divided
+    sequences, 3]: see `AttentionTiling`."""
     sequence, offset = _repeat(divided, num_rows[divided])
     rows = batch.query_starts[sequence].astype(np.int64) + offset
-    counts = num_splits[sequence]
+    counts = splits.count[sequence]
     first = np.cumsum(counts) - counts
     starts = np.zeros(batch.num_tokens, np.int64)
-    starts[rows] = first
+    starts[rows] = first - splits.first[sequence]
     return starts, np.stack((rows, first, counts), axis=1)
 
 
 def _by_head(tiles: Integers, shape: HeadShape, is_alone: bool) -> Integers:
-    """Each tile with its KV heads, first and end: all of them, or a tile for each."""
+    """`WorkItem`s: each tile with its KV heads, all of them, or a tile for each."""
     heads = shape.num_kv_heads
     is_small = (tiles[:, 2] * shape.group_size <= _FEW_ROWS) & (not is_alone)
     tile, head = _repeat(np.arange(len(tiles)), np.where(is_small, 1, heads))
     end = np.where(is_small[tile], heads, head + 1)
-    return np.concatenate((tiles[tile], head[:, None], end[:, None]), axis=1)
+    return np.stack((*tiles[tile, :5].T, head, end, tiles[tile, 5]), axis=1)
 
 
 def _repeat(ids: Integers, counts: Integers) -> tuple[Integers, Integers]:

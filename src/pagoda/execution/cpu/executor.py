@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.execution.batch import Batch
+from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.attention_tiler import AttentionTiler
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.segment import Segment, segments
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.attention_tiling import AttentionTiling
+from pagoda.kernels.cpu.attention_tiling import GroupTilings
 from pagoda.kernels.cpu.decoder import (
     PHASES,
     Ends,
@@ -27,6 +27,7 @@ from pagoda.kernels.cpu.decoder import (
     project,
     run_layers,
 )
+from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import record_bytes
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import DecoderSpec
@@ -73,15 +74,19 @@ class CPUExecutor:
         self._weights = weights
         self._rounds_rows = rounds_rows
         ropes = {layer.attention.rope for layer in spec.layers}
-        tables = {rope: RotaryTables.of(rope, max_model_len) for rope in ropes}
+        made_for = spec.max_position_embeddings
+        tables = {rope: RotaryTables.of(rope, max_model_len, made_for) for rope in ropes}
         self._segments = segments(spec, weights, storage, tables)
         self._dtype = np.dtype(np.uint16 if weights.dtype == torch.bfloat16 else np.float32)
         self._final_norm = weights.final_norm.float().numpy()
         self._no_bias = np.zeros(spec.vocab_size, np.float32)
         self._eps = np.array([spec.norm_eps], np.float32)
         self._workspace = Workspace()
-        shapes = dict.fromkeys(segment.shape for segment in self._segments)
-        self._tilers = {shape: AttentionTiler(shape) for shape in shapes}
+        self._tilers: dict[HeadShape, dict[int, AttentionTiler]] = {}
+        for segment in self._segments:
+            tilers = self._tilers.setdefault(segment.shape, {})
+            for group in segment.groups:
+                tilers.setdefault(group, AttentionTiler(segment.shape, group))
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Copy blocks, run the batch's tokens through all layers and store their K and V.
@@ -109,8 +114,10 @@ class CPUExecutor:
         counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
         counter = counters.ctypes.data
         numbers = np.arange(batch.num_tokens)
-        tilings = {shape: tiler.tile(batch) for shape, tiler in self._tilers.items()}
-        addresses = {shape: tiling.addresses() for shape, tiling in tilings.items()}
+        tilings = {
+            shape: GroupTilings({group: tiler.tile(batch) for group, tiler in tilers.items()})
+            for shape, tilers in self._tilers.items()
+        }
         num_done = 0
         for number, segment in enumerate(self._segments):
             shape = segment.shape
@@ -123,9 +130,8 @@ class CPUExecutor:
             for first in range(0, len(segment.table), at_once):
                 run_layers(
                     segment.table[first:].ctypes.data, at_once, self._read_next(number),
-                    step._replace(counters=counter), addresses[shape], segment.widths, shape,
-                    segment.layout, segment.routines, segment.panels, segment.write,
-                    segment.heads, segment.rows,
+                    step._replace(counters=counter), segment.widths, shape, segment.layout,
+                    segment.routines, segment.panels, segment.write, segment.heads, segment.rows,
                 )  # fmt: skip
                 counter += PHASES * at_once * PHASE_BYTES
                 if on_layer is not None:
@@ -143,11 +149,12 @@ class CPUExecutor:
 
         Takes seconds the first time on a machine, milliseconds later.
         """
-        block_size = self.storage.block_size
+        block_size, num_groups = self.storage.block_size, len(self.storage.spec.groups)
+        size = num_groups * block_size
         executor = CPUExecutor(
             self.spec,
             self._weights,
-            CPUStorage(self.storage.spec, 1, self.storage.codecs),
+            CPUStorage(self.storage.spec, num_groups, self.storage.codecs),
             1,
             self._num_threads,
             rounds_rows=self._rounds_rows,
@@ -156,19 +163,21 @@ class CPUExecutor:
             Batch(
                 token_ids=np.zeros(1, np.int64),
                 positions=np.zeros(1, np.int32),
-                slot_mapping=np.full(1, block_size - 1),
                 query_starts=np.array((0, 1), np.int32),
                 context_lens=np.ones(1, np.int32),
-                block_tables=np.zeros((1, 1), np.int32),
+                groups=tuple(
+                    GroupPages.seeing_all(np.full((1, 1), number, np.int32), np.full(1, slot))
+                    for number, slot in enumerate(range(block_size - 1, size, block_size))
+                ),
                 logit_rows=np.zeros(1, np.int64),
                 copy_sources=np.empty(0, np.int64),
                 copy_targets=np.empty(0, np.int64),
             )
         )
 
-    def _step(self, batch: Batch, rows: Array, segment: Segment, tiling: AttentionTiling) -> Step:
+    def _step(self, batch: Batch, rows: Array, segment: Segment, tilings: GroupTilings) -> Step:
         count, widths = batch.num_tokens, segment.widths
-        size = memory_bytes(tiling.most_rows, segment.shape, segment.heads)
+        size = memory_bytes(tilings.most_rows, segment.shape, segment.heads)
         memory = self._workspace.address("memory", self._num_threads, size, _BYTE)
 
         def address(name: str, width: int, dtype: np.dtype[np.generic]) -> int:
@@ -180,11 +189,13 @@ class CPUExecutor:
             counters=0,
             memory=memory,
             memory_bytes=size,
-            slot_mapping=batch.slot_mapping.ctypes.data,
+            tilings=tilings.addresses.ctypes.data,
+            most_rows=tilings.most_rows,
             rows=rows.ctypes.data,
             stream=address("stream", widths.hidden, _FLOAT),
             hidden=address("hidden", widths.hidden, self._dtype),
             qkv=address("qkv", widths.qkv, _FLOAT),
+            sink_queries=address("sinks", widths.attended, _FLOAT) if tilings.has_sinks else 0,
             attended=address("attended", widths.attended, self._dtype),
             gated=address("gated", widths.inner, self._dtype),
             records=self._records(count, widths),

@@ -27,7 +27,6 @@ from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
 _LOG2_E = 1.4426950408889634
-_NO_WINDOW = 2**31 - 1
 
 Ropes = Mapping[RopeSpec | None, RotaryTables]
 
@@ -46,6 +45,8 @@ class Segment:
     write: WriteRoutines
     heads: HeadRoutines
     rows: RowRoutines
+    groups: frozenset[int]
+    """Of the cache, that its layers are of."""
     kept: tuple[Array, ...]
     """What the table has addresses of and nobody else holds."""
 
@@ -56,13 +57,15 @@ class _Part(NamedTuple):
     spec: DecoderLayer
     weights: PanelLayer
     storage: CPULayer
+    group: int
 
 
 def segments(
     spec: DecoderSpec, weights: PanelWeights, storage: CPUStorage, ropes: Ropes
 ) -> tuple[Segment, ...]:
     """All layers in order, together where they have the same shape."""
-    layers = zip(spec.layers, weights.layers, storage.layers, strict=True)
+    groups = storage.spec.group_of_layers
+    layers = zip(spec.layers, weights.layers, storage.layers, groups, strict=True)
     parts = [_Part(*layer) for layer in layers]
     dtype = weights.dtype
     return tuple(_segment(list(run), ropes, dtype) for _, run in groupby(parts, _shape))
@@ -73,6 +76,7 @@ def _shape(part: _Part) -> tuple[object, ...]:
     return (
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
         part.spec.mlp.intermediate_size, part.storage.array.dtype, coded_form(part.storage),
+        part.storage.layout,
     )  # fmt: skip
 
 
@@ -103,6 +107,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
         write=write_routines(form, *fits(storage.codec)),
         heads=head_routines(form),
         rows=row_routines(form, is_paired),
+        groups=frozenset(part.group for part in parts),
         kept=tuple(kept),
     )
 
@@ -148,5 +153,5 @@ def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
         half=rope.cosines.shape[1],
         blocks=part.storage.array.ctypes.data,
         scale=address(np.array([attention.scale * _LOG2_E], np.float32)),
-        window=attention.sliding_window or _NO_WINDOW,
+        group=part.group,
     )

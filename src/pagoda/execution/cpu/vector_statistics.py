@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from pagoda.cache.slots import num_blocks_for
+from pagoda.cache.window import AttentionWindow
 from pagoda.codecs.calibrate import Observed
-from pagoda.execution.batch import Batch
+from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.kernels.array import Array
@@ -32,7 +34,8 @@ class VectorStatistics:
     def read(self, executor: CPUExecutor, token_ids: Sequence[int]) -> None:
         """Add the tokens of a sequence. Writes to the first blocks."""
         self._num_tokens += len(token_ids)
-        executor.observe(_batch(token_ids, executor.storage.block_size), self._add)
+        spec = executor.storage.spec
+        executor.observe(_batch(token_ids, spec.windows, spec.block_size), self._add)
 
     def of_layers(self) -> Iterator[tuple[Observed, Observed]]:
         """What is known of each layer's keys and values."""
@@ -69,17 +72,26 @@ class VectorStatistics:
         return of_group.swapaxes(1, 2) @ of_group
 
 
-def _batch(token_ids: Sequence[int], block_size: int) -> Batch:
+def _pages(number: int, count: int, window: AttentionWindow, block_size: int) -> GroupPages:
+    """Those of group `number`: blocks behind those of the groups before it."""
+    num_blocks = num_blocks_for(count, block_size)
+    tables = np.arange(number * num_blocks, (number + 1) * num_blocks, dtype=np.int32)[None]
+    slots = np.arange(count) + number * num_blocks * block_size
+    return GroupPages(tables, slots, np.array([(window.window, window.sinks)], np.int32))
+
+
+def _batch(token_ids: Sequence[int], windows: Sequence[AttentionWindow], block_size: int) -> Batch:
     """One sequence from its beginning to its end, in the first blocks."""
     count = len(token_ids)
     nothing = np.empty(0, np.int64)
     return Batch(
         token_ids=np.array(token_ids, np.int64),
         positions=np.arange(count, dtype=np.int32),
-        slot_mapping=np.arange(count),
         query_starts=np.array((0, count), np.int32),
         context_lens=np.array([count], np.int32),
-        block_tables=np.arange(-(-count // block_size), dtype=np.int32)[None],
+        groups=tuple(
+            _pages(number, count, window, block_size) for number, window in enumerate(windows)
+        ),
         logit_rows=nothing,
         copy_sources=nothing,
         copy_targets=nothing,

@@ -100,9 +100,9 @@ class DecodeInputs:
             _padded(batch.token_ids, size, np.int32),
             *drawn_rows(batch, size),
             _padded(batch.positions, size, np.int32),
-            _padded(batch.slot_mapping, size, np.int64, _NO_SLOT),
+            _padded(batch.pages.slot_mapping, size, np.int64, _NO_SLOT),
             _padded(batch.context_lens, size, np.int32),
-            batch.block_tables,
+            batch.pages.block_tables,
         ]
         places = self._upload.send(arrays)
         tables = self._upload.at(places[-1])

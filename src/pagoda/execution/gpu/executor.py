@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pagoda.errors import UnsupportedModelError
-from pagoda.execution.batch import Batch
+from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.gpu.decode_inputs import DecodeInputs
 from pagoda.execution.gpu.decoder import Decoder
 from pagoda.execution.gpu.graphs import Capture, Launches
@@ -180,10 +180,11 @@ def _idle_batch(max_model_len: int, block_size: int) -> Batch:
     return Batch(
         token_ids=np.zeros(3, np.int64),
         positions=np.zeros(3, np.int32),
-        slot_mapping=np.full(3, -1, np.int64),
         query_starts=np.array((0, 2, 3), np.int32),
         context_lens=np.array((context_len, 1), np.int32),
-        block_tables=np.zeros((2, max_blocks), np.int32),
+        groups=(
+            GroupPages.seeing_all(np.zeros((2, max_blocks), np.int32), np.full(3, -1, np.int64)),
+        ),
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pagoda.execution.batch import Batch
+from pagoda.execution.batch import Batch, GroupPages
 
 
 def largest_batch(
@@ -30,13 +30,13 @@ def largest_batch(
     is_last = np.zeros(num_tokens, np.bool_)
     is_last[query_starts[1:] - 1] = True
     others = np.flatnonzero(~is_last)[:max_prompt_logit_rows]
+    tables = np.zeros((num_sequences, -(-int(counts[0]) // block_size)), np.int32)
     return Batch(
         token_ids=np.zeros(num_tokens, np.int64),
         positions=rows - np.repeat(query_starts[:-1], counts),
-        slot_mapping=np.full(num_tokens, -1, np.int64),
         query_starts=query_starts,
         context_lens=counts,
-        block_tables=np.zeros((num_sequences, -(-int(counts[0]) // block_size)), np.int32),
+        groups=(GroupPages.seeing_all(tables, np.full(num_tokens, -1, np.int64)),),
         logit_rows=np.sort(np.concatenate((np.flatnonzero(is_last), others))),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

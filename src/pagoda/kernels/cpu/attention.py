@@ -5,9 +5,11 @@ The context of a row is cut into splits of whole blocks, fixed by position. In e
     scores = q · K      highest = max(scores)      p = 2 ** (scores - highest)      mass = Σ p
     piece = p · V
 
-and the pieces are merged in the order of the splits. Every sum has one order, fixed by positions
-alone. So a row's result does not depend on the other rows of the batch, on how a prompt was cut
-into chunks, on where its blocks lie or on the number of threads; not in a single bit.
+and the pieces are merged in the order of the splits. Where a row sees sinks these come first, as a
+piece of their own, met by queries that were rotated as if the window followed right behind them
+(StreamingLLM, arXiv 2309.17453): so no page is ever rotated anew. Every sum has one order, fixed by
+positions alone. So a row's result does not depend on the other rows of the batch, on how a prompt
+was cut into chunks, on where its blocks lie or on the number of threads; not in a single bit.
 
 Queries and p are rounded to the dtype of the cache before they meet K and V; all else is float32.
 Few rows are worked on for all heads at once, because K of all heads lie side by side in a block,
@@ -25,6 +27,7 @@ from numba import njit
 
 from pagoda.kernels.cpu.attention_products import (
     Heads,
+    Span,
     gather_scales,
     score_split,
     weigh_split,
@@ -51,6 +54,8 @@ from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.turn import turn_routine
 
 _TILE_ROWS = 96
+EVERY_TOKEN = 2**31 - 1
+"""A window that ends before no token."""
 
 
 class RowRoutines(NamedTuple):
@@ -94,12 +99,14 @@ class Layer(NamedTuple):
     """[rows, at least that] float32, heads first"""
     query_bytes: int
     """From row to row."""
+    sink_queries: int
+    """As `queries`, rotated for the distance of sinks; 0: no row sees sinks apart."""
+    sink_bytes: int
+    """From row to row."""
     blocks: int
     """Of the cache."""
     scale: int
     """[1] float32, times log2(e): multiplies q · k"""
-    window: int
-    """Tokens that a row sees, its own included; no address."""
     pages: LayerPages
     """How the blocks are laid out."""
 
@@ -149,6 +156,69 @@ def _finish_rows(
 
 
 @njit(error_model="numpy")
+def _load_queries(
+    queries: int, query_bytes: int, tokens: int, count: int, heads: Heads, shape: HeadShape,
+    routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
+) -> None:  # fmt: skip
+    """Take the queries of `count` tokens and some heads into the thread's memory."""
+    first_head, end_head = heads
+    call(
+        row_routines.load,
+        (scratch.query, queries, query_bytes, tokens, count, first_head, end_head,
+         shape.group_size, shape.head_dim),
+    )  # fmt: skip
+    if routines.sum_queries != 0:
+        rows = (end_head - first_head) * count * shape.group_size
+        call(routines.sum_queries, (scratch.query_sums, scratch.query, rows))
+
+
+@njit(error_model="numpy")
+def _attend_span(
+    span: Span, window: int, following: int, tokens: int, count: int, heads: Heads, table: int,
+    layer: Layer, tiling: TilingAddresses, shape: HeadShape, routines: HeadRoutines,
+    row_routines: RowRoutines, scratch: Scratch,
+) -> None:  # fmt: skip
+    """What `count` tokens get from a span of one split: a piece, which is added to nothing yet.
+
+    window: tokens that a row sees, its own included. following: what is asked for meanwhile.
+    """
+    origin, begin, end = span
+    head_rows = count * shape.group_size
+    if begin >= end:  # it lies before the window
+        rows = (heads[1] - heads[0]) * head_rows
+        call(
+            row_routines.clear,
+            (scratch.added, scratch.added_highest, scratch.added_mass, rows, shape.head_dim),
+        )
+        return
+    in_blocks = -(-(end - origin) // shape.block_size) * shape.block_size
+    used = -(-in_blocks // WIDTH) * WIDTH
+    score_split(scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines)
+    gather_scales(scratch, layer.blocks, layer.pages, table, span, heads, used, shape, routines)
+    call(
+        row_routines.soften,
+        (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
+         count, heads[1] - heads[0], shape.group_size, origin, begin, end, window, layer.scale,
+         scratch.added_highest, scratch.added_mass, scratch.scales, scratch.query_sums,
+         scratch.offsets),
+    )  # fmt: skip
+    weigh_split(
+        scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines,
+        following,
+    )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _merge_piece(rows: int, head_dim: int, row_routines: RowRoutines, scratch: Scratch) -> None:
+    """Add the newest piece to the rows' state."""
+    call(
+        row_routines.merge,
+        (scratch.sums, scratch.highest, scratch.mass, scratch.added, scratch.added_highest,
+         scratch.added_mass, rows, head_dim),
+    )  # fmt: skip
+
+
+@njit(error_model="numpy")
 def _attend_item(
     item: int, next_item: int, layer: Layer, tiling: TilingAddresses, shape: HeadShape,
     routines: HeadRoutines, row_routines: RowRoutines, scratch: Scratch,
@@ -158,71 +228,72 @@ def _attend_item(
     table = tiling.block_tables + work.sequence * tiling.table_bytes
     tokens, count = tiling.tokens + work.first * 8, work.num_tokens
     heads = (work.first_head, work.end_head)
-    group_size, head_dim = shape.group_size, shape.head_dim
-    head_rows = count * group_size
-    rows = (work.end_head - work.first_head) * head_rows
-    call(
-        row_routines.load,
-        (scratch.query, layer.queries, layer.query_bytes, tokens, count, work.first_head,
-         work.end_head, group_size, head_dim),
-    )  # fmt: skip
+    head_dim = shape.head_dim
+    rows = (work.end_head - work.first_head) * count * shape.group_size
     call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, head_dim))
-    if routines.sum_queries != 0:
-        call(routines.sum_queries, (scratch.query_sums, scratch.query, rows))
     low = high = integer_at(tiling.positions, integer_at(tokens, 0, 64), 32)
     for t in range(1, count):
         position = integer_at(tiling.positions, integer_at(tokens, t, 64), 32)
         low, high = min(low, position), max(high, position)
+    window = integer_at(tiling.windows, work.sequence * 2, 32)
+    sinks = integer_at(tiling.windows, work.sequence * 2 + 1, 32)
     split_size = split_tokens(shape.block_size)
-    first_seen, last_seen = max(low - layer.window + 1, 0), high + 1
+    first_seen, last_seen = max(low - window + 1, sinks), high + 1
+    is_part = item < tiling.num_parts
+    if work.takes_sinks != 0:
+        _load_queries(
+            layer.sink_queries, layer.sink_bytes, tokens, count, heads, shape, routines,
+            row_routines, scratch,
+        )  # fmt: skip
+        for origin in range(0, sinks, split_size):
+            span = (origin, origin, min(sinks, last_seen, origin + split_size))
+            _attend_span(
+                span, EVERY_TOKEN, layer.queries, tokens, count, heads, table, layer, tiling,
+                shape, routines, row_routines, scratch,
+            )  # fmt: skip
+            _merge_piece(rows, head_dim, row_routines, scratch)
+    _load_queries(
+        layer.queries, layer.query_bytes, tokens, count, heads, shape, routines, row_routines,
+        scratch,
+    )  # fmt: skip
     first_split = work.first_split
-    if item >= tiling.num_parts:
+    if not is_part:
         first_split = max(first_split, first_seen // split_size)
     for split in range(first_split, work.end_split):
         origin = split * split_size
-        begin, end = max(first_seen, origin), min(last_seen, origin + split_size)
-        span = (origin, begin, end)
-        in_blocks = -(-(end - origin) // shape.block_size) * shape.block_size
-        used = -(-in_blocks // WIDTH) * WIDTH
-        if begin < end:
-            score_split(
-                scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines
-            )
-            gather_scales(
-                scratch, layer.blocks, layer.pages, table, span, heads, used, shape, routines
-            )
-            call(
-                row_routines.soften,
-                (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
-                 count, work.end_head - work.first_head, group_size, origin, begin, end,
-                 layer.window, layer.scale, scratch.added_highest, scratch.added_mass,
-                 scratch.scales, scratch.query_sums, scratch.offsets),
-            )  # fmt: skip
-            following = _next_keys(item, next_item, split, layer, tiling, shape)
-            weigh_split(
-                scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines,
-                following,
-            )  # fmt: skip
-        else:  # a part that lies before the window
-            call(
-                row_routines.clear,
-                (scratch.added, scratch.added_highest, scratch.added_mass, rows, head_dim),
-            )
-        if item < tiling.num_parts:
-            call(
-                row_routines.save,
-                (tiling.parts, tiling.part_bytes, tiling.starts, split, tokens, count,
-                 work.first_head, work.end_head, shape.num_kv_heads, group_size, head_dim,
-                 scratch.added, scratch.added_highest, scratch.added_mass),
+        span = (origin, max(first_seen, origin), min(last_seen, origin + split_size))
+        following = _next_keys(item, next_item, split, layer, tiling, shape)
+        _attend_span(
+            span, window, following, tokens, count, heads, table, layer, tiling, shape, routines,
+            row_routines, scratch,
+        )  # fmt: skip
+        if is_part and work.takes_sinks == 0:
+            _save_part(
+                scratch.added, scratch.added_highest, scratch.added_mass, work, tokens, tiling,
+                shape, row_routines,
             )  # fmt: skip
         else:
-            call(
-                row_routines.merge,
-                (scratch.sums, scratch.highest, scratch.mass, scratch.added,
-                 scratch.added_highest, scratch.added_mass, rows, head_dim),
-            )  # fmt: skip
-    if item >= tiling.num_parts:
+            _merge_piece(rows, head_dim, row_routines, scratch)
+    if not is_part:
         _finish_rows(layer, tokens, count, heads, shape, row_routines, scratch)
+    elif work.takes_sinks != 0:
+        _save_part(
+            scratch.sums, scratch.highest, scratch.mass, work, tokens, tiling, shape, row_routines
+        )
+
+
+@njit(error_model="numpy")
+def _save_part(
+    sums: int, highest: int, mass: int, work: WorkItem, tokens: int, tiling: TilingAddresses,
+    shape: HeadShape, row_routines: RowRoutines,
+) -> None:  # fmt: skip
+    """Keep the state of an item's rows after its one split, to be merged later."""
+    call(
+        row_routines.save,
+        (tiling.parts, tiling.part_bytes, tiling.starts, work.first_split, tokens,
+         work.num_tokens, work.first_head, work.end_head, shape.num_kv_heads, shape.group_size,
+         shape.head_dim, sums, highest, mass),
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")

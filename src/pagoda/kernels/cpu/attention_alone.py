@@ -52,8 +52,8 @@ def _attend_alone(
         scratch = scratch_at(start, tiling.most_rows, shape, routines)
         for number in range(layers.shape[0]):
             own = Layer(
-                place[0], place[1], place[2], place[3], layers[number], place[4], place[5],
-                LayerPages(layout, item_size, codes),
+                place[0], place[1], place[2], place[3], place[4], place[5], layers[number],
+                place[6], LayerPages(layout, item_size, codes),
             )  # fmt: skip
             phase = counters + 2 * number * PHASE_BYTES
             attend(
@@ -64,21 +64,23 @@ def _attend_alone(
 
 def paged_attention(
     out: Array, queries: Array, layers: Sequence[Array], tiling: AttentionTiling, shape: HeadShape,
-    scale: float, window: int, num_threads: int, coded: CodedBlocks | None = None,
+    scale: float, num_threads: int, coded: CodedBlocks | None = None,
+    sink_queries: Array | None = None,
 ) -> None:  # fmt: skip
     """The attention of some layers alone, by all threads; the last is what stays in `out`.
 
     out: [rows, num_heads * head_dim], written, and layers, blocks of each:
     [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
     or bfloat16 bits; the latter bytes where they are `coded`. queries: [rows, at least
-    num_heads * head_dim] float32, heads first, the same for all. scale, times log2(e), multiplies
-    q · k. window: tokens that a row sees, its own included.
+    num_heads * head_dim] float32, heads first, the same for all; sink_queries: likewise, what
+    meets sinks, where the tiling has any. scale, times log2(e), multiplies q · k.
     """
     factor = np.array([scale], np.float32)
     form, layout, codes = coded or _plain(layers[0], shape)
+    sinks = queries if sink_queries is None else sink_queries
     place = (
         out.ctypes.data, out.strides[0], queries.ctypes.data, queries.strides[0],
-        factor.ctypes.data, window,
+        sinks.ctypes.data, sinks.strides[0], factor.ctypes.data,
     )  # fmt: skip
     routines = head_routines(form)
     size = scratch_at(0, tiling.most_rows, shape, routines).end

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from pagoda.kernels.array import Array
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionTiling:
-    """The attention of one step, the same for all layers with heads of one shape."""
+    """The attention of one step, the same for all layers of a group with heads of one shape."""
 
     block_tables: Array
     """[sequences, blocks] int32"""
+    windows: Array
+    """[sequences, 2] int32: tokens that a row sees, its own included, and sinks before these"""
     positions: Array
     """[rows] int32"""
+    sink_positions: Array | None
+    """[rows] int32: where each row stands for its sinks; None: no row sees sinks apart."""
+    slot_mapping: Array
+    """[rows] int64: where each row's K and V are written"""
     tokens: Array
     """[any] int64: rows of the step, one after the other as items take them."""
     work: Array
@@ -23,7 +32,8 @@ class AttentionTiling:
     part for each token, which `merges` take up; the others finish their rows."""
     num_parts: int
     starts: Array
-    """[rows] int64: a row's part for split s is number starts[row] + s."""
+    """[rows] int64: a row's part for split s is number starts[row] + s; splits before a window
+    have none."""
     merges: Array
     """[merged, fields of `Merge`] int64"""
     parts: Array
@@ -35,7 +45,10 @@ class AttentionTiling:
         """As kernels take it; this has to be kept as long as those are used."""
         return TilingAddresses(
             block_tables=self.block_tables.ctypes.data,
+            windows=self.windows.ctypes.data,
             positions=self.positions.ctypes.data,
+            sink_positions=0 if self.sink_positions is None else self.sink_positions.ctypes.data,
+            slot_mapping=self.slot_mapping.ctypes.data,
             tokens=self.tokens.ctypes.data,
             work=self.work.ctypes.data,
             starts=self.starts.ctypes.data,
@@ -50,6 +63,21 @@ class AttentionTiling:
         )
 
 
+class GroupTilings:
+    """The tilings of all groups of layers, as a step takes them."""
+
+    def __init__(self, tilings: Mapping[int, AttentionTiling]) -> None:
+        """`tilings`: by the numbers of those groups that have such heads."""
+        self._kept = tilings
+        shape = max(tilings) + 1, len(TilingAddresses._fields)
+        self.addresses = np.zeros(shape, np.int64)
+        """[groups, fields of `TilingAddresses`]"""
+        for group, tiling in tilings.items():
+            self.addresses[group] = tiling.addresses()
+        self.most_rows = max(tiling.most_rows for tiling in tilings.values())
+        self.has_sinks = any(tiling.sink_positions is not None for tiling in tilings.values())
+
+
 class WorkItem(NamedTuple):
     """A row of `AttentionTiling.work`."""
 
@@ -61,6 +89,8 @@ class WorkItem(NamedTuple):
     end_split: int
     first_head: int
     end_head: int
+    takes_sinks: int
+    """1: the sinks come first."""
 
 
 class Merge(NamedTuple):
@@ -75,7 +105,10 @@ class TilingAddresses(NamedTuple):
     """An `AttentionTiling`: addresses of its arrays, and numbers."""
 
     block_tables: int
+    windows: int
     positions: int
+    sink_positions: int
+    slot_mapping: int
     tokens: int
     work: int
     starts: int

@@ -93,12 +93,13 @@ class LayerFields(NamedTuple):
     """The layer's in the cache."""
     scale: int
     """[1]: times log2(e), multiplies q · k."""
-    window: int
-    """Tokens that a row sees, its own included. No address."""
+    group: int
+    """The cache's group that the layer is of. No address."""
 
 
 _NUM_FIELDS = len(LayerFields._fields)
 _NUM_CODE_FIELDS = len(CodeFields._fields)
+_TILING_FIELDS = len(TilingAddresses._fields)
 ROW_FIELDS = _NUM_FIELDS + _NUM_CODE_FIELDS
 """Numbers of a row of the table: a layer's `LayerFields`, and after them its `CodeFields`."""
 
@@ -153,8 +154,10 @@ class Step(NamedTuple):
     """The threads' memories, one after the other; a multiple of 64."""
     memory_bytes: int
     """Bytes of each; no address."""
-    slot_mapping: int
-    """[rows] int64"""
+    tilings: int
+    """[groups, fields of `TilingAddresses`] int64"""
+    most_rows: int
+    """Query heads times tokens of the largest item of all tilings; no address."""
     rows: int
     """[rows] int64: 0, 1, 2, …"""
     stream: int
@@ -163,6 +166,8 @@ class Step(NamedTuple):
     """[rows, h] of the weights' dtype"""
     qkv: int
     """[rows, Q] float32"""
+    sink_queries: int
+    """[rows, num_heads * D] float32, where any row sees sinks apart"""
     attended: int
     """[rows, num_heads * D] of the weights' dtype"""
     gated: int
@@ -182,7 +187,7 @@ def _round(phase: int, step: Step, routines: Routines, x: int, rows: int, width:
 
 @njit(error_model="numpy")
 def _run_layer(
-    phase: int, fields: int, following: int, step: Step, tiling: TilingAddresses, widths: Widths,
+    phase: int, fields: int, following: int, step: Step, widths: Widths,
     shape: HeadShape, layout: PageLayout, routines: Routines, panels: ProductRoutines,
     write: WriteRoutines, heads: HeadRoutines, rows_of_heads: RowRoutines, scratch: Scratch,
     memory: int,
@@ -191,6 +196,9 @@ def _run_layer(
     layer = LayerFields(*integers_at(fields, _NUM_FIELDS))
     codes = CodeFields(*integers_at(fields + _NUM_FIELDS * 8, _NUM_CODE_FIELDS))
     pages = LayerPages(layout, widths.cache_size, codes)
+    tiling = TilingAddresses(
+        *integers_at(step.tilings + layer.group * _TILING_FIELDS * 8, _TILING_FIELDS)
+    )
     rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
     hidden_depth = widths.hidden * size // 4
     rms_norm(
@@ -204,12 +212,13 @@ def _run_layer(
     )  # fmt: skip
     rotate_and_write(
         phase + 2 * PHASE_BYTES, threads, routines.rotate, write, step.qkv, rows,
-        layer.blocks, pages, step.slot_mapping, tiling.positions, shape, layer.cosines,
-        layer.sines, layer.half, layer.q_norm, layer.k_norm, step.eps, memory,
+        layer.blocks, pages, tiling.slot_mapping, tiling.positions, tiling.sink_positions,
+        step.sink_queries, shape, layer.cosines, layer.sines, layer.half, layer.q_norm,
+        layer.k_norm, step.eps, memory,
     )  # fmt: skip
     attention = Layer(
-        step.attended, widths.attended * size, step.qkv, widths.qkv * 4, layer.blocks,
-        layer.scale, layer.window, pages,
+        step.attended, widths.attended * size, step.qkv, widths.qkv * 4, step.sink_queries,
+        widths.attended * 4, layer.blocks, layer.scale, pages,
     )  # fmt: skip
     attend(
         phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
@@ -242,8 +251,8 @@ def _run_layer(
 
 @kernel
 def run_layers(
-    table: int, num_layers: int, following: int, step: Step, tiling: TilingAddresses,
-    widths: Widths, shape: HeadShape, layout: PageLayout, routines: Routines,
+    table: int, num_layers: int, following: int, step: Step, widths: Widths, shape: HeadShape,
+    layout: PageLayout, routines: Routines,
     panels: ProductRoutines, write: WriteRoutines, heads: HeadRoutines, rows_of_heads: RowRoutines,
 ) -> None:  # fmt: skip
     """Run layers of one shape in order over the rows of a step, and write their K and V.
@@ -253,7 +262,7 @@ def run_layers(
     """
     for thread in prange(step.num_threads):
         memory = step.memory + thread * step.memory_bytes
-        scratch = scratch_at(memory + MEMORY_BYTES, tiling.most_rows, shape, heads)
+        scratch = scratch_at(memory + MEMORY_BYTES, step.most_rows, shape, heads)
         for layer in range(num_layers):
             fields = table + layer * ROW_FIELDS * 8
             upcoming = following
@@ -261,8 +270,8 @@ def run_layers(
                 upcoming = integer_at(fields, ROW_FIELDS, 64)  # the first of the next layer's
             _run_layer(
                 step.counters + layer * PHASES * PHASE_BYTES, fields,
-                upcoming, step, tiling, widths, shape, layout, routines, panels, write,
-                heads, rows_of_heads, scratch, memory,
+                upcoming, step, widths, shape, layout, routines, panels, write, heads,
+                rows_of_heads, scratch, memory,
             )  # fmt: skip
 
 

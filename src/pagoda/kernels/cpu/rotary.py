@@ -16,7 +16,7 @@ from pagoda.kernels.cpu.pages import LayerPages
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.team import claim, finish
 from pagoda.kernels.cpu.vector import F32, LANES, floats, index, load_vector, store_vector
-from pagoda.kernels.cpu.write import WriteRoutines, turn_rows, write_row
+from pagoda.kernels.cpu.write import WriteRoutines, turn_queries, turn_rows, write_row
 
 MOST_ROWS = 16
 """Rows of an item: neighbouring tokens share cache lines of K, which two cores fight over."""
@@ -65,19 +65,18 @@ def rotate_routine() -> Any:
     """The norm and the rotation of a row's queries and keys."""
 
     def rotate_row(
-        qkv: int, num_kv_heads: int, group_size: int, head_dim: int, cosines: int, sines: int,
+        qkv: int, num_heads: int, num_keys: int, head_dim: int, cosines: int, sines: int,
         half: int, q_norm: int, k_norm: int, eps: int,
     ) -> None:  # fmt: skip
-        """qkv: [(num_heads + 2 num_kv_heads) * head_dim] float32, changed.
+        """qkv: [(num_heads + num_keys) * head_dim or more] float32, changed.
 
         cosines, sines: [half] float32. q_norm, k_norm: [head_dim] float32, or at 0. eps: [1].
         """
         small = number_at(eps, 0, False)
-        num_heads = num_kv_heads * group_size
         for h in range(num_heads):
             query = qkv + h * head_dim * 4
             _prepare_head(query, head_dim, q_norm, small, cosines, sines, half)
-        for h in range(num_heads, num_heads + num_kv_heads):
+        for h in range(num_heads, num_heads + num_keys):
             key = qkv + h * head_dim * 4
             _prepare_head(key, head_dim, k_norm, small, cosines, sines, half)
 
@@ -87,17 +86,22 @@ def rotate_routine() -> Any:
 @njit(error_model="numpy")
 def rotate_and_write(
     phase: int, num_threads: int, rotate: int, write: WriteRoutines, qkv: int, rows: int,
-    blocks: int, pages: LayerPages, slot_mapping: int, positions: int, shape: HeadShape,
-    cosines: int, sines: int, half: int, q_norm: int, k_norm: int, eps: int, memory: int,
+    blocks: int, pages: LayerPages, slot_mapping: int, positions: int, sink_positions: int,
+    sink_queries: int, shape: HeadShape, cosines: int, sines: int, half: int, q_norm: int,
+    k_norm: int, eps: int, memory: int,
 ) -> None:  # fmt: skip
     """A thread's share of what follows the projection; see `rotate_routine`, `write_row`.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
     qkv: all rows. blocks: the layer's. The slots of this step are written. slot_mapping: [rows]
-    int64, all distinct; positions: [rows] int32. cosines, sines: [positions, half] float32.
+    int64, all distinct; positions: [rows] int32. sink_positions: likewise, at which the rows'
+    queries go to sink_queries: [rows, num_heads * head_dim] float32; 0: there are none. cosines,
+    sines: [positions, half] float32.
     memory: the thread's own, [`MOST_ROWS`, head_dim] float32.
     """
     row_bytes = (shape.group_size + 2) * shape.num_kv_heads * shape.head_dim * 4
+    num_heads = shape.num_kv_heads * shape.group_size
+    query_bytes = num_heads * shape.head_dim * 4
     size = min(MOST_ROWS, (rows + num_threads - 1) // num_threads)
     total = (rows + size - 1) // size
     mine = 0
@@ -105,11 +109,27 @@ def rotate_and_write(
     while item < total:
         first, last = item * size, min((item + 1) * size, rows)
         for r in range(first, last):
+            row = qkv + r * row_bytes
+            if sink_positions != 0:
+                query = sink_queries + r * query_bytes
+                for i in range(num_heads * shape.head_dim):
+                    put_number(query, i, number_at(row, i, False), False)
+                angles = integer_at(sink_positions, r, 32) * half * 4
+                call(
+                    rotate,
+                    (query, num_heads, 0, shape.head_dim, cosines + angles, sines + angles, half,
+                     q_norm, k_norm, eps),
+                )  # fmt: skip
             angles = integer_at(positions, r, 32) * half * 4
             call(
                 rotate,
-                (qkv + r * row_bytes, shape.num_kv_heads, shape.group_size, shape.head_dim,
-                 cosines + angles, sines + angles, half, q_norm, k_norm, eps),
+                (row, num_heads, shape.num_kv_heads, shape.head_dim, cosines + angles,
+                 sines + angles, half, q_norm, k_norm, eps),
+            )  # fmt: skip
+        if sink_positions != 0:
+            turn_queries(
+                write, sink_queries + first * query_bytes, query_bytes, last - first, pages.codes,
+                shape, memory,
             )  # fmt: skip
         turn_rows(
             write, qkv + first * row_bytes, row_bytes, last - first, pages.codes, shape, memory

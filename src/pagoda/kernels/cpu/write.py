@@ -127,20 +127,33 @@ def turn_rows(
 
     rows: as `write_row` takes them, `row_bytes` apart. memory: [count, head_dim] float32.
     """
-    num_kv_heads, group_size, size = shape.num_kv_heads, shape.group_size, shape.head_dim * 4
-    keys = rows + num_kv_heads * group_size * size
-    stride = row_bytes // 4
+    num_kv_heads, size = shape.num_kv_heads, shape.head_dim * 4
+    turn_queries(routines, rows, row_bytes, count, codes, shape, memory)
+    keys = rows + num_kv_heads * shape.group_size * size
     for h in range(num_kv_heads):
         matrix = h * shape.head_dim * size
         if codes.query_turn != 0:
-            for g in range(group_size):
-                query = rows + (h * group_size + g) * size
-                call(routines.turn, (query, stride, codes.query_turn + matrix, count, memory))
             key = keys + h * size
-            call(routines.turn, (key, stride, codes.key_turn + matrix, count, memory))
+            call(routines.turn, (key, row_bytes // 4, codes.key_turn + matrix, count, memory))
         if codes.value_turn != 0:
             value = keys + (num_kv_heads + h) * size
-            call(routines.turn, (value, stride, codes.value_turn + matrix, count, memory))
+            call(routines.turn, (value, row_bytes // 4, codes.value_turn + matrix, count, memory))
+
+
+@njit(error_model="numpy")
+def turn_queries(
+    routines: WriteRoutines, rows: int, row_bytes: int, count: int, codes: CodeFields,
+    shape: HeadShape, memory: int,
+) -> None:  # fmt: skip
+    """`turn_rows` of the queries alone, with which each row begins."""
+    if codes.query_turn == 0:
+        return
+    size = shape.head_dim * 4
+    for h in range(shape.num_kv_heads):
+        matrix = codes.query_turn + h * shape.head_dim * size
+        for g in range(shape.group_size):
+            query = rows + (h * shape.group_size + g) * size
+            call(routines.turn, (query, row_bytes // 4, matrix, count, memory))
 
 
 def _scale_bytes(code: VectorCode) -> int:

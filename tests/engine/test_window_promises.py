@@ -1,0 +1,223 @@
+"""The promises where layers let go of what is behind a window: whatever the cache does, the same
+tokens, under every mix of windows, retentions and codecs; and the pool that the plan says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from pagoda.cache import AttentionWindow, CacheManager
+from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.models.decoder import DecoderSpec
+from pagoda.request import Request, SamplingParams
+from pagoda.scheduling import Scheduler, judge
+from prompts import PROMPTS
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
+
+NUM_TOKENS = 8
+BLOCK_SIZE = 16
+NARROW = "streaming:sinks=4,window=28"
+WINDOWS = {
+    "none": lambda number: None,
+    "half": lambda number: 24 if number % 2 else None,
+    "five in six": lambda number: None if number % 6 == 5 else 40,
+    "two kinds": lambda number: (None, 20, 33)[number % 3],
+    "all": lambda number: 30,
+}
+MIXES: list[tuple[str, dict[str, object]]] = [
+    ("half", {}),
+    ("five in six", {}),
+    ("two kinds", {}),
+    ("all", {}),
+    ("half", {"kv_cache_dtype": "int8_per_token_head"}),
+    ("five in six", {"kv_cache_dtype": "fp8", "kv_cache_dtype_skip_layers": (0, 7, 29)}),
+    ("two kinds", {"kv_cache_dtype": "turboquant_4bit_nc"}),
+    ("half", {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)}),
+    ("none", {"kv_retention": NARROW}),
+    ("none", {"kv_retention": "streaming:sinks=20,window=20"}),
+    ("none", {"kv_retention": "window:32"}),
+    ("half", {"kv_retention": "streaming:sinks=4,window=40"}),
+    (
+        "none",
+        {"kv_retention": "streaming:sinks=4,window=28", "kv_cache_dtype": "int4_per_token_head"},
+    ),
+    ("none", {"kv_retention": "streaming:sinks=4,window=28", "kv_cache_dtype": "int4"}),
+]
+Tokens = list[list[int]]
+
+
+def named(mix: tuple[str, dict[str, object]]) -> str:
+    return "-".join((mix[0], *map(str, mix[1].values())))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load_model(EngineOptions(max_model_len=1088))
+
+
+def with_windows(model: Model, kind: str) -> Model:
+    """The same weights, where layers see but windows: another model, and a worse one."""
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, sliding_window=WINDOWS[kind](number)))
+        for number, layer in enumerate(model.spec.layers)
+    )
+    spec: DecoderSpec = replace(model.spec, layers=layers)
+    return replace(model, loaded=replace(model.loaded, spec=spec))  # type: ignore[type-var]
+
+
+def engine_of(model: Model, max_model_len: int = 256, **options: object) -> LLM:
+    defaults: dict[str, object] = {"num_gpu_blocks_override": 512, "block_size": BLOCK_SIZE}
+    own = replace(model, max_model_len=max_model_len)
+    return LLM.from_engine(connect(own, EngineOptions(**(defaults | options))))  # type: ignore[arg-type]
+
+
+def tokens_of(llm: LLM, prompts: Tokens, n: int = 1, **options: object) -> list[Tokens]:
+    greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, n=n)
+    outputs = llm.generate(prompts, greedy, use_tqdm=False, **options)  # type: ignore[arg-type]
+    llm.engine.scheduler.cache.check_integrity()
+    return [[choice.token_ids for choice in output.outputs] for output in outputs]
+
+
+def preempt_every_fourth(llm: LLM) -> None:
+    """Let blocks seem short at every fourth question for some, while others run."""
+    scheduler = llm.engine.scheduler
+    reserve, asked = scheduler.cache.reserve, count(1)
+
+    def reserve_or_not(*args: Any) -> Any:
+        if next(asked) % 4 == 0 and len(scheduler._running) > 1:
+            return None
+        return reserve(*args)
+
+    scheduler.cache.reserve = reserve_or_not  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=named)
+def test_hit_miss_chunks_crowd_forks_and_preemption_agree(
+    model: Model, mix: tuple[str, dict[str, object]]
+) -> None:
+    kind, options = mix
+    own = with_windows(model, kind)
+    texts = (first + second for first, second in zip(PROMPTS[:6], PROMPTS[6:12], strict=True))
+    prompts = [model.tokenizer.encode(text)[:60] for text in texts]
+    alone = engine_of(own, enable_prefix_caching=False, **options)
+    expected = [tokens_of(alone, [prompt])[0] for prompt in prompts]
+
+    crowd = engine_of(own, max_num_batched_tokens=7 * len(prompts), **options)
+    assert tokens_of(crowd, prompts) == expected
+    assert tokens_of(crowd, prompts) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+    assert tokens_of(crowd, prompts, n=3) == [choices * 3 for choices in expected]
+
+    short = engine_of(own, 96, max_num_batched_tokens=16, **options)
+    preempt_every_fourth(short)
+    assert tokens_of(short, prompts) == expected
+    assert short.stats().num_preemptions > 0
+
+
+def test_a_next_turn_begins_where_the_last_ended(model: Model) -> None:
+    """Blocks of a window go while a turn is computed, but not those that the next one needs."""
+    own = with_windows(model, "half")
+    llm = engine_of(own, 512, num_gpu_blocks_override=100)
+    turns = model.tokenizer.encode(" ".join(PROMPTS[:12]))[:150]
+    [[answer]] = tokens_of(llm, [turns])
+    follow_up = [*turns, *answer, *model.tokenizer.encode(" And then?")]
+    before = llm.stats().prefix_cache_hits
+    tokens_of(llm, [follow_up])
+    assert llm.stats().prefix_cache_hits - before == (len(turns) + NUM_TOKENS - 1) // 16 * 16
+
+
+def test_requests_of_different_retentions_share_nothing(model: Model) -> None:
+    llm = engine_of(model, request_kv_retention=True)
+    prompt = model.tokenizer.encode(" ".join(PROMPTS[:8]))[:120]
+    narrow = "streaming:sinks=4,window=32"
+    whole, kept = tokens_of(llm, [prompt]), tokens_of(llm, [prompt], kv_retention=narrow)
+    assert llm.stats().prefix_cache_hits == 0
+    assert tokens_of(llm, [prompt], kv_retention=narrow) == kept
+    assert llm.stats().prefix_cache_hits > 0
+    assert tokens_of(llm, [prompt]) == whole
+    of_all = engine_of(model, kv_retention=narrow)
+    assert tokens_of(of_all, [prompt]) == kept
+
+
+def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> None:
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, sliding_window=256 if n % 2 else None))
+        for n, layer in enumerate(model.spec.layers)
+    )
+    loaded: Any = replace(model.loaded, spec=replace(model.spec, layers=layers))  # type: ignore[type-var]
+    options = EngineOptions(max_num_batched_tokens=256, num_gpu_blocks_override=600)
+    spec = loaded.size(options, 4096).capacity.spec
+    needed, whole = 16 * spec.num_blocks(4096), spec.keeping_all()
+    share = needed * spec.block_bytes / (16 * whole.num_blocks(4096) * whole.block_bytes)
+    assert 0.5 < share < 0.6
+
+    cache = CacheManager(needed, 16, windows=spec.windows, under_way_tokens=spec.under_way_tokens)
+    scheduler = Scheduler(cache, max_num_batched_tokens=256, max_num_seqs=16, max_model_len=4096)
+    for number in range(16):
+        prompt = tuple([number] * 3600)
+        scheduler.add(Request(str(number), prompt, SamplingParams(max_tokens=496)))
+    most = 0
+    while scheduler.has_unfinished:
+        for scheduled in scheduler.schedule().sequences:
+            sequence = scheduler.update(scheduled, 1 if scheduled.samples else None)
+            ending = judge(sequence) if sequence is not None else None
+            if sequence is not None and ending is not None:
+                scheduler.finish(sequence, ending)
+        most = max(most, scheduler.stats().num_running)
+        cache.check_integrity()
+    assert most == 16
+    assert scheduler.stats().num_preemptions == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"kv_retention": "streaming:sinks=9,window=8"}, "at most as many sinks"),
+        ({"kv_retention": "window:8"}, "at least one block, 16 tokens"),
+        ({"kv_retention": "window:0"}, "at least one token"),
+        ({"kv_retention": "h2o"}, "full, window:1024, streaming"),
+        ({"kv_retention": "streaming:heads=3"}, "full, window:1024, streaming"),
+        ({"kv_retention": "streaming:sinks=4,window=9000"}, "at most 8192 tokens"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name(
+    model: Model, options: dict[str, object], told: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=told) as refusal:
+        engine_of(model, **options)
+    assert refusal.value.field == "kv_retention"
+
+
+def test_a_request_asks_in_vain_where_the_engine_does_not_let_it(model: Model) -> None:
+    llm = engine_of(model)
+    with pytest.raises(InvalidRequestError, match="--request-kv-retention lets") as refusal:
+        tokens_of(llm, [[1, 2, 3]], kv_retention="streaming")
+    assert refusal.value.field == "kv_retention"
+    assert tokens_of(llm, [[1, 2, 3]], kv_retention="full") == tokens_of(llm, [[1, 2, 3]])
+    narrow = engine_of(model, kv_retention="streaming:sinks=4,window=60", request_kv_retention=True)
+    with pytest.raises(InvalidRequestError, match="at most what this engine keeps"):
+        tokens_of(narrow, [[1, 2, 3]], kv_retention="streaming:sinks=4,window=100")
+    with pytest.raises(InvalidRequestError, match="full, window:1024"):
+        tokens_of(narrow, [[1, 2, 3]], kv_retention="snapkv")
+
+
+def test_a_stream_goes_on_past_the_models_length_in_the_same_blocks(model: Model) -> None:
+    length = 200
+    spec = replace(model.spec, max_position_embeddings=length)
+    own = replace(model, loaded=replace(model.loaded, spec=spec))  # type: ignore[type-var]
+    blocks = AttentionWindow(60, 4).num_blocks(10**6, BLOCK_SIZE, 64)
+    llm = engine_of(
+        own, 10**4, kv_retention="streaming:sinks=4,window=60", num_gpu_blocks_override=blocks,
+        max_num_batched_tokens=64,
+    )  # fmt: skip
+    prompt = model.tokenizer.encode(" ".join(PROMPTS))[:150]
+    greedy = SamplingParams(temperature=0, max_tokens=3 * length, ignore_eos=True)
+    [output] = llm.generate([prompt], greedy, use_tqdm=False)
+    assert len(output.outputs[0].token_ids) == 3 * length

@@ -1,0 +1,145 @@
+"""Layers that see windows, and sinks: against a plain reference, and the same bits in any way."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from decoders import Pager, decoder_spec, random_weights, rope_spec
+
+from pagoda.cache import AttentionWindow
+from pagoda.cache.window import FULL_ATTENTION
+from pagoda.codecs import codec_of
+from pagoda.execution.batch import Batch
+from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.execution.cpu.panel_weights import PanelWeights
+from pagoda.execution.reference import reference_logits
+from pagoda.models.decoder import AttentionSpec, DecoderSpec
+from pagoda.storage.cpu_storage import CPUStorage
+
+FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+BLOCK_SIZE = 8
+NUM_TOKENS = 600
+"""More than two splits of a context."""
+
+
+def windowed(*windows: int | None) -> DecoderSpec:
+    """A layer for each: the first tokens' layers see other ones than the last."""
+    return decoder_spec([dataclasses.replace(FULL, sliding_window=window) for window in windows])
+
+
+CASES = {
+    "windows": (windowed(20, None, 300), FULL_ATTENTION),
+    "one window": (windowed(40, 40), FULL_ATTENTION),
+    "streaming": (windowed(None, None), AttentionWindow(36, 4)),
+    "streaming, as far as it goes": (windowed(None, None), AttentionWindow(590, 9)),
+    "many sinks": (windowed(None), AttentionWindow(300, 280)),
+    "streaming beside windows": (windowed(None, 16), AttentionWindow(48, 3)),
+    "the last ones alone": (windowed(None, None), AttentionWindow(50)),
+}
+
+
+def tokens() -> list[int]:
+    return np.random.default_rng(0).integers(0, 97, NUM_TOKENS).tolist()
+
+
+def run(
+    spec: DecoderSpec,
+    retention: AttentionWindow,
+    chunks: list[int],
+    *,
+    companions: int = 0,
+    form: str = "float32",
+) -> torch.Tensor:
+    """Logits of one sequence in chunks; blocks that are behind its windows hold NaN, and are holes.
+
+    companions: sequences that take a token whenever this one takes a chunk.
+    """
+    cache = spec.cache_spec(BLOCK_SIZE, form, retention=retention)
+    num_blocks = (companions + 1) * len(cache.groups) * -(-NUM_TOKENS // BLOCK_SIZE)
+    storage = CPUStorage(cache, num_blocks)
+    executor = CPUExecutor(
+        spec, PanelWeights.take_over(random_weights(spec)), storage, NUM_TOKENS, num_threads=2
+    )
+    pager = Pager(BLOCK_SIZE, num_blocks, cache.windows)
+    sequence = pager.sequence(tokens())
+    others = [pager.sequence(tokens()) for _ in range(companions)]
+    found = []
+    for size in chunks:
+        steps = [*((other, 1) for other in others), (sequence, size)]
+        batch = let_go(pager.batch(steps), cache.windows, storage)
+        found.append(executor.forward(batch)[len(others) :].clone())
+    return torch.cat(found)
+
+
+def let_go(batch: Batch, windows: tuple[AttentionWindow, ...], storage: CPUStorage) -> Batch:
+    """The batch with holes in the tables, whose blocks are spoiled."""
+    lowest = batch.positions[batch.query_starts[:-1]]
+    for pages, window in zip(batch.groups, windows, strict=True):
+        for table, position in zip(pages.block_tables, lowest.tolist(), strict=True):
+            for number in window.unseen_blocks(position, BLOCK_SIZE):
+                if table[number] >= 0:
+                    spoiled = np.full(storage.spec.block_bytes, 255, np.uint8)  # NaN, as floats
+                    storage.import_block(int(table[number]), spoiled)
+                table[number] = -1
+    return batch
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_see_what_the_reference_sees(case: str) -> None:
+    spec, retention = CASES[case]
+    truth = reference_logits(
+        spec, random_weights(spec), tokens(), torch.float64, retention=retention
+    )
+    found = run(spec, retention, [NUM_TOKENS])
+    assert (found - truth).abs().max() < 1e-3
+    assert (found.argmax(1) == truth.argmax(1)).all()
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["int8_per_token_head", "int4_per_token_head",
+     "levels5-float16-norm-hadamard/levels6-float32-offset"],
+)  # fmt: skip
+def test_sinks_of_codes_are_met_in_the_basis_of_codes(form: str) -> None:
+    wide = dataclasses.replace(FULL, head_dim=64, rope=rope_spec(64))
+    spec, retention = decoder_spec([wide]), AttentionWindow(36, 4)
+    codec = codec_of(form)
+    assert codec is not None
+    truth = reference_logits(
+        spec, random_weights(spec), tokens(), torch.float64, codec=codec, retention=retention
+    )
+    found = run(spec, retention, [NUM_TOKENS], form=form)
+    assert (found - truth).abs().max() < 0.02 * truth.abs().max()
+    assert torch.equal(run(spec, retention, [500] + [1] * 100, form=form), found)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_not_a_bit_depends_on_chunks_or_companions(case: str) -> None:
+    spec, retention = CASES[case]
+    whole = run(spec, retention, [NUM_TOKENS])
+    assert whole.isfinite().all()
+    for chunks in ([400, *[1] * 20, 100, *[3] * 20, 20], [1] * 30 + [570]):
+        assert torch.equal(run(spec, retention, chunks), whole)
+    assert torch.equal(run(spec, retention, [300, *[2] * 150], companions=2), whole)
+
+
+def test_without_sinks_a_row_far_on_sees_other_tokens() -> None:
+    spec = windowed(None, None)
+    with_sinks = run(spec, AttentionWindow(36, 4), [NUM_TOKENS])
+    without = run(spec, AttentionWindow(40), [NUM_TOKENS])
+    whole = run(spec, FULL_ATTENTION, [NUM_TOKENS])
+    assert torch.allclose(with_sinks[:40], whole[:40], atol=1e-5)
+    assert (with_sinks[-1] - without[-1]).abs().max() > 1e-2
+
+
+def test_a_layer_says_its_window_to_the_cache() -> None:
+    spec = windowed(20, None, 300)
+    assert spec.cache_spec(8, "float32").windows == (
+        AttentionWindow(20),
+        FULL_ATTENTION,
+        AttentionWindow(300),
+    )
+    assert AttentionSpec.cached_as(spec.layers[0].attention, "float32").window.window == 20
