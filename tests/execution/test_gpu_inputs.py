@@ -65,7 +65,8 @@ def test_every_row_goes_to_one_attention_and_no_other(counts: list[int]) -> None
     assert inputs.block_tables.shape[1] % 16 == 0
     width = batch.pages.block_tables.shape[1]
     assert np.array_equal(inputs.block_tables[:, :width].cpu(), batch.pages.block_tables)
-    for name in ("token_ids", "positions", "slot_mapping", "query_starts", "context_lens"):
+    assert np.array_equal(inputs.slot_mapping.cpu(), batch.pages.slot_mapping)
+    for name in ("token_ids", "positions", "query_starts", "context_lens"):
         assert np.array_equal(getattr(inputs, name).cpu(), getattr(batch, name))
 
 
@@ -105,7 +106,8 @@ def test_the_longest_tables_of_the_largest_batch_fit() -> None:
     decode_inputs = DecodeInputs((3,), 21, DEVICE)
     batch = batch_of([1, 1, 1])
     tables = np.arange(63, dtype=np.int32).reshape(3, 21)
-    batch = dataclasses.replace(batch, block_tables=tables)
+    pages = dataclasses.replace(batch.pages, block_tables=tables)
+    batch = dataclasses.replace(batch, groups=(pages,))
     decode_inputs.fill(batch, 3)
     assert np.array_equal(decode_inputs.inputs(3).block_tables[:, :21].cpu(), tables)
 

@@ -39,6 +39,8 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     untouched = blocks.copy()
     slots = rng.permutation(num_blocks * block_size)[:rows]
     positions = rng.integers(0, 50, rows).astype(np.int32)
+    sink_positions = np.minimum(positions, 30).astype(np.int32)
+    sinks = np.full((rows, heads * head_dim), np.nan, np.float32)
     angles = rng.uniform(0, 6, size=(50, rotary_dim // 2)).astype(np.float32)
     cosines, sines = np.cos(angles), np.sin(angles)
     norms = [rng.normal(size=head_dim * with_norm).astype(np.float32) + 1 for _ in range(2)]
@@ -50,7 +52,8 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     rotate_and_write(
         counters.ctypes.data, 2, rotate_routine().address, write, qkv.ctypes.data, rows,
         blocks.ctypes.data, LayerPages(layout, blocks.itemsize, NO_CODES), slots.ctypes.data,
-        positions.ctypes.data, HeadShape(kv_heads, heads // kv_heads, head_dim, block_size),
+        positions.ctypes.data, sink_positions.ctypes.data, sinks.ctypes.data,
+        HeadShape(kv_heads, heads // kv_heads, head_dim, block_size),
         cosines.ctypes.data, sines.ctypes.data, rotary_dim // 2, *places, eps.ctypes.data, 0,
     )  # fmt: skip
 
@@ -63,6 +66,9 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
                 reference.rms_norm(x, norm, 1e-5) for x, norm in zip((q, k), norms, strict=True)
             )
         p = positions[row]
+        s = sink_positions[row]
+        of_sinks = reference.rotate(q, cosines[s], sines[s])
+        assert_close(sinks[row].reshape(heads, head_dim), of_sinks, "float32")
         q, k = (reference.rotate(x, cosines[p], sines[p]) for x in (q, k))
         assert_close(qkv[row].reshape(-1, head_dim)[:heads], q, "float32")
         for head in range(kv_heads):

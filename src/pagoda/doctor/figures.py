@@ -274,9 +274,11 @@ def _spread(window: Window) -> float | None:
     """Means of n lengths vary √n times less than the lengths do."""
     counts = window.increases("request_prompt_tokens_count")
     totals = window.increases("request_prompt_tokens_sum")
-    means = [(n, total / n) for n, total in zip(counts, totals, strict=True) if n > 0]
+    means = [(n, total / n) for n, total in zip(counts, totals, strict=True) if n >= 1]
     if len(means) < _FEW:
         return None
     mean = sum(n * m for n, m in means) / sum(n for n, _ in means)
-    variance = fmean([n * (m - mean) ** 2 for n, m in means]) * len(means) / (len(means) - 1)
+    variance = (
+        fmean([n * (m - mean) * (m - mean) for n, m in means]) * len(means) / (len(means) - 1)
+    )
     return variance**0.5 / mean if mean > 0 else None
