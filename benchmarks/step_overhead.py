@@ -32,8 +32,10 @@ import numba
 import torch
 
 from pagoda.cache import CacheManager
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.engine.core import Engine
 from pagoda.engine.intake import Intake
+from pagoda.engine.retention_rules import RetentionRules
 from pagoda.engine.runner import Runner
 from pagoda.engine.sampling.cpu_sampler import CPUSampler
 from pagoda.execution.batch import Batch
@@ -170,7 +172,13 @@ def engine_over(tokenizer: Tokenizer, logits: torch.Tensor, steps: int) -> Engin
         model_name="none",
         max_model_len=longest,
         tokenizer=tokenizer,
-        intake=Intake(tokenizer, vocab_size=VOCAB_SIZE, max_model_len=longest, seed=0),
+        intake=Intake(
+            tokenizer,
+            vocab_size=VOCAB_SIZE,
+            max_model_len=longest,
+            seed=0,
+            retention=RetentionRules(FULL_ATTENTION, 16, longest, takes_requests=False),
+        ),
         scheduler=scheduler,
         runner=Runner(FakeExecutor(logits)),
         sampler=CPUSampler(),

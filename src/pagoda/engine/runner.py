@@ -164,6 +164,8 @@ def prepare(
 
 def _of_groups(block_tables: NDArray[np.int32], num_groups: int) -> NDArray[np.int32]:
     """[num_groups, num_sequences, num_blocks] of tables that have the groups in turn."""
+    if num_groups == 1:
+        return block_tables[None]
     num_sequences, width = block_tables.shape
     tables = block_tables.reshape(num_sequences, width // num_groups, num_groups)
     return np.ascontiguousarray(tables.transpose(2, 0, 1))
@@ -176,7 +178,8 @@ def _windows(plan: StepPlan) -> NDArray[np.int32]:
         rows = [[(each.window, each.sinks) for each in s.windows] for s in plan.sequences]
         return np.array(rows, np.int32)
     found = np.empty((len(plan.sequences), len(windows), 2), np.int32)
-    found[:] = [(each.window, each.sinks) for each in windows]
+    for group, each in enumerate(windows):
+        found[:, group, 0], found[:, group, 1] = each.window, each.sinks
     return found
 
 
