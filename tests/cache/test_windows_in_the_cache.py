@@ -140,6 +140,7 @@ def test_blocks_kept_for_others_go_before_anybody_is_turned_away() -> None:
     tokens = list(range(200))
     table = begun(cache, tokens)
     compute(cache, table, tokens, *range(2, 200, 2))
+    assert sum(of_group(table, 0)) == 2, "of as many blocks as one sequence keeps at most"
 
 
 def test_a_block_that_was_passed_is_new_to_the_policy_when_it_is_taken_again() -> None:

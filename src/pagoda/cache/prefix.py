@@ -61,7 +61,6 @@ class PrefixIndex:
     """Which block of a pool holds which content of which group; at most one per hash and group."""
 
     def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
-        self._num_groups = num_groups
         self._block_ids: tuple[dict[BlockHash, int], ...] = tuple({} for _ in range(num_groups))
         self._keys: list[BlockKey | None] = [None] * num_blocks
         self._groups = [0] * num_blocks

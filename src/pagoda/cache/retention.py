@@ -19,8 +19,6 @@ from pagoda.errors import InvalidOptionError
 DEFAULT_SINKS, DEFAULT_WINDOW = 4, 1020
 FORMS = "full, window:1024, streaming or streaming:sinks=4,window=1020"
 _NUMBER = re.compile(r"[0-9]{1,9}")
-
-
 MOST_POSITIONS = 2**22
 """Tokens of a sequence of which only a part is kept: each has a row in tables of angles."""
 

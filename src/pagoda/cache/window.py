@@ -54,10 +54,6 @@ class AttentionWindow:
         first = num_blocks_for(self.sinks, block_size)
         return range(first, max(first, self.first_in_window(position) // block_size))
 
-    def sees_block(self, number: int, position: int, block_size: int) -> bool:
-        """A row from `position` on sees a token of block `number`."""
-        return number not in self.unseen_blocks(position, block_size)
-
     def position_that_lets_go(self, number: int, block_size: int) -> int:
         """The first position from which on no row sees block `number`, which holds no sink."""
         return (number + 1) * block_size + self.window - 1

@@ -160,9 +160,6 @@ class CPUModel:
         """
         _require_followed(options)
         policy, asked = self.backend.policy, options.cache_size
-        limits = policy.default_limits.or_given(
-            options.max_num_batched_tokens, options.max_num_seqs
-        )
         spec = _cache_spec(self.spec, options, self.dtype)
         longest = spec.num_blocks(max_model_len)
         capacity = plan_capacity(
@@ -174,6 +171,9 @@ class CPUModel:
             num_blocks_override=options.num_gpu_blocks_override,
         )
         require_memory(capacity.size_bytes, asked)
+        limits = policy.default_limits.or_given(
+            options.max_num_batched_tokens, options.max_num_seqs
+        )
         num_threads = options.threads or min(num_usable_cores(), _most_threads())
         return SizedCPU(self, capacity, asked, limits, num_threads, _rounds_rows(options))
 
