@@ -31,6 +31,12 @@ MIXES = [
     {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)},
     {"kv_cache_dtype": "levels5-float16-norm-hadamard/levels4-float16-offset"},
 ]
+SPOKEN = [
+    *({"kv_cache_dtype": name} for name in ("fp8", "int4", "turboquant_k3v4_nc")),
+    *MIXES[-3:],
+]
+"""Each kind of numbers, scales and turns, and all mixes; `test_coded_crowds.py` has every codec and
+compares more, by a model that is small."""
 Tokens = list[list[int]]
 
 
@@ -53,7 +59,7 @@ def tokens_of(llm: LLM, prompts: Tokens) -> Tokens:
     return [output.outputs[0].token_ids for output in outputs]
 
 
-@pytest.mark.parametrize("mix", MIXES, ids=lambda mix: "-".join(map(str, mix.values())))
+@pytest.mark.parametrize("mix", SPOKEN, ids=lambda mix: "-".join(map(str, mix.values())))
 def test_hit_miss_chunks_crowd_and_preemption_agree(model: Model, mix: dict[str, object]) -> None:
     texts = (first + second for first, second in zip(PROMPTS[:6], PROMPTS[6:12], strict=True))
     prompts = [model.tokenizer.encode(text)[:44] for text in texts]

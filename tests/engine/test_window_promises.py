@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from checkpoints import Case, write_checkpoint
 from pagoda.cache import AttentionWindow, CacheManager
 from pagoda.engine.build import Model, connect, load_model
 from pagoda.engine.llm import LLM
@@ -37,7 +38,7 @@ MIXES: list[tuple[str, dict[str, object]]] = [
     ("two kinds", {}),
     ("all", {}),
     ("half", {"kv_cache_dtype": "int8_per_token_head"}),
-    ("five in six", {"kv_cache_dtype": "fp8", "kv_cache_dtype_skip_layers": (0, 7, 29)}),
+    ("five in six", {"kv_cache_dtype": "fp8", "kv_cache_dtype_skip_layers": (0, 3, 5)}),
     ("two kinds", {"kv_cache_dtype": "turboquant_4bit_nc"}),
     ("half", {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)}),
     ("none", {"kv_retention": NARROW}),
@@ -50,7 +51,16 @@ MIXES: list[tuple[str, dict[str, object]]] = [
     ),
     ("none", {"kv_retention": "streaming:sinks=4,window=28", "kv_cache_dtype": "int4"}),
 ]
+SPOKEN = [
+    ("two kinds", {"kv_cache_dtype": "turboquant_4bit_nc"}),
+    ("half", {"kv_retention": "streaming:sinks=4,window=40"}),
+]
+"""For the default model as well; all others for one that is small, and rests on all it has read."""
+SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280}
+"""TurboQuant leaves two layers at each end as they are."""
 Tokens = list[list[int]]
+Told = list[list[tuple[int, float]]]
+"""Of each choice: its tokens, and how likely each was."""
 
 
 def named(mix: tuple[str, dict[str, object]]) -> str:
@@ -60,6 +70,12 @@ def named(mix: tuple[str, dict[str, object]]) -> str:
 @pytest.fixture(scope="module")
 def model() -> Model:
     return load_model(EngineOptions(max_model_len=1088))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    directory = write_checkpoint(tmp_path_factory.mktemp("six"), Case("llama", SHAPE))
+    return load_model(EngineOptions(model=str(directory), dtype="bfloat16"))
 
 
 def with_windows(model: Model, kind: str) -> Model:
@@ -78,11 +94,25 @@ def engine_of(model: Model, max_model_len: int = 256, **options: object) -> LLM:
     return LLM.from_engine(connect(own, EngineOptions(**(defaults | options))))  # type: ignore[arg-type]
 
 
-def tokens_of(llm: LLM, prompts: Tokens, n: int = 1, **options: object) -> list[Tokens]:
-    greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, n=n)
+def told(llm: LLM, prompts: Tokens, n: int = 1, **options: object) -> list[Told]:
+    greedy = SamplingParams(
+        temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, n=n, logprobs=0
+    )
     outputs = llm.generate(prompts, greedy, use_tqdm=False, **options)  # type: ignore[arg-type]
     llm.engine.scheduler.cache.check_integrity()
-    return [[choice.token_ids for choice in output.outputs] for output in outputs]
+    return [[_told(choice) for choice in output.outputs] for output in outputs]
+
+
+def _told(choice: Any) -> list[tuple[int, float]]:
+    return [
+        (token_id, entry[token_id].logprob)
+        for token_id, entry in zip(choice.token_ids, choice.logprobs, strict=True)
+    ]
+
+
+def tokens_of(llm: LLM, prompts: Tokens, **options: object) -> Tokens:
+    """Of the one choice of each answer."""
+    return [[token_id for token_id, _ in choice] for [choice] in told(llm, prompts, **options)]
 
 
 def preempt_every_fourth(llm: LLM) -> None:
@@ -98,27 +128,40 @@ def preempt_every_fourth(llm: LLM) -> None:
     scheduler.cache.reserve = reserve_or_not  # type: ignore[method-assign]
 
 
+def require_agreement(model: Model, prompts: Tokens, options: dict[str, object]) -> None:
+    """Hit, miss, chunks, a crowd, forks and preemption make the same answers."""
+    alone = engine_of(model, enable_prefix_caching=False, **options)
+    expected = [told(alone, [prompt])[0] for prompt in prompts]
+
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(prompts), **options)
+    assert told(crowd, prompts) == expected
+    assert told(crowd, prompts) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+    assert told(crowd, prompts, n=3) == [choices * 3 for choices in expected]
+
+    short = engine_of(model, 96, max_num_batched_tokens=16, **options)
+    preempt_every_fourth(short)
+    assert told(short, prompts) == expected
+    assert short.stats().num_preemptions > 0
+
+
 @pytest.mark.parametrize("mix", MIXES, ids=named)
+def test_whatever_the_cache_does_not_a_bit_changes(
+    small: Model, mix: tuple[str, dict[str, object]]
+) -> None:
+    kind, options = mix
+    prompts = [[(place * place * step) % 251 for place in range(60)] for step in range(3, 9)]
+    require_agreement(with_windows(small, kind), prompts, options)
+
+
+@pytest.mark.parametrize("mix", SPOKEN, ids=named)
 def test_hit_miss_chunks_crowd_forks_and_preemption_agree(
     model: Model, mix: tuple[str, dict[str, object]]
 ) -> None:
     kind, options = mix
-    own = with_windows(model, kind)
     texts = (first + second for first, second in zip(PROMPTS[:6], PROMPTS[6:12], strict=True))
     prompts = [model.tokenizer.encode(text)[:60] for text in texts]
-    alone = engine_of(own, enable_prefix_caching=False, **options)
-    expected = [tokens_of(alone, [prompt])[0] for prompt in prompts]
-
-    crowd = engine_of(own, max_num_batched_tokens=7 * len(prompts), **options)
-    assert tokens_of(crowd, prompts) == expected
-    assert tokens_of(crowd, prompts) == expected
-    assert crowd.stats().prefix_cache_hits > 0
-    assert tokens_of(crowd, prompts, n=3) == [choices * 3 for choices in expected]
-
-    short = engine_of(own, 96, max_num_batched_tokens=16, **options)
-    preempt_every_fourth(short)
-    assert tokens_of(short, prompts) == expected
-    assert short.stats().num_preemptions > 0
+    require_agreement(with_windows(model, kind), prompts, options)
 
 
 def test_a_next_turn_begins_where_the_last_ended(model: Model) -> None:
@@ -126,7 +169,7 @@ def test_a_next_turn_begins_where_the_last_ended(model: Model) -> None:
     own = with_windows(model, "half")
     llm = engine_of(own, 512, num_gpu_blocks_override=100)
     turns = model.tokenizer.encode(" ".join(PROMPTS[:12]))[:150]
-    [[answer]] = tokens_of(llm, [turns])
+    [answer] = tokens_of(llm, [turns])
     follow_up = [*turns, *answer, *model.tokenizer.encode(" And then?")]
     before = llm.stats().prefix_cache_hits
     tokens_of(llm, [follow_up])
@@ -164,14 +207,18 @@ def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> Non
         prompt = tuple([number] * 3600)
         scheduler.add(Request(str(number), prompt, SamplingParams(max_tokens=496)))
     most = 0
-    while scheduler.has_unfinished:
+    for step in count():
+        if not scheduler.has_unfinished:
+            break
         for scheduled in scheduler.schedule().sequences:
             sequence = scheduler.update(scheduled, 1 if scheduled.samples else None)
             ending = judge(sequence) if sequence is not None else None
             if sequence is not None and ending is not None:
                 scheduler.finish(sequence, ending)
         most = max(most, scheduler.stats().num_running)
-        cache.check_integrity()
+        if step % 16 == 0:
+            cache.check_integrity()
+    cache.check_integrity()
     assert most == 16
     assert scheduler.stats().num_preemptions == 0
 
