@@ -95,9 +95,7 @@ def engine_of(model: Model, max_model_len: int = 256, **options: object) -> LLM:
 
 
 def told(llm: LLM, prompts: Tokens, n: int = 1, **options: object) -> list[Told]:
-    greedy = SamplingParams(
-        temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, n=n, logprobs=0
-    )
+    greedy = SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True, n=n, logprobs=0)
     outputs = llm.generate(prompts, greedy, use_tqdm=False, **options)  # type: ignore[arg-type]
     llm.engine.scheduler.cache.check_integrity()
     return [[_told(choice) for choice in output.outputs] for output in outputs]
