@@ -13,9 +13,25 @@ import pytest
 
 import side_by_side
 from by_file import place_of, scope_of
+from pagoda.engine.build import Model, load_model
 from pagoda.engine.devices import find
+from pagoda.engine.options import EngineOptions
 
-__all__ = ["triton_device"]
+__all__ = ["MAX_MODEL_LEN", "triton_device"]
+
+MAX_MODEL_LEN = 1024
+"""The longest sequence of the default model, where tests share it."""
+DEFAULT_MODEL = pytest.StashKey[Model]()
+"""Of a run: what the files of one group share (see `by_file`)."""
+
+
+@pytest.fixture(scope="module")
+def default_model(pytestconfig: pytest.Config) -> Model:
+    """The default model in memory, for any number of engines."""
+    stash = pytestconfig.stash
+    if DEFAULT_MODEL not in stash:
+        stash[DEFAULT_MODEL] = load_model(EngineOptions(max_model_len=MAX_MODEL_LEN))
+    return stash[DEFAULT_MODEL]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -60,10 +76,18 @@ def pytest_runtest_protocol(
     stays = alone and nextitem is not None and is_alone(nextitem)
     with side_by_side.MACHINE.cores(alone=alone, stays=stays):
         result = yield
-    is_last = nextitem is None or nextitem.path != item.path
-    if is_last and item.get_closest_marker("model") is not None:
-        side_by_side.give_back_memory()
+    if nextitem is None or nextitem.path != item.path:
+        tidy_up(item, nextitem)
     return result
+
+
+def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After the last test of a file: what it and its group of files held is given back."""
+    if nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid):
+        item.config.stash.pop(DEFAULT_MODEL, None)
+    if item.get_closest_marker("model") is not None:
+        gc.collect()  # engines and what they hold refer to one another
+    side_by_side.give_back_memory()
 
 
 def pytest_sessionfinish() -> None:

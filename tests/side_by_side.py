@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,8 +76,7 @@ MACHINE = Machine()
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, if the C library can: a model leaves half a gigabyte."""
-    gc.collect()  # engines and what they hold refer to one another
+    """Return freed memory to the system, if the C library can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

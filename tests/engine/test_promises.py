@@ -93,12 +93,12 @@ def test_greedy_output_is_that_of_transformers(prompts: list[list[int]], baselin
 
 
 def test_each_alone_answers_like_all_at_once(
-    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens, num_tokens: int
+    model: Model, make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
 ) -> None:
     """Every third one in float32, which takes a fiftieth of a second for a token."""
     llm = make(enable_prefix_caching=False)
-    for index in range(0, len(prompts), 3 if num_tokens == NUM_TOKENS["float32"] else 1):
-        assert tokens_of(llm, [prompts[index]], num_tokens) == [baseline[index]]
+    for index in range(0, len(prompts), 3 if model.dtype == "float32" else 1):
+        assert tokens_of(llm, [prompts[index]], FEW_TOKENS) == [few[index]]
 
 
 def test_hits_answer_like_misses(
@@ -120,11 +120,12 @@ def test_chunks_answer_like_the_whole(
 
 
 def test_preempted_sequences_answer_like_undisturbed_ones(
-    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens, num_tokens: int
+    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens
 ) -> None:
+    num_tokens = NUM_TOKENS["bfloat16"]
     demand = sum(-(-(len(prompt) + num_tokens) // BLOCK_SIZE) for prompt in prompts)
     llm = make(max_model_len=256, num_gpu_blocks_override=demand // 4)
-    assert tokens_of(llm, prompts, num_tokens) == baseline
+    assert tokens_of(llm, prompts, num_tokens) == [tokens[:num_tokens] for tokens in baseline]
     assert llm.stats().num_preemptions > 0
 
 

@@ -9,13 +9,10 @@ import pytest
 from fastapi import FastAPI
 
 from pagoda.engine.async_engine import AsyncEngine
-from pagoda.engine.build import Model, connect, load_model
+from pagoda.engine.build import Model, connect
 from pagoda.engine.options import EngineOptions
 from pagoda.server.app import create_app
 from server.fake_engine import FakeEngine
-
-MAX_MODEL_LEN = 1024
-"""The longest sequence of the default model, where tests serve it."""
 
 
 @pytest.fixture
@@ -39,12 +36,6 @@ async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the application, in the same process."""
     async with client_of(create_app(engine)) as client:
         yield client
-
-
-@pytest.fixture(scope="session")
-def default_model() -> Model:
-    """The default model in memory, for any number of engines."""
-    return load_model(EngineOptions(max_model_len=MAX_MODEL_LEN))
 
 
 @pytest.fixture(scope="module")

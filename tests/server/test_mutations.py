@@ -22,7 +22,7 @@ from server.fake_engine import FakeEngine
 from server.live import live_server
 
 NUM_MUTATIONS = 10_000
-NUM_BY_SCHEMA = settings().max_examples
+NUM_BY_SCHEMA = settings().max_examples // 2
 """For each of the routes, beside what schemathesis derives from the schema."""
 QUIET = list(HealthCheck)
 OPTIONS = ServerOptions(dev_mode=True, max_body_bytes=2**20)

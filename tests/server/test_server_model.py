@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from each_process import MAX_MODEL_LEN
 from pagoda.engine.async_engine import AsyncEngine
-from server.conftest import MAX_MODEL_LEN
 from server.sse import chat_text, completion_text, events_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.model]
