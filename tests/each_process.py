@@ -83,8 +83,10 @@ def pytest_runtest_protocol(
 
 def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """After the last test of a file: what it and its group of files held is given back."""
-    if nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid):
-        item.config.stash.pop(DEFAULT_MODEL, None)
+    stash = item.config.stash
+    is_last = nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid)
+    if is_last and DEFAULT_MODEL in stash:
+        del stash[DEFAULT_MODEL]
     if item.get_closest_marker("model") is not None:
         gc.collect()  # engines and what they hold refer to one another
     side_by_side.give_back_memory()
