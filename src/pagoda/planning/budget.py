@@ -78,7 +78,7 @@ def _weights(stored: int) -> MemoryPart:
 
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.pagoda is not None:
-        return subject.pagoda.parts(_step_facts(subject))
+        return subject.pagoda.parts(step_facts(subject))
     run = trial_run(
         subject.facts.config,
         subject.batch,
@@ -95,7 +95,8 @@ def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     return parts if subject.on_cpu else (*parts, graphs)
 
 
-def _step_facts(subject: Subject) -> StepFacts:
+def step_facts(subject: Subject) -> StepFacts:
+    """What the memory of a step of Pagoda's follows from."""
     return StepFacts(
         config=subject.facts.config,
         model=subject.model,
