@@ -119,6 +119,67 @@ def test_hits_of_a_coded_cache_are_misses_and_those_of_a_cpu(
     assert counter.replays > 0
 
 
+@pytest.mark.parametrize(
+    ("windows", "more"),
+    [
+        ((None, 9), {}),
+        ((None, None), {"kv_retention": "streaming:sinks=3,window=10"}),
+        ((10, None), {"kv_retention": "streaming:sinks=5,window=12",
+                      "kv_cache_dtype": "int8_per_token_head"}),
+    ],
+    ids=["windows", "streaming", "both, coded"],
+)  # fmt: skip
+def test_layers_let_go_as_on_a_cpu(
+    directory: str, card: Card, windows: tuple[int | None, int | None], more: dict[str, object]
+) -> None:
+    """In few blocks, which others soon have: steps that run ahead read none that was let go."""
+    found = []
+    for device in ("cpu", "cuda"):
+        sizes = None if device == "cpu" else (1, 4)
+        options = options_for(
+            directory, device=device, cudagraph_capture_sizes=sizes, num_gpu_blocks_override=36,
+            max_num_batched_tokens=8, **more,
+        )  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            backend = CPUBackend() if device == "cpu" else card.backend()
+            patch.setattr(build, "find_backend", lambda options, own=backend: own)
+            model = with_windows(load_model(options), windows)
+        llm = LLM.from_engine(connect(model, options))
+        greedy = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+        for _ in range(2):
+            outputs = llm.generate(PROMPTS, greedy, use_tqdm=False)
+            found.append([tuple(output.outputs[0].token_ids) for output in outputs])
+        llm.engine.scheduler.cache.check_integrity()
+        assert llm.stats().prefix_cache_hits > 0
+    assert found == found[:1] * 4
+    [counter] = card.counters
+    assert counter.replays > 0
+
+
+def test_requests_of_a_gpu_keep_what_they_ask_for(directory: str, card: Card) -> None:
+    asked = "streaming:sinks=2,window=8"
+    greedy = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+    found = []
+    for more in ({"kv_retention": asked}, {"request_kv_retention": True}):
+        options = options_for(directory, max_num_batched_tokens=16, **more)
+        llm = LLM.from_engine(connect(load_model(options), options))
+        outputs = llm.generate(PROMPTS, greedy, use_tqdm=False, kv_retention=asked)
+        found.append([tuple(output.outputs[0].token_ids) for output in outputs])
+    assert found[0] == found[1]
+    whole = llm.generate(PROMPTS, greedy, use_tqdm=False)
+    assert [tuple(output.outputs[0].token_ids) for output in whole] != found[0]
+
+
+def with_windows(model: Model, windows: tuple[int | None, ...]) -> Model:
+    """The same weights, where layers see but windows."""
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, sliding_window=window))
+        for layer, window in zip(model.spec.layers, windows, strict=True)
+    )
+    spec = replace(model.spec, layers=layers)
+    return replace(model, loaded=replace(model.loaded, spec=spec))  # type: ignore[type-var]
+
+
 def test_heads_that_a_codec_cannot_cut_are_refused_before_weights_of_a_gpu_are_read(
     tmp_path: Path, card: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,8 +287,6 @@ def placed(directory: str) -> Model:
     ("given", "field"),
     [
         ({"threads": 2}, "threads"),
-        ({"kv_retention": "window:64"}, "kv_retention"),
-        ({"request_kv_retention": True}, "request_kv_retention"),
         ({"device": "cpu"}, "device"),
         ({"quantization": "q8_0"}, "quantization"),
         ({"kv_cache_dtype": "bfloat16"}, "kv_cache_dtype"),

@@ -23,6 +23,7 @@ from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
 from pagoda.kernels.gpu.turn import turn_heads
+from pagoda.kernels.gpu.windows import SinkQueries
 from triton_device import DEVICE
 
 NO_NUMBER = 255
@@ -80,19 +81,25 @@ def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) 
         for each in (x.reshape(num_tokens, -1), positions, slots, cosines, sines, norm, norm)
     ]
     qkv, *others = on_device
-    rotate_and_encode(query, qkv, memory[1:-1], *others, 1e-5, codes)  # type: ignore[arg-type]
+    places = rng.integers(num_positions, size=num_tokens).astype(np.int32)
+    sinks = SinkQueries(torch.full_like(query, torch.nan), torch.from_numpy(places).to(DEVICE))
+    rotate_and_encode(query, qkv, memory[1:-1], *others, 1e-5, codes, sinks)  # type: ignore[arg-type]
 
     turned = x.astype(np.float64)
-    for token, position in enumerate(positions):
+    for_sinks = turned[:, :heads].copy()
+    for token, (position, place) in enumerate(zip(positions, places, strict=True)):
         for head in range(heads + kv_heads):
             normed = turned[token, head]
             if norm is not None:
                 normed = reference.rms_norm(normed, norm.astype(np.float64), 1e-5)
+            if head < heads:
+                for_sinks[token, head] = reference.rotate(normed, cosines[place], sines[place])
             turned[token, head] = reference.rotate(normed, cosines[position], sines[position])
     matrix = shape.codec.key.matrix(dim)
-    expected = turned[:, :heads] if matrix is None else turned[:, :heads] @ matrix
-    error = np.abs(query.cpu().numpy() - expected)
-    assert (error <= 2e-6 * np.abs(expected).max(-1, keepdims=True)).all()
+    for found_queries, rotated in ((query, turned[:, :heads]), (sinks.query, for_sinks)):
+        expected = rotated if matrix is None else rotated @ matrix
+        error = np.abs(found_queries.cpu().numpy() - expected)
+        assert (error <= 2e-6 * np.abs(expected).max(-1, keepdims=True)).all()
     assert (memory[[0, -1]] == NO_NUMBER).all()
     written = np.isin(np.arange(3 * shape.block_size), slots).reshape(3, -1)
     sides = (
