@@ -1,5 +1,5 @@
-"""Layers that see windows, and sinks, on a GPU: against a plain reference, with holes in tables whose
-blocks hold NaN, as they are and padded for CUDA graphs."""
+"""Layers that see windows, and sinks, on a GPU: against a plain reference, with holes in tables
+whose blocks hold NaN, in steps that are padded for CUDA graphs and in others."""
 
 from __future__ import annotations
 

@@ -97,9 +97,7 @@ class PagedSequences:
         first, end = self.query_starts[sequence : sequence + 2].tolist()
         context_len = int(self.context_lens[sequence])
         return np.array(
-            [
-                self._seen(row, sequence, context_len - end + row) for row in range(first, end)
-            ]
+            [self._seen(row, sequence, context_len - end + row) for row in range(first, end)]
         )
 
     def _seen(self, row: int, sequence: int, position: int) -> Array:
@@ -112,8 +110,9 @@ class PagedSequences:
         out = np.zeros(own.shape)
         for head in range(len(own)):
             kv_head = head // self.shape.group_size
-            scores = np.where(is_sink, keys[:, kv_head] @ of_sinks[head], keys[:, kv_head] @ own[head])
-            weights = np.exp(scores * self.shape.scale - scores.max() * self.shape.scale)
+            queries = np.where(is_sink[:, None], of_sinks[head], own[head])
+            scores = (keys[:, kv_head] * queries).sum(1) * self.shape.scale
+            weights = np.exp(scores - scores.max())
             out[head] = weights @ values[:, kv_head] / weights.sum()
         return out
 

@@ -192,7 +192,9 @@ def recalled(side: VectorCodec, found: Kept) -> Array:
         return vectors if matrix is None else vectors @ matrix.T
 
 
-def cases(shape: CodedShape, contexts: list[int], counts: list[int], window: AttentionWindow | None):
+def cases(
+    shape: CodedShape, contexts: list[int], counts: list[int], window: AttentionWindow | None
+) -> tuple[PagedSequences, PagedSequences]:
     plain = CacheShape(
         shape.head_dim, shape.group_size, shape.num_kv_heads, shape.block_size, torch.float32
     )

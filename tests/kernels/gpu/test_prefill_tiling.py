@@ -91,9 +91,7 @@ def test_rows_walk_once_over_all_that_they_see(
 
 
 @given(kinds, steps)
-def test_parts_of_a_round_lie_apart_and_are_all_merged(
-    kind: AttentionKind, step: Step
-) -> None:
+def test_parts_of_a_round_lie_apart_and_are_all_merged(kind: AttentionKind, step: Step) -> None:
     tiling = tiling_of(kind, step, list(range(len(step))))
     split = {key: tiles for key, tiles in tiles_by_row(tiling).items() if len(tiles) > 1}
     assert (tiling.tiles[:, 6] >= 0).sum() == sum(len(tiles) for tiles in split.values())
@@ -118,9 +116,7 @@ def test_parts_of_a_round_lie_apart_and_are_all_merged(
 
 
 @given(kinds, steps)
-def test_a_sequence_is_cut_the_same_alone_and_in_a_batch(
-    kind: AttentionKind, step: Step
-) -> None:
+def test_a_sequence_is_cut_the_same_alone_and_in_a_batch(kind: AttentionKind, step: Step) -> None:
     starts = np.cumsum([0, *(rows for rows, _, _ in step)]).tolist()
     together = tiles_by_row(tiling_of(kind, step, list(range(len(step)))))
     alone = {
@@ -142,9 +138,7 @@ def test_splits_are_few_and_long(kind: AttentionKind, step: Step) -> None:
 
 
 @given(kinds, steps)
-def test_a_plan_takes_no_more_bytes_than_was_said(
-    kind: AttentionKind, step: Step
-) -> None:
+def test_a_plan_takes_no_more_bytes_than_was_said(kind: AttentionKind, step: Step) -> None:
     step = [each for each in step if each[0] > 1] or [(2, 5000, FULL_ATTENTION)]
     tiling = tiling_of(kind, step, list(range(len(step))))
     num_tokens = sum(rows for rows, _, _ in step)

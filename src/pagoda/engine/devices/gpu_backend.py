@@ -147,9 +147,7 @@ class GPUModel:
         sizes = graph_sizes(options, limits)
         captures = None if options.enforce_eager else self.backend.new_capture
         narrowed = options.request_kv_retention
-        steps = GPUSteps(
-            self.spec, self.weights, max_model_len, limits, sizes, captures, narrowed
-        )
+        steps = GPUSteps(self.spec, self.weights, max_model_len, limits, sizes, captures, narrowed)
         asked = options.cache_size
         spec = _cache_spec(policy, self.spec, options, self.dtype)
         capacity = plan_capacity(

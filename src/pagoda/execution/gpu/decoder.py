@@ -171,9 +171,7 @@ class Decoder:
         product_in_float32(logits, hidden, self._weights.lm_head)
 
 
-def _on_device(
-    tables: RotaryTables, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     return (
         torch.from_numpy(tables.cosines).to(device),
         torch.from_numpy(tables.sines).to(device),

@@ -36,7 +36,8 @@ class GPUExecutor:
     to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
     launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
     sequences, with the logits of a row each and `max_prompt_logit_rows` more; a larger one takes
-    its own. `narrowed`: requests may see less than the cache's layers do. Raises UnsupportedModelError for layers without a kernel.
+    its own. `narrowed`: requests may see less than the cache's layers do. Raises
+    UnsupportedModelError for layers without a kernel.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """What the launches of a step read, on the device: where tokens go, and who attends to what.
 
 Rows with one token in the step go to decode attention, also where others of the batch have more;
-those go to prefill attention by a tiling for each kind of layers. Each group of layers has tables and
-slots of its own.
+those go to prefill attention by a tiling for each kind of layers. Each group of layers has tables
+and slots of its own.
 """
 
 from __future__ import annotations

@@ -107,8 +107,9 @@ def attend_tokens(
 ):  # fmt: skip
     """`attend_tile` of a tile of tokens in the cache, plain or coded.
 
-    blocks: numbers, so many from block to block, or bytes of that form. readable: [tokens] bool, or None for all. query_sums:
-    [rows] float32, Σ of each query's numbers; read where keys have offsets.
+    blocks: numbers, `block_numbers` from one to the next, or bytes of that form. readable: [tokens]
+    bool, or None for all. query_sums: [rows] float32, Σ of each query's numbers; read where keys
+    have offsets.
     """
     if form is None:
         keys_at = blocks + key_offsets(

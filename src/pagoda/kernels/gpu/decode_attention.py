@@ -6,8 +6,8 @@ launch merges their results in the order of the splits (Flash-Decoding, Dao et a
     grid (KV heads, rows, programs) --> normalised sums and log-sum-exps --> grid (heads, rows)
 
 All query heads of a KV head are one tile, so keys and values are read once. Splits are made of
-what a row sees, and their number is a function of that length alone: a row's result does not
-depend on the rows beside it, in not a single bit. Rows of one split run side by side: where
+what a row sees, sinks with the first, and their number is a function of its length alone: a row's
+result does not depend on the rows beside it, in not a single bit. Rows of one split run side by side: where
 sequences share a prefix, its blocks are read from memory once and then found in L2.
 """
 
@@ -61,7 +61,7 @@ def tile_tokens(head_dim: int, dtype: torch.dtype, is_mixed: bool = False) -> in
 
 @triton.jit
 def seen_tokens(context_len, sequence, sizes, has_sinks: tl.constexpr, tile: tl.constexpr):
-    """Of the last token of a context: the first it sees behind sinks, and where that tile starts."""
+    """The first token behind sinks that the last one of a context sees, and its tile's first."""
     seen_from = 0
     first = 0
     if sizes is not None:

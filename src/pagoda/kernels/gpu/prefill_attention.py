@@ -7,10 +7,12 @@ its rows, and walks over the tokens that they see, or one split of them, in thre
     begin          full_begin            full_end           end
 
 Masks are needed in the first part, which there is only with a window, and in the last. Sinks, which
-meet a query of their own, come before all that, with the first split. Tiles of
-keys start at multiples of their length, and a row is changed by no tile that it does not see. So
-where nothing is split, a row's sums have one order, however its sequence was cut into chunks; and
-the tiling splits by a sequence's own rows and context, so it has, whatever sequences are beside it.
+meet a query of their own, come before all that, with the first split.
+
+Tiles of keys start at multiples of their length, and a row is changed by no tile that it does not
+see. So where nothing is split, a row's sums have one order, however its sequence was cut into
+chunks; and the tiling splits by a sequence's own rows and context, so it has, whatever sequences
+are beside it.
 """
 
 from __future__ import annotations
@@ -178,9 +180,7 @@ def prefill_tile(
         window = tl.load(sizes + 2 * sequence)
         seen_from = first_in_window(position, sizes, sequence, sink_query is not None)
         begin = tl.maximum(begin, seen_from // tile * tile)
-        last_from = first_in_window(
-            position + num_own - 1, sizes, sequence, sink_query is not None
-        )
+        last_from = first_in_window(position + num_own - 1, sizes, sequence, sink_query is not None)
         full_begin = tl.maximum(tl.minimum(tl.cdiv(last_from, tile) * tile, full_end), begin)
         sums, mass, highest = attend_part(
             sums, mass, highest, own_query, query_sums, positions, begin, full_begin,
