@@ -62,8 +62,7 @@ def options_for(directory: str, **more: object) -> EngineOptions:
 
 
 def answers(llm: LLM) -> list[tuple[int, ...]]:
-    outputs = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
-    return [tuple(output.outputs[0].token_ids) for output in outputs]
+    return tokens_of(llm, GREEDY)
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +102,7 @@ def test_hits_of_a_coded_cache_are_misses_and_those_of_a_cpu(
     directory: str, card: Card, name: str, skipped: tuple[int, ...]
 ) -> None:
     coded = {"kv_cache_dtype": name, "kv_cache_dtype_skip_layers": skipped}
-    on_cpu = options_for(directory, device="cpu", cudagraph_capture_sizes=None, **coded)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "find_backend", lambda options: CPUBackend())
-        expected = answers(LLM.from_engine(connect(load_model(on_cpu), on_cpu)))
+    expected = answers(on_cpu(directory, (None, None), **coded))
     options = options_for(directory, max_num_batched_tokens=16, **coded)
     engine, running = assemble(load_model(options), options)
     formats = [name, "float32" if 1 in skipped else name]
@@ -133,41 +129,41 @@ def test_layers_let_go_as_on_a_cpu(
     directory: str, card: Card, windows: tuple[int | None, int | None], more: dict[str, object]
 ) -> None:
     """In few blocks, which others soon have: steps that run ahead read none that was let go."""
-    found = []
-    for device in ("cpu", "cuda"):
-        sizes = None if device == "cpu" else (1, 4)
-        options = options_for(
-            directory, device=device, cudagraph_capture_sizes=sizes, num_gpu_blocks_override=36,
-            max_num_batched_tokens=8, **more,
-        )  # fmt: skip
-        with pytest.MonkeyPatch.context() as patch:
-            backend = CPUBackend() if device == "cpu" else card.backend()
-            patch.setattr(build, "find_backend", lambda options, own=backend: own)
-            model = with_windows(load_model(options), windows)
-        llm = LLM.from_engine(connect(model, options))
-        greedy = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
-        for _ in range(2):
-            outputs = llm.generate(PROMPTS, greedy, use_tqdm=False)
-            found.append([tuple(output.outputs[0].token_ids) for output in outputs])
-        llm.engine.scheduler.cache.check_integrity()
-        assert llm.stats().prefix_cache_hits > 0
-    assert found == found[:1] * 4
+    few = {"num_gpu_blocks_override": 36, "max_num_batched_tokens": 16, **more}
+    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    expected = tokens_of(on_cpu(directory, windows, **few), greedy)
+    options = options_for(directory, **few)
+    llm = LLM.from_engine(connect(with_windows(load_model(options), windows), options))
+    assert tokens_of(llm, greedy) == expected
+    assert tokens_of(llm, greedy) == expected, "hits are misses"
+    llm.engine.scheduler.cache.check_integrity()
+    assert llm.stats().prefix_cache_hits > 0
     [counter] = card.counters
     assert counter.replays > 0
 
 
-def test_requests_of_a_gpu_keep_what_they_ask_for(directory: str, card: Card) -> None:
+def test_requests_of_a_gpu_keep_what_they_ask_for(
+    directory: str, card: Card, expected: list[tuple[int, ...]]
+) -> None:
     asked = "streaming:sinks=2,window=8"
-    greedy = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
-    found = []
-    for more in ({"kv_retention": asked}, {"request_kv_retention": True}):
-        options = options_for(directory, max_num_batched_tokens=16, **more)
-        llm = LLM.from_engine(connect(load_model(options), options))
-        outputs = llm.generate(PROMPTS, greedy, use_tqdm=False, kv_retention=asked)
-        found.append([tuple(output.outputs[0].token_ids) for output in outputs])
-    assert found[0] == found[1]
-    whole = llm.generate(PROMPTS, greedy, use_tqdm=False)
-    assert [tuple(output.outputs[0].token_ids) for output in whole] != found[0]
+    narrow = tokens_of(on_cpu(directory, (None, None), kv_retention=asked), GREEDY)
+    options = options_for(directory, request_kv_retention=True)
+    llm = LLM.from_engine(connect(load_model(options), options))
+    assert tokens_of(llm, GREEDY, kv_retention=asked) == narrow != expected
+    assert tokens_of(llm, GREEDY) == expected
+
+
+def tokens_of(llm: LLM, params: SamplingParams, **more: str) -> list[tuple[int, ...]]:
+    outputs = llm.generate(PROMPTS, params, use_tqdm=False, **more)
+    return [tuple(output.outputs[0].token_ids) for output in outputs]
+
+
+def on_cpu(directory: str, windows: tuple[int | None, ...], **more: object) -> LLM:
+    options = options_for(directory, device="cpu", cudagraph_capture_sizes=None, **more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "find_backend", lambda options: CPUBackend())
+        model = with_windows(load_model(options), windows)
+    return LLM.from_engine(connect(model, options))
 
 
 def with_windows(model: Model, windows: tuple[int | None, ...]) -> Model:

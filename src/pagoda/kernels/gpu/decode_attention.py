@@ -7,8 +7,8 @@ launch merges their results in the order of the splits (Flash-Decoding, Dao et a
 
 All query heads of a KV head are one tile, so keys and values are read once. Splits are made of
 what a row sees, sinks with the first, and their number is a function of its length alone: a row's
-result does not depend on the rows beside it, in not a single bit. Rows of one split run side by side: where
-sequences share a prefix, its blocks are read from memory once and then found in L2.
+result does not depend on the rows beside it, in not a single bit. Rows of one split run side by
+side: where sequences share a prefix, its blocks are read from memory once and then found in L2.
 """
 
 from __future__ import annotations
