@@ -154,8 +154,8 @@ def test_the_largest_step_is_as_large_as_may_be(
     assert counts.min() >= 1
     assert counts.max() <= longest
     assert np.array_equal(counts, batch.context_lens)
-    assert (batch.pages.slot_mapping == -1).all()
-    assert batch.pages.block_tables.shape == (len(counts), -(-counts.max() // block_size))
+    assert (batch.groups[0].slot_mapping == -1).all()
+    assert batch.groups[0].block_tables.shape == (len(counts), -(-counts.max() // block_size))
     rows = batch.logit_rows.tolist()
     assert len(set(rows)) == len(rows) == min(batch.num_tokens, len(counts) + prompt_rows)
     assert rows == sorted(rows)

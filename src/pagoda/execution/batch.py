@@ -81,12 +81,6 @@ class Batch:
     def num_tokens(self) -> int:
         return len(self.token_ids)
 
-    @property
-    def pages(self) -> GroupPages:
-        """Of a cache whose layers are one group."""
-        (pages,) = self.groups
-        return pages
-
     def sink_positions(self, group: int) -> NDArray[np.int32]:
         """[num_tokens], where each row stands for its sinks: as if its window followed right behind
         them; its own place in sequences without any."""
