@@ -109,7 +109,7 @@ class Case:
             args.kv_heads, args.heads // args.kv_heads, args.head_dim, block_size
         )
         batch = batch_of(sequences, context, block_size, num_blocks, args.new_tokens)
-        self.tables, self.tiling = batch.pages.block_tables, tile_attention(batch, self.shape)
+        self.tables, self.tiling = batch.groups[0].block_tables, tile_attention(batch, self.shape)
         queries = np.random.default_rng(0).normal(
             size=(batch.num_tokens, args.heads * args.head_dim)
         )

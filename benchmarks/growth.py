@@ -43,7 +43,7 @@ class Growth:
         storage = CPUStorage(self.spec, num_blocks)
         batch = decode_batch(num_sequences, context, BLOCK_SIZE, num_blocks)
         for layer in storage.layers:
-            for block in batch.pages.block_tables.ravel().tolist():
+            for block in batch.groups[0].block_tables.ravel().tolist():
                 layer.blocks[block].normal_()
         executor = CPUExecutor(self.model.spec, self.model.weights, storage, 8192)
         times = []

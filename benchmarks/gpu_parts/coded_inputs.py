@@ -46,13 +46,13 @@ class CodedInputs(PagedInputs):
 
     def decode(self) -> Callable[[], None]:
         """Launches decode attention of every sequence's one query."""
-        heads, device = self.heads, self.query.device
+        heads, device, windows = self.heads, self.query.device, self.windows
         rows = torch.arange(len(self.spans), dtype=torch.int32, device=device)
         num_parts = decode_parts(len(self.spans), heads.num_heads)
         workspace = PartialSums.of(num_parts, heads.head_dim, device)
         return lambda: decode_attention(
             self.out, self.query, self.blocks, self.tables, self.context_lens, rows, rows,
-            heads.scale, heads.window, workspace, self._codes,
+            heads.scale, windows, workspace, self._codes,
         )  # fmt: skip
 
     def dense(self, index: int) -> torch.Tensor:

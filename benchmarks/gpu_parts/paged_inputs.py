@@ -15,6 +15,7 @@ from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.pinned import to_device
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
+from pagoda.kernels.gpu.windows import Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,14 @@ class PagedInputs:
         self.context_lens = to_device(contexts, like.device)
 
     @property
+    def windows(self) -> Windows | None:
+        """What the sequences see; None: all."""
+        if self.heads.window is None:
+            return None
+        sizes = np.array([(self.heads.window, 0)] * len(self.spans), np.int32)
+        return Windows(to_device(sizes, self.query.device), None)
+
+    @property
     def kv_bytes(self) -> int:
         """Bytes of the keys and values that are seen, without a window."""
         numbers = 2 * self.heads.num_kv_heads * self.heads.head_dim
@@ -93,27 +102,28 @@ class PagedInputs:
 
     def decode(self) -> Callable[[], None]:
         """Launches decode attention of every sequence's one query."""
-        heads, device = self.heads, self.query.device
+        heads, device, windows = self.heads, self.query.device, self.windows
         rows = torch.arange(len(self.spans), dtype=torch.int32, device=device)
         num_parts = decode_parts(len(self.spans), heads.num_heads)
         workspace = PartialSums.of(num_parts, heads.head_dim, device)
         return lambda: decode_attention(
             self.out, self.query, self.blocks, self.tables, self.context_lens, rows, rows,
-            heads.scale, heads.window, workspace,
+            heads.scale, windows, workspace,
         )  # fmt: skip
 
     def prefill(self) -> Callable[[], None]:
         """Launches prefill attention of all queries."""
         heads, device = self.heads, self.query.device
-        kind = AttentionKind(heads.num_heads, heads.num_kv_heads, heads.window)
+        kind, windows = AttentionKind(heads.num_heads, heads.num_kv_heads), self.windows
+        sizes = None if windows is None else windows.sizes.cpu().numpy()
         starts = np.array(self.starts, np.int32)
         contexts = np.array([span.context for span in self.spans], np.int32)
-        on_host = tile_prefill(kind, starts, contexts, np.arange(len(self.spans)))
+        on_host = tile_prefill(kind, starts, contexts, np.arange(len(self.spans)), sizes)
         tiles, merges = to_device(on_host.tiles, device), to_device(on_host.merges, device)
         plan = PrefillTiling(kind, tiles, merges, on_host.rounds)
         partial = PartialSums.of(PREFILL_PARTS, heads.head_dim, device)
         return lambda: prefill_attention(
-            self.out, self.query, self.blocks, self.tables, plan, heads.scale, partial
+            self.out, self.query, self.blocks, self.tables, plan, heads.scale, windows, partial
         )
 
     def rows(self, index: int, last: int) -> slice:

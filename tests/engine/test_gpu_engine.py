@@ -62,8 +62,7 @@ def options_for(directory: str, **more: object) -> EngineOptions:
 
 
 def answers(llm: LLM) -> list[tuple[int, ...]]:
-    outputs = llm.generate(PROMPTS, GREEDY, use_tqdm=False)
-    return [tuple(output.outputs[0].token_ids) for output in outputs]
+    return tokens_of(llm, GREEDY)
 
 
 @pytest.fixture(scope="module")
@@ -103,10 +102,7 @@ def test_hits_of_a_coded_cache_are_misses_and_those_of_a_cpu(
     directory: str, card: Card, name: str, skipped: tuple[int, ...]
 ) -> None:
     coded = {"kv_cache_dtype": name, "kv_cache_dtype_skip_layers": skipped}
-    on_cpu = options_for(directory, device="cpu", cudagraph_capture_sizes=None, **coded)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "find_backend", lambda options: CPUBackend())
-        expected = answers(LLM.from_engine(connect(load_model(on_cpu), on_cpu)))
+    expected = answers(on_cpu(directory, (None, None), **coded))
     options = options_for(directory, max_num_batched_tokens=16, **coded)
     engine, running = assemble(load_model(options), options)
     formats = [name, "float32" if 1 in skipped else name]
@@ -117,6 +113,67 @@ def test_hits_of_a_coded_cache_are_misses_and_those_of_a_cpu(
     assert llm.stats().prefix_cache_hits > 0
     [counter] = card.counters
     assert counter.replays > 0
+
+
+@pytest.mark.parametrize(
+    ("windows", "more"),
+    [
+        ((None, 9), {}),
+        ((None, None), {"kv_retention": "streaming:sinks=3,window=10"}),
+        ((10, None), {"kv_retention": "streaming:sinks=5,window=12",
+                      "kv_cache_dtype": "int8_per_token_head"}),
+    ],
+    ids=["windows", "streaming", "both, coded"],
+)  # fmt: skip
+def test_layers_let_go_as_on_a_cpu(
+    directory: str, card: Card, windows: tuple[int | None, int | None], more: dict[str, object]
+) -> None:
+    """In few blocks, which others soon have: steps that run ahead read none that was let go."""
+    few = {"num_gpu_blocks_override": 36, "max_num_batched_tokens": 16, **more}
+    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    expected = tokens_of(on_cpu(directory, windows, **few), greedy)
+    options = options_for(directory, **few)
+    llm = LLM.from_engine(connect(with_windows(load_model(options), windows), options))
+    assert tokens_of(llm, greedy) == expected
+    assert tokens_of(llm, greedy) == expected, "hits are misses"
+    llm.engine.scheduler.cache.check_integrity()
+    assert llm.stats().prefix_cache_hits > 0
+    [counter] = card.counters
+    assert counter.replays > 0
+
+
+def test_requests_of_a_gpu_keep_what_they_ask_for(
+    directory: str, card: Card, expected: list[tuple[int, ...]]
+) -> None:
+    asked = "streaming:sinks=2,window=8"
+    narrow = tokens_of(on_cpu(directory, (None, None), kv_retention=asked), GREEDY)
+    options = options_for(directory, request_kv_retention=True)
+    llm = LLM.from_engine(connect(load_model(options), options))
+    assert tokens_of(llm, GREEDY, kv_retention=asked) == narrow != expected
+    assert tokens_of(llm, GREEDY) == expected
+
+
+def tokens_of(llm: LLM, params: SamplingParams, **more: str) -> list[tuple[int, ...]]:
+    outputs = llm.generate(PROMPTS, params, use_tqdm=False, **more)
+    return [tuple(output.outputs[0].token_ids) for output in outputs]
+
+
+def on_cpu(directory: str, windows: tuple[int | None, ...], **more: object) -> LLM:
+    options = options_for(directory, device="cpu", cudagraph_capture_sizes=None, **more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "find_backend", lambda options: CPUBackend())
+        model = with_windows(load_model(options), windows)
+    return LLM.from_engine(connect(model, options))
+
+
+def with_windows(model: Model, windows: tuple[int | None, ...]) -> Model:
+    """The same weights, where layers see but windows."""
+    layers = tuple(
+        replace(layer, attention=replace(layer.attention, sliding_window=window))
+        for layer, window in zip(model.spec.layers, windows, strict=True)
+    )
+    spec = replace(model.spec, layers=layers)
+    return replace(model, loaded=replace(model.loaded, spec=spec))  # type: ignore[type-var]
 
 
 def test_heads_that_a_codec_cannot_cut_are_refused_before_weights_of_a_gpu_are_read(
@@ -226,8 +283,6 @@ def placed(directory: str) -> Model:
     ("given", "field"),
     [
         ({"threads": 2}, "threads"),
-        ({"kv_retention": "window:64"}, "kv_retention"),
-        ({"request_kv_retention": True}, "request_kv_retention"),
         ({"device": "cpu"}, "device"),
         ({"quantization": "q8_0"}, "quantization"),
         ({"kv_cache_dtype": "bfloat16"}, "kv_cache_dtype"),

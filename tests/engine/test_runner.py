@@ -49,10 +49,10 @@ def test_a_plan_becomes_flat_arrays() -> None:
     batch = prepare(plan, PaddedTables().of([one.block_ids for one in plan.sequences]))
     assert batch.token_ids.tolist() == [50, 60, 61, 62, 63, 70, 71]
     assert batch.positions.tolist() == [5, 2, 3, 4, 5, 0, 1]
-    assert batch.pages.slot_mapping.tolist() == [5, 30, 31, 0, 1, 16, 17]
+    assert batch.groups[0].slot_mapping.tolist() == [5, 30, 31, 0, 1, 16, 17]
     assert batch.query_starts.tolist() == [0, 1, 5, 7]
     assert batch.context_lens.tolist() == [6, 6, 2]
-    assert batch.pages.block_tables.tolist() == [[3, 1], [7, 0], [4, 0]]
+    assert batch.groups[0].block_tables.tolist() == [[3, 1], [7, 0], [4, 0]]
     assert batch.logit_rows.tolist() == [0, 5, 6]
     assert (batch.copy_sources.tolist(), batch.copy_targets.tolist()) == ([9, 1], [1, 8])
     assert batch.num_tokens == 7

@@ -166,6 +166,19 @@ class Pager:
         return GroupPages(padded, np.array(slots, np.int64), windows)
 
 
+def let_go(batch: Batch, windows: tuple[AttentionWindow, ...], storage: BlockStorage) -> Batch:
+    """The batch with holes in the tables, whose blocks are spoiled."""
+    lowest = batch.positions[batch.query_starts[:-1]]
+    for pages, window in zip(batch.groups, windows, strict=True):
+        for table, position in zip(pages.block_tables, lowest.tolist(), strict=True):
+            for number in window.unseen_blocks(position, storage.block_size):
+                if table[number] >= 0:
+                    spoiled = np.full(storage.spec.block_bytes, 255, np.uint8)  # NaN, as floats
+                    storage.import_block(int(table[number]), spoiled)
+                table[number] = -1
+    return batch
+
+
 class Executor(Protocol):
     """What all executors promise; `test_executors.py` holds them to it."""
 

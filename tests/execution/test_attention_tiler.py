@@ -77,7 +77,7 @@ def test_parts_come_first_and_each_belongs_to_one_merge():
 
 def test_sequences_with_the_same_blocks_take_a_split_together():
     batch = batch_of([(2 * SPLIT + 8, 1) for _ in range(TILE + 2)] + [(3 * SPLIT, 2)])
-    tables = batch.pages.block_tables
+    tables = batch.groups[0].block_tables
     per_split = SPLIT // 8
     tables[1 : TILE + 1, : 2 * per_split] = tables[0, : 2 * per_split]
     tables[TILE, 2 * per_split - 1] = tables[TILE + 1, 0]  # has but the first split in common
@@ -95,7 +95,7 @@ def test_sequences_with_the_same_blocks_take_a_split_together():
 
 def test_a_split_that_is_still_written_to_is_not_taken_together():
     batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
-    batch.pages.block_tables[1] = batch.pages.block_tables[0]
+    batch.groups[0].block_tables[1] = batch.groups[0].block_tables[0]
     tiling = tile_attention(batch, SHAPE)
     together = [item for item in tiling.work.tolist() if item[1] >= batch.num_tokens]
     assert {item[3] for item in together} == {0}
@@ -124,7 +124,7 @@ def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
     again = tiler.tile(batch)
     assert again.work is first.work
     assert again.positions is batch.positions
-    assert again.block_tables is batch.pages.block_tables
+    assert again.block_tables is batch.groups[0].block_tables
     for changed in (
         [(3 * SPLIT, 1), (42, 1)],
         [(2 * SPLIT + 10, 1)],
@@ -140,16 +140,16 @@ def test_a_plan_holds_while_the_same_sequences_take_a_token_each():
 def test_a_shared_split_is_looked_at_again_in_every_step():
     tiler = AttentionTiler(SHAPE)
     batch = batch_of([(SPLIT + 8, 1), (SPLIT + 8, 1)])
-    batch.pages.block_tables[1] = batch.pages.block_tables[0]
+    batch.groups[0].block_tables[1] = batch.groups[0].block_tables[0]
     assert len(tiler.tile(batch).tokens) == 4
     batch = batch_of([(SPLIT + 9, 1), (SPLIT + 9, 1)])
-    batch.pages.block_tables[1, 0] = batch.pages.block_tables[0, 0]
+    batch.groups[0].block_tables[1, 0] = batch.groups[0].block_tables[0, 0]
     assert len(tiler.tile(batch).tokens) == 2
 
 
 def test_sharing_may_end_where_the_tables_end():
     batch = batch_of([(2 * SPLIT - 1, 1), (2 * SPLIT - 1, 1)])
-    batch.pages.block_tables[1, :-1] = batch.pages.block_tables[0, :-1]
+    batch.groups[0].block_tables[1, :-1] = batch.groups[0].block_tables[0, :-1]
     tiling = tile_attention(batch, SHAPE)
     assert len(tiling.tokens) == 4  # the first split together, the second apart
     assert tiling.num_parts == 2 * 1 + 2

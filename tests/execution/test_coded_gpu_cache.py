@@ -27,11 +27,13 @@ MIXED = decoder_spec([FULL, WINDOW])
 def run(
     formats: str | list[str], chunks: list[int], companions: int = 0, padded: tuple[int, ...] = ()
 ) -> torch.Tensor:
-    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats).keeping_all(), NUM_BLOCKS, DEVICE)
+    cache = MIXED.cache_spec(BLOCK_SIZE, formats)
+    storage = GPUStorage(cache, 2 * NUM_BLOCKS, DEVICE)
     weights = on_device(random_weights(MIXED), DEVICE)
     executor = GPUExecutor(MIXED, weights, storage, 128, padded)
     others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
-    return decoders.run(executor, Pager(BLOCK_SIZE, NUM_BLOCKS), tokens(NUM_TOKENS), chunks, others)
+    pager = Pager(BLOCK_SIZE, 2 * NUM_BLOCKS, cache.windows)
+    return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others)
 
 
 @pytest.mark.parametrize(
@@ -59,4 +61,4 @@ def test_each_layer_may_have_a_format_of_its_own() -> None:
 def test_heads_of_odd_chunks_are_refused_by_name() -> None:
     spec = decoder_spec([AttentionSpec(2, 2, 20, 0.2, None)])
     with pytest.raises(InvalidOptionError, match=r"head size 20.*multiple of 16"):
-        GPUStorage(spec.cache_spec(16, "int8_per_token_head").keeping_all(), 4, DEVICE)
+        GPUStorage(spec.cache_spec(16, "int8_per_token_head"), 4, DEVICE)

@@ -53,7 +53,8 @@ def on_cpu(spec: DecoderSpec, dtype: str) -> Executor:
 
 
 def on_gpu(spec: DecoderSpec, dtype: str, graph_sizes: tuple[int, ...] = ()) -> Executor:
-    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype).keeping_all(), NUM_BLOCKS, DEVICE)
+    cache_spec = spec.cache_spec(BLOCK_SIZE, dtype)
+    storage = GPUStorage(cache_spec, NUM_BLOCKS * len(cache_spec.groups), DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
     return GPUExecutor(spec, weights, storage, MAX_MODEL_LEN, graph_sizes)
 

@@ -21,10 +21,14 @@ from pagoda.errors import UnsupportedModelError
 from pagoda.execution.batch import DrawnTokens
 from pagoda.execution.gpu import decoder
 from pagoda.execution.gpu.executor import GPUExecutor
-from pagoda.execution.gpu.workspace import attention_kind
 from pagoda.execution.reference import reference_logits
 from pagoda.kernels.gpu import prefill_tiling as prefill_tilings
-from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM, PrefillTiling, tile_prefill
+from pagoda.kernels.gpu.prefill_tiling import (
+    SPLIT_FROM,
+    AttentionKind,
+    PrefillTiling,
+    tile_prefill,
+)
 from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE, HAS_GPU
@@ -47,10 +51,12 @@ def make(
     max_model_len: int = MAX_MODEL_LEN,
     **limits: int,
 ) -> tuple[GPUExecutor, Pager]:
-    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, dtype).keeping_all(), num_blocks, DEVICE)
+    cache = spec.cache_spec(BLOCK_SIZE, dtype)
+    num_blocks *= len(cache.groups)
+    storage = GPUStorage(cache, num_blocks, DEVICE)
     weights = on_device(random_weights(spec, DTYPES[dtype]), DEVICE)
     executor = GPUExecutor(spec, weights, storage, max_model_len, graph_sizes, **limits)
-    return executor, Pager(BLOCK_SIZE, num_blocks)
+    return executor, Pager(BLOCK_SIZE, num_blocks, cache.windows)
 
 
 def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference(
@@ -70,7 +76,7 @@ def test_a_short_chunk_after_a_long_context_is_split_and_like_the_reference(
         sequence.num_computed = length - count
         others = [(pager.sequence(tokens(9, seed)), 1 + 4 * seed) for seed in range(num_others)]
         batch = pager.batch([*others, (sequence, count)])
-        kind, wanted = attention_kind(attention), np.array([num_others])
+        kind, wanted = AttentionKind(1, 1), np.array([num_others])
         tiling = tile_prefill(kind, batch.query_starts, batch.context_lens, wanted)
         assert len(tiling.merges) == 1
         assert (executor.forward(batch)[-count:].cpu() - truth).abs().max() < 1e-4
@@ -85,7 +91,7 @@ def test_not_a_bit_depends_on_whether_rows_beside_are_others_or_pad():
             executor.forward(pager.batch([(sequence, 5 + number % 3)]))
         batches = [pager.batch([(s, 1) for s in sequences[:count]]) for _ in range(2)]
         logits = [executor.forward(batch)[:2].cpu().clone() for batch in batches]
-        own = [block for sequence in sequences[:2] for block in sequence.block_ids]
+        own = [block for s in sequences[:2] for table in s.tables for block in table]
         logits += [torch.from_numpy(executor.storage.export_block(block)) for block in own]
         outputs.append(logits)
     for among_others, padded in zip(*outputs, strict=True):
@@ -126,7 +132,7 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(launcher, method, note)
     spec = decoder_spec([AttentionSpec(1, 1, 16, 0.25, rope_spec(16), qk_norm=True)])
-    storage = GPUStorage(spec.cache_spec(32, "float32").keeping_all(), 12, DEVICE)
+    storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
     weights = on_device(random_weights(spec), DEVICE)
     executor, pager = GPUExecutor(spec, weights, storage, 300), Pager(32, 12)
     executor.warm_up()
@@ -172,7 +178,7 @@ class Recorder:
 
 def captured(graph_sizes: tuple[int, ...]) -> tuple[GPUExecutor, Pager, Recorder]:
     spec, recorder = decoder_spec([FULL]), Recorder()
-    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, "float32").keeping_all(), 40, DEVICE)
+    storage = GPUStorage(spec.cache_spec(BLOCK_SIZE, "float32"), 40, DEVICE)
     weights = on_device(random_weights(spec), DEVICE)
     executor = GPUExecutor(spec, weights, storage, MAX_MODEL_LEN, graph_sizes, capture=recorder)
     executor.warm_up()
@@ -268,7 +274,7 @@ def test_launches_take_no_memory_and_wait_for_nothing(
         launches.append(given)
         return given
 
-    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats).keeping_all(), 4, DEVICE)
+    storage = GPUStorage(MIXED.cache_spec(BLOCK_SIZE, formats), 4, DEVICE)
     weights = on_device(random_weights(MIXED), DEVICE)
     GPUExecutor(MIXED, weights, storage, MAX_MODEL_LEN, (count,), capture=keep).warm_up()
     launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")

@@ -7,12 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from decoders import Pager, decoder_spec, random_weights, rope_spec
+from decoders import Pager, decoder_spec, let_go, random_weights, rope_spec
 
 from pagoda.cache import AttentionWindow
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.codecs import codec_of
-from pagoda.execution.batch import Batch
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
@@ -72,19 +71,6 @@ def run(
         batch = let_go(pager.batch(steps), cache.windows, storage)
         found.append(executor.forward(batch)[len(others) :].clone())
     return torch.cat(found)
-
-
-def let_go(batch: Batch, windows: tuple[AttentionWindow, ...], storage: CPUStorage) -> Batch:
-    """The batch with holes in the tables, whose blocks are spoiled."""
-    lowest = batch.positions[batch.query_starts[:-1]]
-    for pages, window in zip(batch.groups, windows, strict=True):
-        for table, position in zip(pages.block_tables, lowest.tolist(), strict=True):
-            for number in window.unseen_blocks(position, BLOCK_SIZE):
-                if table[number] >= 0:
-                    spoiled = np.full(storage.spec.block_bytes, 255, np.uint8)  # NaN, as floats
-                    storage.import_block(int(table[number]), spoiled)
-                table[number] = -1
-    return batch
 
 
 @pytest.mark.parametrize("case", CASES)

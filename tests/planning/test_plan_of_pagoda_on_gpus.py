@@ -17,10 +17,11 @@ from pagoda.engine.devices.gpu_backend import GPUBackend, SizedGPU
 from pagoda.engine.devices.gpu_steps import GPUSteps
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
-from pagoda.execution.gpu.workspace import Workspace, model_shape
+from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
+from pagoda.models.decoder import DecoderSpec
 from pagoda.models.registry import decoder_spec
 from pagoda.models.weights import DecoderWeights
-from pagoda.planning.budget import stage_memories
+from pagoda.planning.budget import stage_memories, step_facts
 from pagoda.planning.pagoda import profile_of, step_bytes
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import PlanRequest
@@ -46,7 +47,11 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "own float16": (LLAMA_2, "A100-40GB", {}),
     "float32": (LLAMA_3_8B, "B200", {"dtype": "float32", "max_model_len": 8192}),
     "a small card": (LLAMA_3B, "L4", {"max_model_len": 8192}),
-    "a window is kept whole": (MISTRAL, "H200", {"max_num_seqs": 64}),
+    "a window lets go": (MISTRAL, "H200", {"max_num_seqs": 64}),
+    "streams, whose sinks are asked apart": (
+        LLAMA_3_8B, "H100",
+        {"kv_retention": "streaming:sinks=4,window=1020", "max_model_len": 100_000},
+    ),
     "AMD's": (QWEN2, "MI300X", {"max_num_batched_tokens": 4096}),
     "large blocks": (QWEN3, "RTX-4090", {"block_size": 128, "max_model_len": 1000}),
     "small blocks": (SMOLLM2, "A10G", {"block_size": 1, "gpu_memory_utilization": 0.5}),
@@ -101,10 +106,16 @@ def sized(name: str, gpu: str, options: dict[str, Any]) -> SizedGPU:
     )
     given = EngineOptions(**options)
     backend.prepare(given)
-    spec = decoder_spec(facts(name).config, given.max_model_len)
+    spec = model_of(name, options)
     no_numbers = cast("DecoderWeights", None)
     model = backend.hold(spec, no_numbers, policy.dtype(given.dtype, spec.dtype))
     return model.size(given, given.max_model_len or spec.max_position_embeddings)
+
+
+def model_of(name: str, options: dict[str, Any]) -> DecoderSpec:
+    """As the engine reads it: with a retention it may go on past its length."""
+    length = None if "kv_retention" in options else options.get("max_model_len")
+    return decoder_spec(facts(name).config, length)
 
 
 def figures(stage: SizedGPU) -> tuple[object, ...]:
@@ -151,16 +162,18 @@ def test_the_plan_is_what_the_engine_computes_from_the_same_figures(
 def test_the_counted_part_of_a_step_is_what_the_engine_allocates(setting: str) -> None:
     name, gpu, options = SETTINGS[setting]
     subject, _ = planned(name, gpu, options)
-    spec = decoder_spec(facts(name).config, subject.max_model_len)
+    spec = model_of(name, options)
     dtype = getattr(torch, subject.dtype)
     largest = LargestStep.of(subject.batch, MAX_PROMPT_LOGIT_ROWS)
+    sees_sinks = "streaming" in options.get("kv_retention", "")
+    shapes = [layer_shape(layer, sees_sinks=sees_sinks) for layer in spec.layers]
     workspace = Workspace(
-        WorkspaceSize(model_shape(spec, dtype), largest), dtype, torch.device("meta")
+        WorkspaceSize(model_shape(spec, dtype, shapes), largest), dtype, torch.device("meta")
     )
     tensors = [value for value in vars(workspace).values() if isinstance(value, torch.Tensor)]
     tensors += [tensor for parts in workspace._partial.values() for tensor in parts]
     assert len(tensors) == 8
-    counted = step_bytes(facts(name).config, subject.model, subject.batch, subject.dtype)
+    counted = step_bytes(step_facts(subject))
     drawn = min(subject.batch) * spec.vocab_size * FLOAT32_BYTES
     assert counted == sum(tensor.nbytes for tensor in tensors) + drawn
 

@@ -8,7 +8,7 @@ A block holds `block_size` tokens of the layers of one group: layers that let go
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
@@ -52,10 +52,6 @@ class WindowedLayer(CachedLayer, Protocol):
         """What a row sees."""
         ...
 
-    def keeping_all(self) -> WindowedLayer:
-        """The layer in an engine that lets go of no blocks of a running request."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
@@ -89,10 +85,6 @@ class CacheSpec:
         """A cache of `num_layers` equal attention layers."""
         layer = AttentionLayerSpec(num_kv_heads, head_size, dtype)
         return cls((layer,) * num_layers, block_size)
-
-    def keeping_all(self) -> CacheSpec:
-        """The cache of an engine that lets go of no blocks of a running request."""
-        return replace(self, layers=tuple(layer.keeping_all() for layer in self.layers))
 
     @property
     def windows(self) -> tuple[AttentionWindow, ...]:

@@ -23,6 +23,7 @@ from pagoda.cache.formats import (
 )
 from pagoda.cache.layer import CachedLayer
 from pagoda.errors import InvalidOptionError, RefusedError
+from pagoda.planning.budget import step_facts
 from pagoda.planning.capability import SCHEMES, product_rate, refused_on
 from pagoda.planning.overhead import graphs_range, runtime_range, trial_run
 from pagoda.planning.pagoda import (
@@ -186,9 +187,7 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
             for name in ("", *QUANTIZATIONS)
         },
         "steps": {
-            subject.batch.max_num_batched_tokens: step_bytes(
-                facts.config, subject.model, subject.batch, subject.dtype
-            )
+            subject.batch.max_num_batched_tokens: step_bytes(step_facts(subject))
             for subject in on_gpus
         },
         "head": widest_head(on_cpu.model),

@@ -59,7 +59,7 @@ ENGINE_FLAGS = FlagGroup(
             "kv_retention",
             TEXT,
             "Which tokens of a sequence stay: full; streaming:sinks=4,window=1020, for streams "
-            "that go on past the model's length; window:1024. On CPUs.",
+            "that go on past the model's length; window:1024.",
         ),
         Flag("request_kv_retention", SWITCH, "Let requests choose what of them stays."),
         Flag(

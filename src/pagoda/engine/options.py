@@ -66,7 +66,7 @@ class EngineOptions:
     kv_retention: str = "full"
     """Which tokens of a sequence stay. full: all of them, or what a layer's own window sees.
     streaming:sinks=4,window=1020: those first ones and that many last ones, so that a sequence may
-    go on past the model's length in constant memory. window:1024: the last ones alone. On CPUs."""
+    go on past the model's length in constant memory. window:1024: the last ones alone."""
     request_kv_retention: bool = False
     """A request may ask for a retention of its own, by its field `kv_retention`."""
     eviction_policy: str = "lru"

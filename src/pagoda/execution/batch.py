@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.cache.window import FULL_ATTENTION
+from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,10 @@ class Batch:
     def num_tokens(self) -> int:
         return len(self.token_ids)
 
-    @property
-    def pages(self) -> GroupPages:
-        """Of a cache whose layers are one group."""
-        (pages,) = self.groups
-        return pages
+    def sink_positions(self, group: int) -> NDArray[np.int32]:
+        """[num_tokens], where each row stands for its sinks: as if its window followed right behind
+        them; its own place in sequences without any."""
+        window, sinks = self.groups[group].windows.astype(np.int64).T
+        furthest = np.where(sinks > 0, window + sinks - 1, EVERY_TOKEN)
+        furthest = np.repeat(furthest, np.diff(self.query_starts))
+        return np.minimum(self.positions, furthest).astype(np.int32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pagoda.cache.retention import parse_retention
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
 from pagoda.planning.overhead import activation_range, graphs_range, runtime_range, trial_run
@@ -77,7 +78,7 @@ def _weights(stored: int) -> MemoryPart:
 
 def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     if subject.pagoda is not None:
-        return subject.pagoda.parts(_step_facts(subject))
+        return subject.pagoda.parts(step_facts(subject))
     run = trial_run(
         subject.facts.config,
         subject.batch,
@@ -94,7 +95,8 @@ def _overheads(subject: Subject) -> tuple[MemoryPart, ...]:
     return parts if subject.on_cpu else (*parts, graphs)
 
 
-def _step_facts(subject: Subject) -> StepFacts:
+def step_facts(subject: Subject) -> StepFacts:
+    """What the memory of a step of Pagoda's follows from."""
     return StepFacts(
         config=subject.facts.config,
         model=subject.model,
@@ -103,4 +105,6 @@ def _step_facts(subject: Subject) -> StepFacts:
         max_model_len=subject.max_model_len,
         block_size=subject.pool.block_size,
         enforce_eager=subject.request.enforce_eager,
+        retention=parse_retention(subject.request.kv_retention),
+        num_groups=len(subject.pool.groups),
     )

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.layer import CachedLayer
+from pagoda.cache.layers import SlidingWindowLayerSpec
+from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
@@ -65,6 +68,10 @@ class StepFacts:
     max_model_len: int
     block_size: int
     enforce_eager: bool
+    retention: AttentionWindow = FULL_ATTENTION
+    """What stays of a request."""
+    num_groups: int = 1
+    """Of layers, each with tables of its own."""
 
 
 class PagodaDevice(Protocol):
@@ -168,44 +175,48 @@ def profile_of(stage: StageMemory, *, least: bool) -> MemoryProfile:
 
 def step_range(step: StepFacts) -> Range:
     """Bytes of the largest step and its sampling."""
-    least = step_bytes(step.config, step.model, step.limits, step.dtype)
+    least = step_bytes(step)
     most = least + table_bytes(step) + SAMPLER_BYTES
     return Range(least, most, STEP_SOURCE)
 
 
-def step_bytes(config: ModelConfig, model: Architecture, limits: StepLimits, dtype: str) -> int:
+def step_bytes(step: StepFacts) -> int:
     """Bytes that the largest step certainly takes: the workspace, and the logits drawn from."""
-    shape = _shape(config, model, dtype)
-    workspace = WorkspaceSize(shape, LargestStep.of(limits, MAX_PROMPT_LOGIT_ROWS))
-    num_drawn = min(limits)
+    shape = _shape(step)
+    workspace = WorkspaceSize(shape, LargestStep.of(step.limits, MAX_PROMPT_LOGIT_ROWS))
+    num_drawn = min(step.limits)
     return workspace.size_bytes + num_drawn * shape.vocab_size * FLOAT32_BYTES
 
 
 def table_bytes(step: StepFacts) -> int:
     """Bytes of block tables, for graphs and for all else, and of cosines and sines."""
     num_blocks = -(-step.max_model_len // step.block_size)
-    num_tables = step.limits.max_num_seqs + GRAPH_TABLES
+    num_tables = (step.limits.max_num_seqs + GRAPH_TABLES) * step.num_groups
     angles = FLOAT32_BYTES * widest_head(step.model) * step.max_model_len
     return _BLOCK_ID_BYTES * num_tables * num_blocks + angles
 
 
 def widest_head(model: Architecture) -> int:
     """Numbers of the longest vector that a head keeps."""
-    return max(layer.head_size for layer in _kept_vectors(model))
+    return max(windowed(layer).vectors.head_size for layer in model.cached_layers)
 
 
-def _shape(config: ModelConfig, model: Architecture, dtype: str) -> ModelShape:
-    text = language_config(config)
+def windowed(layer: CachedLayer) -> AttentionLayerSpec | SlidingWindowLayerSpec:
+    """The same: families that Pagoda runs have no other layers."""
+    assert isinstance(layer, AttentionLayerSpec | SlidingWindowLayerSpec)
+    return layer
+
+
+def _shape(step: StepFacts) -> ModelShape:
+    text = language_config(step.config)
     hidden = text.integer("hidden_size")
     inner = mlp_width(text) or 4 * hidden
-    layers = tuple(
-        LayerShape(model.num_heads, kept.num_kv_heads, kept.head_size, inner)
-        for kept in _kept_vectors(model)
-    )
-    return ModelShape(hidden, text.integer("vocab_size"), layers, int(plain(dtype).bits) // 8)
-
-
-def _kept_vectors(model: Architecture) -> tuple[AttentionLayerSpec, ...]:
-    """What the layers keep, each shape once; Pagoda runs no layers but such."""
-    kept = (layer.vectors for layer in model.cached_layers)
-    return tuple(dict.fromkeys(vectors for vectors in kept if vectors is not None))
+    layers = dict.fromkeys(
+        LayerShape(
+            step.model.num_heads, layer.vectors.num_kv_heads, layer.vectors.head_size, inner,
+            sees_sinks=layer.window.narrowed(step.retention).sinks > 0,
+        )
+        for layer in map(windowed, step.model.cached_layers)
+    )  # fmt: skip
+    number_bytes = int(plain(step.dtype).bits) // 8
+    return ModelShape(hidden, text.integer("vocab_size"), tuple(layers), number_bytes)

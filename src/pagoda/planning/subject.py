@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import CALIBRATED_FORMATS, canonical
-from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
@@ -26,7 +24,7 @@ from pagoda.planning.architecture import (
 )
 from pagoda.planning.checks import dtype_of_run, max_model_len_of, require_divisible
 from pagoda.planning.groups import GroupedPool, kinds_of
-from pagoda.planning.pagoda import PagodaDevice, pagoda_device
+from pagoda.planning.pagoda import PagodaDevice, pagoda_device, windowed
 from pagoda.planning.pool import (
     CPU_BLOCK_SIZE,
     PoolOptions,
@@ -153,7 +151,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         pool=(
             build_pool(whole, options, release)
             if pagoda is None
-            else _pagoda_pool(whole, options, pagoda.policy, _retention(request, pagoda, made_for))
+            else _pagoda_pool(whole, options, pagoda.policy, _retention(request, made_for))
         ),
         warnings=(
             *whole.assumed,
@@ -296,12 +294,9 @@ def _doubts(
     return [words for words, holds in doubts.items() if holds]
 
 
-def _retention(request: PlanRequest, pagoda: PagodaDevice, made_for: int | None) -> AttentionWindow:
+def _retention(request: PlanRequest, made_for: int | None) -> AttentionWindow:
     """What stays of a request. Raises `InvalidOptionError` where the engine would."""
     retention = parse_retention(request.kv_retention)
-    if pagoda.policy.kind == "GPU" and not retention.is_full:
-        limit = "is for CPUs: the kernels of a GPU keep every token"
-        raise InvalidOptionError("kv_retention", request.kv_retention, limit)
     block_size = request.block_size or DEFAULT_BLOCK_SIZE
     require_retention(retention, block_size=block_size, most_tokens=made_for or EVERY_TOKEN)
     return retention
@@ -313,20 +308,14 @@ def _pagoda_pool(
     """The same `CacheSpec` that Pagoda's engine allocates."""
     block_size = options.block_size or DEFAULT_BLOCK_SIZE
     layers = tuple(
-        keeping(_windowed(layer), retention)
+        keeping(windowed(layer), retention)
         for kept in rank_layers(model, options)
         for layer in kept
     )
     under_way = policy.under_way_tokens(options.under_way_tokens, block_size)
-    spec = policy.as_kept(CacheSpec(layers, block_size, under_way))
+    spec = CacheSpec(layers, block_size, under_way)
     return GroupedPool(
         groups=spec.groups,
         stages=(range(len(layers)),),
         under_way_tokens=spec.under_way_tokens,
     )
-
-
-def _windowed(layer: CachedLayer) -> AttentionLayerSpec | SlidingWindowLayerSpec:
-    """The same: families that Pagoda runs have no other layers."""
-    assert isinstance(layer, AttentionLayerSpec | SlidingWindowLayerSpec)
-    return layer

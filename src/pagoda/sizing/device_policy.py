@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from pagoda.cache.formats import CODED_FORMATS, UNCALIBRATED_FORMATS
-from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
@@ -49,10 +48,6 @@ class DevicePolicy(Protocol):
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
         """What the cache can be stored in there, beside weights and activations of a dtype."""
-        ...
-
-    def as_kept(self, spec: CacheSpec) -> CacheSpec:
-        """What its engine keeps of a cache: all of it where kernels cannot let go of blocks."""
         ...
 
     def under_way_tokens(self, max_num_batched_tokens: int, block_size: int) -> int:
@@ -94,10 +89,6 @@ class CPUPolicy:
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
         """Any dtype of CPUs, and codes."""
         return (*self.dtypes, *CODED_FORMATS)
-
-    def as_kept(self, spec: CacheSpec) -> CacheSpec:
-        """What windows see."""
-        return spec
 
     def under_way_tokens(self, max_num_batched_tokens: int, block_size: int) -> int:
         """Those of a step; a block that is copied is held twice for a moment."""
@@ -151,10 +142,6 @@ class GPUPolicy:
     """All of it, as its driver tells."""
     capability: tuple[int, int] | None
     """NVIDIA's compute capability; None on AMD's."""
-
-    def as_kept(self, spec: CacheSpec) -> CacheSpec:
-        """All of it: kernels know one block table of a sequence."""
-        return spec.keeping_all()
 
     def under_way_tokens(self, max_num_batched_tokens: int, block_size: int) -> int:
         """Those of two steps, since one is decided while another runs."""

@@ -23,6 +23,8 @@ class LayerShape(NamedTuple):
     num_kv_heads: int
     head_dim: int
     intermediate_size: int
+    sees_sinks: bool = False
+    """Beside a window: its queries are there twice."""
 
     @property
     def group_size(self) -> int:
@@ -40,8 +42,8 @@ class LayerShape(NamedTuple):
     @property
     def halves(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Widths of what is alive together: in attention, and in the feed-forward part."""
-        inner = self.intermediate_size
-        return (self.qkv_width, self.query_width, self.query_width), (2 * inner, inner)
+        inner, num_like_queries = self.intermediate_size, 3 if self.sees_sinks else 2
+        return (self.qkv_width, *[self.query_width] * num_like_queries), (2 * inner, inner)
 
 
 class ModelShape(NamedTuple):

@@ -1,8 +1,9 @@
 """The memory that holds K and V of one GPU: where a block lies, how it is copied and moved.
 
-One allocation; the layers lie one after the other, and a layer's blocks are
+One allocation; the layers' places lie one after the other, and a layer's blocks are
 `[num_blocks, 2, num_kv_heads, block_size, head_size]`, keys before values, so that a tile of tokens
-of one head is one piece of memory, whose rows are what a matrix product takes. What a codec makes
+of one head is one piece of memory, whose rows are what a matrix product takes. Where another group
+has larger ones in the same place, there is a gap from block to block. What a codec makes
 of them lies likewise, byte by byte: a head's keys `[block_size, bytes of a key]`, and so its
 values, with their scales behind (`kernels.page_layout`).
 """
@@ -51,8 +52,8 @@ class GPULayer:
     codec: Codec | None
     """None: plain numbers."""
     blocks: torch.Tensor
-    """[num_blocks, 2, num_kv_heads, block_size, head_size], contiguous: 0 are keys, 1 values; or
-    [num_blocks, bytes] of codes"""
+    """[num_blocks, 2, num_kv_heads, block_size, head_size]: 0 are keys, 1 values; a block's numbers
+    lie together. Or [num_blocks, bytes] of codes, those of its place in a block"""
 
 
 class GPUStorage(BlockStorage):
@@ -67,11 +68,10 @@ class GPUStorage(BlockStorage):
         size_bytes = size_of(spec, num_blocks)
         layer_specs = attention_layers(spec, (*GPU_DTYPES, *CODECS), takes_own=True)
         memory = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
-        assert len(spec.groups) == 1, "kernels know one block table of a sequence"
         super().__init__(spec, num_blocks, memory)
         self.layers = tuple(
             _view_layer(layer, spec.block_size, content)
-            for layer, content in zip(layer_specs, self._contents, strict=True)
+            for layer, content in zip(layer_specs, self._content_of_layers(), strict=True)
         )
         block_bytes = [content.shape[1] for content in self._contents]
         word = next(each for each in _WORDS if not any(b % each.itemsize for b in block_bytes))
@@ -80,7 +80,7 @@ class GPUStorage(BlockStorage):
         self._most_words = max(block_words)
         starts = num_blocks * (np.cumsum(block_words) - block_words)
         self._places = to_device(np.stack([starts, block_words], axis=1), device)
-        """Where each layer begins, and what a block of it takes, in words."""
+        """Where each place begins, and what it takes of a block, in words."""
 
     def _copy(self, pairs: NDArray[np.int64]) -> None:
         sources, targets = to_device(pairs, self._words.device)
@@ -95,8 +95,9 @@ def _view_layer(spec: AttentionLayerSpec, block_size: int, content: torch.Tensor
     heads, size, codec = spec.num_kv_heads, spec.head_size, codec_of(spec.dtype)
     if codec is None:
         numbers = content.view(GPU_DTYPES[spec.dtype])
-        blocks = numbers.view(-1, 2, heads, block_size, size)
+        own = numbers[:, : 2 * heads * block_size * size]
+        blocks = own.unflatten(1, (2, heads, block_size, size))
         return GPULayer(heads, size, block_size, None, blocks)
     layout = coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
-    assert layout.block_bytes == spec.block_bytes(block_size)
+    assert layout.block_bytes == spec.block_bytes(block_size) <= content.shape[1]
     return GPULayer(heads, size, block_size, codec, content)

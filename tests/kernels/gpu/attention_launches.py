@@ -19,8 +19,9 @@ from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
-from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, Round
+from pagoda.kernels.gpu.prefill_tiling import TILE_NUMBERS, AttentionKind, PrefillTiling, Round
 from pagoda.kernels.gpu.turn import turn_heads
+from pagoda.kernels.gpu.windows import SinkQueries, Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,22 @@ class AttentionCase:
     head_dim: int
     group_size: int
     block_size: int
-    window: int | None
+    sees: str
+    """all, a window, or a window and sinks: kernels know no more of them beforehand."""
     dtype: torch.dtype = torch.bfloat16
     codec: str | None = None
 
     def __str__(self) -> str:
         return (
             f"D={self.head_dim} group={self.group_size} block={self.block_size} "
-            f"window={self.window} {self.dtype}{f' codes={self.codec}' if self.codec else ''}"
+            f"sees={self.sees} {self.dtype}{f' codes={self.codec}' if self.codec else ''}"
         )
+
+    def windows(self, query: torch.Tensor) -> Windows | None:
+        """Of 64 sequences."""
+        if self.sees == "all":
+            return None
+        return Windows(integers(64, 2), query if self.sees == "sinks" else None)
 
     def codes(self) -> PageCodes | None:
         """Of eight KV heads."""
@@ -60,17 +68,17 @@ def unfitted_codec(name: str, num_kv_heads: int, head_dim: int) -> Codec:
 
 
 ATTENTION_CASES = (
-    AttentionCase(64, 1, 16, None, torch.float16),  # as bfloat16: a number is as wide
-    AttentionCase(80, 8, 32, None),
-    AttentionCase(128, 4, 16, None),
-    AttentionCase(128, 16, 32, 4096),
-    AttentionCase(256, 8, 16, 1024),
-    AttentionCase(128, 4, 16, None, torch.float32),
-    AttentionCase(128, 4, 16, 4096, codec="int8_per_token_head"),
-    AttentionCase(64, 3, 16, None, torch.float16, codec="turboquant_k8v4"),
-    AttentionCase(128, 8, 32, None, codec="turboquant_k3v4_nc"),
-    AttentionCase(256, 8, 16, 1024, codec="int4_per_token_head"),
-    AttentionCase(128, 4, 16, None, codec="int3"),
+    AttentionCase(64, 1, 16, "all", torch.float16),  # as bfloat16: a number is as wide
+    AttentionCase(80, 8, 32, "all"),
+    AttentionCase(128, 4, 16, "all"),
+    AttentionCase(128, 16, 32, "sinks"),
+    AttentionCase(256, 8, 16, "window"),
+    AttentionCase(128, 4, 16, "all", torch.float32),
+    AttentionCase(128, 4, 16, "sinks", codec="int8_per_token_head"),
+    AttentionCase(64, 3, 16, "all", torch.float16, codec="turboquant_k8v4"),
+    AttentionCase(128, 8, 32, "all", codec="turboquant_k3v4_nc"),
+    AttentionCase(256, 8, 16, "sinks", codec="int4_per_token_head"),
+    AttentionCase(128, 4, 16, "all", codec="int3"),
 )
 
 
@@ -86,20 +94,21 @@ def attention_launches() -> Iterator[Launch]:
         block_tables = integers(64, 4096 // case.block_size)
         num_parts = max(decode_parts(64, num_heads), PREFILL_PARTS)
         partial_sums = PartialSums.of(num_parts, case.head_dim, META)
-        kind = AttentionKind(num_heads, 8, case.window)
-        tiling = PrefillTiling(kind, integers(100, 7), integers(5, 4), (Round(0, 100, 0, 5),))
+        windows, kind = case.windows(query), AttentionKind(num_heads, 8)
+        tiles = integers(100, TILE_NUMBERS)
+        tiling = PrefillTiling(kind, tiles, integers(5, 4), (Round(0, 100, 0, 5),))
         yield Launch(
             f"decode_attention {case}",
             partial(
                 decode_attention, query, query, blocks, block_tables, integers(64),
-                integers(64), integers(64), 0.1, case.window, partial_sums, codes,
+                integers(64), integers(64), 0.1, windows, partial_sums, codes,
             ),
         )  # fmt: skip
         yield Launch(
             f"prefill_attention {case}",
             partial(
-                prefill_attention, query, query, blocks, block_tables, tiling, 0.1, partial_sums,
-                codes,
+                prefill_attention, query, query, blocks, block_tables, tiling, 0.1, windows,
+                partial_sums, codes,
             ),
         )  # fmt: skip
         if codes is not None:
@@ -115,11 +124,12 @@ def coded_launches(
         numbers(*shape, dtype=case.dtype) for shape in ((64, (num_heads + 16) * dim), (dim,))
     )
     angles = numbers(4096, dim // 2, dtype=torch.float32)
+    sinks = SinkQueries(query, integers(64)) if case.sees == "sinks" else None
     yield Launch(
         f"rotate_and_encode {case}",
         partial(
             rotate_and_encode, query, qkv, blocks, integers(64), numbers(64, dtype=torch.int64),
-            angles, angles, norm, norm, 1e-6, codes,
+            angles, angles, norm, norm, 1e-6, codes, sinks,
         ),
     )  # fmt: skip
     if codes.output_turn is not None:

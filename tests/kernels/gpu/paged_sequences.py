@@ -12,7 +12,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from pagoda.cache import AttentionWindow
+from pagoda.cache.block import HOLE
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.kernels.array import Array
+from pagoda.kernels.gpu.windows import Windows
 from triton_device import DEVICE, HAS_GPU
 
 # Products of bfloat16 do not work in the interpreter.
@@ -52,18 +56,37 @@ cache_shapes = st.builds(
 )
 
 
+windows = st.one_of(
+    st.none(),
+    st.builds(AttentionWindow, st.integers(1, 300)),
+    st.builds(AttentionWindow, st.integers(1, 200), st.integers(1, 150)),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class PagedSequences:
     """Sequences with the last `num_queries` tokens of each as queries, on the device."""
 
     shape: CacheShape
-    window: int | None
+    window: AttentionWindow | None
+    """None: kernels are asked without any."""
     blocks: torch.Tensor
     block_tables: torch.Tensor
     context_lens: torch.Tensor
     query_starts: torch.Tensor
     query: torch.Tensor
     """[Σ num_queries, num_heads, head_dim]"""
+    sink_query: torch.Tensor
+    """Likewise"""
+
+    @property
+    def windows(self) -> Windows | None:
+        """What kernels are told."""
+        if self.window is None:
+            return None
+        sizes = torch.tensor([[self.window.window, self.window.sinks]], dtype=torch.int32)
+        sizes = sizes.repeat(len(self.context_lens), 1).to(self.query.device)
+        return Windows(sizes, self.sink_query if self.window.sinks else None)
 
     def empty(self) -> torch.Tensor:
         """Where results go: NaN, so that what is not written shows."""
@@ -74,35 +97,44 @@ class PagedSequences:
         first, end = self.query_starts[sequence : sequence + 2].tolist()
         context_len = int(self.context_lens[sequence])
         return np.array(
-            [
-                self._seen(self.query[row], sequence, context_len - end + row)
-                for row in range(first, end)
-            ]
+            [self._seen(row, sequence, context_len - end + row) for row in range(first, end)]
         )
 
-    def _seen(self, query: torch.Tensor, sequence: int, position: int) -> Array:
-        begin = 0 if self.window is None else max(0, position - self.window + 1)
-        tokens = torch.arange(begin, position + 1)
+    def _seen(self, row: int, sequence: int, position: int) -> Array:
+        tokens = torch.tensor(seen_tokens(self.window, position))
         block_ids = self.block_tables[sequence].cpu()[tokens // self.shape.block_size]
         cached = self.blocks.cpu()[block_ids.long(), :, :, tokens % self.shape.block_size]
         keys, values = np.moveaxis(cached.double().numpy(), 1, 0)  # [tokens, num_kv_heads, dim]
-        out = np.zeros(query.shape)
-        for head, own in enumerate(query.cpu().double().numpy()):
+        is_sink = tokens.numpy() < (self.window.sinks if self.window else 0)
+        own, of_sinks = (x[row].cpu().double().numpy() for x in (self.query, self.sink_query))
+        out = np.zeros(own.shape)
+        for head in range(len(own)):
             kv_head = head // self.shape.group_size
-            scores = keys[:, kv_head] @ own * self.shape.scale
+            queries = np.where(is_sink[:, None], of_sinks[head], own[head])
+            scores = (keys[:, kv_head] * queries).sum(1) * self.shape.scale
             weights = np.exp(scores - scores.max())
             out[head] = weights @ values[:, kv_head] / weights.sum()
         return out
+
+
+def seen_tokens(window: AttentionWindow | None, position: int) -> list[int]:
+    """What the row at a position sees."""
+    window = window or FULL_ATTENTION
+    first = max(window.first_in_window(position), window.sinks)
+    return [*range(min(window.sinks, position + 1)), *range(first, position + 1)]
 
 
 def paged_sequences(
     shape: CacheShape,
     context_lens: list[int],
     num_queries: list[int],
-    window: int | None = None,
+    window: int | AttentionWindow | None = None,
     seed: int = 0,
 ) -> PagedSequences:
-    """Random sequences. What their queries cannot see, and every unused slot, is NaN."""
+    """Random sequences. What their queries cannot see, and every unused slot, is NaN; a block of
+    which they see nothing has a hole in its place, or a number that must not be followed."""
+    if isinstance(window, int):
+        window = AttentionWindow(window)
     rng = np.random.default_rng(seed)
     most_blocks = max(1, -(-max(context_lens) // shape.block_size))
     num_blocks = len(context_lens) * most_blocks + 1
@@ -111,16 +143,21 @@ def paged_sequences(
         (num_blocks, 2, shape.num_kv_heads, shape.block_size, shape.head_dim), np.nan, np.float32
     )
     for sequence, (context_len, length) in enumerate(zip(context_lens, num_queries, strict=True)):
-        begin = 0 if window is None else max(0, context_len - length - window + 1)
-        for token in range(begin, context_len):
+        lowest = max(context_len - length, 0)
+        seen = {*seen_tokens(window, lowest), *range(lowest, context_len)}
+        if window is not None:
+            seen |= set(range(min(window.sinks, context_len)))
+        for token in seen if context_len else ():
             block = block_tables[sequence, token // shape.block_size]
             place = cached[block, :, :, token % shape.block_size]
             place[:] = rng.normal(size=place.shape)
         used = -(-context_len // shape.block_size)
         block_tables[sequence, used:] = num_blocks + 1_000_000  # never to be followed
-        block_tables[sequence, : begin // shape.block_size] = -1_000_000
+        if window is not None:
+            for number in window.unseen_blocks(lowest, shape.block_size):
+                block_tables[sequence, number] = HOLE if number % 2 else -1_000_000
     starts = np.concatenate([[0], np.cumsum(num_queries)]).astype(np.int32)
-    query = rng.normal(size=(starts[-1], shape.num_heads, shape.head_dim))
+    queries = rng.normal(size=(2, starts[-1], shape.num_heads, shape.head_dim))
     return PagedSequences(
         shape,
         window,
@@ -128,7 +165,7 @@ def paged_sequences(
         torch.from_numpy(block_tables).to(DEVICE),
         torch.tensor(context_lens, dtype=torch.int32, device=DEVICE),
         torch.from_numpy(starts).to(DEVICE),
-        torch.from_numpy(query).to(DEVICE, shape.dtype),
+        *torch.from_numpy(queries).to(DEVICE, shape.dtype),
     )
 
 

@@ -13,10 +13,11 @@ from pagoda.kernels.gpu.copy import copy_blocks
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
 from pagoda.kernels.gpu.rotary import rotate_and_store
+from pagoda.kernels.gpu.windows import SinkQueries
 
 WIDTHS = (576, 8192)
 ROTARY_CASES = (
-    # query heads, KV heads, head size, half, is normed
+    # query heads, KV heads, head size, half, is normed and has sinks
     (32, 8, 128, 64, False),
     (9, 3, 64, 0, False),
     (24, 8, 80, 16, True),
@@ -37,9 +38,11 @@ def row_launches() -> Iterator[Launch]:
         yield Launch(f"embed {width}", launch)
     for num_heads, num_kv_heads, head_dim, half, is_normed in ROTARY_CASES:
         norm = numbers(head_dim) if is_normed else None
+        query = numbers(64, num_heads, head_dim)
+        sinks = SinkQueries(query, integers(64)) if is_normed else None
         turns = numbers(4096, half, dtype=torch.float32)
         arguments = (
-            numbers(64, num_heads, head_dim),
+            query,
             numbers(64, (num_heads + 2 * num_kv_heads) * head_dim),
             numbers(2, 2, num_kv_heads, 16, head_dim),
             integers(64),
@@ -47,7 +50,7 @@ def row_launches() -> Iterator[Launch]:
         )
         yield Launch(
             f"rotate_and_store D={head_dim} half={half} normed={is_normed}",
-            partial(rotate_and_store, *arguments, turns, turns, norm, norm, 1e-6),
+            partial(rotate_and_store, *arguments, turns, turns, norm, norm, 1e-6, sinks),
         )
     ids, layers = numbers(3, dtype=torch.int64), numbers(4, 2, dtype=torch.int64)
     memory, staging = integers(100_000), integers(3, 4, 2048)

@@ -10,6 +10,7 @@ import torch
 from coded_pages import CodedShape, Kept, kept
 from paged_sequences import CacheShape, PagedSequences, assert_near, paged_sequences
 
+from pagoda.cache import AttentionWindow
 from pagoda.codecs import CODECS, VectorCodec
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
@@ -22,6 +23,7 @@ from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
 from pagoda.kernels.gpu.turn import turn_heads
+from pagoda.kernels.gpu.windows import SinkQueries
 from triton_device import DEVICE
 
 NO_NUMBER = 255
@@ -79,19 +81,25 @@ def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) 
         for each in (x.reshape(num_tokens, -1), positions, slots, cosines, sines, norm, norm)
     ]
     qkv, *others = on_device
-    rotate_and_encode(query, qkv, memory[1:-1], *others, 1e-5, codes)  # type: ignore[arg-type]
+    places = rng.integers(num_positions, size=num_tokens).astype(np.int32)
+    sinks = SinkQueries(torch.full_like(query, torch.nan), torch.from_numpy(places).to(DEVICE))
+    rotate_and_encode(query, qkv, memory[1:-1], *others, 1e-5, codes, sinks)  # type: ignore[arg-type]
 
     turned = x.astype(np.float64)
-    for token, position in enumerate(positions):
+    for_sinks = turned[:, :heads].copy()
+    for token, (position, place) in enumerate(zip(positions, places, strict=True)):
         for head in range(heads + kv_heads):
             normed = turned[token, head]
             if norm is not None:
                 normed = reference.rms_norm(normed, norm.astype(np.float64), 1e-5)
+            if head < heads:
+                for_sinks[token, head] = reference.rotate(normed, cosines[place], sines[place])
             turned[token, head] = reference.rotate(normed, cosines[position], sines[position])
     matrix = shape.codec.key.matrix(dim)
-    expected = turned[:, :heads] if matrix is None else turned[:, :heads] @ matrix
-    error = np.abs(query.cpu().numpy() - expected)
-    assert (error <= 2e-6 * np.abs(expected).max(-1, keepdims=True)).all()
+    for found_queries, rotated in ((query, turned[:, :heads]), (sinks.query, for_sinks)):
+        expected = rotated if matrix is None else rotated @ matrix
+        error = np.abs(found_queries.cpu().numpy() - expected)
+        assert (error <= 2e-6 * np.abs(expected).max(-1, keepdims=True)).all()
     assert (memory[[0, -1]] == NO_NUMBER).all()
     written = np.isin(np.arange(3 * shape.block_size), slots).reshape(3, -1)
     sides = (
@@ -155,7 +163,8 @@ def coded(shape: CodedShape, case: PagedSequences) -> tuple[PagedSequences, Page
     content = case.blocks.cpu().movedim(3, 1).flatten(0, 1)  # [slots, 2, heads, dim]
     slots = (~content[:, 0, 0, 0].isnan()).nonzero().flatten()
     query, kv_heads, dim = case.query, shape.num_kv_heads, shape.head_dim
-    rows = torch.cat((torch.zeros(len(slots), shape.num_heads, dim), query.cpu()))
+    queries = torch.cat((query, case.sink_query)).cpu()
+    rows = torch.cat((torch.zeros(len(slots), shape.num_heads, dim), queries))
     vectors = torch.zeros(len(rows), 2 * kv_heads, dim)
     vectors[: len(slots)] = content[slots].flatten(1, 2)
     blocks = unwritten(codes, len(case.blocks))
@@ -163,7 +172,7 @@ def coded(shape: CodedShape, case: PagedSequences) -> tuple[PagedSequences, Page
     rotate_and_encode(
         turned, torch.cat((rows, vectors), 1).flatten(1).to(DEVICE), blocks,
         torch.zeros(len(rows), dtype=torch.int32, device=DEVICE),
-        torch.cat((slots, torch.full((len(query),), -1))).to(DEVICE),
+        torch.cat((slots, torch.full((len(queries),), -1))).to(DEVICE),
         *no_rotation(), None, None, 1e-5, codes,
     )  # fmt: skip
     held = np.stack(
@@ -172,7 +181,8 @@ def coded(shape: CodedShape, case: PagedSequences) -> tuple[PagedSequences, Page
         )], 1
     )  # fmt: skip
     truth = replace(case, blocks=torch.from_numpy(held))
-    return replace(case, blocks=blocks, query=turned[len(slots) :].contiguous()), truth
+    own, sink_query = turned[len(slots) :].contiguous().chunk(2)
+    return replace(case, blocks=blocks, query=own, sink_query=sink_query), truth
 
 
 def recalled(side: VectorCodec, found: Kept) -> Array:
@@ -182,7 +192,9 @@ def recalled(side: VectorCodec, found: Kept) -> Array:
         return vectors if matrix is None else vectors @ matrix.T
 
 
-def cases(shape: CodedShape, contexts: list[int], counts: list[int], window: int | None):
+def cases(
+    shape: CodedShape, contexts: list[int], counts: list[int], window: AttentionWindow | None
+) -> tuple[PagedSequences, PagedSequences]:
     plain = CacheShape(
         shape.head_dim, shape.group_size, shape.num_kv_heads, shape.block_size, torch.float32
     )
@@ -203,15 +215,17 @@ def partial_sums(shape: CodedShape, count: int) -> PartialSums:
     return partial
 
 
-@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("window", [None, AttentionWindow(40, 5)], ids=str)
 @pytest.mark.parametrize("shape", ALL, ids=as_named)
-def test_decode_attention_reads_what_is_stored(shape: CodedShape, window: int | None) -> None:
+def test_decode_attention_reads_what_is_stored(
+    shape: CodedShape, window: AttentionWindow | None
+) -> None:
     case, truth = cases(shape, [290, 61, 1], [1, 1, 1], window)
     rows = torch.arange(3, dtype=torch.int32, device=DEVICE)
     out = case.empty()
     decode_attention(
         out, case.query, case.blocks, case.block_tables, case.context_lens, rows, rows,
-        case.shape.scale, window, partial_sums(shape, decode_parts(3, shape.num_heads)),
+        case.shape.scale, case.windows, partial_sums(shape, decode_parts(3, shape.num_heads)),
         shape.codes(),
     )  # fmt: skip
     out = turned_back(shape, out)
@@ -219,24 +233,25 @@ def test_decode_attention_reads_what_is_stored(shape: CodedShape, window: int | 
         assert_near(out[row : row + 1], truth.expected(row))
 
 
-@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("window", [None, AttentionWindow(40, 5)], ids=str)
 @pytest.mark.parametrize("shape", ALL, ids=as_named)
 def test_prefill_attention_reads_what_is_stored(
-    shape: CodedShape, window: int | None, monkeypatch: pytest.MonkeyPatch
+    shape: CodedShape, window: AttentionWindow | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk behind a context that is split, and a whole prompt."""
     for name, count in (("SPLIT_FROM", 128), ("SPLIT_TOKENS", 64)):
         monkeypatch.setattr(prefill_tiling, name, count)
     case, truth = cases(shape, [150, 21], [13, 21], window)
-    kind = AttentionKind(shape.num_heads, shape.num_kv_heads, window)
+    kind = AttentionKind(shape.num_heads, shape.num_kv_heads)
+    sizes = None if case.windows is None else case.windows.sizes.cpu().numpy()
     starts, contexts = case.query_starts.cpu().numpy(), case.context_lens.cpu().numpy()
-    plan = tile_prefill(kind, starts, contexts, np.array([0, 1]))
+    plan = tile_prefill(kind, starts, contexts, np.array([0, 1]), sizes)
     assert (len(plan.merges) > 0) == (window is None)
     tiles, merges = (torch.from_numpy(each).to(DEVICE) for each in (plan.tiles, plan.merges))
     out = case.empty()
     prefill_attention(
         out, case.query, case.blocks, case.block_tables,
-        PrefillTiling(kind, tiles, merges, plan.rounds), case.shape.scale,
+        PrefillTiling(kind, tiles, merges, plan.rounds), case.shape.scale, case.windows,
         partial_sums(shape, PREFILL_PARTS), shape.codes(),
     )  # fmt: skip
     out = turned_back(shape, out)

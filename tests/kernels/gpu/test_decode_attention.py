@@ -18,8 +18,10 @@ from paged_sequences import (
     assert_near,
     cache_shapes,
     paged_sequences,
+    windows,
 )
 
+from pagoda.cache import AttentionWindow
 from pagoda.kernels.gpu.attention_tile import key_offsets
 from pagoda.kernels.gpu.decode_attention import SPLIT_TOKENS, decode_attention, tile_tokens
 from pagoda.kernels.gpu.partial_sums import PartialSums
@@ -41,7 +43,7 @@ def decode(case: PagedSequences, rows: list[int] | None = None) -> torch.Tensor:
         each.fill_(float("nan"))
     decode_attention(
         out, case.query, case.blocks, case.block_tables, case.context_lens,
-        index, index, case.shape.scale, case.window, partial,
+        index, index, case.shape.scale, case.windows, partial,
     )  # fmt: skip
     return out
 
@@ -58,11 +60,11 @@ def check(case: PagedSequences, out: torch.Tensor) -> None:
 @given(
     cache_shapes,
     st.lists(st.integers(0, 400), min_size=1, max_size=3),
-    st.one_of(st.none(), st.integers(1, 300)),
+    windows,
     st.integers(0, 2**32 - 1),
 )
 def test_like_the_plain_truth(
-    shape: CacheShape, context_lens: list[int], window: int | None, seed: int
+    shape: CacheShape, context_lens: list[int], window: AttentionWindow | None, seed: int
 ) -> None:
     case = paged_sequences(shape, context_lens, [1] * len(context_lens), window, seed)
     check(case, decode(case))
@@ -74,8 +76,10 @@ def test_at_the_edges_of_splits(context_len: int) -> None:
     check(case, decode(case))
 
 
-@pytest.mark.parametrize("window", [None, 1, 600])
-def test_splits_grow_where_their_number_has_reached_its_limit(window: int | None) -> None:
+@pytest.mark.parametrize("window", [None, AttentionWindow(1), AttentionWindow(600, 20)], ids=str)
+def test_splits_grow_where_their_number_has_reached_its_limit(
+    window: AttentionWindow | None,
+) -> None:
     shape = CacheShape(16, 2, 1, 64, torch.float32)
     case = paged_sequences(shape, [MAX_SPLITS * SPLIT_TOKENS + 700], [1], window)
     check(case, decode(case))
@@ -99,9 +103,9 @@ def test_a_row_is_the_same_alone_and_in_a_batch() -> None:
 
 
 @pytest.mark.parametrize("most_programs", [1, 2 * 3 * 2])
-@pytest.mark.parametrize("window", [None, 300])
+@pytest.mark.parametrize("window", [None, AttentionWindow(300, 20)], ids=str)
 def test_programs_that_have_several_splits_change_no_bit(
-    most_programs: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+    most_programs: int, window: AttentionWindow | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = paged_sequences(HEADS, [1300, 0, 520], [1] * 3, window)
     expected = decode(case)
@@ -140,18 +144,18 @@ def test_splits_are_whole_tiles(dtype: torch.dtype) -> None:
 
 @triton.jit
 def store_offsets(
-    out, block_ids, num_kv_heads: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr
+    out, block_ids, block_numbers: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr
 ):
     i = tl.arange(0, 4)
     tokens = i * 7
-    offsets = key_offsets(tl.load(block_ids + i), tokens, 3, num_kv_heads, block_size, head_dim)
+    offsets = key_offsets(tl.load(block_ids + i), tokens, 3, block_numbers, block_size, head_dim)
     tl.store(out + i, offsets)
 
 
 def test_offsets_pass_the_range_of_32_bits(device: torch.device) -> None:
     block_ids = torch.tensor([0, 70_000, 600_000, 2**31 - 1], dtype=torch.int32, device=device)
     out = torch.zeros(4, dtype=torch.int64, device=device)
-    store_offsets[(1,)](out, block_ids, num_kv_heads=8, block_size=16, head_dim=128)
+    store_offsets[(1,)](out, block_ids, block_numbers=2 * 8 * 16 * 128, block_size=16, head_dim=128)
     assert out.tolist() == [
         block * 2 * 8 * 16 * 128 + (3 * 16 + token % 16) * 128
         for block, token in zip(block_ids.tolist(), (0, 7, 14, 21), strict=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.rotary import rotate_and_store
+from pagoda.kernels.gpu.windows import SinkQueries
 
 NUM_BLOCKS, NUM_POSITIONS, EPS = 3, 11, 1e-3
 
@@ -26,6 +27,7 @@ class Shape:
     block_size: int
     q_norm: bool
     k_norm: bool
+    sinks: bool = False
 
     @property
     def num_heads(self) -> int:
@@ -46,6 +48,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         block_size=draw(st.integers(1, 20)),
         q_norm=draw(st.booleans()),
         k_norm=draw(st.booleans()),
+        sinks=draw(st.booleans()),
     )
 
 
@@ -57,7 +60,7 @@ def expected_head(
 
 
 @given(shapes(), st.integers(0, 99))
-@example(Shape(torch.bfloat16, 3, 2, 16, 128, 64, 16, True, True), 0)
+@example(Shape(torch.bfloat16, 3, 2, 16, 128, 64, 16, True, True, True), 0)
 @example(Shape(torch.float16, 2, 3, 3, 80, 10, 1, False, False), 0)
 def test_queries_and_blocks_are_those_of_the_reference(shape: Shape, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -78,15 +81,22 @@ def test_queries_and_blocks_are_those_of_the_reference(shape: Shape, seed: int) 
     memory = random_tensor(rng, memory_shape, shape.dtype)
     blocks, before = memory[1:-1], memory.clone()
     query = torch.full((tokens, heads, dim), torch.nan, dtype=shape.dtype, device=DEVICE)
+    places = rng.integers(NUM_POSITIONS, size=tokens)
+    sinks = SinkQueries(query.clone(), torch.from_numpy(places).to(DEVICE, torch.int32))
     rotate_and_store(
         query, qkv, blocks, torch.from_numpy(positions).to(DEVICE, torch.int32),
         torch.from_numpy(slots).to(DEVICE), cosines, sines, q_norm, k_norm, EPS,
+        sinks if shape.sinks else None,
     )  # fmt: skip
     heads_of = wide(qkv).reshape(tokens, heads + 2 * kv_heads, dim)
     for token, (position, slot) in enumerate(zip(positions, slots, strict=True)):
         turn = cosines[position], sines[position]
         expected = expected_head(heads_of[token, :heads], q_norm, *turn)
         assert_near(query[token], expected, 8.0)
+        if shape.sinks:
+            turn_of_sinks = cosines[places[token]], sines[places[token]]
+            expected = expected_head(heads_of[token, :heads], q_norm, *turn_of_sinks)
+            assert_near(sinks.query[token], expected, 8.0)
         if slot >= 0:
             block, offset = divmod(int(slot), shape.block_size)
             keys = expected_head(heads_of[token, heads : heads + kv_heads], k_norm, *turn)

@@ -14,8 +14,10 @@ from paged_sequences import (
     assert_near,
     cache_shapes,
     paged_sequences,
+    windows,
 )
 
+from pagoda.cache import AttentionWindow
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu import prefill_tiling
 from pagoda.kernels.gpu.partial_sums import PartialSums
@@ -50,9 +52,10 @@ def short_splits(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_of(
     case: PagedSequences, wanted: list[int], num_parts: int = PREFILL_PARTS
 ) -> PrefillTiling[Array]:
-    kind = AttentionKind(case.shape.num_heads, case.shape.num_kv_heads, case.window)
+    kind = AttentionKind(case.shape.num_heads, case.shape.num_kv_heads)
     starts, contexts = case.query_starts.cpu().numpy(), case.context_lens.cpu().numpy()
-    return tile_prefill(kind, starts, contexts, np.array(wanted, np.int64), num_parts)
+    sizes = None if case.windows is None else case.windows.sizes.cpu().numpy()
+    return tile_prefill(kind, starts, contexts, np.array(wanted, np.int64), sizes, num_parts)
 
 
 def run(case: PagedSequences, tiling: PrefillTiling[Array]) -> torch.Tensor:
@@ -65,7 +68,8 @@ def run(case: PagedSequences, tiling: PrefillTiling[Array]) -> torch.Tensor:
     )
     prefill_attention(
         out, case.query, case.blocks, case.block_tables,
-        PrefillTiling(tiling.kind, tiles, merges, tiling.rounds), case.shape.scale, partial,
+        PrefillTiling(tiling.kind, tiles, merges, tiling.rounds), case.shape.scale, case.windows,
+        partial,
     )  # fmt: skip
     return out
 
@@ -88,11 +92,11 @@ lengths = st.integers(0, 170).flatmap(
 @given(
     cache_shapes,
     st.lists(lengths, min_size=1, max_size=2),
-    st.one_of(st.none(), st.integers(1, 150)),
+    windows,
     st.integers(0, 2**32 - 1),
 )
 def test_like_the_plain_truth(
-    shape: CacheShape, lengths: list[tuple[int, int]], window: int | None, seed: int
+    shape: CacheShape, lengths: list[tuple[int, int]], window: AttentionWindow | None, seed: int
 ) -> None:
     context_lens, num_queries = map(list, zip(*lengths, strict=True))
     case = paged_sequences(shape, context_lens, num_queries, window, seed)
@@ -106,16 +110,18 @@ def test_like_the_plain_truth(
 @pytest.mark.parametrize("head_dim", [16, 160])
 def test_tiles_of_every_group(group_size: int, head_dim: int) -> None:
     shape = CacheShape(head_dim, group_size, 1, 16, torch.float16)
-    length = AttentionKind(group_size, 1, None).query_tokens + 1
+    length = AttentionKind(group_size, 1).query_tokens + 1
     case = paged_sequences(shape, [length + 65], [length])
     assert_near(prefill(case, [0]), case.expected(0))
 
 
-@pytest.mark.parametrize("window", [1, 50, 64, 100, 129])
-def test_windows_that_begin_inside_a_tile_and_at_its_edges(window: int) -> None:
-    case = paged_sequences(HEADS, [200, 129], [40, 33], window)
-    out = prefill(case, [0, 1])
-    for sequence in (0, 1):
+@pytest.mark.parametrize(
+    ("window", "sinks"), [(1, 0), (50, 0), (64, 64), (100, 0), (129, 1), (20, 100), (1, 180)]
+)
+def test_windows_that_begin_inside_a_tile_and_at_its_edges(window: int, sinks: int) -> None:
+    case = paged_sequences(HEADS, [200, 129, 90], [40, 33, 90], AttentionWindow(window, sinks))
+    out = prefill(case, [0, 1, 2])
+    for sequence in (0, 1, 2):
         assert_near(rows_of(case, out, sequence), case.expected(sequence))
 
 
@@ -128,9 +134,11 @@ def test_shape_of_llama_3_8b(num_tokens: int) -> None:
         assert_near(rows_of(case, out, sequence), case.expected(sequence))
 
 
-@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize("window", [None, AttentionWindow(50, 20)], ids=str)
 @pytest.mark.parametrize("chunks", CHUNKS)
-def test_a_chunk_is_the_same_as_a_part_of_the_whole(window: int | None, chunks: list[int]) -> None:
+def test_a_chunk_is_the_same_as_a_part_of_the_whole(
+    window: AttentionWindow | None, chunks: list[int]
+) -> None:
     case = paged_sequences(HEADS, [LENGTH], [LENGTH], window)
     whole = prefill(case, [0])
     end = 0
@@ -140,7 +148,7 @@ def test_a_chunk_is_the_same_as_a_part_of_the_whole(window: int | None, chunks: 
             HEADS, window, case.blocks, case.block_tables,
             torch.full_like(case.context_lens, end),
             torch.tensor([0, length], dtype=torch.int32, device=whole.device),
-            case.query[first:end],
+            case.query[first:end], case.sink_query[first:end],
         )  # fmt: skip
         assert torch.equal(prefill(chunk, [0]), whole[first:end])
 
@@ -166,12 +174,18 @@ def test_rows_of_sequences_that_are_not_wanted_stay() -> None:
     cache_shapes,
     st.integers(SPLIT_FROM, SPLIT_FROM * 3 // 2),
     st.integers(2, 40),
-    st.one_of(st.none(), st.integers(SPLIT_FROM - 100, SPLIT_FROM * 4 // 3)),
+    st.one_of(
+        st.none(),
+        st.builds(
+            AttentionWindow, st.integers(SPLIT_FROM - 100, SPLIT_FROM * 4 // 3), st.integers(0, 90)
+        ),
+    ),
     st.integers(0, 2**32 - 1),
 )
 def test_splits_are_like_the_plain_truth(
-    shape: CacheShape, context_len: int, num_queries: int, window: int | None, seed: int
-) -> None:
+    shape: CacheShape, context_len: int, num_queries: int, window: AttentionWindow | None,
+    seed: int,
+) -> None:  # fmt: skip
     case = paged_sequences(shape, [context_len], [num_queries], window, seed)
     assert_near(prefill(case, [0]), case.expected(0))
 

@@ -87,11 +87,12 @@ export function partsBeside(tables, model, asked, weights) {
 }
 
 /** What Pagoda takes beside the weights: on a GPU what its engine measures at its start. */
-function partsOfPagoda(own, row, { device, batch, length }) {
+function partsOfPagoda(own, row, { device, batch, length, pool }) {
   if (device.pagoda.kind === "CPU") return [{ name: "runtime", ...own.process }];
   const [tokens, sequences] = batch;
   const low = row.steps[tokens];
-  const blocks = 4 * (sequences + own.graph_tables) * ceilDiv(length, own.block_size);
+  const tables = (sequences + own.graph_tables) * pool.groups.length;
+  const blocks = 4 * tables * ceilDiv(length, own.block_size);
   const high = low + blocks + 4 * row.head * length + own.sampler_bytes;
   return [
     { name: "activations", low, high, source: own.step_source },

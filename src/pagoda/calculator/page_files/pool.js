@@ -93,8 +93,9 @@ export class Pool {
   }
 }
 
-/** Pagoda's blocks hold equally many tokens in every group: see `groups_of_equal_blocks`. */
-export function pagodaPool(layers, underWay) {
+/** Pagoda's blocks hold equally many tokens in every group: see `groups_of_equal_blocks`. On a GPU a
+ * step is decided while another runs. */
+export function pagodaPool(layers, stepTokens, kind) {
   const alike = new Map();
   for (const layer of layers) alike.set(layer.shares, [...(alike.get(layer.shares) ?? []), layer]);
   const bytes = (layer) => layer.blockBytes(BLOCK_SIZE);
@@ -113,7 +114,7 @@ export function pagodaPool(layers, underWay) {
     blockSize: BLOCK_SIZE,
     pages: places.slice(0, own.length),
   }));
-  return new Pool(groups, Math.max(underWay, BLOCK_SIZE), 0);
+  return new Pool(groups, Math.max(stepTokens, BLOCK_SIZE) * (kind === "GPU" ? 2 : 1), 0);
 }
 
 export function buildPool(model, layers, { blockSize, underWay, rules }) {

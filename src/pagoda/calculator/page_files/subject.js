@@ -55,11 +55,11 @@ export function readSubject(tables, request) {
   const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
-  const keepsAll = rules.pagoda ? kind !== "CPU" : !rules.forms_groups;
+  const keepsAll = !rules.pagoda && !rules.forms_groups;
   const cached = { ...how, keepsAll, latentForm: rules.latent_form, heads: model.heads };
   const pooled = rankLayers(tables, model, cached);
-  const pool = rules.pagoda ? pagodaPool(pooled, batch[0]) : buildPool(model, pooled, poolOptions(asked));
-  const parts = partsBeside(tables, model, asked, weights);
+  const pool = rules.pagoda ? pagodaPool(pooled, batch[0], kind) : buildPool(model, pooled, poolOptions(asked));
+  const parts = partsBeside(tables, model, { ...asked, pool }, weights);
   return { ...asked, weights, quantization, layers, pool, parts };
 }
 

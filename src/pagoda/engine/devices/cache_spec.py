@@ -18,7 +18,7 @@ def cache_spec_of(
     policy: DevicePolicy,
     formats: Sequence[str],
 ) -> CacheSpec:
-    """Bytes and groups of its blocks, as a device keeps them. formats: of each layer.
+    """Bytes and groups of its blocks, on a device. formats: of each layer.
 
     Raises `InvalidOptionError` for heads that a format cannot code, and for a retention that the
     model or the block size cannot follow.
@@ -34,7 +34,6 @@ def cache_spec_of(
     if options.request_kv_retention:
         # As few tokens as a layer's own window, of which some are sinks, may be one block more.
         under_way += options.block_size
-    whole = spec.cache_spec(
+    return spec.cache_spec(
         options.block_size, formats, retention=options.retention, under_way_tokens=under_way
     )
-    return policy.as_kept(whole)

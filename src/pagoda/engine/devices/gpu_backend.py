@@ -146,7 +146,8 @@ class GPUModel:
         )
         sizes = graph_sizes(options, limits)
         captures = None if options.enforce_eager else self.backend.new_capture
-        steps = GPUSteps(self.spec, self.weights, max_model_len, limits, sizes, captures)
+        narrowed = options.request_kv_retention
+        steps = GPUSteps(self.spec, self.weights, max_model_len, limits, sizes, captures, narrowed)
         asked = options.cache_size
         spec = _cache_spec(policy, self.spec, options, self.dtype)
         capacity = plan_capacity(
@@ -235,10 +236,6 @@ def _require_followed(policy: GPUPolicy, options: EngineOptions) -> None:
     if options.threads is not None:
         limit = "is for CPUs: this engine computes on a GPU"
         raise InvalidOptionError("threads", options.threads, limit)
-    for name in ("kv_retention", "request_kv_retention"):
-        if getattr(options, name) not in ("full", False):
-            limit = "is for CPUs: the kernels of a GPU keep every token"
-            raise InvalidOptionError(name, getattr(options, name), limit)
     if options.activation_dtype != "auto":
         limit = "is for CPUs: a GPU multiplies in `dtype`"
         raise InvalidOptionError("activation_dtype", options.activation_dtype, limit)

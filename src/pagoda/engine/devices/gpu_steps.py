@@ -52,6 +52,8 @@ class GPUSteps:
     """Batches of one token a sequence are padded to these, with graphs or without."""
     new_capture: Callable[[], Capture] | None
     """None: no graphs."""
+    narrowed: bool = False
+    """Requests may see less than the cache's layers do."""
 
     def executor(self, storage: GPUStorage) -> GPUExecutor:
         """What runs them on that cache; nothing is compiled or captured yet."""
@@ -65,6 +67,7 @@ class GPUSteps:
             max_num_tokens=self.limits.max_num_batched_tokens,
             max_num_seqs=self.limits.max_num_seqs,
             max_prompt_logit_rows=MAX_PROMPT_LOGIT_ROWS,
+            narrowed=self.narrowed,
         )
 
     def profile(
@@ -84,6 +87,7 @@ class GPUSteps:
             self.max_model_len,
             cache.block_size,
             MAX_PROMPT_LOGIT_ROWS,
+            len(cache.groups),
         )
         _read_each_row(executor.forward(batch), len(batch.context_lens))
         meter.settle()

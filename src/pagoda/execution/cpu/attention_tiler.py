@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.cache.window import EVERY_TOKEN
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.kernels.cpu.attention import tile_tokens
 from pagoda.kernels.cpu.attention_scratch import split_tokens
@@ -108,14 +107,16 @@ class AttentionTiler:
             )
             self._query_starts, self._splits = batch.query_starts, splits
             self._takes_one_each = bool((np.diff(batch.query_starts) == 1).all())
-            self._tiling = _tiling(batch, pages, self._shape, splits, divided, self._companies)
+            self._tiling = _tiling(
+                batch, self._group, self._shape, splits, divided, self._companies
+            )
             return self._tiling
         self._tiling = replace(
             self._tiling,
             block_tables=pages.block_tables,
             windows=np.ascontiguousarray(pages.windows),
             positions=batch.positions,
-            sink_positions=_sink_positions(batch, pages),
+            sink_positions=_sink_positions(batch, self._group),
             slot_mapping=pages.slot_mapping,
         )
         return self._tiling
@@ -153,19 +154,16 @@ def _divided(batch: Batch, splits: Splits, tile_size: int) -> Integers:
     return np.flatnonzero((num_rows > 0) & (num_rows <= tile_size) & (splits.count > 1))
 
 
-def _sink_positions(batch: Batch, pages: GroupPages) -> NDArray[np.int32] | None:
-    """Where each row stands for its sinks: as if its window followed right behind them."""
-    if not pages.windows[:, 1].any():
-        return None
-    furthest = np.where(pages.windows[:, 1] > 0, pages.windows.sum(1, np.int64) - 1, EVERY_TOKEN)
-    furthest = np.repeat(furthest, np.diff(batch.query_starts))
-    return np.minimum(batch.positions, furthest).astype(np.int32)
+def _sink_positions(batch: Batch, group: int) -> NDArray[np.int32] | None:
+    """Where each row stands for its sinks; None where no sequence has any."""
+    return batch.sink_positions(group) if batch.groups[group].windows[:, 1].any() else None
 
 
 def _tiling(
-    batch: Batch, pages: GroupPages, shape: HeadShape, splits: Splits, divided: Integers,
+    batch: Batch, group: int, shape: HeadShape, splits: Splits, divided: Integers,
     companies: list[Company],
 ) -> AttentionTiling:  # fmt: skip
+    pages = batch.groups[group]
     split_size, tile_size = int(split_tokens(shape.block_size)), tile_tokens(shape.group_size)
     starts_of_rows = batch.query_starts.astype(np.int64)
     num_rows = starts_of_rows[1:] - starts_of_rows[:-1]
@@ -182,7 +180,7 @@ def _tiling(
         block_tables=pages.block_tables,
         windows=np.ascontiguousarray(pages.windows),
         positions=batch.positions,
-        sink_positions=_sink_positions(batch, pages),
+        sink_positions=_sink_positions(batch, group),
         slot_mapping=pages.slot_mapping,
         tokens=tokens,
         work=work,

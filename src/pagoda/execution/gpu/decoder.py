@@ -5,14 +5,16 @@ But on ROCm: logits are rounded there on their way, in memory taken for that (se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
+from pagoda.execution.gpu.group_inputs import Sight
 from pagoda.execution.gpu.inputs import StepInputs
 from pagoda.execution.gpu.layer_codes import layer_codes
 from pagoda.execution.gpu.product import product, product_in_float32
-from pagoda.execution.gpu.workspace import LayerMemory, Workspace, attention_kind, layer_shape
+from pagoda.execution.gpu.workspace import LayerMemory, Workspace, layer_shape
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.gpu.activation import silu_mul
 from pagoda.kernels.gpu.code_form import PageCodes
@@ -21,9 +23,11 @@ from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.embed import embed
 from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
+from pagoda.kernels.gpu.prefill_tiling import AttentionKind
 from pagoda.kernels.gpu.rotary import rotate_and_store
 from pagoda.kernels.gpu.turn import turn_heads
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.kernels.gpu.windows import SinkQueries, Windows
+from pagoda.models.decoder import AttentionSpec, DecoderSpec
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.sizing.gpu_step import LayerShape
 from pagoda.storage.gpu_storage import GPUStorage
@@ -34,6 +38,9 @@ class _Layer(NamedTuple):
 
     shape: LayerShape
     attention: AttentionSpec
+    group: int
+    """Of the cache."""
+    kind: AttentionKind
     weights: LayerWeights[torch.Tensor]
     blocks: torch.Tensor
     """[num_blocks, 2, Hkv, block_size, D], or [num_blocks, bytes] of codes"""
@@ -48,7 +55,10 @@ class _Layer(NamedTuple):
 
 
 class Decoder:
-    """A decoder on a device. `max_model_len` is the longest sequence, in tokens."""
+    """A decoder on a device.
+
+    `max_model_len` is the longest sequence, in tokens; `sights` are those of the cache's groups.
+    """
 
     def __init__(
         self,
@@ -56,25 +66,40 @@ class Decoder:
         weights: DecoderWeights[torch.Tensor],
         storage: GPUStorage,
         max_model_len: int,
+        sights: Sequence[Sight],
     ) -> None:
         self._weights = weights
         self._eps = spec.norm_eps
-        device = weights.embedding.device
+        device, made_for = weights.embedding.device, spec.max_position_embeddings
         ropes = {
-            rope: _on_device(rope, max_model_len, device)
+            rope: _on_device(RotaryTables.of(rope, max_model_len, made_for), device)
             for rope in {layer.attention.rope for layer in spec.layers}
         }
         norms = [layer.input_norm for layer in weights.layers]
         self._first_norm, *next_norms = [*norms, weights.final_norm]
         codes = layer_codes(storage, device)
-        layers = zip(spec.layers, weights.layers, storage.layers, codes, next_norms, strict=True)
+        groups = storage.spec.group_of_layers
+        layers = zip(
+            spec.layers, groups, weights.layers, storage.layers, codes, next_norms, strict=True
+        )
         self._layers = [
             _Layer(
-                layer_shape(layer), layer.attention, layer_weights, kept.blocks, own_codes,
+                layer_shape(layer, sees_sinks=sights[group].has_sinks), layer.attention, group,
+                sights[group].of_heads(layer.attention), layer_weights, kept.blocks, own_codes,
                 *ropes[layer.attention.rope], next_norm,
             )
-            for layer, layer_weights, kept, own_codes, next_norm in layers
+            for layer, group, layer_weights, kept, own_codes, next_norm in layers
         ]  # fmt: skip
+
+    @property
+    def shapes(self) -> list[LayerShape]:
+        """Of all layers."""
+        return [layer.shape for layer in self._layers]
+
+    @property
+    def kinds(self) -> list[AttentionKind]:
+        """Of all layers."""
+        return [layer.kind for layer in self._layers]
 
     def run(
         self, inputs: StepInputs, drawn: torch.Tensor, workspace: Workspace, logits: torch.Tensor
@@ -108,25 +133,31 @@ class Decoder:
     def _attend(self, inputs: StepInputs, layer: _Layer, memory: LayerMemory) -> None:
         """From qkv to what the tokens see, by way of the cache."""
         attention, blocks, codes = layer.attention, layer.blocks, layer.codes
+        own = inputs.groups[layer.group]
+        sinks = windows = None
+        if memory.sink_query is not None and own.sink_positions is not None:
+            sinks = SinkQueries(memory.sink_query, own.sink_positions)
+        if own.windows is not None:
+            windows = Windows(own.windows, memory.sink_query)
         rotation = (
-            memory.query, memory.qkv, blocks, inputs.positions, inputs.slot_mapping,
+            memory.query, memory.qkv, blocks, inputs.positions, own.slot_mapping,
             layer.cosines, layer.sines, layer.weights.q_norm, layer.weights.k_norm, self._eps,
         )  # fmt: skip
         if codes is None:
-            rotate_and_store(*rotation)
+            rotate_and_store(*rotation, sinks)
         else:
-            rotate_and_encode(*rotation, codes)
+            rotate_and_encode(*rotation, codes, sinks)
         if len(inputs.decode_rows):
             decode_attention(
-                memory.attended, memory.query, blocks, inputs.block_tables, inputs.context_lens,
-                inputs.decode_rows, inputs.decode_sequences, attention.scale,
-                attention.sliding_window, memory.partial, codes,
+                memory.attended, memory.query, blocks, own.block_tables, inputs.context_lens,
+                inputs.decode_rows, inputs.decode_sequences, attention.scale, windows,
+                memory.partial, codes,
             )  # fmt: skip
-        tiling = inputs.prefill.get(attention_kind(attention))
+        tiling = inputs.prefill.get(layer.kind)
         if tiling is not None:
             prefill_attention(
-                memory.attended, memory.query, blocks, inputs.block_tables, tiling,
-                attention.scale, memory.partial, codes,
+                memory.attended, memory.query, blocks, own.block_tables, tiling,
+                attention.scale, windows, memory.partial, codes,
             )  # fmt: skip
         if codes is not None and codes.output_turn is not None:
             turn_heads(memory.attended, codes.output_turn)
@@ -140,10 +171,7 @@ class Decoder:
         product_in_float32(logits, hidden, self._weights.lm_head)
 
 
-def _on_device(
-    rope: RopeSpec | None, num_positions: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    tables = RotaryTables.of(rope, num_positions)
+def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     return (
         torch.from_numpy(tables.cosines).to(device),
         torch.from_numpy(tables.sines).to(device),

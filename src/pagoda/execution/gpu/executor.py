@@ -17,8 +17,9 @@ from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.gpu.decode_inputs import DecodeInputs
 from pagoda.execution.gpu.decoder import Decoder
 from pagoda.execution.gpu.graphs import Capture, Launches
+from pagoda.execution.gpu.group_inputs import sights
 from pagoda.execution.gpu.inputs import BatchInputs
-from pagoda.execution.gpu.workspace import Workspace, attention_kind, layer_shape, model_shape
+from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
@@ -35,7 +36,8 @@ class GPUExecutor:
     to the next of `graph_sizes`; `capture` makes graphs of them in `warm_up`, without it they are
     launched kernel by kernel. Memory is kept for steps of `max_num_tokens` of `max_num_seqs`
     sequences, with the logits of a row each and `max_prompt_logit_rows` more; a larger one takes
-    its own. Raises UnsupportedModelError for layers without a kernel.
+    its own. `narrowed`: requests may see less than the cache's layers do. Raises
+    UnsupportedModelError for layers without a kernel.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class GPUExecutor:
         max_num_tokens: int = 1,
         max_num_seqs: int = 1,
         max_prompt_logit_rows: int = 0,
+        narrowed: bool = False,
     ) -> None:
         for layer in spec.layers:
             _require_kernels(layer)
@@ -57,22 +60,23 @@ class GPUExecutor:
         self.storage = storage
         self.max_model_len = max_model_len
         self._weights = weights
-        self._decoder = Decoder(spec, weights, storage, max_model_len)
+        own_sights = sights(storage.spec.windows, narrowed=narrowed)
+        self._decoder = Decoder(spec, weights, storage, max_model_len, own_sights)
         device = weights.embedding.device
         sizes = sorted(set(graph_sizes))
         max_blocks = -(-max_model_len // storage.block_size)
-        self._decode_inputs = DecodeInputs(sizes, max_blocks, device)
-        kinds = [attention_kind(layer.attention) for layer in spec.layers]
+        self._decode_inputs = DecodeInputs(sizes, max_blocks, own_sights, device)
         most = max((*sizes, max_num_seqs))
         largest = LargestStep.of(StepLimits(max_num_tokens, most), max_prompt_logit_rows)
         self._batch_inputs = BatchInputs(
-            kinds,
+            self._decoder.kinds,
+            own_sights,
             device,
             max_num_tokens=largest.num_tokens,
             max_num_seqs=most,
             max_blocks=max_blocks,
         )
-        self._shape = model_shape(spec, weights.dtype)
+        self._shape = model_shape(spec, weights.dtype, self._decoder.shapes)
         self._workspace = self._new_workspace(largest)
         self._drawn = torch.zeros(most, dtype=torch.int64, device=device)
         self._capture = capture
@@ -115,7 +119,8 @@ class GPUExecutor:
         memory that they share.
         """
         self.storage.copy_blocks([0], [0])
-        self._run_as_it_is(_idle_batch(self.max_model_len, self.storage.block_size))
+        num_groups = len(self.storage.spec.groups)
+        self._run_as_it_is(_idle_batch(self.max_model_len, self.storage.block_size, num_groups))
         for size in reversed(self._decode_inputs.sizes):
             self._decode_inputs.clear(size)
             launches = self._launches(size)
@@ -169,7 +174,7 @@ def _require_kernels(layer: DecoderLayer) -> None:
         raise UnsupportedModelError("num_key_value_heads", shape.num_kv_heads, limit)
 
 
-def _idle_batch(max_model_len: int, block_size: int) -> Batch:
+def _idle_batch(max_model_len: int, block_size: int, num_groups: int) -> Batch:
     """A sequence with two tokens and one with one, which write nothing and read the first block.
 
     The context of the first, and the tables of both, are so long that what merges splits is
@@ -177,14 +182,13 @@ def _idle_batch(max_model_len: int, block_size: int) -> Batch:
     """
     context_len = max(2, min(max_model_len, SPLIT_FROM))
     max_blocks = -(-max(2, max_model_len) // block_size)
+    tables, slots = np.zeros((2, max_blocks), np.int32), np.full(3, -1, np.int64)
     return Batch(
         token_ids=np.zeros(3, np.int64),
         positions=np.zeros(3, np.int32),
         query_starts=np.array((0, 2, 3), np.int32),
         context_lens=np.array((context_len, 1), np.int32),
-        groups=(
-            GroupPages.seeing_all(np.zeros((2, max_blocks), np.int32), np.full(3, -1, np.int64)),
-        ),
+        groups=(GroupPages.seeing_all(tables, slots),) * num_groups,
         logit_rows=np.array((1, 2), np.int64),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

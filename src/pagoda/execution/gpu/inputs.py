@@ -1,12 +1,13 @@
 """What the launches of a step read, on the device: where tokens go, and who attends to what.
 
 Rows with one token in the step go to decode attention, also where others of the batch have more;
-those go to prefill attention by a tiling for each kind of layers.
+those go to prefill attention by a tiling for each kind of layers. Each group of layers has tables
+and slots of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.execution.batch import Batch
+from pagoda.execution.gpu.group_inputs import GroupInputs, Sight, arrays_of, taken
 from pagoda.execution.gpu.upload import InputUpload, Integers, bytes_of
 from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind, PrefillTiling, tile_prefill
@@ -32,14 +34,12 @@ class StepInputs:
     """[T] int32, where it is among those; 0 where none is taken"""
     positions: torch.Tensor
     """[T] int32"""
-    slot_mapping: torch.Tensor
-    """[T] int64; -1: nothing is stored"""
     query_starts: torch.Tensor
     """[S + 1] int32"""
     context_lens: torch.Tensor
     """[S] int32; 0: a row that pads"""
-    block_tables: torch.Tensor
-    """[S, blocks] int32"""
+    groups: tuple[GroupInputs, ...]
+    """Of the cache's groups of layers, in order."""
     decode_rows: torch.Tensor
     """[n] int32, rows of sequences with one token"""
     decode_sequences: torch.Tensor
@@ -54,11 +54,13 @@ class StepInputs:
         return len(self.token_ids)
 
 
-_NUM_ARRAYS = 11
-"""Arrays that every batch sends; tilings have two more each."""
-_ROW_BYTES, _SEQUENCE_BYTES = 3 * 4 + 4 + 8 + 4, 4 + 4 + 4 + 4
-"""Bytes of a token: its id or where it was drawn, position, slot and row of logits; and of a
-sequence without its table: its start, its context, and its row and number if it decodes."""
+_NUM_ARRAYS, _NUM_GROUP_ARRAYS, _NUM_TILING_ARRAYS = 9, 4, 2
+"""Arrays that every batch sends, and those of a group and of a tiling, at most."""
+_ROW_BYTES, _SEQUENCE_BYTES = 3 * 4 + 4 + 4, 4 + 4 + 4 + 4
+"""Bytes of a token: its id or where it was drawn, position and row of logits; and of a sequence:
+its start, its context, and its row and number if it decodes."""
+_GROUP_ROW_BYTES, _GROUP_SEQUENCE_BYTES = 8 + 4, 8
+"""The same in each group: slot and place for sinks; window and sinks, without the table."""
 _LINE = 16
 """Compiled kernels tell lines of so many numbers from others: all tables are of one kind."""
 
@@ -73,20 +75,26 @@ class BatchInputs:
     def __init__(
         self,
         kinds: Sequence[AttentionKind],
+        sights: Sequence[Sight],
         device: torch.device,
         *,
         max_num_tokens: int,
         max_num_seqs: int,
         max_blocks: int,
     ) -> None:
+        """`kinds` of all layers, `sights` of all groups."""
         self._kinds = tuple(dict.fromkeys(kinds))
+        self._sights = tuple(sights)
         self._device = device
-        sequence_bytes = _SEQUENCE_BYTES + 4 * whole_lines(max_blocks)
-        size_bytes = max_num_tokens * _ROW_BYTES + max_num_seqs * sequence_bytes
+        num_groups = len(self._sights)
+        group_bytes = _GROUP_SEQUENCE_BYTES + 4 * whole_lines(max_blocks)
+        size_bytes = max_num_tokens * (_ROW_BYTES + num_groups * _GROUP_ROW_BYTES)
+        size_bytes += max_num_seqs * (_SEQUENCE_BYTES + num_groups * group_bytes)
         size_bytes += sum(
             kind.most_tiling_bytes(max_num_tokens, max_num_seqs) for kind in self._kinds
         )
-        num_arrays = _NUM_ARRAYS + 2 * len(self._kinds)
+        num_arrays = _NUM_ARRAYS + _NUM_GROUP_ARRAYS * num_groups
+        num_arrays += _NUM_TILING_ARRAYS * len(self._kinds)
         self._upload = InputUpload(size_bytes + num_arrays * ALIGNMENT, device)
 
     def of(self, batch: Batch) -> StepInputs:
@@ -97,47 +105,53 @@ class BatchInputs:
             batch.token_ids.astype(np.int32),
             *drawn_rows(batch, batch.num_tokens),
             batch.positions,
-            batch.pages.slot_mapping,
             batch.query_starts,
             batch.context_lens,
-            _whole_lines_of(batch.pages.block_tables),
             batch.query_starts[decoding],
             decoding.astype(np.int32),
             batch.logit_rows.astype(np.int32),
         ]
+        for number, (pages, sight) in enumerate(zip(batch.groups, self._sights, strict=True)):
+            arrays += [_whole_lines_of(pages.block_tables), *arrays_of(batch, number, sight)]
         tilings = self._tilings(batch, np.flatnonzero(counts > 1))
         for tiling in tilings:
             arrays += [tiling.tiles, tiling.merges]
+        sent = self._send(arrays)
+        return StepInputs(
+            token_ids=next(sent),
+            takes_drawn=next(sent),
+            drawn_places=next(sent),
+            positions=next(sent),
+            query_starts=next(sent),
+            context_lens=next(sent),
+            decode_rows=next(sent),
+            decode_sequences=next(sent),
+            logit_rows=next(sent),
+            groups=tuple(taken(sent, next(sent), sight) for sight in self._sights),
+            prefill={
+                tiling.kind: PrefillTiling(tiling.kind, next(sent), next(sent), tiling.rounds)
+                for tiling in tilings
+            },
+        )
+
+    def _send(self, arrays: Sequence[Integers]) -> Iterator[torch.Tensor]:
+        """They, on the device; memory grows where they do not fit."""
         size_bytes = bytes_of(arrays)
         if size_bytes > self._upload.size_bytes:
             self._upload = InputUpload(2 * size_bytes, self._device)
-        sent = [self._upload.at(place) for place in self._upload.send(arrays)]
-        prefill = {
-            tiling.kind: PrefillTiling(tiling.kind, tiles, merges, tiling.rounds)
-            for tiling, tiles, merges in zip(
-                tilings, sent[_NUM_ARRAYS::2], sent[_NUM_ARRAYS + 1 :: 2], strict=True
-            )
-        }
-        return StepInputs(
-            token_ids=sent[0],
-            takes_drawn=sent[1],
-            drawn_places=sent[2],
-            positions=sent[3],
-            slot_mapping=sent[4],
-            query_starts=sent[5],
-            context_lens=sent[6],
-            block_tables=sent[7],
-            decode_rows=sent[8],
-            decode_sequences=sent[9],
-            prefill=prefill,
-            logit_rows=sent[10],
-        )
+        return map(self._upload.at, self._upload.send(arrays))
 
     def _tilings(self, batch: Batch, wanted: NDArray[np.int64]) -> list[PrefillTiling[Array]]:
         if not len(wanted):
             return []
         starts, contexts = batch.query_starts, batch.context_lens
-        return [tile_prefill(kind, starts, contexts, wanted) for kind in self._kinds]
+        return [
+            tile_prefill(kind, starts, contexts, wanted, self._windows(batch, kind.group))
+            for kind in self._kinds
+        ]
+
+    def _windows(self, batch: Batch, group: int) -> Array | None:
+        return batch.groups[group].windows if self._sights[group].has_window else None
 
 
 def drawn_rows(batch: Batch, size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -13,7 +13,10 @@ from pagoda.storage.gpu_storage import GPUStorage
 
 
 def layer_codes(storage: GPUStorage, device: torch.device) -> list[PageCodes | None]:
-    """Of all layers, those alike sharing tables; None where numbers are plain."""
+    """Of all layers, those alike sharing tables; None where numbers are plain.
+
+    Blocks may be wider than a layer needs, which lies where another group has larger ones.
+    """
     made: dict[tuple[Codec, int, int], PageCodes] = {}
     found: list[PageCodes | None] = []
     for layer in storage.layers:
@@ -23,7 +26,7 @@ def layer_codes(storage: GPUStorage, device: torch.device) -> list[PageCodes | N
         shape = (layer.codec, layer.num_kv_heads, layer.head_size)
         if shape not in made:
             made[shape] = page_codes(*shape, layer.block_size, device)
-        found.append(made[shape])
+        found.append(made[shape]._replace(block_bytes=layer.blocks.shape[1]))
     return found
 
 

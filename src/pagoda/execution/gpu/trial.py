@@ -13,11 +13,13 @@ def largest_batch(
     max_model_len: int,
     block_size: int,
     max_prompt_logit_rows: int,
+    num_groups: int = 1,
 ) -> Batch:
     """As many tokens of as many sequences as a step may have, and as many rows of logits.
 
     These are each sequence's last one, and `max_prompt_logit_rows` more where there are so many.
-    Every sequence begins with this step and reads the first block, whatever is in it.
+    Every sequence begins with this step, sees all of it in every group of layers and reads the
+    first block, whatever is in it.
     """
     num_tokens = min(max_num_tokens, max_num_seqs * max_model_len)
     num_sequences = min(max_num_seqs, num_tokens)
@@ -36,7 +38,7 @@ def largest_batch(
         positions=rows - np.repeat(query_starts[:-1], counts),
         query_starts=query_starts,
         context_lens=counts,
-        groups=(GroupPages.seeing_all(tables, np.full(num_tokens, -1, np.int64)),),
+        groups=(GroupPages.seeing_all(tables, np.full(num_tokens, -1, np.int64)),) * num_groups,
         logit_rows=np.sort(np.concatenate((np.flatnonzero(is_last), others))),
         copy_sources=np.empty(0, np.int64),
         copy_targets=np.empty(0, np.int64),

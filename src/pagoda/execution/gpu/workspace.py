@@ -2,7 +2,7 @@
 
 hidden  | what a product reads: the stream, normed               read by qkv and by gate_up
 delta   | what a layer's half adds to the stream                 written by o and by down
-arena   | qkv, query, attended |  in the one half of a layer,
+arena   | qkv, query, attended |  in the one half of a layer, and queries for sinks,
         | gate_up, gated       |  in the other
 last    | hidden of the rows whose logits are wanted
 partial | what attention has seen of each split                  merged by the same attention
@@ -10,13 +10,13 @@ partial | what attention has seen of each split                  merged by the s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
 from pagoda.kernels.gpu.partial_sums import PartialSums
-from pagoda.kernels.gpu.prefill_tiling import AttentionKind
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.sizing.alignment import aligned
 from pagoda.sizing.gpu_step import LayerShape, ModelShape, WorkspaceSize
 
@@ -30,8 +30,10 @@ class LayerMemory(NamedTuple):
     """[T, Hq, D], normed and rotated"""
     attended: torch.Tensor
     """[T, Hq, D]"""
+    sink_query: torch.Tensor | None
+    """As `query`, from where sinks are seen; None in layers that see none"""
     gate_up: torch.Tensor
-    """[T, 2 I]; in the same memory as the three before"""
+    """[T, 2 I]; in the same memory as those before"""
     gated: torch.Tensor
     """[T, I]; likewise"""
     partial: PartialSums
@@ -88,11 +90,13 @@ class Workspace:
 
     def _of_layer(self, shape: LayerShape, count: int) -> LayerMemory:
         attention, feed_forward = shape.halves
-        qkv, query, attended = self._views(attention, count)
+        qkv, *rows = self._views(attention, count)
         gate_up, gated = self._views(feed_forward, count)
         heads = (count, shape.num_heads, shape.head_dim)
+        query, attended, *sink_query = (each.view(heads) for each in rows)
         partial = self._partial[shape.head_dim]
-        return LayerMemory(qkv, query.view(heads), attended.view(heads), gate_up, gated, partial)
+        own = sink_query[0] if shape.sees_sinks else None
+        return LayerMemory(qkv, query, attended, own, gate_up, gated, partial)
 
     def _views(self, widths: tuple[int, ...], count: int) -> list[torch.Tensor]:
         views, start = [], 0
@@ -103,21 +107,20 @@ class Workspace:
         return views
 
 
-def attention_kind(attention: AttentionSpec) -> AttentionKind:
-    """What decides how its rows are cut into tiles."""
-    return AttentionKind(attention.num_heads, attention.num_kv_heads, attention.sliding_window)
-
-
-def layer_shape(layer: DecoderLayer) -> LayerShape:
+def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
     """What of a layer decides how large its activations are."""
     attention = layer.attention
     return LayerShape(
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
-        layer.mlp.intermediate_size,
+        layer.mlp.intermediate_size, sees_sinks,
     )  # fmt: skip
 
 
-def model_shape(spec: DecoderSpec, dtype: torch.dtype) -> ModelShape:
-    """What of a model does."""
-    shapes = tuple(dict.fromkeys(map(layer_shape, spec.layers)))
-    return ModelShape(spec.hidden_size, spec.vocab_size, shapes, dtype.itemsize)
+def model_shape(
+    spec: DecoderSpec, dtype: torch.dtype, layers: Sequence[LayerShape] | None = None
+) -> ModelShape:
+    """What of a model does. layers: the shape of each; None: such as see no sinks."""
+    shapes = [layer_shape(layer) for layer in spec.layers] if layers is None else layers
+    return ModelShape(
+        spec.hidden_size, spec.vocab_size, tuple(dict.fromkeys(shapes)), dtype.itemsize
+    )

@@ -38,12 +38,12 @@ def block_ids_of(table, tokens, visible, block_size: tl.constexpr):
 @triton.jit
 def key_offsets(
     block_ids, tokens, head,
-    num_kv_heads: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr,
+    block_numbers: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr,
 ):  # fmt: skip
     """Where keys of tokens start in `blocks`, int64; values are num_kv_heads runs further on."""
     # Unsigned: the remainder of a number that may be negative takes three times the instructions.
     in_block = (head * block_size + tokens.to(tl.uint32) % block_size) * head_dim
-    return block_ids.to(tl.int64) * (2 * num_kv_heads * block_size * head_dim) + in_block
+    return block_ids.to(tl.int64) * block_numbers + in_block
 
 
 @triton.jit
@@ -102,17 +102,18 @@ def attend_tile(
 def attend_tokens(
     sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head, readable, seen,
     scale, key_levels, value_levels,
-    num_kv_heads: tl.constexpr, block_size: tl.constexpr, head_dim: tl.constexpr,
-    padded_dim: tl.constexpr, form: tl.constexpr,
+    num_kv_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """`attend_tile` of a tile of tokens in the cache, plain or coded.
 
-    blocks: numbers, or bytes of that form. readable: [tokens] bool, or None for all. query_sums:
-    [rows] float32, Σ of each query's numbers; read where keys have offsets.
+    blocks: numbers, `block_numbers` from one to the next, or bytes of that form. readable: [tokens]
+    bool, or None for all. query_sums: [rows] float32, Σ of each query's numbers; read where keys
+    have offsets.
     """
     if form is None:
         keys_at = blocks + key_offsets(
-            block_ids, tokens, kv_head, num_kv_heads, block_size, head_dim
+            block_ids, tokens, kv_head, block_numbers, block_size, head_dim
         )
         values_at = keys_at + num_kv_heads * block_size * head_dim
         keys = load_rows(keys_at, readable, head_dim, padded_dim)

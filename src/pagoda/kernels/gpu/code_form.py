@@ -156,22 +156,42 @@ class PageCodes(NamedTuple):
     """As `VectorTables.turn`: of queries, each by the matrix of its KV head."""
     output_turn: Tensor | None
     """Of what attention gives."""
+    block_bytes: int | None = None
+    """From block to block, where another layer's are larger; None: one follows the other."""
 
     @property
     def form(self) -> BlockForm:
         """What kernels are compiled for."""
-        return _block_form(
+        form = _block_form(
             self.num_kv_heads, self.block_size,
             self.key.code, self.key.fit, self.key.has_table,
             self.value.code, self.value.fit, self.value.has_table,
         )  # fmt: skip
+        return form if self.block_bytes is None else form._replace(block_bytes=self.block_bytes)
 
 
-def page_shape(blocks: Tensor, codes: PageCodes | None) -> tuple[int, int]:
-    """KV heads and tokens of a block, plain or coded."""
+class PageShape(NamedTuple):
+    """What kernels need to know of blocks, plain or coded."""
+
+    num_kv_heads: int
+    block_size: int
+    """Tokens."""
+    block_numbers: int
+    """From block to block, in what blocks are a tensor of."""
+
+
+def page_shape(blocks: Tensor, codes: PageCodes | None) -> PageShape:
+    """Of a layer's blocks.
+
+    A block's own numbers lie together; beside layers with larger ones there is a gap behind them.
+    """
     if codes is None:
-        return blocks.shape[2], blocks.shape[3]
-    return codes.num_kv_heads, codes.block_size
+        _, _, heads, size, dim = blocks.shape
+        assert blocks.stride()[1:] == (heads * size * dim, size * dim, dim, 1)
+        return PageShape(heads, size, blocks.stride(0))
+    assert blocks.is_contiguous()
+    assert blocks.shape[1] == codes.form.block_bytes
+    return PageShape(codes.num_kv_heads, codes.block_size, codes.form.block_bytes)
 
 
 def read_tables(codes: PageCodes | None) -> tuple[Tensor | None, Tensor | None]:

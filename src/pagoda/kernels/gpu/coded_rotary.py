@@ -13,6 +13,7 @@ from torch import Tensor
 from pagoda.kernels.gpu.code_form import PageCodes, keys_of, values_of
 from pagoda.kernels.gpu.encode import store_vectors
 from pagoda.kernels.gpu.turn import DEPTH, PRECISION, TURN_ROWS, matrix_lines, turn_warps
+from pagoda.kernels.gpu.windows import SinkQueries, sink_tensors
 
 
 @triton.jit
@@ -114,6 +115,7 @@ def store_coded(
 @triton.jit(do_not_specialize=["num_tokens"])
 def coded_rotary_kernel(
     query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
+    sink_query, sink_positions,
     query_turn, key_turn, value_turn, query_stride, key_stride, value_stride,
     key_levels, key_bounds, key_weights, value_levels, value_bounds, value_weights, num_tokens,
     q_heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr,
@@ -133,6 +135,12 @@ def coded_rotary_kernel(
             query, token, head, rows, used, angles, cosines, sines, q_norm, eps,
             query_turn, query_stride, q_heads, q_heads // kv_heads, half, head_dim, padded_dim,
         )  # fmt: skip
+        if sink_query is not None:
+            turns = tl.load(sink_positions + own, mask=used, other=0).to(tl.int64) * half
+            store_queries(
+                sink_query, token, head, rows, used, turns, cosines, sines, q_norm, eps,
+                query_turn, query_stride, q_heads, q_heads // kv_heads, half, head_dim, padded_dim,
+            )  # fmt: skip
     elif head < q_heads + kv_heads:
         store_coded(
             blocks, slots, head - q_heads, rows, used, angles, cosines, sines, k_norm, eps,
@@ -150,7 +158,7 @@ def coded_rotary_kernel(
 def rotate_and_encode(
     query: Tensor, qkv: Tensor, blocks: Tensor, positions: Tensor, slot_mapping: Tensor,
     cosines: Tensor, sines: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float,
-    codes: PageCodes,
+    codes: PageCodes, sinks: SinkQueries | None = None,
 ) -> None:  # fmt: skip
     """As `rotate_and_store`, with blocks [num_blocks, bytes] uint8 of codes.
 
@@ -171,6 +179,7 @@ def rotate_and_encode(
     assert all(turn is None or turn.stride()[1:] == (head_dim, 1) for turn in turns)
     coded_rotary_kernel[(triton.cdiv(num_tokens, TURN_ROWS), total_heads)](
         query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
+        *sink_tensors(sinks, query),
         *turns, *(0 if turn is None else turn.stride(0) for turn in turns),
         codes.key.levels, codes.key.bounds, codes.key.weights,
         codes.value.levels, codes.value.bounds, codes.value.weights, num_tokens,

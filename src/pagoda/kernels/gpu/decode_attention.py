@@ -6,9 +6,9 @@ launch merges their results in the order of the splits (Flash-Decoding, Dao et a
     grid (KV heads, rows, programs) --> normalised sums and log-sum-exps --> grid (heads, rows)
 
 All query heads of a KV head are one tile, so keys and values are read once. Splits are made of
-what a row sees, and their number is a function of that length alone: a row's result does not
-depend on the rows beside it, in not a single bit. Rows of one split run side by side: where
-sequences share a prefix, its blocks are read from memory once and then found in L2.
+what a row sees, sinks with the first, and their number is a function of its length alone: a row's
+result does not depend on the rows beside it, in not a single bit. Rows of one split run side by
+side: where sequences share a prefix, its blocks are read from memory once and then found in L2.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pagoda.kernels.gpu.attention_tile import (
 from pagoda.kernels.gpu.code_form import PageCodes, page_shape, read_tables
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
 from pagoda.kernels.gpu.parts import MAX_SPLITS, decode_parts
+from pagoda.kernels.gpu.windows import Windows, first_in_window, num_sinks, window_tensors
 
 SPLIT_TOKENS = 256
 """Tokens of the shortest split: a multiple of every tile. It writes and reads again 2 · group
@@ -59,12 +60,14 @@ def tile_tokens(head_dim: int, dtype: torch.dtype, is_mixed: bool = False) -> in
 
 
 @triton.jit
-def first_token(context_len, tile: tl.constexpr, window: tl.constexpr):
-    """Where the first tile starts that the last token of a context sees."""
+def seen_tokens(context_len, sequence, sizes, has_sinks: tl.constexpr, tile: tl.constexpr):
+    """The first token behind sinks that the last one of a context sees, and its tile's first."""
+    seen_from = 0
     first = 0
-    if window is not None:
-        first = tl.maximum(context_len - window, 0) // tile * tile
-    return first
+    if sizes is not None:
+        seen_from = first_in_window(context_len - 1, sizes, sequence, has_sinks)
+        first = tl.minimum(seen_from, tl.maximum(context_len - 1, 0)) // tile * tile
+    return seen_from, first
 
 
 @triton.jit
@@ -73,24 +76,54 @@ def split_length(num_tokens, tile: tl.constexpr, least: tl.constexpr, max_splits
     return tl.maximum(tl.cdiv(tl.cdiv(num_tokens, max_splits), tile) * tile, least)
 
 
+@triton.jit
+def attend_span(
+    sums, mass, highest, query, blocks, table, begin, end, seen_from, kv_head, scale,
+    key_levels, value_levels,
+    num_kv_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr, tile: tl.constexpr, form: tl.constexpr,
+    stages: tl.constexpr,
+):  # fmt: skip
+    """Walk over tokens [begin, end), of which those from seen_from on are seen; None: all."""
+    query_sums = None
+    if form is not None:
+        query_sums = tl.sum(query.to(tl.float32), 1)
+    tokens = begin + tl.arange(0, tile)
+    block_ids = block_ids_of(table, tokens, tokens < end, block_size)
+    for start in tl.range(begin, end, tile, num_stages=stages):
+        tokens = start + tl.arange(0, tile)
+        seen = tokens < end
+        if seen_from is not None:
+            seen = seen & (tokens >= seen_from)
+        # A tile ahead, so that keys never wait for the number of their block.
+        next_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
+        sums, mass, highest = attend_tokens(
+            sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head,
+            seen, seen[None, :], scale, key_levels, value_levels,
+            num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form,
+        )  # fmt: skip
+        block_ids = next_ids
+    return sums, mass, highest
+
+
 @triton.jit(do_not_specialize=["table_width"])
 def decode_splits(
     out, query, blocks, block_tables, context_lens, rows, sequences, split_sums, split_masses,
-    key_levels, value_levels, table_width, scale,
+    key_levels, value_levels, sizes, sink_query, table_width, scale,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
-    head_tile: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, window: tl.constexpr,
-    form: tl.constexpr,
+    block_numbers: tl.constexpr, head_tile: tl.constexpr, head_dim: tl.constexpr,
+    padded_dim: tl.constexpr, tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr,
+    form: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
     """Splits of one row and KV head: program i of n has the splits i, i + n, i + 2 n, …
 
-    A row that has one split goes to `out` at once.
+    Sinks come with the first. A row that has one split goes to `out` at once.
     """
     kv_head, index, program = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tl.load(rows + index).to(tl.int64)
     sequence = tl.load(sequences + index).to(tl.int64)
     context_len = tl.load(context_lens + sequence)
-    first = first_token(context_len, tile, window)
+    seen_from, first = seen_tokens(context_len, sequence, sizes, sink_query is not None, tile)
     length = split_length(context_len - first, tile, least, max_splits)
     num_splits = tl.maximum(tl.cdiv(context_len - first, length), 1)
     if program >= num_splits:
@@ -103,9 +136,6 @@ def decode_splits(
     within = (heads < group_size)[:, None] & (dims < head_dim)[None, :]
     places = (row * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     own_query = tl.load(query + places, mask=within, other=0.0)
-    query_sums = None
-    if form is not None:
-        query_sums = tl.sum(own_query.to(tl.float32), 1)
 
     for split in range(program, num_splits, tl.num_programs(2)):
         begin = first + split * length
@@ -113,21 +143,19 @@ def decode_splits(
         sums = tl.zeros((head_tile, padded_dim), tl.float32)
         mass = tl.zeros((head_tile,), tl.float32)
         highest = tl.full((head_tile,), NOTHING_YET, tl.float32)
-        tokens = begin + tl.arange(0, tile)
-        block_ids = block_ids_of(table, tokens, tokens < end, block_size)
-        for start in tl.range(begin, end, tile):
-            tokens = start + tl.arange(0, tile)
-            seen = tokens < end
-            if window is not None:
-                seen = seen & (tokens >= context_len - window)
-            # A tile ahead, so that keys never wait for the number of their block.
-            next_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
-            sums, mass, highest = attend_tokens(
-                sums, mass, highest, own_query, query_sums, blocks, block_ids, tokens, kv_head,
-                seen, seen[None, :], scale, key_levels, value_levels,
-                num_kv_heads, block_size, head_dim, padded_dim, form,
+        if sink_query is not None:
+            sinks = tl.minimum(num_sinks(sizes, sequence), context_len)
+            sinks = tl.where(split == 0, sinks, 0)
+            sums, mass, highest = attend_span(
+                sums, mass, highest, tl.load(sink_query + places, mask=within, other=0.0),
+                blocks, table, 0, sinks, None, kv_head, scale, key_levels, value_levels,
+                num_kv_heads, block_size, block_numbers, head_dim, padded_dim, tile, form, 1,
             )  # fmt: skip
-            block_ids = next_ids
+        sums, mass, highest = attend_span(
+            sums, mass, highest, own_query, blocks, table, begin, end,
+            None if sizes is None else seen_from, kv_head, scale, key_levels, value_levels,
+            num_kv_heads, block_size, block_numbers, head_dim, padded_dim, tile, form, stages,
+        )  # fmt: skip
 
         sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
         if num_splits == 1:
@@ -141,14 +169,16 @@ def decode_splits(
 
 @triton.jit
 def merge_splits(
-    out, split_sums, split_masses, context_lens, rows, sequences,
+    out, split_sums, split_masses, context_lens, rows, sequences, sizes,
     num_heads: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, window: tl.constexpr,
+    tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, has_sinks: tl.constexpr,
 ):  # fmt: skip
     """Merge what the splits of one row and head left, where there is more than one."""
     head, index = tl.program_id(0), tl.program_id(1)
-    context_len = tl.load(context_lens + tl.load(sequences + index))
-    num_tokens = context_len - first_token(context_len, tile, window)
+    sequence = tl.load(sequences + index).to(tl.int64)
+    context_len = tl.load(context_lens + sequence)
+    _, first = seen_tokens(context_len, sequence, sizes, has_sinks, tile)
+    num_tokens = context_len - first
     num_splits = tl.cdiv(num_tokens, split_length(num_tokens, tile, least, max_splits))
     if num_splits <= 1:
         return
@@ -171,23 +201,24 @@ def decode_attention(
     rows: torch.Tensor,
     sequences: torch.Tensor,
     scale: float,
-    window: int | None,
+    windows: Windows | None,
     partial: PartialSums,
     codes: PageCodes | None = None,
 ) -> None:
     """Write to `out` what each of the given rows sees of its sequence.
 
     out, query: [tokens, num_heads, head_dim], contiguous; only the given rows of `out` change.
-    blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], contiguous, keys and then values,
-    the row's own included. block_tables: [sequences, most blocks] int32. context_lens:
-    [sequences] int32, the row's own token included; 0 makes the row zeros. rows, sequences:
-    [n] int32: row rows[i] is the last token of sequence sequences[i]. scale > 0. window: tokens
-    seen, the row's own included. partial: for at least decode_parts(n, num_heads); written.
-    codes: blocks are [num_blocks, bytes] uint8 of these; queries are turned as keys are.
+    blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], keys and then values, the row's own
+    included; a block's lie together. block_tables: [sequences, most blocks] int32, anything where
+    no row sees a token. context_lens: [sequences] int32, the row's own token included; 0 makes the
+    row zeros. rows, sequences: [n] int32: row rows[i] is the last token of sequence sequences[i].
+    scale > 0. windows: None: all is seen. partial: for at least decode_parts(n, num_heads);
+    written. codes: blocks are [num_blocks, bytes] uint8 of these; queries are turned as keys are.
     """
     _, num_heads, head_dim = query.shape
-    num_kv_heads, block_size = page_shape(blocks, codes)
-    assert all(each.is_contiguous() for each in (out, query, blocks))
+    num_kv_heads, block_size, block_numbers = page_shape(blocks, codes)
+    sizes, sink_query = window_tensors(windows)
+    assert all(each is None or each.is_contiguous() for each in (out, query, sizes, sink_query))
     assert block_tables.stride(1) == 1
     assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
@@ -195,13 +226,13 @@ def decode_attention(
     form = None if codes is None else codes.form
     is_mixed = form is not None and form.is_mixed
     tile = tile_tokens(head_dim, query.dtype, is_mixed)
+    num_stages = 2 if is_mixed else NUM_STAGES
     shape = {
         "head_dim": head_dim,
         "padded_dim": triton.next_power_of_2(head_dim),
         "tile": tile,
         "least": SPLIT_TOKENS,
         "max_splits": MAX_SPLITS,
-        "window": window,
     }
     # Longer contexts than the tables hold do not occur: no programs for their splits.
     num_splits = min(MAX_SPLITS, triton.cdiv(block_tables.shape[1] * block_size, SPLIT_TOKENS))
@@ -216,16 +247,20 @@ def decode_attention(
         sequences,
         *partial,
         *read_tables(codes),
+        sizes,
+        sink_query,
         block_tables.stride(0),
         scale * LOG2_E,
         num_kv_heads=num_kv_heads,
         group_size=num_heads // num_kv_heads,
         block_size=block_size,
+        block_numbers=block_numbers,
         head_tile=_HEAD_TILE,
         **shape,
         form=form,
+        stages=num_stages,
         num_warps=4,
-        num_stages=2 if is_mixed else NUM_STAGES,
+        num_stages=num_stages,
     )
     if num_splits > 1:
         merge_splits[(num_heads, len(rows))](
@@ -234,7 +269,9 @@ def decode_attention(
             context_lens,
             rows,
             sequences,
+            sizes,
             num_heads=num_heads,
+            has_sinks=sink_query is not None,
             **shape,
             num_warps=4,
         )

@@ -6,10 +6,13 @@ its rows, and walks over the tokens that they see, or one split of them, in thre
         | window begins | every row sees all | the diagonal |
     begin          full_begin            full_end           end
 
-Masks are needed in the first part, which there is only with a window, and in the last. Tiles of
-keys start at multiples of their length, and a row is changed by no tile that it does not see. So
-where nothing is split, a row's sums have one order, however its sequence was cut into chunks; and
-the tiling splits by a sequence's own rows and context, so it has, whatever sequences are beside it.
+Masks are needed in the first part, which there is only with a window, and in the last. Sinks, which
+meet a query of their own, come before all that, with the first split.
+
+Tiles of keys start at multiples of their length, and a row is changed by no tile that it does not
+see. So where nothing is split, a row's sums have one order, however its sequence was cut into
+chunks; and the tiling splits by a sequence's own rows and context, so it has, whatever sequences
+are beside it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,13 @@ from pagoda.kernels.gpu.code_form import BlockForm, PageCodes, page_shape, read_
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
 from pagoda.kernels.gpu.parts import PREFILL_PARTS
 from pagoda.kernels.gpu.prefill_tiling import MERGE_NUMBERS, QUERY_ROWS, TILE_NUMBERS, PrefillTiling
+from pagoda.kernels.gpu.windows import (
+    NO_WINDOW,
+    Windows,
+    first_in_window,
+    num_sinks,
+    window_tensors,
+)
 
 _TILE_NUMBERS, _MERGE_NUMBERS = tl.constexpr(TILE_NUMBERS), tl.constexpr(MERGE_NUMBERS)
 
@@ -72,13 +82,16 @@ class ProgramShape(NamedTuple):
 
 @triton.jit
 def attend_part(
-    sums, mass, highest, query, query_sums, positions, begin, end, seen_from,
+    sums, mass, highest, query, query_sums, positions, begin, end, seen_from, window,
     blocks, table, kv_head, scale, key_levels, value_levels,
-    num_kv_heads: tl.constexpr, block_size: tl.constexpr,
+    num_kv_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
     head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
-    tile: tl.constexpr, window: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
+    tile: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
 ):  # fmt: skip
-    """Walk over tokens [begin, end), begin a multiple of tile; end as well, unless masked."""
+    """Walk over tokens [begin, end), begin a multiple of tile; end as well, unless masked.
+
+    Of masked ones a row sees those from seen_from on that are in its window; None: all up to it.
+    """
     tokens = begin + tl.arange(0, tile)
     block_ids = block_ids_of(table, tokens, (tokens >= seen_from) & (tokens < end), block_size)
     for start in tl.range(begin, end, tile, num_stages=stages):
@@ -91,23 +104,32 @@ def attend_part(
             readable = (tokens >= seen_from) & (tokens < end)
             seen = tokens[None, :] <= positions[:, None]
             if window is not None:
-                seen = seen & (tokens[None, :] > positions[:, None] - window)
+                seen = seen & readable[None, :] & (tokens[None, :] > positions[:, None] - window)
         sums, mass, highest = attend_tokens(
             sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head,
             readable, seen, scale, key_levels, value_levels,
-            num_kv_heads, block_size, head_dim, padded_dim, form,
+            num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form,
         )  # fmt: skip
         block_ids = next_ids
     return sums, mass, highest
 
 
+@triton.jit
+def sums_of(query, form: tl.constexpr):
+    """Σ of each query's numbers, which offsets of keys are multiplied with; None without codes."""
+    found = None
+    if form is not None:
+        found = tl.sum(query.to(tl.float32), 1)
+    return found
+
+
 @triton.jit(do_not_specialize=["first_tile", "table_width"])
 def prefill_tile(
     out, query, blocks, block_tables, tiles, split_sums, split_masses,
-    key_levels, value_levels, first_tile, table_width, scale,
+    key_levels, value_levels, sizes, sink_query, first_tile, table_width, scale,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
-    tile_rows: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
-    tile: tl.constexpr, window: tl.constexpr, stages: tl.constexpr, form: tl.constexpr,
+    block_numbers: tl.constexpr, tile_rows: tl.constexpr, head_dim: tl.constexpr,
+    padded_dim: tl.constexpr, tile: tl.constexpr, stages: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Attends one tile of queries, as many tokens as fit in tile_rows rows, to one KV head.
 
@@ -134,38 +156,47 @@ def prefill_tile(
     rows = (row + own).to(tl.int64)
     places = (rows * (num_kv_heads * group_size) + head_ids)[:, None] * head_dim + dims[None, :]
     within = (own < num_own)[:, None] & (dims < head_dim)[None, :]
-    own_query = tl.load(query + places, mask=within, other=0.0)
-    query_sums = None
-    if form is not None:
-        query_sums = tl.sum(own_query.to(tl.float32), 1)
     positions = position + own
     sums = tl.zeros((tile_rows, padded_dim), tl.float32)
     mass = tl.zeros((tile_rows,), tl.float32)
     highest = tl.full((tile_rows,), NOTHING_YET, tl.float32)
 
+    if sink_query is not None:
+        sinks = tl.minimum(num_sinks(sizes, sequence), position + num_own)
+        sinks = tl.where(tl.load(own_tile + 7) > 0, sinks, 0)
+        own_query = tl.load(sink_query + places, mask=within, other=0.0)
+        sums, mass, highest = attend_part(
+            sums, mass, highest, own_query, sums_of(own_query, form), positions, 0, sinks,
+            0, NO_WINDOW, blocks, table, kv_head, scale, key_levels, value_levels,
+            num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
+        )  # fmt: skip
+    own_query = tl.load(query + places, mask=within, other=0.0)
+    query_sums = sums_of(own_query, form)
     full_end = tl.minimum((position + 1) // tile * tile, end)
     seen_from = 0
     full_begin = begin
-    if window is not None:
-        seen_from = tl.maximum(position - window + 1, 0)
+    window = None
+    if sizes is not None:
+        window = tl.load(sizes + 2 * sequence)
+        seen_from = first_in_window(position, sizes, sequence, sink_query is not None)
         begin = tl.maximum(begin, seen_from // tile * tile)
-        all_seen_from = tl.cdiv(tl.maximum(position + num_own - window, 0), tile) * tile
-        full_begin = tl.maximum(tl.minimum(all_seen_from, full_end), begin)
+        last_from = first_in_window(position + num_own - 1, sizes, sequence, sink_query is not None)
+        full_begin = tl.maximum(tl.minimum(tl.cdiv(last_from, tile) * tile, full_end), begin)
         sums, mass, highest = attend_part(
             sums, mass, highest, own_query, query_sums, positions, begin, full_begin,
-            seen_from, blocks, table, kv_head, scale, key_levels, value_levels,
-            num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, True, 1,
+            seen_from, window, blocks, table, kv_head, scale, key_levels, value_levels,
+            num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
         )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, query_sums, positions, full_begin, full_end,
-        seen_from, blocks, table, kv_head, scale, key_levels, value_levels,
-        num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, False, stages,
+        seen_from, window, blocks, table, kv_head, scale, key_levels, value_levels,
+        num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, query_sums, positions,
-        tl.maximum(full_begin, full_end), end, seen_from, blocks, table, kv_head, scale,
+        tl.maximum(full_begin, full_end), end, seen_from, window, blocks, table, kv_head, scale,
         key_levels, value_levels,
-        num_kv_heads, block_size, head_dim, padded_dim, form, tile, window, True, 1,
+        num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
     )  # fmt: skip
     mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
     sums = sums / mass[:, None]
@@ -209,22 +240,26 @@ def prefill_attention(
     block_tables: torch.Tensor,
     tiling: PrefillTiling[torch.Tensor],
     scale: float,
+    windows: Windows | None,
     partial: PartialSums,
     codes: PageCodes | None = None,
 ) -> None:
     """Write to `out` what each row of the tiling's tiles sees of its sequence.
 
     out, query: [tokens, num_heads, head_dim], contiguous; only rows of the tiles change in `out`.
-    blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], contiguous, keys and then values,
-    those of the rows themselves included. block_tables: [sequences, most blocks] int32. The last
-    row of a sequence is the last token of its context. scale > 0. partial: for at least
-    PREFILL_PARTS; written. codes: blocks are [num_blocks, bytes] uint8 of these; queries are
-    turned as keys are.
+    blocks: [num_blocks, 2, num_kv_heads, block_size, head_dim], keys and then values, those of the
+    rows themselves included; a block's lie together. block_tables: [sequences, most blocks] int32,
+    anything where no row sees a token. The last row of a sequence is the last token of its context.
+    scale > 0. windows: those the tiling was made for; None: all is seen. partial: for at least
+    PREFILL_PARTS; written. codes: blocks are [num_blocks, bytes] uint8 of these; queries are turned
+    as keys are.
     """
     _, num_heads, head_dim = query.shape
-    num_kv_heads, block_size = page_shape(blocks, codes)
+    num_kv_heads, block_size, block_numbers = page_shape(blocks, codes)
+    sizes, sink_query = window_tensors(windows)
     kind = tiling.kind
-    assert all(each.is_contiguous() for each in (out, query, blocks, tiling.tiles, tiling.merges))
+    assert all(each.is_contiguous() for each in (out, query, tiling.tiles, tiling.merges))
+    assert all(each is None or each.is_contiguous() for each in (sizes, sink_query))
     assert block_tables.stride(1) == 1
     assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
@@ -242,17 +277,19 @@ def prefill_attention(
             tiling.tiles,
             *partial,
             *read_tables(codes),
+            sizes,
+            sink_query,
             each.first_tile,
             block_tables.stride(0),
             scale * LOG2_E,
             num_kv_heads=num_kv_heads,
             group_size=kind.group_size,
             block_size=block_size,
+            block_numbers=block_numbers,
             tile_rows=shape.rows,
             head_dim=head_dim,
             padded_dim=padded_dim,
             tile=shape.keys,
-            window=kind.window,
             stages=shape.num_stages,
             form=form,
             num_warps=shape.num_warps,

@@ -36,7 +36,7 @@ _WANTED_PROGRAMS = 256
 """Programs that a split sequence is to have: one or two for each multiprocessor of a large GPU."""
 _MOST_SPLITS = 64
 
-TILE_NUMBERS, MERGE_NUMBERS = 7, 4
+TILE_NUMBERS, MERGE_NUMBERS = 8, 4
 _INT_BYTES = 4
 _NOT_SPLIT = -1
 
@@ -48,8 +48,8 @@ class AttentionKind(NamedTuple):
 
     num_heads: int
     num_kv_heads: int
-    window: int | None
-    """Tokens seen, the row's own included."""
+    group: int = 0
+    """Of the cache: the first whose layers see the same."""
 
     @property
     def group_size(self) -> int:
@@ -87,8 +87,9 @@ class PrefillTiling(NamedTuple, Generic[A]):
 
     kind: AttentionKind
     tiles: A
-    """[n, 7] int32: sequence, first row of the batch, rows, position of the first row in its
-    context, tokens begin and end that are walked, first partial row or -1 if nothing is split."""
+    """[n, 8] int32: sequence, first row of the batch, rows, position of the first row in its
+    context, tokens begin and end that are walked, first partial row or -1 if nothing is split, and
+    whether sinks are walked before them."""
     merges: A
     """[m, 4] int32, of each tile that is split: first row, rows, first partial row, splits. The
     rows of a split follow one another, and then those of the next; a partial row is num_heads
@@ -101,13 +102,14 @@ def tile_prefill(
     query_starts: Array,
     context_lens: Array,
     wanted: Array,
+    windows: Array | None = None,
     num_parts: int = PREFILL_PARTS,
 ) -> PrefillTiling[Array]:
     """Tiles that cover all rows of the sequences `wanted`; in a round the longest come first.
 
     query_starts: [sequences + 1]; context_lens: [sequences], the step's own rows included;
-    num_parts: of a round, enough for any tile. Work that starts with what takes longest leaves no
-    long tail.
+    windows: [sequences, 2], what each sees and its sinks, None: all; num_parts: of a round, enough
+    for any tile. Work that starts with what takes longest leaves no long tail.
     """
     num_rows = np.diff(query_starts)[wanted].astype(np.int64)
     counts = -(-num_rows // kind.query_tokens)
@@ -116,7 +118,9 @@ def tile_prefill(
     first = (np.arange(len(own)) - before) * kind.query_tokens
     rows = np.minimum(num_rows[own] - first, kind.query_tokens)
     position = (context_lens[wanted] - num_rows)[own] + first
-    begin, end = _first_seen(position, kind.window), position + rows
+    begin, end = np.zeros_like(position), position + rows
+    if windows is not None:
+        begin = _first_seen(position, windows[wanted][own].astype(np.int64))
     length = _split_length(end - begin, kind.most_splits // counts[own])
     num_splits = -(-(end - begin) // length)
 
@@ -134,8 +138,9 @@ def tile_prefill(
     end = np.minimum(begin + length[tile], end[tile])
     partial = np.where(is_split[tile], partial[tile] + split * rows[tile], _NOT_SPLIT)
     tiles = np.stack(
-        [wanted[own][tile], start[tile], rows[tile], position[tile], begin, end, partial], axis=1
-    )
+        [wanted[own][tile], start[tile], rows[tile], position[tile], begin, end, partial,
+         split == 0], axis=1,
+    )  # fmt: skip
     order = np.lexsort((begin - end, of_round[tile]))
     return PrefillTiling(
         kind,
@@ -145,11 +150,11 @@ def tile_prefill(
     )
 
 
-def _first_seen(position: Array, window: int | None) -> Array:
-    """Where the walk of a tile begins whose first row is at `position`."""
-    if window is None:
-        return np.zeros_like(position)
-    return np.maximum(position - window + 1, 0) // SPLIT_UNIT * SPLIT_UNIT
+def _first_seen(position: Array, windows: Array) -> Array:
+    """Where the walk of a tile behind sinks begins whose first row is at `position`."""
+    window, sinks = windows.T
+    first = np.maximum(position - window + 1, np.minimum(sinks, position))
+    return np.maximum(first, 0) // SPLIT_UNIT * SPLIT_UNIT
 
 
 def _split_length(num_tokens: Array, most_splits: Array) -> Array:

@@ -9,7 +9,8 @@
 One program has one token and some of its heads, of whatever kind. A head is read in its own order
 and again with the two parts that turn against each other swapped, which lie in the same cache
 lines: so no width has to be a power of two, and a head that is not rotated, or in part, is no case
-of its own.
+of its own. Where there are sinks, queries are rotated twice: for their own place, and for that from
+which they see sinks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from pagoda.kernels.gpu.code_form import page_shape
+from pagoda.kernels.gpu.windows import SinkQueries, sink_tensors
 
 _TILE = 1024
 """Numbers that a program has, about."""
@@ -39,11 +43,24 @@ def norm_weights(
 
 
 @triton.jit
+def rotated(x, y, column, turns, cosines, sines, position, half: tl.constexpr):
+    """x, turned against its partners y where `turns`, by the angles of a position."""
+    angle = position.to(tl.int64) * half
+    place = tl.where(column < half, column, column - half)
+    cosine = tl.load(cosines + angle + place, mask=column < 2 * half, other=1.0)
+    sine = tl.load(sines + angle + place, mask=column < 2 * half, other=0.0)
+    sine = tl.where(column < half, -sine, sine)
+    return tl.where(turns, x * cosine + y * sine, x)
+
+
+@triton.jit
 def rotary_kernel(
     query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
+    sink_query, sink_positions,
     q_heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr,
-    block_size: tl.constexpr, half: tl.constexpr, has_q_norm: tl.constexpr,
-    has_k_norm: tl.constexpr, heads_tile: tl.constexpr, dim_tile: tl.constexpr,
+    block_size: tl.constexpr, block_numbers: tl.constexpr, half: tl.constexpr,
+    has_q_norm: tl.constexpr, has_k_norm: tl.constexpr, heads_tile: tl.constexpr,
+    dim_tile: tl.constexpr,
 ):  # fmt: skip
     """See `rotate_and_store`; the tiles are powers of two, dim_tile from head_dim on."""
     token = tl.program_id(0).to(tl.int64)
@@ -65,6 +82,8 @@ def rotary_kernel(
         x *= tl.where(normed, scale, 1.0)
         x *= norm_weights(q_norm, k_norm, column, inside & normed, is_query, has_q_norm, has_k_norm)
 
+    as_query = token * (q_heads * head_dim) + head * head_dim + column
+    far = x
     if half > 0:
         y = tl.load(row + partner, mask=turns, other=0.0).to(tl.float32)
         if has_q_norm or has_k_norm:
@@ -72,44 +91,46 @@ def rotary_kernel(
             y *= norm_weights(
                 q_norm, k_norm, partner, turns & normed, is_query, has_q_norm, has_k_norm
             )
-        angle = tl.load(positions + token).to(tl.int64) * half
-        place = tl.where(column < half, column, column - half)
-        cosine = tl.load(cosines + angle + place, mask=column < 2 * half, other=1.0)
-        sine = tl.load(sines + angle + place, mask=column < 2 * half, other=0.0)
-        sine = tl.where(column < half, -sine, sine)
-        x = tl.where(turns, x * cosine + y * sine, x)
+        if sink_query is not None:
+            position = tl.load(sink_positions + token)
+            far = rotated(x, y, column, turns, cosines, sines, position, half)
+        position = tl.load(positions + token)
+        x = rotated(x, y, column, turns, cosines, sines, position, half)
 
-    to_query = query + token * (q_heads * head_dim) + head * head_dim + column
-    tl.store(to_query, x.to(query.dtype.element_ty), mask=inside & is_query)
+    tl.store(query + as_query, x.to(query.dtype.element_ty), mask=inside & is_query)
+    if sink_query is not None:
+        tl.store(sink_query + as_query, far.to(query.dtype.element_ty), mask=inside & is_query)
 
     slot = tl.load(slot_mapping + token)
     block, offset = slot // block_size, slot % block_size
     # Key and value heads of a block lie one after the other, as they do in a row of qkv.
-    block_head = block * (2 * kv_heads) + (head - q_heads)
-    to_block = blocks + (block_head * block_size + offset) * head_dim + column
+    in_block = ((head - q_heads) * block_size + offset) * head_dim + column
     stored = inside & (head >= q_heads) & (slot >= 0)
+    to_block = blocks + block * block_numbers + in_block
     tl.store(to_block, x.to(blocks.dtype.element_ty), mask=stored)
 
 
 def rotate_and_store(
     query: Tensor, qkv: Tensor, blocks: Tensor, positions: Tensor, slot_mapping: Tensor,
     cosines: Tensor, sines: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float,
+    sinks: SinkQueries | None = None,
 ) -> None:  # fmt: skip
     """Write rotated queries to query: [T, Hq, D], and keys, rotated, and values to their slots.
 
-    qkv: [T, (Hq + 2 Hkv) · D]; blocks: [num_blocks, 2, Hkv, block_size, D]; positions: [T] int32;
-    slot_mapping: [T] int64, distinct, -1: nothing is stored; cosines, sines: [positions, half]
-    float32: value i < half turns against value i + half, the others stay; q_norm, k_norm: [D],
-    weights of an RMS norm over D before that. All are contiguous. Computed in float32.
+    qkv: [T, (Hq + 2 Hkv) · D]; blocks: [num_blocks, 2, Hkv, block_size, D], a block's numbers side
+    by side; positions: [T] int32; slot_mapping: [T] int64, distinct, -1: nothing is stored;
+    cosines, sines: [positions, half] float32: value i < half turns against value i + half, the
+    others stay; q_norm, k_norm: [D], weights of an RMS norm over D before that; sinks: where
+    queries go once more, as from elsewhere. All are contiguous. Computed in float32.
     """
     num_tokens, num_heads, head_dim = query.shape
-    num_kv_heads, block_size = blocks.shape[2:4]
+    num_kv_heads, block_size, block_numbers = page_shape(blocks, None)
     total_heads = num_heads + 2 * num_kv_heads
     assert qkv.shape == (num_tokens, total_heads * head_dim)
     assert blocks.shape[4] == head_dim
     assert positions.shape == slot_mapping.shape == (num_tokens,)
     assert 2 * cosines.shape[1] <= head_dim
-    tensors = (query, qkv, blocks, positions, slot_mapping, cosines, sines)
+    tensors = (query, qkv, positions, slot_mapping, cosines, sines)
     assert all(each.is_contiguous() for each in tensors)
     dim_tile = triton.next_power_of_2(head_dim)
     heads_tile = min(max(1, _TILE // dim_tile), triton.next_power_of_2(total_heads))
@@ -117,7 +138,8 @@ def rotate_and_store(
     rotary_kernel[(num_tokens, triton.cdiv(total_heads, heads_tile))](
         query, qkv, blocks, positions, slot_mapping, cosines, sines,
         cosines if q_norm is None else q_norm, cosines if k_norm is None else k_norm, eps,
+        *sink_tensors(sinks, query),
         q_heads=num_heads, kv_heads=num_kv_heads, head_dim=head_dim, block_size=block_size,
-        half=cosines.shape[1], has_q_norm=q_norm is not None, has_k_norm=k_norm is not None,
-        heads_tile=heads_tile, dim_tile=dim_tile,
+        block_numbers=block_numbers, half=cosines.shape[1], has_q_norm=q_norm is not None,
+        has_k_norm=k_norm is not None, heads_tile=heads_tile, dim_tile=dim_tile,
     )  # fmt: skip
