@@ -59,6 +59,19 @@ def test_without_a_machine_bytes_are_told(capsys: Output) -> None:
     assert "once windows are full" in told
     assert "6 of" not in told  # groups of 9 and of 8
     assert "4 of 9 × sliding window, blocks of 16 tokens" in told
+    assert "the last 1,024 tokens in 52 layers; every token in 10 layers" in told
+
+
+def test_what_stays_of_a_request_is_told(capsys: Output) -> None:
+    asked = ["SmolLM2-135M-Instruct", "--engine", "pagoda", "--kv-cache-memory-bytes", "1GiB"]
+    kept = [*asked, "--kv-retention", "streaming"]
+    told = text(capsys, *kept, "--max-model-len", "1000000")
+    assert "the first 4 and the last 1,020 tokens in 30 layers" in told
+    assert "for 1,000,000 tokens on a rank" in told
+    assert "kept" not in text(capsys, *asked)
+    sizes = [answer(capsys, *kept, *more) for more in ([], ["--request-kv-retention"])]
+    assert sizes[0]["kv_retention"] == "streaming"
+    assert sizes[1]["sequence_bytes"] - sizes[0]["sequence_bytes"] == sizes[0]["block_bytes"]
 
 
 def test_states_alone_hold_any_length(capsys: Output) -> None:

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from checkpoints import CASES, write_checkpoint
+from pagoda.cache.retention import MOST_POSITIONS
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import connect, load_model
+from pagoda.engine.devices import cpu_backend
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
-from pagoda.planning.plan import make_plan
+from pagoda.execution.rope import RotaryTables
+from pagoda.planning.pagoda import PROCESS
+from pagoda.planning.plan import longest_requests, make_plan
 from pagoda.planning.request import PlanRequest
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
@@ -38,6 +42,9 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
             {"kv_retention": "streaming:sinks=4,window=60"},
             {"kv_retention": "streaming:sinks=4,window=60", "max_model_len": 100_000},
             {"kv_retention": "streaming:sinks=20,window=40", "max_num_batched_tokens": 33},
+            {"request_kv_retention": True},
+            {"request_kv_retention": True, "block_size": 32, "max_num_batched_tokens": 8},
+            {"request_kv_retention": True, "kv_retention": "streaming:sinks=4,window=60"},
         )
     ),
     *(
@@ -46,6 +53,7 @@ SETTINGS: list[tuple[str, dict[str, Any]]] = [
             {"kv_retention": "window:64"},
             {"kv_retention": "streaming:sinks=1,window=17", "block_size": 4},
             {"kv_retention": "streaming:sinks=4,window=60", "dtype": "bfloat16"},
+            {"request_kv_retention": True},
         )
     ),
     ("mistral-window", {"num_gpu_blocks_override": 300, "max_num_batched_tokens": 32}),
@@ -81,6 +89,53 @@ def test_the_engine_takes_and_says_what_was_planned(
     assert plan.high.size_bytes == sum(part.nbytes for part in storage._contents)
     assert plan.high.num_blocks == storage.num_blocks
     assert list(plan.high.lines) == caplog.messages[1:3]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kv_retention": "streaming:sinks=4,window=60", "max_model_len": 200_000}]
+)
+def test_tables_of_angles_are_counted_by_plan_and_engine(
+    directories: dict[str, Path], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory is what is left over: as much as the engine takes of what is free."""
+    directory = str(directories["qwen2-window"])
+    request = PlanRequest(engine="pagoda", memory=2**30, gpu_memory_utilization=0.1, **options)
+    plan = make_plan(find_facts(directory), request)
+    given = EngineOptions(model=directory, gpu_memory_utilization=0.1, **options)
+    model = load_model(given)
+    ropes = {layer.attention.rope for layer in model.spec.layers}
+    tables = [RotaryTables.of(rope, model.max_model_len) for rope in ropes]
+    angles = sum(table.cosines.nbytes + table.sines.nbytes for table in tables)
+    assert model.spec.angle_bytes(model.max_model_len) == angles
+    weights, runtime, cache = plan.memory
+    assert (runtime.name, runtime.low - PROCESS.low) == ("runtime", angles)
+    free = 2**30 - weights.low - PROCESS.low
+    monkeypatch.setattr(cpu_backend, "free_memory_bytes", lambda: free)
+    capacity = model.loaded.size(given, model.max_model_len).capacity
+    assert plan.high is not None
+    assert capacity.size_bytes == plan.high.size_bytes == cache.high
+    assert capacity.available_bytes == plan.high.available_bytes
+
+
+@pytest.mark.parametrize("option", ["kv_retention", "request_kv_retention"])
+def test_vllm_is_not_planned_with_what_is_pagodas_own(option: str) -> None:
+    asked: dict[str, Any] = {option: "streaming" if option == "kv_retention" else True}
+    with pytest.raises(InvalidOptionError, match="is Pagoda's own") as refusal:
+        PlanRequest(gpu="H100", **asked)
+    assert refusal.value.field == option
+
+
+def test_a_retention_bounds_what_is_read_and_how_long_a_request_may_be() -> None:
+    facts = find_facts("HuggingFaceTB/SmolLM2-135M-Instruct")
+    machine: dict[str, Any] = {"engine": "pagoda", "gpu": "DESKTOP-DDR5", "users": 1}
+    whole = make_plan(facts, PlanRequest(**machine, max_model_len=8192))
+    kept = make_plan(facts, PlanRequest(**machine, max_model_len=10**6, kv_retention="streaming"))
+    assert whole.speed is not None
+    assert kept.speed is not None
+    assert kept.speed.cache_read_bytes * 8 == whole.speed.cache_read_bytes
+    assert [(group.window, group.sinks) for group in kept.groups] == [(1020, 4)]
+    asked = PlanRequest(**machine, kv_retention="streaming", max_model_len=4096)
+    assert longest_requests(facts, asked).certain == MOST_POSITIONS
 
 
 @pytest.mark.parametrize("name", ["mistral-window", "qwen2-window"])

@@ -66,6 +66,10 @@ SETTINGS: dict[str, tuple[str, str, dict[str, Any]]] = {
         QWEN3, "MI300X",
         {"kv_cache_dtype": "turboquant_3bit_nc", "kv_cache_dtype_skip_layers": (9,)},
     ),
+    "requests choose what stays": (MISTRAL, "H100", {"request_kv_retention": True}),
+    "or less than what stays of all": (
+        SMOLLM2, "L4", {"request_kv_retention": True, "kv_retention": "window:1000"},
+    ),
     "no sequence for itself": (SMOLLM2, "RTX-3060", {"max_num_seqs": 1, "dtype": "bfloat16"}),
 }  # fmt: skip
 
@@ -166,6 +170,7 @@ def test_the_counted_part_of_a_step_is_what_the_engine_allocates(setting: str) -
     dtype = getattr(torch, subject.dtype)
     largest = LargestStep.of(subject.batch, MAX_PROMPT_LOGIT_ROWS)
     sees_sinks = "streaming" in options.get("kv_retention", "")
+    sees_sinks = sees_sinks or "request_kv_retention" in options
     shapes = [layer_shape(layer, sees_sinks=sees_sinks) for layer in spec.layers]
     workspace = Workspace(
         WorkspaceSize(model_shape(spec, dtype, shapes), largest), dtype, torch.device("meta")

@@ -34,18 +34,23 @@ def parse_retention(text: str) -> AttentionWindow:
     return _parse(text)
 
 
+def most_positions(made_for: int, retention: AttentionWindow) -> int:
+    """Tokens of the longest sequence on a model that was made for `made_for` positions."""
+    return made_for if retention.is_full else max(made_for, MOST_POSITIONS)
+
+
 def require_length(max_model_len: int, made_for: int, retention: AttentionWindow) -> None:
     """Sequences may be so long on a model that was made for `made_for` positions.
 
     Raises `InvalidOptionError`.
     """
-    if retention.is_full and max_model_len > made_for:
-        limit = (
-            f"at most {made_for}, the positions the model was made for; more with --kv-retention"
-        )
-        raise InvalidOptionError("max_model_len", max_model_len, limit)
-    if max_model_len > max(made_for, MOST_POSITIONS):
-        limit = f"at most {max(made_for, MOST_POSITIONS)} with --kv-retention"
+    most = most_positions(made_for, retention)
+    if max_model_len > most:
+        limit = f"at most {most} with --kv-retention"
+        if retention.is_full:
+            limit = (
+                f"at most {most}, the positions the model was made for; more with --kv-retention"
+            )
         raise InvalidOptionError("max_model_len", max_model_len, limit)
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.groups import CacheGroup, groups_of_equal_blocks
 from pagoda.cache.layer import CachedLayer
+from pagoda.cache.longest import longest_that_fits
 from pagoda.cache.window import EVERY_TOKEN, AttentionWindow
 from pagoda.errors import InvalidOptionError
 
@@ -136,11 +137,4 @@ class CacheSpec:
 
     def longest_request(self, num_blocks: int) -> int:
         """Tokens of the longest sequence that `num_blocks` blocks hold; `EVERY_TOKEN`: any."""
-        low, high = 0, EVERY_TOKEN
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.num_blocks(middle) <= num_blocks:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return longest_that_fits(lambda length: self.num_blocks(length) <= num_blocks, EVERY_TOKEN)

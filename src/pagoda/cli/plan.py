@@ -70,6 +70,7 @@ PLAN_FLAGS = FlagGroup(
             TEXT,
             "Which tokens of a request stay in Pagoda's cache, like streaming:sinks=4,window=1020.",
         ),
+        Flag("request_kv_retention", SWITCH, "Requests may choose what of them stays, in Pagoda."),
         Flag("mamba_ssm_cache_dtype", TEXT, "Recurrent states as float32, bfloat16 …"),
         Flag("mamba_cache_mode", TEXT, "States for prefix sharing: none, align (two), all."),
         Flag("mamba_block_size", WHOLE, "Tokens between states where all are kept."),

@@ -10,14 +10,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.planning.memory import MemoryPart
 from pagoda.planning.result import Alternative, Plan, PoolFigures
 from pagoda.sizing.capacity import GIB
+from pagoda.sizing.kept_windows import in_layers
 from pagoda.validation.verdict import Verdict, VerdictKind, count
 
 _MARKS = {VerdictKind.HIT: "hit", VerdictKind.MISS: "MISS", VerdictKind.UNKNOWN: "unknown"}
 _WORDS = {VerdictKind.MISS: "missed", VerdictKind.UNKNOWN: "could not be known"}
 _BAR_WIDTH = 76
+_ALL_TOKENS = (AttentionLayerSpec.kind, LatentLayerSpec.kind)
 _COLOURS = {
     "weights": "blue",
     "activations": "magenta",
@@ -126,6 +131,9 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
         alike = Counter((g.kind, g.num_layers, g.block_size) for g in plan.groups)
         for (kind, num_layers, block_size), count in alike.items():
             yield "groups", f"{count} of {num_layers} × {kind}, blocks of {block_size} tokens"
+    kept = _kept(plan)
+    if kept:
+        yield "kept", in_layers(kept)
     yield "a block", f"{plan.block_size} tokens, {plan.block_bytes:,} bytes on a rank"
     if plan.token_bytes:
         bounded = " once windows are full" if len(plan.groups) > 1 else ""
@@ -144,6 +152,17 @@ def _fact_rows(plan: Plan) -> Iterable[tuple[str, str]]:
     wanted = plan.users_wanted or 1
     yield "context", f"{_longest(low, high)} for {wanted:,} user{'s' if wanted > 1 else ''}"
     yield from _speed_rows(plan)
+
+
+def _kept(plan: Plan) -> Counter[AttentionWindow]:
+    """In how many layers how much is kept; nothing where every layer of K and V keeps all."""
+    kept: Counter[AttentionWindow] = Counter()
+    for group in plan.groups:
+        if group.window is not None:
+            kept[AttentionWindow(group.window, group.sinks)] += group.num_layers
+        elif group.kind in _ALL_TOKENS:
+            kept[FULL_ATTENTION] += group.num_layers
+    return Counter() if set(kept) == {FULL_ATTENTION} else kept
 
 
 def _longest(low: PoolFigures, high: PoolFigures) -> str:

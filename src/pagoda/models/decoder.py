@@ -16,6 +16,8 @@ from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 
+_ANGLE_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
@@ -88,6 +90,15 @@ class DecoderSpec:
     """Longest sequence the model was made for, in tokens, context extension included."""
     dtype: str
     """Dtype of the checkpoint's weights: float32, float16 or bfloat16."""
+
+    def angle_bytes(self, num_positions: int) -> int:
+        """Bytes of the tables of angles for so many positions, which engines make at their start.
+
+        A cosine and a sine in float32 for each angle of each kind of layer.
+        """
+        ropes = {layer.attention.rope for layer in self.layers}
+        num_angles = sum(len(rope.inv_freq) for rope in ropes if rope is not None)
+        return 2 * _ANGLE_BYTES * num_angles * num_positions
 
     def cache_spec(
         self,

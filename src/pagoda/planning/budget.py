@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pagoda.cache.retention import parse_retention
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
 from pagoda.planning.overhead import activation_range, graphs_range, runtime_range, trial_run
@@ -105,6 +104,7 @@ def step_facts(subject: Subject) -> StepFacts:
         max_model_len=subject.max_model_len,
         block_size=subject.pool.block_size,
         enforce_eager=subject.request.enforce_eager,
-        retention=parse_retention(subject.request.kv_retention),
+        retention=subject.request.retention,
+        requests_choose=subject.request.request_kv_retention,
         num_groups=len(subject.pool.groups),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.cache.formats import FLOAT_DTYPES, canonical
-from pagoda.cache.retention import parse_retention, require_length
+from pagoda.cache.retention import require_length
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.request import PlanRequest
@@ -30,7 +30,7 @@ def max_model_len_of(request: PlanRequest, made_for: int | None) -> int:
             raise InvalidOptionError("max_model_len", None, limit)
         return made_for
     if made_for is not None:
-        require_length(request.max_model_len, made_for, parse_retention(request.kv_retention))
+        require_length(request.max_model_len, made_for, request.retention)
     return request.max_model_len
 
 

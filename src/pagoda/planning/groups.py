@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pagoda.cache.groups import CacheGroup
 from pagoda.cache.layer import CachedLayer
+from pagoda.cache.longest import longest_that_fits
 from pagoda.cache.state import StateLayerSpec
 from pagoda.errors import InvalidOptionError
 
@@ -81,14 +82,11 @@ class GroupedPool:
 
     def longest_context(self, num_blocks: int, users: int, shared_prefix: int = 0) -> int:
         """Tokens of the longest requests of which `users` fit at once; 0: not even short ones."""
-        low, high = 0, self.longest
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.num_users(num_blocks, middle, min(shared_prefix, middle)) >= users:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+
+        def fits(length: int) -> bool:
+            return self.num_users(num_blocks, length, min(shared_prefix, length)) >= users
+
+        return longest_that_fits(fits, self.longest)
 
 
 def aligned_block_size(layers: Sequence[CachedLayer], block_size: int, alignment: int) -> int:

@@ -5,7 +5,8 @@ what is left of its share. The plan counts what follows from shapes, which is wh
 allocates, and tells the rest as ranges:
 
     activations   the workspace and a copy of the logits to draw from          counted, the least
-                  tables of blocks and angles, what the sampler works on       the most
+                  tables of angles                                             counted
+                  tables of blocks, what the sampler works on                  the most
     runtime       kernels, libraries                                           a range
     CUDA graphs   what the driver takes for them                               a range
 """
@@ -49,12 +50,15 @@ GRAPH_TABLES = 2 * MOST_SEQUENCES
 SAMPLER_BYTES = GIB
 """What the sampler's tiles, cuBLAS and the inputs of a step may take at most."""
 
-PROCESS = MemoryPart("runtime", 300 * _MIB, 1500 * _MIB, "the process and the tensors of a step")
-"""What Pagoda takes on CPUs beside weights and cache."""
+PROCESS = Range(300 * _MIB, 1500 * _MIB, "the process, the tensors of a step, tables of angles")
+"""What Pagoda takes on CPUs beside weights and cache, the tables, which are counted, left out."""
 RUNTIME = Range(0, 700 * _MIB, "kernels and libraries; the engine measures it")
 GRAPHS = Range(0, int(2.5 * GIB), "the engine measures it; none with --enforce-eager")
 NO_GRAPHS = Range(0, 0, "none with --enforce-eager")
-STEP_SOURCE = "the step's workspace, exactly; at most the sampler's tiles and tables of blocks more"
+STEP_SOURCE = (
+    "the step's workspace and tables of angles, exactly; at most the sampler's tiles and tables of "
+    "blocks more"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class StepFacts:
     enforce_eager: bool
     retention: AttentionWindow = FULL_ATTENTION
     """What stays of a request."""
+    requests_choose: bool = False
+    """Requests may keep less, so all layers may see sinks."""
     num_groups: int = 1
     """Of layers, each with tables of its own."""
 
@@ -107,8 +113,10 @@ class PagodaOnCPU:
         return 1.0
 
     def parts(self, step: StepFacts) -> tuple[MemoryPart, ...]:
-        """The process."""
-        return (PROCESS,)
+        """The process and its tables."""
+        angles = angle_bytes(step)
+        process = Range(PROCESS.low + angles, PROCESS.high + angles, PROCESS.source)
+        return (part_of("runtime", process),)
 
     def cache_bytes(
         self, stage: StageMemory, asked: CacheSize, pool: GroupedPool, max_model_len: int,
@@ -174,8 +182,8 @@ def profile_of(stage: StageMemory, *, least: bool) -> MemoryProfile:
 
 
 def step_range(step: StepFacts) -> Range:
-    """Bytes of the largest step and its sampling."""
-    least = step_bytes(step)
+    """Bytes of the largest step and its sampling, and of what lies beside it for all steps."""
+    least = step_bytes(step) + angle_bytes(step)
     most = least + table_bytes(step) + SAMPLER_BYTES
     return Range(least, most, STEP_SOURCE)
 
@@ -189,16 +197,16 @@ def step_bytes(step: StepFacts) -> int:
 
 
 def table_bytes(step: StepFacts) -> int:
-    """Bytes of block tables, for graphs and for all else, and of cosines and sines."""
+    """Bytes of block tables, for graphs and for all else."""
     num_blocks = -(-step.max_model_len // step.block_size)
     num_tables = (step.limits.max_num_seqs + GRAPH_TABLES) * step.num_groups
-    angles = FLOAT32_BYTES * widest_head(step.model) * step.max_model_len
-    return _BLOCK_ID_BYTES * num_tables * num_blocks + angles
+    return _BLOCK_ID_BYTES * num_tables * num_blocks
 
 
-def widest_head(model: Architecture) -> int:
-    """Numbers of the longest vector that a head keeps."""
-    return max(windowed(layer).vectors.head_size for layer in model.cached_layers)
+def angle_bytes(step: StepFacts) -> int:
+    """Bytes of the tables of angles: of each position of the longest request."""
+    assert step.model.decoder is not None  # Pagoda runs no other
+    return step.model.decoder.angle_bytes(step.max_model_len)
 
 
 def windowed(layer: CachedLayer) -> AttentionLayerSpec | SlidingWindowLayerSpec:
@@ -214,7 +222,7 @@ def _shape(step: StepFacts) -> ModelShape:
     layers = dict.fromkeys(
         LayerShape(
             step.model.num_heads, layer.vectors.num_kv_heads, layer.vectors.head_size, inner,
-            sees_sinks=layer.window.narrowed(step.retention).sinks > 0,
+            sees_sinks=step.requests_choose or layer.window.narrowed(step.retention).sinks > 0,
         )
         for layer in map(windowed, step.model.cached_layers)
     )  # fmt: skip

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pagoda.cache.formats import canonical
 from pagoda.cache.groups import CacheGroup
+from pagoda.cache.layers import SlidingWindowLayerSpec
 from pagoda.errors import CapacityError
 from pagoda.planning.budget import (
     cache_bytes,
@@ -25,7 +26,6 @@ from pagoda.planning.budget import (
 from pagoda.planning.capability import refusals
 from pagoda.planning.groups import GroupedPool, kinds_of
 from pagoda.planning.memory import MemoryPart, StageMemory
-from pagoda.planning.pool import rank_layers
 from pagoda.planning.question import PoolQuestion
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import GroupFigures, Plan, PoolFigures
@@ -58,6 +58,7 @@ def make_plan(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | None 
         dtype=subject.dtype,
         quantization=subject.quantization,
         kv_cache_dtype=request.kv_cache_dtype,
+        kv_retention=request.kv_retention,
         block_size=pool.block_size,
         max_model_len=subject.max_model_len,
         context=subject.context,
@@ -112,7 +113,7 @@ def longest_requests(
         )
     else:
         return LongestRequests(0, 0)
-    most = subject.made_for or pool.longest
+    most = subject.longest or pool.longest
     return LongestRequests(
         certain=min(most, pool.longest_context(low, users=1)),
         perhaps=min(most, pool.longest_request(high)),
@@ -229,10 +230,9 @@ def _speed(subject: Subject, high: PoolFigures | None) -> SpeedBound | None:
         return None  # with a draft a step may give several tokens, and how many is not known
     wanted = subject.request.users
     most = high.users if high else min(wanted or 1, subject.batch[1])
-    ranks = rank_layers(subject.model, subject.options)
     return speed_bound(
         subject.weights,
-        [layer for kept in ranks for layer in kept],
+        subject.kept_layers,
         subject.options,
         subject.device,
         model=subject.model,
@@ -260,8 +260,12 @@ def _token_cost(request: PlanRequest, speed: SpeedBound | None) -> float | None:
 
 def _group(group: CacheGroup, subject: Subject) -> GroupFigures:
     under_way = subject.pool.under_way_tokens
+    layer = group.layer
+    kept = layer.window if isinstance(layer, SlidingWindowLayerSpec) else None
     return GroupFigures(
-        kind=group.layer.kind,
+        kind=layer.kind,
+        window=None if kept is None else kept.window,
+        sinks=0 if kept is None else kept.sinks,
         num_layers=len(group.layer_ids),
         block_size=group.block_size,
         page_bytes=max(group.page_bytes),

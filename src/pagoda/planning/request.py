@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pagoda.cache.retention import parse_retention
+from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
@@ -15,6 +17,7 @@ from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
 
 ENGINES = ("vllm", "pagoda")
+_OWN_RETENTION = "is Pagoda's own: --engine pagoda; vLLM keeps every token that a layer sees"
 _LEAST_MEMORY = 2**20
 """Bytes; a number below it was meant in another unit."""
 
@@ -69,6 +72,8 @@ class PlanRequest:
     """Numbers of layers whose cache keeps the dtype of the weights."""
     kv_retention: str = "full"
     """What stays of every request in Pagoda's cache."""
+    request_kv_retention: bool = False
+    """Requests may ask Pagoda for a retention of their own."""
     mamba_ssm_cache_dtype: str | None = None
     mamba_cache_mode: str | None = None
     """none, align or all: how states serve prefix sharing; None: as the release does it."""
@@ -113,6 +118,7 @@ class PlanRequest:
             raise InvalidOptionError("price", self.price, "must be a number of at least 0")
         if self.engine_name not in ENGINES:
             raise InvalidOptionError("engine", self.engine, "vllm, vllm@VERSION or pagoda")
+        parse_retention(self.kv_retention)
         self._refuse_contradictions()
 
     @property
@@ -134,6 +140,11 @@ class PlanRequest:
         return CacheSize(
             self.num_gpu_blocks_override, self.kv_cache_memory_bytes, self.gpu_memory_utilization
         )
+
+    @property
+    def retention(self) -> AttentionWindow:
+        """What stays of every request."""
+        return parse_retention(self.kv_retention)
 
     @property
     def states_cache(self) -> bool:
@@ -172,6 +183,14 @@ class PlanRequest:
             (
                 self.engine_name != "pagoda" and self.activation_dtype != "auto",
                 "activation_dtype", self.activation_dtype, "is for Pagoda: --engine pagoda",
+            ),
+            (
+                self.engine_name != "pagoda" and not self.retention.is_full,
+                "kv_retention", self.kv_retention, _OWN_RETENTION,
+            ),
+            (
+                self.engine_name != "pagoda" and self.request_kv_retention,
+                "request_kv_retention", self.request_kv_retention, _OWN_RETENTION,
             ),
             (
                 self.engine_name == "pagoda" and self.engine_version is not None,

@@ -14,6 +14,10 @@ class GroupFigures:
     """One group of layers."""
 
     kind: str
+    window: int | None
+    """Tokens that it keeps of a request's last ones; None: every token, or something else."""
+    sinks: int
+    """Tokens that it keeps of the first ones beside a window."""
     num_layers: int
     block_size: int
     page_bytes: int
@@ -75,6 +79,8 @@ class Plan:
     dtype: str
     quantization: str | None
     kv_cache_dtype: str
+    kv_retention: str
+    """What stays of every request at most."""
     block_size: int
     max_model_len: int
     context: int

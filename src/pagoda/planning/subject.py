@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pagoda.cache.formats import CALIBRATED_FORMATS, canonical
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import (
     ChunkedLayerSpec,
     CrossAttentionLayerSpec,
@@ -12,9 +13,9 @@ from pagoda.cache.layers import (
     keeping,
 )
 from pagoda.cache.own_format import is_own
-from pagoda.cache.retention import parse_retention, require_retention
+from pagoda.cache.retention import most_positions, require_retention
 from pagoda.cache.spec import CacheSpec
-from pagoda.cache.window import EVERY_TOKEN, AttentionWindow
+from pagoda.cache.window import EVERY_TOKEN
 from pagoda.errors import InvalidOptionError
 from pagoda.planning.architecture import (
     ENCODER_TOKENS,
@@ -43,7 +44,7 @@ from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import Accelerator, find_accelerator
 from pagoda.planning.weights import Weights, weights_in_pagoda, weights_in_vllm
 from pagoda.sizing.cache_formats import CacheFormats, require_heads
-from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DevicePolicy
+from pagoda.sizing.device_policy import DEFAULT_BLOCK_SIZE, DevicePolicy, under_way_tokens
 from pagoda.sizing.step_limits import StepLimits, gpu_limits
 
 _PLAIN_SPARSE_LATENTS = ("B200", "B300", "GB200", "GB300")
@@ -91,6 +92,21 @@ class Subject:
         if self.request.memory is not None:
             return self.request.memory
         return None if self.device is None else self.device.memory_bytes
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest request that there may be; None: it is not known."""
+        if self.made_for is None:
+            return None
+        return most_positions(self.made_for, self.request.retention)
+
+    @property
+    def kept_layers(self) -> list[CachedLayer]:
+        """What one rank keeps of the model's layers, and reads."""
+        layers = [layer for kept in rank_layers(self.model, self.options) for layer in kept]
+        if self.request.retention.is_full:
+            return layers
+        return [keeping(windowed(layer), self.request.retention) for layer in layers]
 
     @property
     def devices(self) -> str:
@@ -151,7 +167,7 @@ def read_subject(facts: ModelFacts, request: PlanRequest, draft: ModelFacts | No
         pool=(
             build_pool(whole, options, release)
             if pagoda is None
-            else _pagoda_pool(whole, options, pagoda.policy, _retention(request, made_for))
+            else _pagoda_pool(whole, options, pagoda.policy, request, made_for)
         ),
         warnings=(
             *whole.assumed,
@@ -215,9 +231,6 @@ def _pool_options(
 ) -> PoolOptions:
     is_pagoda = request.engine_name == "pagoda"
     formats = CacheFormats(request.kv_cache_dtype, tuple(request.kv_cache_dtype_skip_layers or ()))
-    if not is_pagoda and request.kv_retention != "full":
-        limit = "is Pagoda's own: --engine pagoda; vLLM keeps every token that a layer sees"
-        raise InvalidOptionError("kv_retention", request.kv_retention, limit)
     if not is_pagoda and request.kv_cache_dtype in CALIBRATED_FORMATS:
         limit = "is Pagoda's own: --engine pagoda, or int4_per_token_head for vLLM"
         raise InvalidOptionError("kv_cache_dtype", request.kv_cache_dtype, limit)
@@ -294,25 +307,30 @@ def _doubts(
     return [words for words, holds in doubts.items() if holds]
 
 
-def _retention(request: PlanRequest, made_for: int | None) -> AttentionWindow:
-    """What stays of a request. Raises `InvalidOptionError` where the engine would."""
-    retention = parse_retention(request.kv_retention)
-    block_size = request.block_size or DEFAULT_BLOCK_SIZE
-    require_retention(retention, block_size=block_size, most_tokens=made_for or EVERY_TOKEN)
-    return retention
-
-
 def _pagoda_pool(
-    model: Architecture, options: PoolOptions, policy: DevicePolicy, retention: AttentionWindow
+    model: Architecture,
+    options: PoolOptions,
+    policy: DevicePolicy,
+    request: PlanRequest,
+    made_for: int | None,
 ) -> GroupedPool:
-    """The same `CacheSpec` that Pagoda's engine allocates."""
-    block_size = options.block_size or DEFAULT_BLOCK_SIZE
+    """The same `CacheSpec` that Pagoda's engine allocates.
+
+    Raises `InvalidOptionError` for a retention that the engine would refuse.
+    """
+    block_size, longest = options.block_size or DEFAULT_BLOCK_SIZE, made_for or EVERY_TOKEN
+    require_retention(request.retention, block_size=block_size, most_tokens=longest)
     layers = tuple(
-        keeping(windowed(layer), retention)
+        keeping(windowed(layer), request.retention)
         for kept in rank_layers(model, options)
         for layer in kept
     )
-    under_way = policy.under_way_tokens(options.under_way_tokens, block_size)
+    under_way = under_way_tokens(
+        policy,
+        options.under_way_tokens,
+        block_size,
+        requests_choose=request.request_kv_retention,
+    )
     spec = CacheSpec(layers, block_size, under_way)
     return GroupedPool(
         groups=spec.groups,

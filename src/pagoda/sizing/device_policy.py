@@ -196,6 +196,17 @@ class GPUPolicy:
         return profile.available_bytes(self.utilization(asked))
 
 
+def under_way_tokens(
+    policy: DevicePolicy, max_num_batched_tokens: int, block_size: int, *, requests_choose: bool
+) -> int:
+    """The policy's tokens under way; a block more where requests choose what of them stays.
+
+    As few tokens as a layer's own window, of which some are sinks, may be one block more.
+    """
+    own = policy.under_way_tokens(max_num_batched_tokens, block_size)
+    return own + block_size if requests_choose else own
+
+
 def _require_one_of(asked: str, dtypes: tuple[str, ...], kind: str) -> None:
     if asked not in ("auto", *dtypes):
         raise InvalidOptionError("dtype", asked, f"one of auto, {', '.join(dtypes)} on a {kind}")

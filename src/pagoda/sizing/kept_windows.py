@@ -1,8 +1,9 @@
-"""Which tokens the layers of a cache keep, in a line of the log."""
+"""Which tokens the layers of a cache keep, in words."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import AttentionWindow
@@ -13,8 +14,12 @@ def kept_line(spec: CacheSpec) -> str | None:
     kept = Counter(layer.window for layer in spec.layers)
     if all(window.is_full for window in kept):
         return None
-    parts = [f"{_tokens(window)} in {_count(count, 'layer')}" for window, count in kept.items()]
-    return f"kept of a sequence: {'; '.join(parts)}; {_count(len(spec.groups), 'group')} of blocks"
+    return f"kept of a sequence: {in_layers(kept)}; {_count(len(spec.groups), 'group')} of blocks"
+
+
+def in_layers(kept: Mapping[AttentionWindow, int]) -> str:
+    """Which tokens so many layers keep, in words."""
+    return "; ".join(f"{_tokens(window)} in {_count(n, 'layer')}" for window, n in kept.items())
 
 
 def _tokens(window: AttentionWindow) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pagoda.cache.longest import longest_that_fits
 from pagoda.planning.groups import GroupedPool
 from pagoda.planning.pool import build_pool
 from pagoda.planning.releases import Release
@@ -116,14 +117,8 @@ class _Need:
 
     def longest(self, available_bytes: int, at_most: int | None) -> int:
         """Tokens of the longest request that so many bytes hold."""
-        low, high = 0, at_most or self.pool.longest
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.bytes_of(middle) <= available_bytes:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        most = at_most or self.pool.longest
+        return longest_that_fits(lambda length: self.bytes_of(length) <= available_bytes, most)
 
     def is_longest(self, num_tokens: int | float | str, available: Span, most: int | None) -> bool:
         """Whether some memory in `available` holds so long a request and none that is longer."""

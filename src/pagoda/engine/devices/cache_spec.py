@@ -9,7 +9,7 @@ from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
 from pagoda.models.decoder import DecoderSpec
 from pagoda.sizing.cache_formats import require_heads
-from pagoda.sizing.device_policy import DevicePolicy
+from pagoda.sizing.device_policy import DevicePolicy, under_way_tokens
 
 
 def cache_spec_of(
@@ -30,10 +30,12 @@ def cache_spec_of(
         most_tokens=spec.max_position_embeddings,
     )
     limits = policy.default_limits.or_given(options.max_num_batched_tokens, options.max_num_seqs)
-    under_way = policy.under_way_tokens(limits.max_num_batched_tokens, options.block_size)
-    if options.request_kv_retention:
-        # As few tokens as a layer's own window, of which some are sinks, may be one block more.
-        under_way += options.block_size
+    under_way = under_way_tokens(
+        policy,
+        limits.max_num_batched_tokens,
+        options.block_size,
+        requests_choose=options.request_kv_retention,
+    )
     return spec.cache_spec(
         options.block_size, formats, retention=options.retention, under_way_tokens=under_way
     )

@@ -153,7 +153,7 @@ class CPUModel:
         return Calibration(self.spec, self.weights, self.files, num_threads).codecs(name)
 
     def size(self, options: EngineOptions, max_model_len: int) -> SizedCPU:
-        """Size the cache from what the machine, or the container, has free.
+        """Size the cache from what the machine, or the container, has free beside tables of angles.
 
         The machine's whole memory bounds a cache whose size is stated: pages are taken as they are
         written to.
@@ -162,11 +162,10 @@ class CPUModel:
         policy, asked = self.backend.policy, options.cache_size
         spec = _cache_spec(self.spec, options, self.dtype)
         longest = spec.num_blocks(max_model_len)
+        free = max(0, free_memory_bytes() - self.spec.angle_bytes(max_model_len))
         capacity = plan_capacity(
             spec,
-            available_bytes=policy.available_bytes(
-                asked, free_memory_bytes(), spec.block_bytes, longest
-            ),
+            available_bytes=policy.available_bytes(asked, free, spec.block_bytes, longest),
             max_model_len=max_model_len,
             num_blocks_override=options.num_gpu_blocks_override,
         )
