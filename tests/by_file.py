@@ -39,6 +39,7 @@ SERVED = (
 
 BROWSER = (
     "calculator/test_calculator_in_browser.py",
+    "calculator/test_retention_in_browser.py",
     "server/test_page_in_browser.py",
     "server/test_plan_page.py",
 )

@@ -4,88 +4,32 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from calculator.pages import PLAN, facts, open_at, plan, planned, require_same, require_the_planners
 from pagoda.cache.formats import CALIBRATED_FORMATS, CODED_FORMATS
 from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.calculator.page_data import ENGINES, WEIGHT_SCHEMES
-from pagoda.errors import CapacityError, RefusedError
 from pagoda.models.names import GGUF_NAMES
 from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
 from pagoda.planning.tables import accelerators, find_model, model_rows
-from server.browser import Browser, Tab, running_browser
+from server.browser import Browser, Tab
 
 pytestmark = pytest.mark.browser
 
 NUM_CHOICES = 100
 SEED = 5
-RELATIVE = 1e-9
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
 ENTER, ESCAPE, DOWN, RIGHT = ("Enter", 13), ("Escape", 27), ("ArrowDown", 40), ("ArrowRight", 39)
 WIDTHS = 320, 390, 768, 1000, 1050, 1099, 1360
-UNLIKE = ("note", "pipeline_parallel_size")
-"""Fields of a plan that the page words in its own way, or lacks."""
-PLAN = """(request) => {
-  const { tables, makePlan, alternatives, waysToFit, Refusal } = planner;
-  try {
-    const plan = makePlan(tables, request);
-    return { ...plan, alternatives: alternatives(tables, request, plan) };
-  } catch (refused) {
-    if (!(refused instanceof Refusal)) throw refused;
-    const { field, partial } = refused;
-    const ways = partial ? waysToFit(tables, request) : [];
-    return { refused: field, partial, ways: ways.map(({ flags }) => flags) };
-  }
-}"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(plan_page(), "utf-8")
-    return path.as_uri()
-
-
-@pytest.fixture
-def tab(browser: Browser, address: str) -> Iterator[Tab]:
-    """The page from a disk; whatever a test does, it asks for nothing and does not complain."""
-    with closing(browser.open()) as tab:
-        open_at(tab, address)
-        yield tab
-    assert {url.partition("#")[0] for url in tab.requested if not url.startswith("data:")} == {
-        address
-    }
-    assert tab.problems == []
-
-
-def open_at(tab: Tab, address: str) -> None:
-    tab.go(address)
-    tab.wait_for("!!globalThis.planner")
-
-
-def facts(name: str) -> ModelFacts:
-    return ModelFacts.of_row(name, model_rows()[name])
-
-
-def plan(name: str, **options: Any) -> Plan:
-    return plan_with_alternatives(facts(name), PlanRequest(**options))
 
 
 def some_choice(rng: random.Random) -> dict[str, Any]:
@@ -109,14 +53,6 @@ def some_choice(rng: random.Random) -> dict[str, Any]:
         "engine": rng.choice(["vllm"] * 6 + list(ENGINES)),
         "gpu_memory_utilization": rng.choice([None, None, 0.5, 0.9, 0.95]),
     }
-
-
-def planned(choice: dict[str, Any]) -> Plan | RefusedError:
-    try:
-        request = PlanRequest(**{name: choice[name] for name in choice if name != "model"})
-        return plan_with_alternatives(facts(choice["model"]), request)
-    except RefusedError as error:
-        return error
 
 
 def test_its_figures_are_the_planners_for_100_choices(tab: Tab) -> None:
@@ -163,51 +99,6 @@ def test_pagodas_codecs_are_offered_where_its_device_and_heads_allow(
         len(formats) - len(refused)
     )
     assert "nvfp4" not in tab.value(offered)
-
-
-def require_the_planners(
-    tab: Tab, choices: list[dict[str, Any]], expected: list[Plan | RefusedError]
-) -> None:
-    """The page shows the same figures, or refuses the same field."""
-    shown = json.loads(tab.value(f"JSON.stringify({json.dumps(choices)}.map({PLAN}))"))
-    for choice, answer, figures in zip(choices, expected, shown, strict=True):
-        if isinstance(answer, Plan):
-            assert "refused" not in figures, choice
-            require_same(answer.as_json(), figures, str(choice))
-        else:
-            assert figures.get("refused") == answer.field, (choice, str(answer))
-            if isinstance(answer, CapacityError):
-                require_same_shortage(answer, figures)
-
-
-def require_same(expected: Any, shown: Any, where: str) -> None:
-    """Whole numbers and texts are equal, others within `RELATIVE`."""
-    if type(expected) is dict:
-        for name, value in expected.items():
-            if name not in UNLIKE:
-                assert name in shown, f"{where}.{name}"
-                require_same(value, shown[name], f"{where}.{name}")
-    elif type(expected) in (list, tuple):
-        assert len(expected) == len(shown), where
-        for place, (own, other) in enumerate(zip(expected, shown, strict=True)):
-            require_same(own, other, f"{where}[{place}]")
-    elif type(expected) is float:
-        assert shown == pytest.approx(expected, rel=RELATIVE, abs=0), where
-    else:
-        assert shown == expected, where
-
-
-def require_same_shortage(error: CapacityError, figures: dict[str, Any]) -> None:
-    """What is missing, and what would help, stand in the planner's message."""
-    if error.field == "model":
-        missing = figures["partial"]["missing_bytes"] / 2**30
-        assert f"so {missing:.2f} GiB are missing" in error.limit
-    else:
-        needed = figures["partial"]["sequence_bytes"] / 2**30
-        assert f"({round(needed, 2)} GiB KV cache is needed" in error.limit
-    certain = error.limit.partition("It certainly fits with ")[2].partition(";")[0]
-    told = re.sub(r" \([^)]*\)", "", certain)
-    assert figures["ways"] == (told.split(" or ") if told else [])
 
 
 def test_the_figures_are_on_the_page(tab: Tab, address: str) -> None:

@@ -141,6 +141,19 @@ def test_flags_that_the_page_cannot_vary_are_named() -> None:
     assert opening["choice"]["price"] == 2.0
 
 
+def test_what_stays_is_chosen_on_the_page_and_who_may_choose_is_not() -> None:
+    config = ModelConfig(OWN_CONFIG | {"architectures": ["LlamaForCausalLM"]})
+    request = PlanRequest(
+        memory=2**30, engine="pagoda", kv_retention="window:64", request_kv_retention=True
+    )
+    page = plan_page(planned(request, ModelFacts("mine", "config.json", config)))
+    opening = embedded(page, "opening")
+    assert isinstance(opening, dict)
+    assert opening["flags"] == ["--request-kv-retention"]
+    assert opening["choice"]["kv_retention"] == "window:64"
+    assert [group["window"] for group in opening["plan"]["groups"]] == [64]
+
+
 def test_a_codec_of_ones_own_is_named_and_not_offered() -> None:
     name = "levels5-float16-norm/levels4-float16-offset"
     request = PlanRequest(memory=2**30, engine="pagoda", kv_cache_dtype=name)

@@ -25,9 +25,9 @@ from pagoda.sizing.cache_formats import AUTO
 
 _FOLDER = Path(__file__).parent / "page_files"
 _MODULES = (
-    "numbers.js", "layers.js", "pool.js", "memory.js", "speed.js", "subject.js", "plan.js",
-    "ways.js", "choice.js", "draw.js", "cliff.js", "controls.js", "picker.js", "answer.js",
-    "app.js",
+    "numbers.js", "retention.js", "layers.js", "pool.js", "memory.js", "speed.js", "subject.js",
+    "plan.js", "ways.js", "choice.js", "draw.js", "kept.js", "cliff.js", "controls.js",
+    "picker.js", "answer.js", "app.js",
 )  # fmt: skip
 """Each after those that it imports."""
 _IMPORT = re.compile(r"^import (\{[^}]*\}) from \"\./(\w+)\.js\";$", re.MULTILINE)
@@ -35,8 +35,8 @@ _EXPORT = re.compile(r"^export ((?:const|function|class) ([\w$]+))", re.MULTILIN
 
 
 _CHOSEN = (
-    "engine", "gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "max_model_len",
-    "gpu_memory_utilization", "context", "users", "shared_prefix", "price",
+    "engine", "gpu", "tensor_parallel_size", "quantization", "kv_cache_dtype", "kv_retention",
+    "max_model_len", "gpu_memory_utilization", "context", "users", "shared_prefix", "price",
 )  # fmt: skip
 """Fields of a request that the page can vary."""
 
@@ -123,8 +123,13 @@ def _other_flags(planned: PlannedChoice) -> list[str]:
         others.append("quantization")
     if is_own(request.kv_cache_dtype):
         others.append("kv_cache_dtype")
-    flags = [f"--{name.replace('_', '-')} {getattr(request, name)}" for name in others]
+    flags = [_flag(name, getattr(request, name)) for name in others]
     return flags if planned.draft is None else [*flags, f"--speculative-model {planned.draft.name}"]
+
+
+def _flag(name: str, value: object) -> str:
+    flag = f"--{name.replace('_', '-')}"
+    return flag if value is True else f"{flag} {value}"
 
 
 def _page(data: Mapping[str, Any], opening: Mapping[str, Any] | None) -> str:

@@ -22,6 +22,7 @@ from pagoda.cache.formats import (
     vector_format,
 )
 from pagoda.cache.layer import CachedLayer
+from pagoda.cache.retention import DEFAULT_SINKS, DEFAULT_WINDOW, MOST_POSITIONS
 from pagoda.errors import InvalidOptionError, RefusedError
 from pagoda.planning.budget import step_facts
 from pagoda.planning.capability import SCHEMES, product_rate, refused_on
@@ -35,7 +36,6 @@ from pagoda.planning.pagoda import (
     STEP_SOURCE,
     pagoda_device,
     step_bytes,
-    widest_head,
 )
 from pagoda.planning.releases import (
     FORMATS_SEEN,
@@ -81,8 +81,10 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
     """The tables as plain values. Raises `RefusedError` for an added model that cannot be read."""
     more = additions or Additions()
     probe = ModelFacts.of_row(*next(iter(model_rows().items())))
+    models = _models_of_tables() | {facts.name: _model(facts) for facts in more.models}
+    refusals = _refusals(models.values())
     return {
-        "models": _models_of_tables() | {facts.name: _model(facts) for facts in more.models},
+        "models": {name: _numbered(row, refusals) for name, row in models.items()},
         "devices": {device.name: _device(device, probe) for device in accelerators()}
         | {name: _memory(size, probe) for name, size in more.devices.items()},
         "engines": {name: _engine(name) for name in dict.fromkeys((*ENGINES, *more.engines))},
@@ -110,12 +112,29 @@ def page_data(additions: Additions | None = None) -> dict[str, Any]:
             "sampler_bytes": SAMPLER_BYTES,
             "graph_tables": GRAPH_TABLES,
             "block_size": DEFAULT_BLOCK_SIZE,
+            "refusals": refusals,
+            "most_positions": MOST_POSITIONS,
+            "sinks": DEFAULT_SINKS,
+            "window": DEFAULT_WINDOW,
             "quantizations": tuple(RECIPES),
             "dtype": QUANTISED_DTYPE,
             "formats": _formats_by_kind(),  # beside the dtype of the model
             "head_multiples": {name: vector_format(name).head_multiple for name in CODED_FORMATS},
         },
     }  # fmt: skip
+
+
+def _refusals(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Field and reason of what Pagoda does not run, each once: many models have the same."""
+    return list(
+        dict.fromkeys(row["pagoda"]["refused"] for row in rows if "refused" in row["pagoda"])
+    )
+
+
+def _numbered(row: dict[str, Any], refusals: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The row with the number of its refusal, where it has one, in place of that."""
+    refused = row["pagoda"].get("refused")
+    return row if refused is None else row | {"pagoda": {"refused": refusals.index(refused)}}
 
 
 @cache
@@ -172,12 +191,14 @@ def _bits(subject: Subject) -> list[float]:
 
 
 def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
-    """On CPUs, and on GPUs: there with the bytes of the largest step by its tokens."""
+    """On CPUs, and on GPUs: there with the bytes of the largest step by its tokens, where no layer
+    sees sinks, and where layers do."""
     request = PlanRequest(engine="pagoda", max_model_len=_ANY_LENGTH)
     try:
         on_cpu = read_subject(facts, request, None)
     except RefusedError as error:
-        return {"refused": error.limit, "refused_field": error.field}
+        return {"refused": (error.field, error.limit)}
+    assert on_cpu.model.decoder is not None  # it runs
     on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
     return {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
@@ -187,10 +208,13 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
             for name in ("", *QUANTIZATIONS)
         },
         "steps": {
-            subject.batch.max_num_batched_tokens: step_bytes(step_facts(subject))
+            subject.batch.max_num_batched_tokens: [
+                step_bytes(replace(step_facts(subject), requests_choose=sees_sinks))
+                for sees_sinks in (False, True)
+            ]
             for subject in on_gpus
         },
-        "head": widest_head(on_cpu.model),
+        "angles": on_cpu.model.decoder.angle_bytes(1),
     }
 
 

@@ -20,9 +20,12 @@ import {
   fillDevices,
   longestOf,
   options,
+  retentionWith,
   showControls,
+  usualRetention,
 } from "./controls.js";
 import { $, drawBar, drawChanges, drawParts, drawTiles, make } from "./draw.js";
+import { drawKept } from "./kept.js";
 import { Refusal } from "./layers.js";
 import { short } from "./numbers.js";
 import { Picker } from "./picker.js";
@@ -59,7 +62,8 @@ function choose(change) {
 }
 
 /** What the new model or device does not allow goes back to what it does. */
-function settled(choice) {
+function settled(wanted) {
+  const choice = { ...wanted, kv_retention: retentionWith(tables, wanted) };
   const model = tables.models[choice.model];
   const isPagoda = tables.engines[choice.engine].pagoda;
   const sizes = isPagoda ? [1] : allowedRanks(model, MOST_RANKS);
@@ -92,6 +96,7 @@ function show() {
   const hasMemory = Boolean(plan?.device_bytes);
   for (const id of ["bar", "scale", "legend", "where"]) $(id).hidden = !hasMemory;
   for (const id of ["tiles", "ways", "printed", "sources"]) $(id).hidden = !plan;
+  $("keeping").hidden = !plan || !drawKept(plan);
   if (hasMemory) {
     drawBar(plan);
     drawParts(plan);
@@ -215,6 +220,13 @@ function listen() {
   const on = (id, event, change) => $(id).addEventListener(event, () => choose(change($(id))));
   on("gpu", "change", ({ value }) => ({ gpu: value }));
   on("kv", "change", ({ value }) => ({ kv_cache_dtype: value }));
+  on("retention", "change", ({ value }) => ({ kv_retention: retentionWith(tables, state.choice, usualRetention(tables, value)) }));
+  for (const [id, part] of [["last", "window"], ["first", "sinks"]]) {
+    on(id, "change", () => {
+      const count = countIn(id);
+      return count === null ? {} : { kv_retention: retentionWith(tables, state.choice, { [part]: count }) };
+    });
+  }
   on("weights", "change", ({ value }) => ({ quantization: value || null }));
   on("engine", "change", ({ value }) => ({ engine: value }));
   on("ranks", "input", ({ valueAsNumber: at }) => ({

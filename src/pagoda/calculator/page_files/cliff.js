@@ -94,6 +94,7 @@ function areas({ x, y, right, bottom }, curve, point) {
   };
   const down = `V${bottom}H${x(curve[0].context)}Z`;
   const isCorner = x(point.context) > right - 170 && y(point.users) < MARGIN.top + 60;
+  const isFull = y(curve.at(-1).high) < MARGIN.top + 24;
   const third = curve[Math.floor(curve.length / 3)];
   const label = (content, attributes) => makeSvg("text", { class: "region", ...attributes }, content);
   return [
@@ -101,7 +102,7 @@ function areas({ x, y, right, bottom }, curve, point) {
     makeSvg("path", { class: "fits", d: path("low") + down }),
     makeSvg("path", { class: "edge", d: path("high") }),
     y(third.low) < bottom - 60 ? label("fits", { x: MARGIN.left + 14, y: bottom - 14 }) : "",
-    isCorner ? "" : label("does not fit", { x: right - 8, y: MARGIN.top + 16, "text-anchor": "end" }),
+    isCorner || isFull ? "" : label("does not fit", { x: right - 8, y: MARGIN.top + 16, "text-anchor": "end" }),
   ];
 }
 

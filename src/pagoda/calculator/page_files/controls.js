@@ -3,7 +3,8 @@
 import { FORMATS, SCHEMES, requestOf } from "./choice.js";
 import { $, make } from "./draw.js";
 import { fixed, rough, short, whole } from "./numbers.js";
-import { allowedFormats, allowedRanks, dtypeOf } from "./subject.js";
+import { KEEPS_ALL, fitting, keepsAll, nameOf, parseRetention } from "./retention.js";
+import { allowedFormats, allowedRanks, dtypeOf, longestWith } from "./subject.js";
 
 export const MOST_RANKS = 64;
 const MOST_USERS = 4096;
@@ -29,11 +30,38 @@ export function contextSteps(tables, choice) {
 }
 
 /** Positions that the engine lets a request of the model have. */
-export function longestOf(tables, { model, engine }) {
+export function longestOf(tables, { model, engine, kv_retention: name }) {
   const { longest, extended, pagoda } = tables.models[model];
   const rules = tables.engines[engine];
-  if (rules.pagoda) return pagoda.longest ?? LONGEST;
+  if (rules.pagoda) return longestWith(tables, retentionOf(tables, name), pagoda.longest ?? LONGEST);
   return (rules.extends_yarn ? extended : longest) ?? LONGEST;
+}
+
+/** Window and sinks of a name; every token where it is none. */
+const retentionOf = ({ pagoda }, name) => parseRetention(name ?? "full", pagoda) ?? KEEPS_ALL;
+
+/** What stays, with a change of it, as the engine that is chosen can do it: by its name. */
+export function retentionWith(tables, choice, change = {}) {
+  if (!tables.engines[choice.engine].pagoda) return "full";
+  const kept = { ...retentionOf(tables, choice.kv_retention), ...change };
+  const { longest } = tables.models[choice.model].pagoda;
+  return nameOf(fitting(kept, tables.pagoda.block_size, longest ?? LONGEST));
+}
+
+/** What stays by the first choice of a way to keep. */
+export function usualRetention({ pagoda: { sinks, window } }, way) {
+  return { full: KEEPS_ALL, window: { sinks: 0, window: sinks + window }, streaming: { sinks, window } }[way];
+}
+
+function showRetention(tables, choice) {
+  const kept = retentionOf(tables, choice.kv_retention);
+  $("retention-field").hidden = !tables.engines[choice.engine].pagoda;
+  $("retention").value = keepsAll(kept) ? "full" : kept.sinks ? "streaming" : "window";
+  $("last-field").hidden = keepsAll(kept);
+  $("first-field").hidden = !kept.sinks;
+  $("last").value = kept.window;
+  $("last").min = tables.pagoda.block_size;
+  $("first").value = kept.sinks;
 }
 
 /** All controls as the choice has them; `fitting`: sequences that fit where none are asked for. */
@@ -54,6 +82,7 @@ export function showControls(tables, choice, fitting) {
   const names = new Set([...Object.keys(FORMATS), choice.kv_cache_dtype]);
   const formats = allowedFormats(tables, requestOf(choice), [...names]);
   options($("kv"), formats, (name) => (name === "auto" ? `${dtype}, ${FORMATS.auto}` : (FORMATS[name] ?? name)), choice.kv_cache_dtype);
+  showRetention(tables, choice);
   options($("weights"), allowedSchemes(tables, choice), (name) => schemeName(tables, choice, name, dtype), choice.quantization ?? "");
   $("shared").value = choice.shared_prefix;
   $("length").value = choice.max_model_len ?? "";

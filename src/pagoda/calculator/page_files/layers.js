@@ -1,5 +1,7 @@
 // What a layer keeps on one rank: bytes of a block, blocks of a request, bytes read a token.
 
+import { KEEPS_ALL, narrowed } from "./retention.js";
+
 export class Refusal extends Error {
   /** `partial`: figures that are known all the same. */
   constructor(field, reason, partial = null) {
@@ -13,20 +15,29 @@ const times = (count, size, bits) => ceilDiv(count * size * bits, 8);
 
 /** The layer of a spec from the tables; `how` says how it is run and stored. */
 export function keptOf(spec, how) {
-  const own = how.keepsAll && WINDOWED.has(spec.kind) ? { kind: FULL, ...spec.attention } : spec;
+  const own = how.keepsAll && WINDOWED.has(spec.kind) ? { kind: FULL, ...spec.attention } : keeping(spec, how.retention);
   if (own.kind === LATENT && how.latentForm === "expanded") {
     return KINDS[FULL]({ num_kv_heads: Math.max(1, how.heads), head_size: EXPANDED_SIZE }, how);
   }
   return KINDS[own.kind](own, how);
 }
 
+/** The layer where no more than `retention` stays of a sequence. */
+function keeping(spec, retention) {
+  const seen = { [FULL]: KEEPS_ALL, [SLIDING]: { window: spec.length, sinks: spec.sinks } }[spec.kind];
+  const kept = seen && narrowed(seen, retention);
+  if (!kept || (kept.window === seen.window && kept.sinks === seen.sinks)) return spec;
+  return { kind: SLIDING, attention: spec.attention ?? spec, length: kept.window, sinks: kept.sinks };
+}
+
 export const FULL = "full attention";
+export const SLIDING = "sliding window";
 export const LATENT = "latent attention";
 export const STATE = "recurrent state";
 export const EVERY_TOKEN = "full";
 const EXPANDED_SIZE = 256;
 const PADDED_BYTES = 256;
-const WINDOWED = new Set(["sliding window", "chunked attention"]);
+const WINDOWED = new Set([SLIDING, "chunked attention"]);
 
 const KINDS = {
   [FULL]: (spec, how) => {
@@ -39,11 +50,13 @@ const KINDS = {
       readBytes: kept.blockBytes,
     };
   },
-  "sliding window": (spec, how) => {
+  [SLIDING]: (spec, how) => {
     const kept = vectors(spec.attention, how);
     return {
       ...kept,
       kind: spec.kind,
+      window: spec.length,
+      sinks: spec.sinks,
       shares: `sliding ${spec.length} ${spec.sinks}`,
       numBlocks: (tokens, size, underWay) =>
         ceilDiv(Math.min(spec.length - 1 + underWay, tokens), size) + 1 + ceilDiv(spec.sinks, size),

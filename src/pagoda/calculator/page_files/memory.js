@@ -87,13 +87,19 @@ export function partsBeside(tables, model, asked, weights) {
 }
 
 /** What Pagoda takes beside the weights: on a GPU what its engine measures at its start. */
-function partsOfPagoda(own, row, { device, batch, length, pool }) {
-  if (device.pagoda.kind === "CPU") return [{ name: "runtime", ...own.process }];
+function partsOfPagoda(own, row, { device, batch, length, pool, requestsChoose }) {
+  const angles = row.angles * length;
+  if (device.pagoda.kind === "CPU") {
+    const { low, high, source } = own.process;
+    return [{ name: "runtime", low: low + angles, high: high + angles, source }];
+  }
   const [tokens, sequences] = batch;
-  const low = row.steps[tokens];
+  const [plain, withSinks] = row.steps[tokens];
+  const seesSinks = requestsChoose || pool.groups.some(({ layer }) => layer.sinks > 0);
+  const low = (seesSinks ? withSinks : plain) + angles;
   const tables = (sequences + own.graph_tables) * pool.groups.length;
   const blocks = 4 * tables * ceilDiv(length, own.block_size);
-  const high = low + blocks + 4 * row.head * length + own.sampler_bytes;
+  const high = low + blocks + own.sampler_bytes;
   return [
     { name: "activations", low, high, source: own.step_source },
     { name: "runtime", ...own.runtime },

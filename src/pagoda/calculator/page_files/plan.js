@@ -22,7 +22,8 @@ export function makePlan(tables, request) {
 /** The longest request that fits even where all else takes most; 0: not one token. */
 export function certainLength(tables, request) {
   const subject = readSubject(tables, request);
-  return subject.pool.longestContext(blocksIn(subject.pool, cacheBytes(subject, true)), 1);
+  const most = subject.longest ?? LONGEST;
+  return Math.min(most, subject.pool.longestContext(blocksIn(subject.pool, cacheBytes(subject, true)), 1));
 }
 
 /** Requests of each of these lengths that fit at once, at least and at most: for the chart. */
@@ -81,7 +82,7 @@ function fill(subject) {
 }
 
 function answer(subject, available) {
-  const { pool, request, context, madeFor, batch } = subject;
+  const { pool, request, context, madeFor, longest: most, batch } = subject;
   const blocks = blocksIn(pool, available);
   const longest = pool.longestContext(blocks, request.users ?? 1, request.shared_prefix);
   const isAny = madeFor === null && longest === LONGEST;
@@ -95,7 +96,7 @@ function answer(subject, available) {
     concurrency,
     users: Math.min(pool.numUsers(blocks, context, request.shared_prefix), batch[1]),
     longest_context: isAny ? null : Math.min(longest, subject.length),
-    longest_held: isAny ? null : Math.min(longest, madeFor ?? longest),
+    longest_held: isAny ? null : Math.min(longest, most ?? longest),
     lines: blocks < pool.numBlocks(subject.length) ? [] : lines(subject, available, tokens, concurrency),
   };
 }
@@ -147,6 +148,7 @@ function shape(subject) {
     dtype: subject.dtype,
     quantization: subject.quantization,
     kv_cache_dtype: request.kv_cache_dtype,
+    kv_retention: request.kv_retention ?? "full",
     block_size: pool.blockSize,
     max_model_len: length,
     context,
@@ -158,6 +160,8 @@ function shape(subject) {
     layer_kinds: kinds,
     groups: pool.groups.map((group) => ({
       kind: group.layer.kind,
+      window: group.layer.window ?? null,
+      sinks: group.layer.sinks ?? 0,
       num_layers: group.pages.length,
       block_size: group.blockSize,
       page_bytes: Math.max(...group.pages),

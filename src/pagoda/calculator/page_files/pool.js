@@ -94,8 +94,8 @@ export class Pool {
 }
 
 /** Pagoda's blocks hold equally many tokens in every group: see `groups_of_equal_blocks`. On a GPU a
- * step is decided while another runs. */
-export function pagodaPool(layers, stepTokens, kind) {
+ * step is decided while another runs; where requests choose what stays they may take a block more. */
+export function pagodaPool(layers, stepTokens, { kind, requestsChoose }) {
   const alike = new Map();
   for (const layer of layers) alike.set(layer.shares, [...(alike.get(layer.shares) ?? []), layer]);
   const bytes = (layer) => layer.blockBytes(BLOCK_SIZE);
@@ -114,7 +114,8 @@ export function pagodaPool(layers, stepTokens, kind) {
     blockSize: BLOCK_SIZE,
     pages: places.slice(0, own.length),
   }));
-  return new Pool(groups, Math.max(stepTokens, BLOCK_SIZE) * (kind === "GPU" ? 2 : 1), 0);
+  const steps = Math.max(stepTokens, BLOCK_SIZE) * (kind === "GPU" ? 2 : 1);
+  return new Pool(groups, steps + (requestsChoose ? BLOCK_SIZE : 0), 0);
 }
 
 export function buildPool(model, layers, { blockSize, underWay, rules }) {

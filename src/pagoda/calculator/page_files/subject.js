@@ -4,6 +4,7 @@ import { Refusal } from "./layers.js";
 import { HeldWeights, Weights, partsBeside } from "./memory.js";
 import { whole } from "./numbers.js";
 import { buildPool, has, pagodaPool, rankLayers } from "./pool.js";
+import { keepsAll, parseRetention } from "./retention.js";
 
 const ENCODER_TOKENS = 1500;
 
@@ -32,6 +33,8 @@ export function readSubject(tables, request) {
   const rules = tables.engines[request.engine];
   const device = tables.devices[request.gpu];
   const ranks = request.tensor_parallel_size;
+  const retention = parseRetention(request.kv_retention ?? "full", tables.pagoda);
+  if (retention === null) throw new Refusal("kv_retention", "full, window:1024 or streaming:sinks=4,window=1020");
   const { kind, batch, refused } = rules.pagoda ? device.pagoda : { kind: device.cpu ? "CPU" : "GPU", batch: device.batch };
   const row = rules.pagoda ? model.pagoda : model;
   if (rules.pagoda && ranks > 1) throw new Refusal("tensor_parallel_size", "Pagoda runs on one device");
@@ -39,11 +42,13 @@ export function readSubject(tables, request) {
   if (rules.pagoda && !isQuantised && ![null, "none"].includes(request.quantization)) {
     throw new Refusal("quantization", `Pagoda has ${tables.pagoda.quantizations.join(", ")}`);
   }
+  if (!rules.pagoda) requireNoRetention(request, retention);
   if (refused) throw new Refusal("gpu", refused);
-  if (row.refused) throw new Refusal(row.refused_field, row.refused);
+  if (row.refused !== undefined) throw new Refusal(...tables.pagoda.refusals[row.refused]);
   const dtype = dtypeOf(tables, request, kind);
   const madeFor = rules.extends_yarn && !rules.pagoda ? model.extended : row.longest;
-  const length = lengthOf(request, madeFor);
+  const longest = longestWith(tables, retention, madeFor);
+  const length = lengthOf(request, madeFor, longest);
   if (rules.pagoda && isQuantised && kind === "GPU") {
     throw new Refusal("quantization", "Pagoda quantises weights on CPUs alone");
   }
@@ -52,15 +57,38 @@ export function readSubject(tables, request) {
   if (odd) throw new Refusal("tensor_parallel_size", odd);
   if (rules.pagoda) requireStored(tables, model, request.kv_cache_dtype, ["auto", dtype, ...tables.pagoda.formats[kind]], kind);
   const { weights, quantization } = weightsOf(request, model, rules, kind);
-  const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, madeFor, length, context };
+  requireKept(tables, retention, madeFor);
+  const requestsChoose = Boolean(request.request_kv_retention);
+  const asked = { tables, request, model, rules, device, ranks, kind, batch, dtype, retention, requestsChoose, madeFor, longest, length, context };
   const how = howKept(asked);
   const layers = rankLayers(tables, model, how);
-  const keepsAll = !rules.pagoda && !rules.forms_groups;
-  const cached = { ...how, keepsAll, latentForm: rules.latent_form, heads: model.heads };
+  const keepsWindows = !rules.pagoda && !rules.forms_groups;
+  const cached = { ...how, keepsAll: keepsWindows, latentForm: rules.latent_form, heads: model.heads };
   const pooled = rankLayers(tables, model, cached);
-  const pool = rules.pagoda ? pagodaPool(pooled, batch[0], kind) : buildPool(model, pooled, poolOptions(asked));
+  const pool = rules.pagoda ? pagodaPool(pooled, batch[0], asked) : buildPool(model, pooled, poolOptions(asked));
   const parts = partsBeside(tables, model, { ...asked, pool }, weights);
   return { ...asked, weights, quantization, layers, pool, parts };
+}
+
+function requireNoRetention(request, retention) {
+  const reason = "vLLM keeps every token that a layer sees";
+  if (!keepsAll(retention)) throw new Refusal("kv_retention", reason);
+  if (request.request_kv_retention) throw new Refusal("request_kv_retention", reason);
+}
+
+/** A window takes a block at least, and sees no more than the model was made for. */
+function requireKept({ pagoda: { block_size: size } }, retention, madeFor) {
+  if (keepsAll(retention)) return;
+  if (retention.window < size) throw new Refusal("kv_retention", `a window of at least one block, ${size} tokens`);
+  if (madeFor !== null && retention.window + retention.sinks > madeFor) {
+    throw new Refusal("kv_retention", `at most ${whole(madeFor)} tokens, which the model was made for`);
+  }
+}
+
+/** Tokens of the longest request; null: it is not known. */
+export function longestWith(tables, retention, madeFor) {
+  if (madeFor === null || keepsAll(retention)) return madeFor;
+  return Math.max(madeFor, tables.pagoda.most_positions);
 }
 
 /** Pagoda stores what its kernels for the device know, and codes of heads that can be cut. */
@@ -92,10 +120,10 @@ export function dtypeOf(tables, { model: name, engine, quantization }, kind) {
   return quantizations.includes(quantization) ? dtype : model.pagoda.dtypes?.[kind];
 }
 
-function lengthOf({ max_model_len: asked }, madeFor) {
+function lengthOf({ max_model_len: asked }, madeFor, longest) {
   if (asked === null && madeFor === null) throw new Refusal("max_model_len", "the config does not say it");
-  if (asked !== null && madeFor !== null && asked > madeFor) {
-    throw new Refusal("max_model_len", `at most ${whole(madeFor)}, the positions the model was made for`);
+  if (asked !== null && longest !== null && asked > longest) {
+    throw new Refusal("max_model_len", `at most ${whole(longest)}, the positions the model was made for`);
   }
   return asked ?? madeFor;
 }
@@ -107,11 +135,12 @@ function contextOf({ context: asked, shared_prefix: shared }, length) {
   return context;
 }
 
-function howKept({ request, model, rules, device, ranks, batch, dtype }) {
+function howKept({ request, model, rules, device, ranks, batch, dtype, retention }) {
   const hasEncoder = has(model, "cross attention");
   return {
     ranks,
     dtype,
+    retention,
     kvDtype: request.kv_cache_dtype,
     packsSparseLatents: device.packs_sparse_latents,
     numStates: rules.shares_states ? 2 : 1,
