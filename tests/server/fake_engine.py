@@ -90,7 +90,7 @@ class FakeEngine:
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
         self.stored = StoredCache(
-            "int8_per_token_head", "bfloat16", (0, 29), 1000, 12_944, 560, 23_040, None
+            "int8_per_token_head", "bfloat16", (0, 29), 1000, 12_944, 560, 23_040, None, "window:64"
         )
         self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0

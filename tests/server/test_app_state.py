@@ -115,6 +115,7 @@ async def test_the_cache_says_how_it_is_stored(
     assert coded["cache_dtype"] == "int8_per_token_head"
     assert coded["kv_cache_dtype_skip_layers"] == "0,29"
     assert (coded["bytes_per_token"], coded["narrower_cache_dtype"]) == ("12944", "")
+    assert coded["kv_retention"] == "window:64"
     engine.stored = None
     assert (await labels())["cache_dtype"] == ""
 

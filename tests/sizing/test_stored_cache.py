@@ -9,17 +9,21 @@ import pytest
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.formats import CODED_FORMATS
 from pagoda.cache.spec import CacheSpec
+from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_formats import CacheFormats
 from pagoda.sizing.capacity import plan_capacity
-from pagoda.sizing.stored_cache import StoredCache, stored_cache
+from pagoda.sizing.stored_cache import LABELS, StoredCache, stored_cache
 
 MEMORY = 2**30
 NUM_LAYERS = 30
 
 
 def stored(
-    formats: CacheFormats, dtype: str = "bfloat16", device: Sequence[str] = CODED_FORMATS
+    formats: CacheFormats,
+    dtype: str = "bfloat16",
+    device: Sequence[str] = CODED_FORMATS,
+    retention: AttentionWindow = FULL_ATTENTION,
 ) -> StoredCache:
     """Of SmolLM2-135M: 30 layers of 3 heads of 64 numbers."""
 
@@ -28,13 +32,13 @@ def stored(
 
     spec = spec_of(formats.of_layers(NUM_LAYERS, dtype))
     capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=8192)
-    return stored_cache(formats, dtype, capacity, spec_of, device)
+    return stored_cache(formats, dtype, capacity, spec_of, device, retention)
 
 
 def test_a_plain_cache_says_its_dtype_and_what_eight_bits_would_take() -> None:
     plain = stored(CacheFormats())
     assert str(plain) == "bfloat16: 23,040 bytes a token"
-    assert plain.label_values() == ("auto", "", "23040", "int8_per_token_head", "12240")
+    assert plain.label_values() == ("auto", "", "23040", "int8_per_token_head", "12240", "full")
     assert str(stored(CacheFormats(), "float32")) == "float32: 46,080 bytes a token"
     assert str(stored(CacheFormats("bfloat16", (3,)))) == "bfloat16: 23,040 bytes a token"
 
@@ -46,7 +50,7 @@ def test_codes_are_held_against_the_dtype_in_the_same_memory() -> None:
     assert str(coded) == (
         "int8_per_token_head: 12,240 bytes a token, 87,712 tokens where bfloat16 would hold 46,592"
     )
-    assert coded.label_values() == ("int8_per_token_head", "", "12240", "", "")
+    assert coded.label_values() == ("int8_per_token_head", "", "12240", "", "", "full")
     assert coded.as_json()["bytes_per_token"] == 12_240
 
 
@@ -73,8 +77,16 @@ def test_eight_bits_are_not_offered_where_they_cannot_be_or_save_nothing() -> No
 
     spec = odd_heads(["bfloat16"] * 2)
     capacity = plan_capacity(spec, available_bytes=MEMORY, max_model_len=64)
-    found = stored_cache(CacheFormats(), "bfloat16", capacity, odd_heads, CODED_FORMATS)
-    assert found.label_values() == ("auto", "", "480", "", "")
+    found = stored_cache(
+        CacheFormats(), "bfloat16", capacity, odd_heads, CODED_FORMATS, FULL_ATTENTION
+    )
+    assert found.label_values() == ("auto", "", "480", "", "", "full")
+
+
+def test_what_stays_is_told_by_its_name() -> None:
+    kept = stored(CacheFormats(), retention=AttentionWindow(1020, 4))
+    assert kept.label_values()[LABELS.index("kv_retention")] == "streaming:sinks=4,window=1020"
+    assert kept.as_json()["kv_retention"] == "streaming:sinks=4,window=1020"
 
 
 @pytest.mark.parametrize("name", CODED_FORMATS)

@@ -14,6 +14,7 @@ _VERDICTS = {
     "prefix_caching_off": "off",
     "unstable_prefix": "unused",
     "no_reuse": "unused",
+    "passed_prefix": "unused",
 }
 """The first finding of these, of those that there are, tells the verdict."""
 
@@ -47,6 +48,8 @@ def _size(cache: Cache) -> Iterator[str]:
             f"{count(cache.num_tokens)} tokens fit, in {count(cache.num_blocks)} blocks of "
             f"{cache.block_size}"
         )
+    if cache.kept is not None and cache.kept.num_tokens is not None:
+        yield f"{count(cache.kept.num_tokens)} tokens of each sequence stay ({cache.kept.name})"
 
 
 def _fullness(traffic: Traffic, cache: Cache) -> Iterator[str]:

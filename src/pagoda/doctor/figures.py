@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from pagoda.doctor.distribution import Distribution
+from pagoda.doctor.kept import Kept, kept_of
 from pagoda.doctor.step_cost import PromptTime, fitted_prompt_time
 from pagoda.doctor.window import Gauge, Window
 from pagoda.sizing.measured_cost import COSTS
@@ -122,6 +123,8 @@ class Cache:
     """Those that keep the dtype of the activations all the same."""
     narrower: Narrower | None
     """What it could be stored as instead, where the engine tells."""
+    kept: Kept | None
+    """What stays of each sequence; None: the engine does not tell."""
     overridden: bool
     """The number of blocks was given, and no memory."""
     utilization: float | None
@@ -141,6 +144,16 @@ class Cache:
     idle_before_evict: Distribution | None
     reuse_gap: Distribution | None
     """Seconds from one use of a block to the next."""
+
+    @property
+    def most_of_sequence(self) -> float:
+        """Tokens' worth of room that a sequence holds at most, however long it is.
+
+        What stays need not begin or end with a block, and a block more is kept where it can be.
+        """
+        if self.kept is None or self.kept.num_tokens is None:
+            return math.inf
+        return self.kept.num_tokens + 3 * (self.block_size or 0)
 
     @property
     def hit_rate(self) -> float | None:
@@ -191,6 +204,7 @@ def cache_of(window: Window) -> Cache:
         dtype=first.get("cache_dtype"),
         skipped_layers=_layers(first.get("kv_cache_dtype_skip_layers", "")),
         narrower=_narrower(first),
+        kept=kept_of(first.get("kv_retention", "")),
         overridden=first.get("num_gpu_blocks_override", "None") != "None",
         utilization=_number(first.get("gpu_memory_utilization")),
         prefix_caching=None if on is None else on == "True",

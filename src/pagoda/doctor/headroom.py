@@ -41,13 +41,15 @@ def tokens_held(
 
     Each is somewhere in its answer, whoever else is where: a prompt, half the answer and half a
     block in the mean. Two standard deviations of all together go on top, never more than all ends.
-    Those that go `in_step` come to their ends together.
+    Those that go `in_step` come to their ends together. No more of one is held than stays of it.
     """
     prompt = traffic.prompts.mean if traffic.prompts is not None else None
     answer = traffic.answers.mean if traffic.answers is not None else None
     if prompt is None or answer is None or cache.block_size is None:
         return None
-    base = prompt + cache.block_size / 2
+    most = cache.most_of_sequence
+    base = min(prompt + cache.block_size / 2, most)
+    answer = min(answer, most - base)
     if in_step:
         return num_requests * (base + answer)
     deviation = answer / math.sqrt(12) * math.sqrt(num_requests)

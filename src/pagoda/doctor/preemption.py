@@ -7,6 +7,7 @@ from pagoda.doctor.bound import recompute_share
 from pagoda.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.doctor.figures import Cache, Traffic
 from pagoda.doctor.headroom import fewer_at_once, more_room, narrower
+from pagoda.doctor.retention import keeping_less
 from pagoda.doctor.wording import count, percent
 
 _SOME, _SHARE = 3, 0.05
@@ -57,10 +58,10 @@ def recomputed(traffic: Traffic, cache: Cache) -> float | None:
 def _advice(engine: str, traffic: Traffic, cache: Cache) -> tuple[Advice, ...]:
     room = [more_room(engine, traffic, cache)]
     fewer = fewer_at_once(engine, traffic, cache)
-    narrow = narrower(engine, cache)
+    narrow, less = narrower(engine, cache), keeping_less(engine, traffic, cache)
     if cache.utilization is not None and cache.utilization >= _GENEROUS and not cache.overridden:
-        return (*fewer, *narrow, *room)
-    return (*room, *fewer, *narrow)
+        return (*fewer, *narrow, *room, *less)
+    return (*room, *fewer, *narrow, *less)
 
 
 def _evidence(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pagoda.doctor.diagnosis import Advice, Evidence, Finding
 from pagoda.doctor.figures import Cache, Traffic
 from pagoda.doctor.headroom import narrower
+from pagoda.doctor.retention import is_longer_than_kept, passed_prefix
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count, percent, seconds
 
@@ -69,6 +70,9 @@ def prefix(
     case = _case(traffic, cache)
     if case is None or case.hit_rate >= _POOR:
         return None
+    evidence = _evidence(engine, traffic, cache, case)
+    if is_longer_than_kept(cache, case.mean_prompt):
+        return passed_prefix(engine, cache, case.mean_prompt, case.hit_rate, evidence)
     likely = case.was_kept and case.alike and prefill_share[1] >= _WORTH
     return Finding(
         "unstable_prefix" if likely else "no_reuse",
@@ -76,7 +80,7 @@ def prefix(
         _summary(case),
         "medium" if likely else "low",
         (_advice(case, prefill_share), *_room(engine, cache, case)),
-        _evidence(engine, traffic, cache, case),
+        evidence,
     )
 
 

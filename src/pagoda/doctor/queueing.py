@@ -13,6 +13,7 @@ from pagoda.doctor.headroom import (
     narrower,
     num_fitting,
 )
+from pagoda.doctor.retention import keeping_less
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count, percent
 
@@ -60,7 +61,11 @@ def _seats(engine: str, traffic: Traffic, cache: Cache) -> Finding:
 
 def _full(engine: str, traffic: Traffic, cache: Cache) -> Finding:
     usage = cache.usage.mean if cache.usage is not None else 1.0
-    advice = (more_room(engine, traffic, cache), *narrower(engine, cache))
+    advice = (
+        more_room(engine, traffic, cache),
+        *narrower(engine, cache),
+        *keeping_less(engine, traffic, cache),
+    )
     summary = (
         f"{count(traffic.waiting.mean)} requests wait, and the cache has no room for more of them "
         f"at most times ({percent(usage)} held in the mean)."

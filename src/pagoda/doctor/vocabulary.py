@@ -16,9 +16,10 @@ class Flags:
     kv_dtype: str = "--kv-cache-dtype"
     quantization: str = "--quantization"
     speculation: str | None = None
+    retention: str | None = None
 
 
 FLAGS = {
-    "pagoda": Flags(),
+    "pagoda": Flags(retention="--kv-retention"),
     "vllm": Flags(speculation="--speculative-config"),
 }

@@ -191,7 +191,8 @@ def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec])
     policy = model.backend.policy
     spec_of = partial(cache_spec_of, model.spec, options, policy)
     formats = policy.cache_formats(model.dtype)
-    return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats)
+    kept = options.retention
+    return stored_cache(options.cache_formats, model.dtype, capacity, spec_of, formats, kept)
 
 
 def _max_model_len(options: EngineOptions, spec: DecoderSpec) -> int:

@@ -1,9 +1,13 @@
-"""What formats of the cache were measured to cost in quality, for whoever proposes one.
+"""What smaller caches were measured to cost in quality, for whoever proposes one.
 
     pagoda lab --kv-cache-dtype int8_per_token_head --passkey-trials 0
 
-on SmolLM2-135M and Python's language reference, 16 windows of 1,024 tokens. Another model pays
-another price.
+on SmolLM2-135M and Python's language reference, 16 windows of 1,024 tokens; a retention by
+
+    python benchmarks/streaming.py --text FILE
+
+on SmolLM2-135M-Instruct and the jargon file, its first 4,096 tokens. Another model pays another
+price.
 """
 
 from __future__ import annotations
@@ -30,6 +34,32 @@ class MeasuredCost:
 
 COSTS = MappingProxyType({"int8_per_token_head": MeasuredCost(0.0000, -0.0008, 0.0007, 0.985)})
 """By the name of `--kv-cache-dtype`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionCost:
+    """Perplexity of one text."""
+
+    name: str
+    """As `--kv-retention` calls it."""
+    perplexity: float
+    full: float
+    """Where every token stays."""
+    num_tokens: int
+
+
+STREAMING = RetentionCost("streaming:sinks=4,window=1020", 19.69, 16.98, 4096)
+
+
+def told_retention_cost() -> str:
+    """A sentence on keeping first and last tokens alone: what it was measured to cost."""
+    cost = STREAMING
+    return (
+        f"Measured on {MODEL}-Instruct with {cost.name}: perplexity {cost.perplexity} over the "
+        f"first {cost.num_tokens:,} tokens of a text, {cost.full} where all stay "
+        f"({cost.perplexity / cost.full - 1:+.0%}); `pagoda lab --kv-retention` tells it for your "
+        "model."
+    )
 
 
 def told_cost(name: str) -> str:

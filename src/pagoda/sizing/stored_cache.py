@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pagoda.cache.spec import CacheSpec
+from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
 from pagoda.sizing.capacity import Capacity
@@ -15,7 +16,7 @@ NARROWER = "int8_per_token_head"
 """What a plain cache is held against: half the bytes, and nearly the same answers."""
 LABELS = (
     *("cache_dtype", "kv_cache_dtype_skip_layers", "bytes_per_token"),
-    *("narrower_cache_dtype", "narrower_bytes_per_token"),
+    *("narrower_cache_dtype", "narrower_bytes_per_token", "kv_retention"),
 )
 """Of the metric `cache_config_info`: vLLM's names where it has them, then our own."""
 
@@ -39,6 +40,8 @@ class StoredCache:
     plain_bytes_per_token: float
     narrower_bytes_per_token: float | None
     """In the format `NARROWER`; None where it takes no less, or the device cannot store it."""
+    kv_retention: str
+    """What stays of a sequence at most, as `--kv-retention` names it."""
 
     @property
     def is_plain(self) -> bool:
@@ -70,6 +73,7 @@ class StoredCache:
             str(_whole(self.bytes_per_token)),
             "" if narrower is None else NARROWER,
             "" if narrower is None else str(_whole(narrower)),
+            self.kv_retention,
         )
 
 
@@ -79,11 +83,13 @@ def stored_cache(
     capacity: Capacity[CacheSpec],
     spec_of: Callable[[Sequence[str]], CacheSpec],
     formats: Sequence[str],
+    retention: AttentionWindow,
 ) -> StoredCache:
     """How the cache of `capacity` is stored.
 
     dtype: of weights and activations. spec_of: the model's cache by the formats of its layers;
     raises `InvalidOptionError` for what its heads cannot be. formats: those that the device stores.
+    retention: what stays of a sequence.
     """
     layers = asked.of_layers(len(capacity.spec.layers), dtype)
     left_out = [number for number, name in enumerate(layers) if name == dtype]
@@ -103,6 +109,7 @@ def stored_cache(
         plain_num_tokens=as_plain.num_tokens,
         plain_bytes_per_token=plain.bytes_per_token,
         narrower_bytes_per_token=narrower,
+        kv_retention=str(retention),
     )
 
 
