@@ -25,6 +25,7 @@ UNKNOWN_TOKEN = 0
 """What stands for a token that nobody knows."""
 _SHARED = struct.Struct("<QI")
 _OWN = struct.Struct("<QQ")  # of another length, so that no shared name is ever an own one
+_new = tuple.__new__  # of a named tuple, in half the time
 _numbers = count()
 
 
@@ -125,11 +126,11 @@ class HashedTokens(Sequence[int]):
         for last in known:
             unit, offset = divmod(last, unit_size)
             name = root + _SHARED.pack(unit_ids[unit if unit < most else most], offset)
-            yield HashedKey(name, parent, b"")
+            yield _new(HashedKey, (name, parent, b""))
             parent = name
         for last in range(start + len(known) * block_size, self._length, block_size):
             name = root + _OWN.pack(self._number, last)
-            yield HashedKey(name, parent, b"")
+            yield _new(HashedKey, (name, parent, b""))
             parent = name
 
 
