@@ -125,9 +125,7 @@ def watch_progress(console: Console, name: str) -> Iterator[Callable[[float], No
 
 
 @contextmanager
-def count_progress(
-    console: Console, name: str, total: int | None
-) -> Iterator[Callable[[], None]]:
+def count_progress(console: Console, name: str, total: int | None) -> Iterator[Callable[[], None]]:
     """A bar for things that go fast, `total` of them if that is known; yields what counts one."""
     columns = (
         TextColumn("{task.description}", markup=False),

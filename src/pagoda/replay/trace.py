@@ -1,7 +1,7 @@
 """A trace: requests by their lengths and hashes, never their text.
 
-    Trace ── iterated as often as needed ──> TracedRequest, TracedRequest, …   in order of arrival
-          └─ faults                          rows that could not be read, of the last iteration
+Trace ── iterated as often as needed ──> TracedRequest, TracedRequest, …   in order of arrival
+      └─ faults                          rows that could not be read, of the last iteration
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each size, policy and block size would have found on one trace.
 
-    settings    blocks × policy × block size, each a run of its own
-    answers     one a setting, with the clairvoyant optimum beside it
+settings    blocks × policy × block size, each a run of its own
+answers     one a setting, with the clairvoyant optimum beside it
 """
 
 from __future__ import annotations
