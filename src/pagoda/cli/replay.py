@@ -5,118 +5,77 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from pagoda.cli.flags import LISTED, SWITCH, TEXT, WHOLES, Flag, FlagGroup, with_flags
+from pagoda.cli.flags import with_flags
+from pagoda.cli.replay_flags import (
+    REPLAY_FLAGS,
+    SCHEDULE_FLAGS,
+    ReplayOptions,
+    ScheduleOptions,
+)
 from pagoda.cli.terminal import count_progress
 from pagoda.cli.writable import require_writable
 from pagoda.errors import InvalidOptionError
 
 if TYPE_CHECKING:
+    from pagoda.replay.schedule_what_if import ScheduleAnswer
     from pagoda.replay.trace import Trace
-    from pagoda.replay.what_if import CacheAnswer, CacheSetting
+    from pagoda.replay.what_if import CacheAnswer
 
-_WIDTH = 100
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """What is tried; None: as the recorded server had it."""
-
-    format: str | None = None
-    num_blocks: tuple[int, ...] | None = None
-    block_size: tuple[int, ...] | None = None
-    """None where the trace tells of no server: the tokens that an id stands for."""
-    eviction_policy: Sequence[str] = ()
-    full_blocks_only: bool = False
-    no_optimum: bool = False
+_WIDTH = 110
+"""What the tables take, in characters."""
 
 
-REPLAY_FLAGS = FlagGroup(
-    "options",
-    ReplayOptions,
-    (
-        Flag("format", TEXT, "mooncake, pagoda, requests …; found by the first rows."),
-        Flag("num_blocks", WHOLES, "Blocks of the pool; several are tried one after another."),
-        Flag("block_size", WHOLES, "Tokens of a block; by default those that an id stands for."),
-        Flag("eviction_policy", LISTED, "Which cached blocks go first: lru if not given."),
-        Flag(
-            "full_blocks_only",
-            SWITCH,
-            "With --cache-only: a prompt's unfinished last block is found by nobody, as in a "
-            "server; else it counts as a block where the trace has an id for it.",
-        ),
-        Flag("no_optimum", SWITCH, "Leave out what knowing the future would find."),
-    ),
-    defaults={"eviction_policy": []},
-)
-
-
-@with_flags(REPLAY_FLAGS)
+@with_flags(REPLAY_FLAGS, SCHEDULE_FLAGS)
 def replay(
     name: Annotated[
         str,
-        typer.Argument(metavar="TRACE", help="A file: Mooncake's rows, Pagoda's, or a log."),
+        typer.Argument(
+            metavar="TRACE",
+            help="A file of Mooncake's rows, of Pagoda's, or a log of requests; or one that is "
+            "made up, like synthetic:chat?requests=10000&seed=1 (chat, agents, rag, system).",
+        ),
     ],
     options: ReplayOptions,
-    cache_only: Annotated[
-        bool, typer.Option("--cache-only", help="One request after another, without a scheduler.")
-    ] = False,
+    schedule: ScheduleOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     svg: Annotated[
         Path | None,
         typer.Option("--svg", metavar="FILE", help="Write a picture: hit rate over pool sizes."),
     ] = None,
 ) -> None:
-    """Send a trace of requests through the cache that serves, and say what it found.
+    """Send a trace of requests through the cache and the scheduler that serve; say what comes of it.
 
-    Several --num-blocks, --eviction-policy or --block-size are tried in turn, each beside what
-    knowing the future would find.
+    Several --num-blocks, --eviction-policy, --block-size or --max-num-batched-tokens are tried in
+    turn, each beside what knowing the future would find.
     """
     from pagoda.replay.find_trace import find_trace
 
     require_writable("svg", svg)
     console = Console(stderr=True)
     trace = find_trace(name, options.format)
-    answers = _answers(trace, _settings(trace, options), options, console)
-    tell_faults(trace, console)
-    print_answers(answers, as_json)
+    if options.cache_only:
+        answers: Sequence[CacheAnswer | ScheduleAnswer] = _cache_answers(trace, options, console)
+    else:
+        answers = _schedule_answers(trace, options, schedule, console)
+    _tell_faults(trace, console)
+    _print(answers, as_json)
     if svg is not None:
-        from pagoda.cli.replay_picture import draw
+        from pagoda.cli.replay_picture import Curve, draw
 
-        svg.write_text(draw(trace.name, answers), "utf-8")
-
-
-def _settings(trace: Trace, options: ReplayOptions) -> list[CacheSetting]:
-    from pagoda.replay.what_if import settings_of
-
-    recorded = trace.recorded
-    num_blocks, block_sizes = options.num_blocks, options.block_size
-    policies = tuple(options.eviction_policy)
-    if recorded is not None:
-        num_blocks = num_blocks or (recorded.num_blocks,)
-        block_sizes = block_sizes or (recorded.block_size,)
-        policies = policies or (recorded.eviction_policy,)
-    if num_blocks is None:
-        limit = "how many blocks the pool has: 5000, or 2000,5000,10000"
-        raise InvalidOptionError("num_blocks", None, limit)
-    return settings_of(
-        num_blocks, block_sizes or (trace.unit_size,), policies or ("lru",), trace.unit_size
-    )
+        svg.write_text(draw(trace.name, Curve.all_of(answers)), "utf-8")
 
 
-def _answers(
-    trace: Trace, settings: Sequence[CacheSetting], options: ReplayOptions, console: Console
-) -> list[CacheAnswer]:
+def _cache_answers(trace: Trace, options: ReplayOptions, console: Console) -> list[CacheAnswer]:
     from pagoda.replay.what_if import replay_caches
 
-    total = None if trace.num_requests is None else trace.num_requests * len(settings)
-    with count_progress(console, f"Replaying {trace.name}", total) as on_request:
+    settings = options.caches(trace)
+    with count_progress(console, trace.name, _total(trace, len(settings))) as on_request:
         answers = replay_caches(
             trace,
             settings,
@@ -127,20 +86,40 @@ def _answers(
         return list(answers)
 
 
-def print_answers(answers: Sequence[Any], as_json: bool) -> None:
-    """A table, or one JSON object: of the answer, or with a list of several."""
+def _schedule_answers(
+    trace: Trace, options: ReplayOptions, schedule: ScheduleOptions, console: Console
+) -> list[ScheduleAnswer]:
+    from pagoda.replay.schedule_what_if import replay_servers, servers_of
+
+    if options.full_blocks_only:
+        raise InvalidOptionError("full_blocks_only", True, "is for --cache-only: a server does it")
+    settings = servers_of(options.caches(trace), schedule.schedulers(trace))
+    cost = schedule.cost()
+    with count_progress(console, trace.name, _total(trace, len(settings))) as on_request:
+        answers = replay_servers(
+            trace, settings, cost, with_optimum=not options.no_optimum, on_request=on_request
+        )
+        return list(answers)
+
+
+def _total(trace: Trace, num_settings: int) -> int | None:
+    return None if trace.num_requests is None else trace.num_requests * num_settings
+
+
+def _print(answers: Sequence[CacheAnswer | ScheduleAnswer], as_json: bool) -> None:
+    """Tables, or one JSON object: of the answer, or with a list of several."""
     if as_json:
         objects = [answer.as_json() for answer in answers]
         told = objects[0] if len(objects) == 1 else {"answers": objects}
         sys.stdout.write(json.dumps(told) + "\n")
         return
-    from pagoda.cli.replay_report import cache_table
+    from pagoda.cli.replay_report import tables
 
     width = None if sys.stdout.isatty() else _WIDTH
-    Console(file=sys.stdout, width=width).print(cache_table(answers))
+    Console(file=sys.stdout, width=width).print(tables(answers))
 
 
-def tell_faults(trace: Trace, console: Console) -> None:
+def _tell_faults(trace: Trace, console: Console) -> None:
     """Rows that could not be read, if there are any; the others were replayed."""
     faults = trace.faults
     if not faults.count:

@@ -33,6 +33,8 @@ _LONGEST = 32_768
 _MOST_OF_MEAN = 8
 """No length and no pause is more than so many times the mean."""
 _MASK = 2**64 - 1
+_DOCUMENTS = 2**40
+"""What stands for the first; conversations have lower numbers, and what all share has 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class _Conversation:
         for _ in range(shape.chosen):
             # the inverse of a distribution where the k-th is about 1/k as likely as the first
             rank = int(shape.documents ** source.random())
-            self._say(shape.document, -rank - 1)
+            self._say(shape.document, _DOCUMENTS + rank)
 
     def turn(self, now_s: float) -> TracedRequest:
         """The next request, and its answer."""

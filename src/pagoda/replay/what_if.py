@@ -16,11 +16,8 @@ from pagoda.cache import CacheManager
 from pagoda.cache.hashed_tokens import require_block_size
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.replay.cache_replay import CacheOutcome, replay_cache
-from pagoda.replay.clairvoyant import Future, References
+from pagoda.replay.optima import Optima, Optimum
 from pagoda.replay.trace import Trace, TracedRequest
-
-MOST_REFERENCES = 50_000_000
-"""Uses of blocks above which the optimum is not worked out: it takes about 40 bytes for each."""
 
 OnRequest = Callable[[], None]
 
@@ -32,20 +29,16 @@ class CacheSetting:
     num_blocks: int
     block_size: int
     eviction_policy: str
+    enable_prefix_caching: bool = True
 
     def cache(self) -> CacheManager:
         """A new one. Raises `InvalidOptionError` for what cannot be."""
-        return CacheManager(self.num_blocks, self.block_size, eviction=self.eviction_policy)
-
-
-@dataclass(frozen=True, slots=True)
-class Optimum:
-    """What could be found at best, as shares of the tokens that were asked for."""
-
-    hit_rate: float
-    """By knowing the future, in as many blocks."""
-    unbounded_hit_rate: float
-    """If nothing was ever given up."""
+        return CacheManager(
+            self.num_blocks,
+            self.block_size,
+            enable_prefix_caching=self.enable_prefix_caching,
+            eviction=self.eviction_policy,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +108,7 @@ def replay_caches(
 
     Raises `CapacityError` where no request fits.
     """
-    optima = _Optima(trace, whole_blocks)
+    optima = Optima(trace, whole_blocks)
     for setting in settings:
         started = time.perf_counter()
         requests: Iterable[TracedRequest] = trace
@@ -129,7 +122,7 @@ def replay_caches(
         yield CacheAnswer(
             setting=setting,
             outcome=outcome,
-            optimum=optima.of(setting) if with_optimum else None,
+            optimum=optima.of(setting.block_size, setting.num_blocks) if with_optimum else None,
             num_faults=trace.faults.count,
             duration_s=duration_s,
         )
@@ -140,36 +133,3 @@ def require_some(num_blocks: int, num_requests: int, num_refused: int) -> None:
     if num_refused and not num_requests:
         limit = f"none of {num_refused:,} requests fits: each needs more blocks"
         raise CapacityError("num_blocks", num_blocks, limit)
-
-
-class _Optima:
-    """The futures of a trace, one for each block size, gathered while it is first replayed."""
-
-    def __init__(self, trace: Trace, whole_blocks: bool) -> None:
-        self._trace = trace
-        self._whole_blocks = whole_blocks
-        self._futures: dict[int, Future | None] = {}
-        self._unbounded: dict[int, float] = {}
-
-    def watched(self, block_size: int) -> Iterator[TracedRequest]:
-        """The trace's requests."""
-        if block_size in self._futures:
-            yield from self._trace
-            return
-        references = References(block_size, whole_blocks=self._whole_blocks)
-        num_seen = 0
-        for request in self._trace:
-            if num_seen <= MOST_REFERENCES:
-                num_seen += references.add(request)
-            yield request
-        self._futures[block_size] = None
-        if num_seen <= MOST_REFERENCES:
-            self._futures[block_size] = future = references.future()
-            self._unbounded[block_size] = future.hit_rate(None)
-
-    def of(self, setting: CacheSetting) -> Optimum | None:
-        future = self._futures[setting.block_size]
-        if future is None:
-            return None
-        best = future.hit_rate(setting.num_blocks)
-        return Optimum(best, self._unbounded[setting.block_size])
