@@ -49,7 +49,7 @@ def replay(
         typer.Option("--svg", metavar="FILE", help="Write a picture: hit rate over pool sizes."),
     ] = None,
 ) -> None:
-    """Send a trace of requests through the cache and the scheduler that serve; say what comes of it.
+    """Send a trace of requests through the cache and scheduler that serve; say what they do.
 
     Several --num-blocks, --eviction-policy, --block-size or --max-num-batched-tokens are tried in
     turn, each beside what knowing the future would find.

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pagoda.cli.replay_report import cache_of
 from pagoda.lab import svg
@@ -69,9 +70,7 @@ def draw(trace: str, curves: Sequence[Curve]) -> str:
     for number, curve in enumerate(curves):
         style = "axis" if curve.is_bound else _style(number, curves)
         places = [(x(size), y(rate)) for size, rate in curve.points]
-        parts += [
-            svg.line(*one, *other, style) for one, other in zip(places, places[1:], strict=False)
-        ]
+        parts += [svg.line(*one, *other, style) for one, other in pairwise(places)]
         for (size, rate), place in zip(curve.points, places, strict=True):
             tip = f"{curve.name}: {size:,} tokens, {rate:.1%}"
             parts.append(svg.dot(*place, _RADIUS, "full" if curve.is_bound else style, tip))

@@ -45,8 +45,8 @@ class StepFloor:
         read = self.weights.read_bytes(num_tokens) + self.cache_token_bytes * num_context_tokens
         parts = self.weights.parameters
         head = parts.head or parts.embedding
-        operations = 2 * ((parts.active - head) * num_tokens + head * num_sampled)
-        operations += self.pair_operations * num_pairs
+        products = 2 * ((parts.active - head) * num_tokens + head * num_sampled)
+        operations = products + self.pair_operations * num_pairs
         return max(read / self.bandwidth, operations / self.rate)
 
 

@@ -33,7 +33,7 @@ def maybe_whole(row: Row, name: str, least: int = 0, most: int = MOST_TOKENS) ->
 
 def seconds(row: Row, name: str, unit_s: float = 1.0) -> float:
     """A time, told in units of so many seconds."""
-    value = row.get(name)
+    value: Any = row.get(name)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not 0 <= value * unit_s <= MOST_SECONDS:
         raise InvalidRequestError(name, value, "must be a number of at least 0")

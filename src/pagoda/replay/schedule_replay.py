@@ -10,7 +10,7 @@ says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,6 +22,7 @@ from pagoda.replay.step_cost import StepCost, StepWork
 from pagoda.replay.trace import TracedRequest
 from pagoda.request import Request, RequestOptions, SamplingParams
 from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, StepPlan, judge
+from pagoda.scheduling.ending import END_OF_SEQUENCE
 
 _ANY_TOKEN = 0
 
@@ -144,18 +145,21 @@ class ScheduleReplay:
         if request.num_prompt_tokens + num_output > self._longest:
             self._num_refused += 1
             return
+        is_given_up = request.end_step is not None and self._by_steps
+        if is_given_up:
+            num_output = self._longest - request.num_prompt_tokens
         name = str(self._num_requests)
         self._num_requests += 1
         asked = Request(
             name,
             request.prompt(),
-            _sampling(num_output),
+            _sampling(num_output + request.stopped),
             options=_options(request.tenant, request.cache_salt),
             arrival_time=request.arrival_s,
         )
         [sequence] = self.scheduler.add(asked)
         self._courses[sequence.sequence_id] = Course(request.arrival_s, request.tenant, num_output)
-        if request.end_step is not None and self._by_steps:
+        if is_given_up and request.end_step is not None:
             self._given_up.setdefault(request.end_step, []).append(name)
 
     def _give_up(self) -> None:
@@ -199,6 +203,8 @@ class ScheduleReplay:
         if course.first_token_s is None:
             self._records.first_token(course, self.clock.now)
         ending = judge(sequence)
+        if ending is None and sequence.num_output_tokens >= course.num_output_tokens:
+            ending = END_OF_SEQUENCE
         if ending is not None:
             self.scheduler.finish(sequence, ending)
             self._records.ended(course, self.clock.now)
@@ -224,9 +230,8 @@ class ScheduleReplay:
 
 
 @lru_cache(maxsize=4096)
-def _sampling(num_output_tokens: int) -> SamplingParams:
-    """Answers end at their recorded length, and nowhere else."""
-    return SamplingParams(max_tokens=num_output_tokens, ignore_eos=True)
+def _sampling(max_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
 
 
 @lru_cache(maxsize=4096)

@@ -36,6 +36,8 @@ class TracedRequest:
     """Steps that the recorded server had taken; None where that is not told."""
     end_step: int | None = None
     """Steps that it had taken when the request was given up; None if it was not."""
+    stopped: bool = False
+    """The answer ended by itself, before it was as long as it might have been."""
 
     @property
     def num_tokens(self) -> int:

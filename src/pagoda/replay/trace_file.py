@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from pagoda.errors import InvalidOptionError, InvalidRequestError, RefusedError
 from pagoda.replay.faults import Faults
@@ -94,4 +94,6 @@ class TraceFile:
     def _open(self) -> IO[bytes]:
         with self._path.open("rb") as file:
             is_packed = file.read(2) == _GZIP
-        return gzip.open(self._path, "rb") if is_packed else self._path.open("rb")
+        if is_packed:
+            return cast(IO[bytes], gzip.open(self._path, "rb"))
+        return self._path.open("rb")

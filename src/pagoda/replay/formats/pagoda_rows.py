@@ -91,6 +91,7 @@ class PagodaReader:
             cache_salt=fields.text(row, "salt"),
             arrival_step=fields.maybe_whole(row, "step", most=2**63),
             end_step=fields.maybe_whole(row, "end_step", most=2**63),
+            stopped=row.get("finish_reason") == "stop",
         )
 
     def in_order(self, requests: Iterator[TracedRequest]) -> Iterator[TracedRequest]:
