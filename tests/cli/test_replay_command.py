@@ -87,3 +87,62 @@ def test_a_pool_that_no_request_fits_is_refused(
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["replay", "nowhere.jsonl", "--cache-only", "--num-blocks", "2"]) == 2
     assert "trace='nowhere.jsonl': cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_with_the_scheduler(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "replay.svg"
+    flags = ["--num-blocks", "20,40", "--max-num-batched-tokens", "1024,4096"]
+    flags += ["--step-cost", "step=0.01,token=0.0001", "--max-num-seqs", "8"]
+    assert run(["replay", trace, *flags, "--json", "--svg", str(picture)]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert [each["num_blocks"] for each in answers] == [20, 20, 40, 40]
+    for each in answers:
+        assert each["requests"] == 60
+        assert each["hit_rate"] <= each["unbounded_hit_rate"]
+        assert each["time_to_first_token_s"]["p50"] <= each["time_to_first_token_s"]["p99"]
+        assert each["block_seconds"][""] > 0
+    drawn = picture.read_text("utf-8")
+    assert "lru, " in drawn
+    assert "knowing all, " in drawn
+    assert run(["replay", trace, *flags]) == 0
+    out = capsys.readouterr().out
+    assert "first token" in out
+    assert "…" not in out
+
+
+def test_on_a_named_gpu(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--num-blocks", "40", "--gpu", "H100", "--model", "Llama-3.1-8B-Instruct", "--json"]
+    spans = []
+    for more in ([], ["--tensor-parallel-size", "2"]):
+        assert run(["replay", trace, *flags, *more]) == 0
+        spans.append(json.loads(capsys.readouterr().out)["time_to_first_token_s"]["p50"])
+    assert 0 < spans[1] < spans[0] < 1
+
+
+def test_tenants_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(
+        "".join(json.dumps({"prompt": "x" * 200, "tenant": each}) + "\n" for each in "aabb")
+    )
+    assert run(["replay", str(path), "--num-blocks", "40"]) == 0
+    assert "block-" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--step-cost", "walk=1"], "step_cost='walk=1': seconds as step="),
+        (["--gpu", "H100"], "model=None: what runs there"),
+        (["--model", "smollm2"], "gpu=None: where the model runs"),
+        (["--gpu", "H1000", "--model", "Qwen3-8B"], "gpu='H1000': is not in the table"),
+        (["--gpu", "H100", "--model", "Qwen3-8B", "--step-cost", "step=1"], "step_cost='step=1'"),
+        (["--max-num-batched-tokens", "0"], "max_num_batched_tokens=0: must be at least 1"),
+        (["--scheduling-policy", "lifo"], "scheduling_policy='lifo': one of fcfs"),
+        (["--full-blocks-only"], "full_blocks_only=True: is for --cache-only"),
+    ],
+)
+def test_schedulers_that_cannot_be_are_refused(
+    trace: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["replay", trace, "--num-blocks", "20", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"pagoda: error: {message}")

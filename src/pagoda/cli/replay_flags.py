@@ -99,10 +99,11 @@ class ScheduleOptions:
 
     def cost(self) -> StepCost:
         """How long steps take. Raises `RefusedError` for what cannot be."""
-        from pagoda.replay.step_cost import FloorCost, LinearCost, parse_linear_cost
+        from pagoda.replay.measured_cost import read_cost
+        from pagoda.replay.step_cost import FloorCost, LinearCost
 
         if self.gpu is None and self.model is None:
-            return LinearCost() if self.step_cost is None else parse_linear_cost(self.step_cost)
+            return LinearCost() if self.step_cost is None else read_cost(self.step_cost)
         if self.step_cost is not None:
             limit = "--gpu and --model say how long steps take as well: give one of the two"
             raise InvalidOptionError("step_cost", self.step_cost, limit)
@@ -155,8 +156,8 @@ SCHEDULE_FLAGS = FlagGroup(
         Flag(
             "step_cost",
             TEXT,
-            "Seconds of a step, as step=0.004,token=0.0004,context=0,pair=0, or a file: "
-            "`pagoda bench --step-cost FILE` measures them.",
+            "Seconds of a step, as step=0.004,token=0.0004,context=0,pair=0, or a file of what "
+            "`pagoda bench --json` printed.",
         ),
         Flag("model", TEXT, "With --gpu: steps take the least time that this model could."),
         Flag("gpu", TEXT, "Accelerator by name, as for `pagoda plan`."),

@@ -15,7 +15,7 @@ import math
 import random
 from array import array
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from heapq import heappop, heappush
 from types import MappingProxyType
 from typing import Any
@@ -110,19 +110,18 @@ def find_synthetic(name: str) -> SyntheticTrace:
     except ValueError:
         limit = "behind ? come numbers, as requests=10000&seed=1"
         raise InvalidOptionError("trace", name, limit) from None
-    numbers = {key: _number(shape, key, value) for key, value in given}
+    numbers = {key: _number(key, value) for key, value in given}
     return SyntheticTrace(f"{PREFIX}{family}", replace(shape, **numbers))
 
 
-def _number(shape: Family, key: str, text: str) -> Any:
-    known = asdict(shape)
-    if key not in known:
-        raise InvalidOptionError(key, text, f"is no number of a family: {', '.join(known)}")
-    kind = type(known[key])
+def _number(key: str, text: str) -> Any:
+    is_whole = {each.name: isinstance(each.default, int) for each in fields(Family)}
+    if key not in is_whole:
+        raise InvalidOptionError(key, text, f"is no number of a family: {', '.join(is_whole)}")
     try:
-        number = int(text) if kind is int else float(text)
+        number = int(text) if is_whole[key] else float(text)
     except ValueError:
-        limit = "must be a whole number" if kind is int else "must be a number"
+        limit = "must be a whole number" if is_whole[key] else "must be a number"
         raise InvalidOptionError(key, text, limit) from None
     if not math.isfinite(number):
         raise InvalidOptionError(key, text, "must be a number")
@@ -173,7 +172,7 @@ class _Conversation:
         self._say(shape.system, 0)
         for _ in range(shape.chosen):
             # the inverse of a distribution where the k-th is about 1/k as likely as the first
-            rank = int(shape.documents ** source.random())
+            rank = int((shape.documents + 1) ** source.random())
             self._say(shape.document, _DOCUMENTS + rank)
 
     def turn(self, now_s: float) -> TracedRequest:
