@@ -89,11 +89,8 @@ class HashedTokens(Sequence[int]):
 
     def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
         if isinstance(index, slice):
-            start, stop = index.start, index.stop
-            is_plain = index.step is None and start is not None and stop is not None
-            if is_plain and 0 <= start <= stop <= self._length:  # what a step asks for
-                return (UNKNOWN_TOKEN,) * (stop - start)
-            return (UNKNOWN_TOKEN,) * len(range(*index.indices(self._length)))
+            num_tokens = len(range(*index.indices(self._length)))
+            return (UNKNOWN_TOKEN,) * num_tokens
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return UNKNOWN_TOKEN

@@ -77,7 +77,7 @@ def _bench_rows(path: Path) -> list[Mapping[str, Any]]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []  # whoever reads it next says so
-    rows = []
+    rows: list[Mapping[str, Any]] = []
     for line in lines:
         try:
             row = json.loads(line)
