@@ -51,7 +51,7 @@ class LinearCost:
 
         step + token × tokens + context × context tokens + pair × pairs
 
-    The default is about a small model on a CPU of two cores, as `pagoda bench` found it.
+    The default is a guess, of the order of a small model on a CPU of two cores.
     """
 
     step: float = 0.004
