@@ -14,7 +14,7 @@ from pagoda.replay.formats.pagoda_rows import header_line, row_line
 from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.schedule_replay import ScheduleReplay
 from pagoda.replay.schedule_what_if import SchedulerSetting, ServerSetting, replay_servers
-from pagoda.replay.step_cost import LinearCost, StepWork, parse_linear_cost
+from pagoda.replay.step_cost import USUAL_COST, LinearCost, StepWork, parse_linear_cost
 from pagoda.replay.trace import TracedRequest
 from pagoda.replay.trace_file import TraceFile
 from pagoda.replay.what_if import CacheSetting
@@ -150,7 +150,7 @@ def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead
             steps_ahead=steps_ahead,
         ),
     )
-    [answer] = replay_servers(trace, [server], LinearCost())
+    [answer] = replay_servers(trace, [server], USUAL_COST)
     assert trace.faults.examples == []
     assert answer.by_steps
     cache, stats, again = scheduler.cache.stats(), scheduler.stats(), answer.outcome

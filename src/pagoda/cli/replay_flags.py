@@ -100,10 +100,10 @@ class ScheduleOptions:
     def cost(self) -> StepCost:
         """How long steps take. Raises `RefusedError` for what cannot be."""
         from pagoda.replay.measured_cost import read_cost
-        from pagoda.replay.step_cost import FloorCost, LinearCost
+        from pagoda.replay.step_cost import USUAL_COST, FloorCost
 
         if self.gpu is None and self.model is None:
-            return LinearCost() if self.step_cost is None else read_cost(self.step_cost)
+            return USUAL_COST if self.step_cost is None else read_cost(self.step_cost)
         if self.step_cost is not None:
             limit = "--gpu and --model say how long steps take as well: give one of the two"
             raise InvalidOptionError("step_cost", self.step_cost, limit)

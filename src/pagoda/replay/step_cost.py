@@ -49,13 +49,11 @@ class StepCost(Protocol):
 class LinearCost:
     """Seconds for each thing that a step does:
 
-        step + token × tokens + context × context tokens + pair × pairs
-
-    The default is a guess, of the order of a small model on a CPU of two cores.
+    step + token × tokens + context × context tokens + pair × pairs
     """
 
-    step: float = 0.004
-    token: float = 0.0004
+    step: float
+    token: float
     context: float = 0.0
     pair: float = 0.0
 
@@ -75,6 +73,10 @@ class LinearCost:
             + self.context * work.num_context_tokens
             + self.pair * work.num_pairs
         )
+
+
+USUAL_COST = LinearCost(step=0.0075, token=0.00067, context=6.3e-7, pair=1.3e-7)
+"""What `pagoda bench` found of SmolLM2-135M on two cores; see docs/replay.md."""
 
 
 def parse_linear_cost(text: str) -> LinearCost:
