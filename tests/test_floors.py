@@ -116,7 +116,9 @@ ROOMS = {
             "roofline",
         ),
     ),
-    "replay": Room(4, uses=("cache", "scheduling", "tiers", "planning"), banned=NO_TORCH),
+    "replay": Room(
+        4, uses=("cache", "sizing", "scheduling", "planning", "roofline"), banned=NO_TORCH
+    ),
     "lab": Room(4, uses=("cache", "models.tokenizer", "sizing", "roofline", "engine")),
     "server": Room(5, uses=(ALL_BELOW,)),
     "cluster": Room(5, uses=(ALL_BELOW,)),

@@ -8,7 +8,7 @@ Request           both with the prompt's token ids, as the engine takes them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -254,7 +254,8 @@ class Request:
     """
 
     request_id: str
-    prompt_token_ids: tuple[int, ...]
+    prompt_token_ids: Sequence[int]
+    """A tuple; in a replay of a trace what stands for one, `pagoda.cache.hashed_tokens`."""
     sampling: SamplingParams
     eos_token_ids: frozenset[int] = frozenset()
     options: RequestOptions = DEFAULT_REQUEST_OPTIONS

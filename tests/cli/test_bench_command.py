@@ -24,7 +24,8 @@ FIELDS = {
     "engine", "version", "workload", "seed", "prompt_tokens", "output_tokens", "cached_tokens",
     "seconds", "best_seconds", "ready_seconds", "time_to_first_token", "time_per_output_token",
     "roofline_seconds", "share", "read_bandwidth", "product_rate", "weight_read_bytes",
-    "quantization", "activation_dtype", "kv_cache_dtype",
+    "quantization", "activation_dtype", "kv_cache_dtype", "num_blocks", "block_size",
+    "max_num_batched_tokens", "max_num_seqs",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pagoda.cache.hashed_tokens import HashedTokens
 from pagoda.cache.prefix import BlockKey, block_key, packed
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
@@ -114,11 +115,16 @@ class BlockTable:
 
         Raises `BlockTableError` if `tokens` are not the list that the table stands for. Of the very
         object that was given last only the last block that has a key is compared, since a list that
-        grows is what engines pass; any other is compared with every key.
+        grows is what engines pass; any other is compared with every key. Tokens of a trace know
+        their keys.
         """
         keys = self.keys
         if keys:
             self._require_same(tokens, block_size)
+        if isinstance(tokens, HashedTokens):
+            keys += tokens.keys(self.root, block_size, keys)
+            self._tokens = tokens
+            return keys
         new: list[BlockKey] = []
         parent = keys[-1].hash if keys else self.root
         for start in range(len(keys) * block_size, len(tokens) - block_size + 1, block_size):
@@ -169,6 +175,11 @@ class BlockTable:
         if len(tokens) < num_keys * size:
             limit = f"at least the {num_keys * size} that this table was used for; it is one list"
             raise BlockTableError("tokens", tokens, limit)
+        if isinstance(tokens, HashedTokens):
+            if tokens is not self._tokens and tokens.keys(self.root, size)[:num_keys] != self.keys:
+                limit = "are not those that this table was used for; open another table for them"
+                raise BlockTableError("tokens", tokens, limit)
+            return
         for index in range(num_keys - 1 if tokens is self._tokens else 0, num_keys):
             if packed(tokens[index * size : (index + 1) * size]) != self.keys[index].tokens:
                 limit = f"differ within positions {index * size} to {(index + 1) * size - 1} from "

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pagoda.cache.block import HOLE, BlockTable
 from pagoda.cache.inflight import InFlightBlocks
 from pagoda.cache.pool import BlockPool
-from pagoda.cache.prefix import BlockKey, PrefixIndex, block_key
+from pagoda.cache.prefix import BlockKey, PrefixIndex
 from pagoda.errors import IntegrityError
 
 
@@ -66,8 +66,7 @@ def _check_table(table: BlockTable, index: PrefixIndex, published: Mapping[int, 
     )
     parent = table.root
     for key in table.keys:
-        tokens = memoryview(key.tokens).cast("I").tolist()
-        _require(key == block_key(parent, tokens), "the chain of hashes is broken")
+        _require(key.follows(parent), "the chain of hashes is broken")
         parent = key.hash
     for place, block_id in enumerate(table.block_ids):
         number, group = divmod(place, table.num_groups)

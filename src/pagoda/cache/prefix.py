@@ -28,6 +28,10 @@ class BlockKey(NamedTuple):
     tokens: bytes
     """The block's token ids as little-endian 32-bit numbers."""
 
+    def follows(self, parent: BlockHash) -> bool:
+        """It is the key of its tokens behind the block hashed `parent`."""
+        return self == block_key(parent, memoryview(self.tokens).cast("I").tolist())
+
 
 def root_hash(**extras: str) -> BlockHash:
     """The hash that a sequence's first block is chained to.

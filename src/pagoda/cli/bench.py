@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pagoda.cli.bench_report import BenchRow, limits_line, table
+from pagoda.cli.bench_report import BenchedEngine, BenchRow, limits_line, table
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.flags import TEXTS, WHOLE, Flag, FlagGroup, with_flags
 from pagoda.cli.loading import load_for_bench
@@ -181,6 +181,17 @@ class Bench:
             weights=self._model.held,
             activation_dtype=self._options.activation_dtype,
             kv_cache_dtype=self._options.kv_cache_dtype,
+            engine=self._setting(),
+        )
+
+    def _setting(self) -> BenchedEngine:
+        scheduler = self._llm.engine.scheduler
+        cache = scheduler.cache.stats()
+        return BenchedEngine(
+            num_blocks=cache.num_blocks,
+            block_size=cache.block_size,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            max_num_seqs=scheduler.max_num_seqs,
         )
 
 

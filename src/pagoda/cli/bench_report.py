@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -15,6 +15,16 @@ from pagoda.sizing.held_weights import HeldWeights
 
 if TYPE_CHECKING:
     from pagoda.engine.timing import RunTimes
+
+
+@dataclass(frozen=True, slots=True)
+class BenchedEngine:
+    """Cache and scheduler of the engine that ran; `pagoda replay --step-cost` plans by them."""
+
+    num_blocks: int
+    block_size: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,7 @@ class BenchRow:
     """As `EngineOptions`'."""
     kv_cache_dtype: str
     """Likewise."""
+    engine: BenchedEngine
 
     @property
     def best(self) -> RunTimes:
@@ -69,6 +80,7 @@ class BenchRow:
             "quantization": self.weights.stored_as,
             "activation_dtype": self.activation_dtype,
             "kv_cache_dtype": self.kv_cache_dtype,
+            **asdict(self.engine),
         }
 
 

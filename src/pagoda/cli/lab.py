@@ -27,8 +27,9 @@ from pagoda.cli.flags import (
 )
 from pagoda.cli.loading import load_for_bench, with_model
 from pagoda.cli.terminal import logging_to, run_progress
+from pagoda.cli.writable import require_writable
 from pagoda.engine.options import EngineOptions
-from pagoda.errors import InvalidOptionError, PagodaError
+from pagoda.errors import PagodaError
 from pagoda.lab.sizes import QUICK, Sizes
 from pagoda.lab.text import TokenText, default_text, read_text
 
@@ -160,7 +161,7 @@ def lab(
     are found again, and speed. Tables go to stdout; an interrupt keeps what is done.
     """
     for name, path in (("json", json_file), ("svg", svg_file)):
-        _require_writable(name, path)
+        require_writable(name, path)
     asked = with_model(options, named)
     sizes = lab_options.sizes
     console = Console(stderr=True)
@@ -219,14 +220,3 @@ def _show(report: LabReport, json_file: Path | None, svg_file: Path | None) -> N
     picture = draw(report)
     if svg_file is not None and picture is not None:
         svg_file.write_text(picture, "utf-8")
-
-
-def _require_writable(name: str, path: Path | None) -> None:
-    """Raises `InvalidOptionError` now rather than after minutes of work."""
-    if path is None:
-        return
-    try:
-        path.open("a").close()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InvalidOptionError(name, str(path), f"cannot be written: {reason}") from error

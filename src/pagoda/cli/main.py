@@ -21,6 +21,7 @@ from pagoda.cli.generate import generate
 from pagoda.cli.install_model import install_model
 from pagoda.cli.lab import lab
 from pagoda.cli.plan import plan
+from pagoda.cli.replay import replay
 from pagoda.cli.serve import serve
 from pagoda.cli.typo import told
 from pagoda.errors import PagodaError, RefusedError
@@ -39,6 +40,7 @@ app.command()(chat)
 app.command()(generate)
 app.command()(bench)
 app.command()(plan)
+app.command()(replay)
 app.command()(doctor)
 app.command()(lab)
 app.command()(install_model)

@@ -18,6 +18,7 @@ from rich.progress import (
 
 from pagoda.cli.json_lines import JSONLines
 
+_COUNTED_AT_ONCE = 256
 _TEXT = logging.Formatter("%(levelname)s %(asctime)s %(message)s", datefmt="%m-%d %H:%M:%S")
 
 
@@ -121,3 +122,27 @@ def watch_progress(console: Console, name: str) -> Iterator[Callable[[float], No
             progress.update(task, completed=share)
 
         yield on_scrape
+
+
+@contextmanager
+def count_progress(console: Console, name: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """A bar for things that go fast, `total` of them if that is known; yields what counts one."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(name, total=total)
+        count = 0
+
+        def on_one() -> None:
+            nonlocal count
+            count += 1
+            if count % _COUNTED_AT_ONCE == 0:
+                progress.update(task, completed=count)
+
+        yield on_one

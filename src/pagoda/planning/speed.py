@@ -71,12 +71,12 @@ def speed_bound(
     reading_s = (read / size + in_stage * rank_cache) / device.bandwidth
     rate = product_rate(device, quantization)
     parts = weights.parameters
-    attended = list(_attended(layers, model, context))
-    own = 2 * parts.active + sum(each * seen for each, seen in attended)
+    seen_by_layers = list(attended(layers, model, context))
+    own = 2 * parts.active + sum(each * seen for each, seen in seen_by_layers)
     step_s = max(reading_s, in_stage * own / (rate * size))
     head = parts.head or parts.embedding
     operations = 2 * ((parts.active - head) * context + head)
-    operations += sum(each * _pairs(seen, context) for each, seen in attended)
+    operations += sum(each * _pairs(seen, context) for each, seen in seen_by_layers)
     prefill_s = operations / (rate * size * num_stages)
     return SpeedBound(
         users=users,
@@ -91,7 +91,7 @@ def speed_bound(
     )
 
 
-def _attended(
+def attended(
     layers: Sequence[CachedLayer], model: Architecture, context: int
 ) -> Iterator[tuple[int, int]]:
     """For each layer operations of scores and weighted values a token seen, and tokens seen."""

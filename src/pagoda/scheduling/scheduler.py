@@ -167,6 +167,11 @@ class Scheduler:
         self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
 
     @property
+    def max_num_batched_tokens(self) -> int:
+        """The budget of a step."""
+        return self._budget
+
+    @property
     def max_num_seqs(self) -> int:
         """Sequences that run at once."""
         return self._seats

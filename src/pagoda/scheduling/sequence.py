@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Tokens
 from enum import Enum
 
 from pagoda.cache import BlockTable
+from pagoda.cache.hashed_tokens import HashedTokens
 from pagoda.cache.prefix import BlockHash
 from pagoda.request import Request
 from pagoda.scheduling.ending import Ending
@@ -59,7 +61,7 @@ class Sequence:
         self.table = table
         self.max_num_tokens = max_num_tokens
         """Prompt and output together; with so many it ends."""
-        self.token_ids = list(request.prompt_token_ids)
+        self.token_ids = _growing(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.output_token_ids: list[int] = []
         """What follows the prompt in `token_ids`; kept beside it, so that nobody cuts it out."""
@@ -122,6 +124,13 @@ class Sequence:
             f"Sequence({self.sequence_id}, {self.status.value}, "
             f"{self.num_computed_tokens}/{len(self.token_ids)} computed)"
         )
+
+
+def _growing(prompt_token_ids: Tokens[int]) -> list[int] | HashedTokens:
+    """A copy that tokens are appended to; those of a trace stay unknown."""
+    if isinstance(prompt_token_ids, HashedTokens):
+        return prompt_token_ids.copy()
+    return list(prompt_token_ids)
 
 
 def longest(request: Request, max_model_len: int) -> int:

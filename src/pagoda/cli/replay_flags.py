@@ -1,0 +1,168 @@
+"""The flags of `pagoda replay`, and the settings that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from pagoda.cli.flags import LISTED, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
+from pagoda.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from pagoda.replay.schedule_what_if import SchedulerSetting
+    from pagoda.replay.step_cost import StepCost
+    from pagoda.replay.trace import Trace
+    from pagoda.replay.what_if import CacheSetting
+
+_LRU = ("lru",)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """The caches that are tried; None: as the recorded server's."""
+
+    cache_only: bool = False
+    format: str | None = None
+    num_blocks: tuple[int, ...] | None = None
+    block_size: tuple[int, ...] | None = None
+    eviction_policy: Sequence[str] = ()
+    full_blocks_only: bool = False
+    no_optimum: bool = False
+
+    def caches(self, trace: Trace) -> list[CacheSetting]:
+        """Raises `InvalidOptionError` for what cannot be, and where no size is known."""
+        from pagoda.replay.what_if import settings_of
+
+        recorded = trace.recorded
+        num_blocks, block_sizes = self.num_blocks, self.block_size
+        policies = tuple(self.eviction_policy)
+        if recorded is not None:
+            num_blocks = num_blocks or (recorded.num_blocks,)
+            block_sizes = block_sizes or (recorded.block_size,)
+            policies = policies or (recorded.eviction_policy,)
+        if num_blocks is None:
+            limit = "how many blocks the pool has: 5000, or 2000,5000,10000"
+            raise InvalidOptionError("num_blocks", None, limit)
+        sizes = block_sizes or (trace.unit_size,)
+        return settings_of(num_blocks, sizes, policies or _LRU, trace.unit_size)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOptions:
+    """The schedulers that are tried, and how long their steps take; None: as recorded."""
+
+    max_num_batched_tokens: tuple[int, ...] | None = None
+    max_num_seqs: tuple[int, ...] | None = None
+    max_model_len: int | None = None
+    scheduling_policy: str | None = None
+    long_prefill_token_threshold: int | None = None
+    step_cost: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    tensor_parallel_size: int = 1
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+
+    def schedulers(self, trace: Trace) -> list[SchedulerSetting]:
+        """Each that is asked for."""
+        from pagoda.replay.schedule_what_if import SchedulerSetting
+
+        recorded = trace.recorded
+        usual = SchedulerSetting()
+        if recorded is not None:
+            usual = SchedulerSetting(
+                max_num_batched_tokens=recorded.max_num_batched_tokens,
+                max_num_seqs=recorded.max_num_seqs,
+                max_model_len=recorded.max_model_len,
+                scheduling_policy=recorded.scheduling_policy,
+                long_prefill_token_threshold=recorded.long_prefill_token_threshold,
+                steps_ahead=recorded.steps_ahead,
+            )
+        budgets = self.max_num_batched_tokens or (usual.max_num_batched_tokens,)
+        seats = self.max_num_seqs or (usual.max_num_seqs,)
+        threshold = self.long_prefill_token_threshold
+        return [
+            SchedulerSetting(
+                max_num_batched_tokens=budget,
+                max_num_seqs=num_seqs,
+                max_model_len=self.max_model_len or usual.max_model_len,
+                scheduling_policy=self.scheduling_policy or usual.scheduling_policy,
+                long_prefill_token_threshold=(
+                    usual.long_prefill_token_threshold if threshold is None else threshold
+                ),
+                steps_ahead=usual.steps_ahead,
+            )
+            for budget, num_seqs in product(budgets, seats)
+        ]
+
+    def cost(self) -> StepCost:
+        """How long steps take. Raises `RefusedError` for what cannot be."""
+        from pagoda.replay.measured_cost import read_cost
+        from pagoda.replay.step_cost import USUAL_COST, FloorCost
+
+        if self.gpu is None and self.model is None:
+            return USUAL_COST if self.step_cost is None else read_cost(self.step_cost)
+        if self.step_cost is not None:
+            limit = "--gpu and --model say how long steps take as well: give one of the two"
+            raise InvalidOptionError("step_cost", self.step_cost, limit)
+        if self.gpu is None:
+            raise InvalidOptionError("gpu", None, "where the model runs: H100, L4, MI300X …")
+        if self.model is None:
+            raise InvalidOptionError("model", None, "what runs there, as for `pagoda plan`")
+        from pagoda.cli.plan_model import find_facts
+        from pagoda.planning.request import PlanRequest
+        from pagoda.planning.step_floor import step_floor
+
+        request = PlanRequest(
+            gpu=self.gpu,
+            tensor_parallel_size=self.tensor_parallel_size,
+            quantization=self.quantization,
+            kv_cache_dtype=self.kv_cache_dtype,
+        )
+        return FloorCost(step_floor(find_facts(self.model), request))
+
+
+REPLAY_FLAGS = FlagGroup(
+    "options",
+    ReplayOptions,
+    (
+        Flag("cache_only", SWITCH, "One request after another, without a scheduler."),
+        Flag("format", TEXT, "mooncake, pagoda, requests …; found by the first rows."),
+        Flag("num_blocks", WHOLES, "Blocks of the pool; several are tried one after another."),
+        Flag("block_size", WHOLES, "Tokens of a block; by default those that an id stands for."),
+        Flag("eviction_policy", LISTED, "Which cached blocks go first; lru if not given."),
+        Flag(
+            "full_blocks_only",
+            SWITCH,
+            "With --cache-only: a prompt's unfinished last block is found by nobody, as in a "
+            "server; else it counts as a block where the trace has an id for it.",
+        ),
+        Flag("no_optimum", SWITCH, "Leave out what knowing the future would find."),
+    ),
+    defaults={"eviction_policy": []},
+)
+
+SCHEDULE_FLAGS = FlagGroup(
+    "schedule",
+    ScheduleOptions,
+    (
+        Flag("max_num_batched_tokens", WHOLES, "Tokens of a step; 8192 if not given."),
+        Flag("max_num_seqs", WHOLES, "Requests that run at once; 256 if not given."),
+        Flag("max_model_len", TOKENS, "Longer requests are refused; what the pool holds."),
+        Flag("scheduling_policy", TEXT, "fcfs or priority."),
+        Flag("long_prefill_token_threshold", WHOLE, "Most tokens of one request in a step."),
+        Flag(
+            "step_cost",
+            TEXT,
+            "Seconds of a step, as step=0.004,token=0.0004,context=0,pair=0, or a file of what "
+            "`pagoda bench --json` printed.",
+        ),
+        Flag("model", TEXT, "With --gpu: steps take the least time that this model could."),
+        Flag("gpu", TEXT, "Accelerator by name, as for `pagoda plan`."),
+        Flag("tensor_parallel_size", WHOLE, "Accelerators that the model is split over."),
+        Flag("quantization", TEXT, "Weights as for `pagoda plan`."),
+        Flag("kv_cache_dtype", TEXT, "K and V as for `pagoda plan`."),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Traces of what a server was asked, through the real cache and scheduler."""

@@ -1,0 +1,103 @@
+"""A trace through the cache alone: one request after another, as if each took no time.
+
+    match ── hits ──> acquire ──> reserve ──> commit ──> free
+
+The cache is the one that serves (`pagoda.cache.CacheManager`), with its own policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch, num_blocks_for
+from pagoda.cache.hashed_tokens import HashedTokens
+from pagoda.replay.trace import TracedRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOutcome:
+    """What the cache found, over all requests that fit."""
+
+    num_requests: int
+    """That were served."""
+    num_refused: int
+    """That need more blocks than there are."""
+    num_prompt_tokens: int
+    num_hit_tokens: int
+    num_evictions: int
+
+    @property
+    def hit_rate(self) -> float:
+        """Tokens found of those asked for."""
+        return self.num_hit_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
+
+
+class CacheReplay:
+    """Serves requests from one cache."""
+
+    def __init__(self, cache: CacheManager, *, whole_blocks: bool = True) -> None:
+        """whole_blocks: an unfinished unit that has an id counts as a block, as in figures that are
+        published of such traces; else it is found by nobody, as by a server."""
+        self._cache = cache
+        self._num_blocks = cache.stats().num_blocks
+        self._whole_blocks = whole_blocks
+        self._num_requests = 0
+        self._num_refused = 0
+
+    def serve(self, request: TracedRequest) -> bool:
+        """Everything that the request does to the cache; False, and nothing, if it cannot fit."""
+        cache, size = self._cache, self._cache.block_size
+        tokens = request.prompt_in_blocks(size) if self._whole_blocks else request.prompt()
+        num_answer = max(0, min(tokens.num_known, request.num_tokens) - len(tokens))
+        if num_blocks_for(len(tokens) + num_answer, size) > self._num_blocks:
+            self._num_refused += 1
+            return False
+        table = cache.open(tenant=request.tenant, cache_salt=request.cache_salt)
+        match = cache.match(table, tokens)
+        if not self._holds(table, tokens, match):
+            cache.free(table)
+            # a prompt of all the blocks that there are
+            self._holds(table, tokens, NO_MATCH, counted=False)
+        cache.commit(table, tokens, len(tokens))
+        if num_answer:
+            start = len(tokens)
+            tokens.grow(num_answer)
+            cache.reserve(table, start, len(tokens))
+            cache.commit(table, tokens, len(tokens))
+        cache.free(table)
+        self._num_requests += 1
+        return True
+
+    def _holds(
+        self, table: BlockTable, tokens: HashedTokens, match: PrefixMatch, *, counted: bool = True
+    ) -> bool:
+        """The blocks of all tokens are held; False: one was lacking, for a copy."""
+        self._cache.acquire(table, tokens, match, counted=counted)
+        return self._cache.reserve(table, match.num_tokens, len(tokens)) is not None
+
+    def outcome(self) -> CacheOutcome:
+        """Of all requests so far."""
+        stats = self._cache.stats()
+        return CacheOutcome(
+            num_requests=self._num_requests,
+            num_refused=self._num_refused,
+            num_prompt_tokens=stats.prefix_queries,
+            num_hit_tokens=stats.prefix_hits,
+            num_evictions=stats.evictions,
+        )
+
+
+def replay_cache(
+    requests: Iterable[TracedRequest],
+    cache: CacheManager,
+    *,
+    whole_blocks: bool = True,
+    on_request: Callable[[], None] = lambda: None,
+) -> CacheOutcome:
+    """All requests through a cache. `on_request` is called after each."""
+    replay = CacheReplay(cache, whole_blocks=whole_blocks)
+    for request in requests:
+        replay.serve(request)
+        on_request()
+    return replay.outcome()

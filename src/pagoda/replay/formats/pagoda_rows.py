@@ -1,0 +1,134 @@
+"""Pagoda's own traces, which a server writes while it serves: a header, then a row a request.
+
+    {"pagoda_trace": 1, "block_size": 16, "server": {"num_blocks": 4096, …}}
+    {"number": 0, "arrival_s": 0.25, "step": 17, "prompt_tokens": 40, "output_tokens": 9,
+     "finish_reason": "stop", "tenant": "5f0c…", "salt": "", "hashes": "9a3c01…"}
+
+A row is written when its request ends; `number` is its place in the order of arrival. `step` counts
+the steps that the server had launched when it came. `hashes` are 8 bytes in hexadecimal for each
+full block of prompt and answer, chained, under a salt that is drawn for the file and thrown away.
+`end_step`, of a request that was given up, counts the steps launched until then.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from dataclasses import fields as fields_of
+from heapq import heappop, heappush
+
+from pagoda.errors import InvalidRequestError
+from pagoda.replay import fields
+from pagoda.replay.fields import Row
+from pagoda.replay.formats.form import TraceForm
+from pagoda.replay.recorded import RecordedSetting
+from pagoda.replay.trace import TracedRequest
+
+VERSION = 1
+HASH_BYTES = 8
+MOST_HELD = 65_536
+"""Requests that wait for one that came before them and has not ended."""
+_VERSION_FIELD = "pagoda_trace"
+
+
+def header_line(setting: RecordedSetting) -> str:
+    """The first line of a trace."""
+    header = {_VERSION_FIELD: VERSION, "block_size": setting.block_size, "server": asdict(setting)}
+    return json.dumps(header) + "\n"
+
+
+def row_line(
+    number: int,
+    request: TracedRequest,
+    hashes: Sequence[bytes],
+    finish_reason: str | None,
+) -> str:
+    """The line of one request, the `number`-th that came. `hashes`: 8 bytes for each full block."""
+    row = {
+        "number": number,
+        "arrival_s": round(request.arrival_s, 6),
+        "step": request.arrival_step,
+        "prompt_tokens": request.num_prompt_tokens,
+        "output_tokens": request.num_output_tokens,
+        "finish_reason": finish_reason,
+        "tenant": request.tenant,
+        "salt": request.cache_salt,
+        "hashes": b"".join(hashes).hex(),
+        "end_step": request.end_step,
+    }
+    return json.dumps({name: value for name, value in row.items() if value is not None}) + "\n"
+
+
+class PagodaReader:
+    """Puts the rows back into order of arrival, holding at most `MOST_HELD` of them."""
+
+    def __init__(self, header: Row) -> None:
+        version = header.get(_VERSION_FIELD)
+        if version != VERSION:
+            raise InvalidRequestError(_VERSION_FIELD, version, f"must be {VERSION}")
+        self.unit_size = fields.whole(header, "block_size", least=1)
+        self.recorded = _setting(header.get("server"))
+        self._number = 0
+
+    def read(self, row: Row) -> TracedRequest | None:
+        if _VERSION_FIELD in row:  # the header, again where a server was started anew
+            return None
+        prompt = fields.whole(row, "prompt_tokens", least=1)
+        output = fields.whole(row, "output_tokens")
+        unit_ids = _hashes(row, (prompt + output) // self.unit_size)
+        self._number = fields.whole(row, "number", most=2**63)
+        return TracedRequest(
+            arrival_s=fields.seconds(row, "arrival_s"),
+            num_prompt_tokens=prompt,
+            num_output_tokens=output,
+            unit_ids=unit_ids,
+            unit_size=self.unit_size,
+            num_known_tokens=len(unit_ids) * self.unit_size,
+            tenant=fields.text(row, "tenant"),
+            cache_salt=fields.text(row, "salt"),
+            arrival_step=fields.maybe_whole(row, "step", most=2**63),
+            end_step=fields.maybe_whole(row, "end_step", most=2**63),
+            stopped=row.get("finish_reason") == "stop",
+        )
+
+    def in_order(self, requests: Iterator[TracedRequest]) -> Iterator[TracedRequest]:
+        held: list[tuple[int, int, TracedRequest]] = []
+        due = 0
+        for place, request in enumerate(requests):
+            heappush(held, (self._number, place, request))
+            while held and (held[0][0] <= due or len(held) > MOST_HELD):
+                due = max(due, held[0][0] + 1)
+                yield heappop(held)[2]
+        while held:
+            yield heappop(held)[2]
+
+
+def _hashes(row: Row, most: int) -> array[int]:
+    text = fields.text(row, "hashes")
+    try:
+        packed = bytes.fromhex(text)
+    except ValueError:
+        packed = b"?"
+    if len(packed) % HASH_BYTES or len(packed) > most * HASH_BYTES:
+        limit = f"must be {2 * HASH_BYTES} hexadecimal digits for each of at most {most} blocks"
+        raise InvalidRequestError("hashes", text, limit)
+    return array("Q", struct.unpack(f"<{len(packed) // HASH_BYTES}Q", packed))
+
+
+def _setting(server: object) -> RecordedSetting | None:
+    if server is None:
+        return None
+    names = {each.name for each in fields_of(RecordedSetting)}
+    if not isinstance(server, dict) or not names >= server.keys():
+        limit = f"must map some of {', '.join(sorted(names))} to values"
+        raise InvalidRequestError("server", server, limit)
+    try:
+        return RecordedSetting(**server)
+    except TypeError:
+        raise InvalidRequestError("server", server, "lacks a setting of the server") from None
+
+
+PAGODA = TraceForm(lambda row: _VERSION_FIELD in row, PagodaReader, grows=True)

@@ -1,0 +1,55 @@
+"""What could be found at best, for each block size of a trace that is replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pagoda.replay.clairvoyant import Future, References
+from pagoda.replay.trace import Trace, TracedRequest
+
+MOST_REFERENCES = 50_000_000
+"""Uses of blocks above which it is not worked out: it takes about 40 bytes for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """What could be found at best, as shares of the tokens that were asked for."""
+
+    hit_rate: float
+    """By knowing the future, in as many blocks."""
+    unbounded_hit_rate: float
+    """If nothing was ever given up."""
+
+
+class Optima:
+    """The futures of a trace, one for each block size, gathered while it is first replayed."""
+
+    def __init__(self, trace: Trace, whole_blocks: bool) -> None:
+        self._trace = trace
+        self._whole_blocks = whole_blocks
+        self._futures: dict[int, Future | None] = {}
+        self._unbounded: dict[int, float] = {}
+
+    def watched(self, block_size: int) -> Iterator[TracedRequest]:
+        """The trace's requests."""
+        if block_size in self._futures:
+            yield from self._trace
+            return
+        references = References(block_size, whole_blocks=self._whole_blocks)
+        num_seen = 0
+        for request in self._trace:
+            if num_seen <= MOST_REFERENCES:
+                num_seen += references.add(request)
+            yield request
+        self._futures[block_size] = None
+        if num_seen <= MOST_REFERENCES:
+            self._futures[block_size] = future = references.future()
+            self._unbounded[block_size] = future.hit_rate(None)
+
+    def of(self, block_size: int, num_blocks: int) -> Optimum | None:
+        """Once the trace was watched to its end; None where there is too much of it."""
+        future = self._futures[block_size]
+        if future is None:
+            return None
+        return Optimum(future.hit_rate(num_blocks), self._unbounded[block_size])
