@@ -1,21 +1,23 @@
 """Who computes what in the next step.
 
 There are no phases: a sequence has tokens whose K and V are computed and tokens whose K and V are
-not. Each step hands out one budget of tokens, in three rounds:
+not. Each step hands out one budget of tokens:
 
 1. Running sequences that lack a single token, so that no stream waits behind a prompt.
-2. Running sequences that lack more, in order, as much of each as the budget allows.
-3. Waiting sequences, in order, while there are seats, blocks and budget.
+2. Then lane by lane, that of the tenant first which has been served least (see `queue`):
+   running sequences that lack more, in order, as much of each as the budget allows;
+   waiting sequences, in order, while there are seats, blocks and budget.
 
 If a running sequence cannot get the blocks it needs, the last in order is preempted: it lets go of
-its blocks, of which the published ones can be found again when it resumes.
+its blocks, of which the published ones can be found again when it resumes. So is the last of a
+tenant that has more than its share of the seats, where one that has less waits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
-from itertools import chain, count
+from collections.abc import Container, Iterable, Mapping
+from itertools import count, islice
 
 from pagoda.cache import NO_MATCH, AttentionWindow, BlockTable, CacheManager, PrefixMatch
 from pagoda.cache.retention import parse_retention
@@ -25,12 +27,17 @@ from pagoda.request import Request
 from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
-from pagoda.scheduling.queue import POLICIES, OrderedSequences
+from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
+from pagoda.scheduling.seats import Seats
 from pagoda.scheduling.sequence import Sequence, Status, longest
+from pagoda.scheduling.service import Service
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import ScheduledSequence, StepPlan
 from pagoda.scheduling.step_builder import StepBuilder
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
+
+BURST_STEPS = 4
+"""Steps' worth of tokens that a tenant may be ahead of others with when it comes."""
 
 
 class Scheduler:
@@ -47,13 +54,15 @@ class Scheduler:
         long_prefill_token_threshold: int = 0,
         max_prompt_logit_rows: int = MAX_PROMPT_LOGIT_ROWS,
         retention: AttentionWindow = FULL_ATTENTION,
+        tenant_weights: Mapping[str, float] | None = None,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
         running sequence can always compute one token.
 
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
-        `retention`: what rows see of requests that do not say it.
+        `retention`: what rows see of requests that do not say it. `tenant_weights`: what tenants
+        are due beside others, in proportion; 1 of those that are not named.
         """
         require_options(
             policy=policy,
@@ -67,13 +76,15 @@ class Scheduler:
         self.in_hand = InHand()
         """Whom `schedule` or `update` has come to, should it break off."""
         self._budget = max_num_batched_tokens
-        self._seats = min(max_num_seqs, max_num_batched_tokens)
         self._max_model_len = max_model_len
         self._chunk = long_prefill_token_threshold or max_num_batched_tokens
         self._max_prompt_rows = max_prompt_logit_rows
         self._retention = retention
-        self._waiting = OrderedSequences(POLICIES[policy])
-        self._running = OrderedSequences(POLICIES[policy])
+        # A tenant that comes may begin with a prompt of some steps before others go on.
+        self._service = Service(tenant_weights, burst=BURST_STEPS * max_num_batched_tokens)
+        self._seats = Seats(min(max_num_seqs, max_num_batched_tokens), self._service)
+        self._waiting = OrderedSequences(POLICIES[policy], self._service)
+        self._running = OrderedSequences(POLICIES[policy], self._service)
         self._sequences: dict[int, Sequence] = {}
         self._requests: dict[str, list[Sequence]] = {}
         self._ids = count()
@@ -117,12 +128,12 @@ class Scheduler:
         try:
             self._requests[request_id] = list(sequences)
             for sequence in sequences:
-                self._sequences[sequence.sequence_id] = sequence
-                self._waiting.add(sequence)
+                self._enter(sequence)
         except BaseException:
             self._requests.pop(request_id, None)
             for sequence in sequences:
-                self._sequences.pop(sequence.sequence_id, None)
+                if self._sequences.pop(sequence.sequence_id, None) is not None:
+                    self._service.go(sequence.tenant)
                 self._waiting.discard(sequence)
             raise
 
@@ -144,6 +155,7 @@ class Scheduler:
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
         del self._sequences[sequence.sequence_id]
+        self._service.go(sequence.tenant)
         siblings = self._requests[sequence.request.request_id]
         siblings.remove(sequence)
         if not siblings:
@@ -157,19 +169,19 @@ class Scheduler:
         """
         self.cache.reset()
         before = self._sequences.keys()
+        self._service.reset()
         self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
         self._sequences, self._requests = {}, {}
         for sequence in unfinished:
             sequence.start_over(self._table_of(sequence.request))
-            self._sequences[sequence.sequence_id] = sequence
             self._requests.setdefault(sequence.request.request_id, []).append(sequence)
-            self._waiting.add(sequence)
+            self._enter(sequence)
         self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
 
     @property
     def max_num_seqs(self) -> int:
         """Sequences that run at once."""
-        return self._seats
+        return self._seats.num_seats
 
     @property
     def has_unfinished(self) -> bool:
@@ -199,12 +211,16 @@ class Scheduler:
         their ids, do not go on while a token of theirs is not known.
         """
         step = StepBuilder(self._budget)
-        self._continue_running(step, held_back)
-        if not step.has_preempted:
-            self._admit_waiting(step)
+        self._free_seats()
+        self._continue(self._streams(), step, held_back)
+        all_fit = True
+        for lane in self._lanes():
+            self._continue(self._prompts(lane), step, held_back)
+            all_fit = all_fit and self._admit(lane, step)
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
+            self._service.serve(sequence.tenant, scheduled.stop - scheduled.start)
         return step.plan(self.cache.block_size)
 
     def update(self, scheduled: ScheduledSequence, token_id: int | None) -> Sequence | None:
@@ -231,14 +247,41 @@ class Scheduler:
         sequence.append(token_id)
         return sequence
 
+    # ---- inside: lanes -----------------------------------------------------------------------
+
+    def _enter(self, sequence: Sequence) -> None:
+        self._service.come(sequence.tenant)
+        self._sequences[sequence.sequence_id] = sequence
+        self._waiting.add(sequence)
+
+    def _lanes(self) -> list[Lane]:
+        """Those in which somebody runs or waits, in order."""
+        return in_order({*self._running.lanes(), *self._waiting.lanes()}, self._service)
+
+    def _free_seats(self) -> None:
+        """Preempt for those that wait and whose tenants lack seats that are due to them."""
+        for lane in self._waiting.lanes():
+            num_lacking = self._seats.num_lacking(lane.tenant, self._running)
+            ready = (each for each in self._waiting.of(lane) if not self._is_held_up(each))
+            for _ in islice(ready, num_lacking):
+                victim = self._seats.who_makes_way(lane, self._running)
+                if victim is not None:
+                    self._preempt(victim)
+
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, step: StepBuilder, held_back: Container[int]) -> None:
-        short: list[Sequence] = []
-        long: list[Sequence] = []
-        for sequence in self._running:
-            (long if sequence.num_uncomputed_tokens > 1 else short).append(sequence)
-        for sequence in chain(short, long):
+    def _streams(self) -> list[Sequence]:
+        """Those that run and lack a single token."""
+        return [each for each in self._running if each.num_uncomputed_tokens == 1]
+
+    def _prompts(self, lane: Lane) -> list[Sequence]:
+        """Those of a lane that run and lack more."""
+        return [each for each in self._running.of(lane) if each.num_uncomputed_tokens > 1]
+
+    def _continue(
+        self, sequences: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
+    ) -> None:
+        for sequence in sequences:
             if step.budget == 0:
                 break
             self.in_hand.request_id = sequence.request.request_id
@@ -246,10 +289,10 @@ class Scheduler:
                 sequence.sequence_id in held_back or sequence.num_tokens >= sequence.max_num_tokens
             )
             if sequence.status is Status.RUNNING and not is_held:
-                self._continue(sequence, step)
+                self._compute(sequence, step)
         self.in_hand.request_id = None
 
-    def _continue(self, sequence: Sequence, step: StepBuilder) -> None:
+    def _compute(self, sequence: Sequence, step: StepBuilder) -> None:
         start = sequence.num_computed_tokens
         num_new = min(sequence.num_uncomputed_tokens, step.budget, self._chunk)
         if sequence.wants_prompt_rows(start):
@@ -259,7 +302,9 @@ class Scheduler:
         stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
             victim = self._running.last()
-            self._preempt(victim, step)
+            self.in_hand.request_id = victim.request.request_id
+            step.take_back(victim)
+            self._preempt(victim)
             if victim is sequence:
                 return
             self.in_hand.request_id = sequence.request.request_id
@@ -273,9 +318,8 @@ class Scheduler:
             tenant=options.tenant, cache_salt=options.cache_salt, retention=retention
         )
 
-    def _preempt(self, sequence: Sequence, step: StepBuilder) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         self.in_hand.request_id = sequence.request.request_id
-        step.take_back(sequence)
         self._running.remove(sequence)
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
@@ -286,19 +330,20 @@ class Scheduler:
 
     # ---- inside: waiting ---------------------------------------------------------------------
 
-    def _admit_waiting(self, step: StepBuilder) -> None:
+    def _admit(self, lane: Lane, step: StepBuilder) -> bool:
         """Admit in order, but only what fits as a whole beside what is already running.
 
         Blocks that running sequences will certainly need for the tokens they have are spoken
         for, and one more for each, so that admission does not lead straight to preemption.
-        Whoever waits for another's blocks is passed over; whoever does not fit is not.
+        Whoever waits for another's blocks is passed over; whoever does not fit is not, by later
+        lanes neither: False then.
         """
-        if not self._waiting or step.budget == 0 or len(self._running) >= self._seats:
-            return
-        cache = self.cache
+        waiting, cache = self._waiting.of(lane), self.cache
+        if not waiting or not self._has_room(step):
+            return True
         spoken_for = self._num_spoken_for()
-        for sequence in self._waiting:
-            if step.budget == 0 or len(self._running) >= self._seats:
+        for sequence in waiting:
+            if not self._has_room(step):
                 break
             self.in_hand.request_id = sequence.request.request_id
             if self._is_held_up(sequence):
@@ -310,10 +355,18 @@ class Scheduler:
             windows = sequence.table.windows
             num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
             if num_needed > cache.num_free_blocks - spoken_for:
-                break
-            self._admit(sequence, match, step)
+                self.in_hand.request_id = None
+                return False
+            self._begin(sequence, match, step)
             spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
         self.in_hand.request_id = None
+        return True
+
+    def _has_room(self, step: StepBuilder) -> bool:
+        """Somebody may be admitted: nobody was preempted for want of blocks, and there is a token
+        and a seat."""
+        has_seat = len(self._running) < self._seats.num_seats
+        return has_seat and step.budget > 0 and not step.has_preempted
 
     def _num_spoken_for(self) -> int:
         """Blocks that the running sequences will certainly need."""
@@ -340,7 +393,7 @@ class Scheduler:
             return NO_MATCH
         return self.cache.match(sequence.table, sequence.token_ids)
 
-    def _admit(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
+    def _begin(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
         is_first = sequence.stay == 0
         counted = is_first and not sequence.wants_prompt_logprobs
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
@@ -348,7 +401,7 @@ class Scheduler:
         if is_first:
             sequence.num_cached_tokens = match.num_tokens
         self._run(sequence)
-        self._continue(sequence, step)
+        self._compute(sequence, step)
 
     def _run(self, sequence: Sequence) -> None:
         self._waiting.remove(sequence)
@@ -367,7 +420,7 @@ class Scheduler:
         choices = self._requests[parent.request.request_id]
         for sequence in [choice for choice in choices if choice.fork_parent is parent]:
             sequence.fork_parent = None
-            if may_share and len(self._running) < self._seats:
+            if may_share and len(self._running) < self._seats.num_seats:
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens

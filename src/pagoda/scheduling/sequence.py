@@ -81,6 +81,10 @@ class Sequence:
         """The choice that computes the prompt this one will share."""
 
     @property
+    def tenant(self) -> str:
+        return self.request.options.tenant
+
+    @property
     def num_tokens(self) -> int:
         """Known and pending."""
         return len(self.token_ids) + self.num_pending_tokens

@@ -1,0 +1,34 @@
+"""Who runs, and who makes way where one tenant has more seats than are due to it."""
+
+from __future__ import annotations
+
+from pagoda.scheduling.queue import Lane, OrderedSequences, in_order
+from pagoda.scheduling.sequence import Sequence
+from pagoda.scheduling.service import Service
+
+
+class Seats:
+    """So many sequences may run; where several tenants want seats, each has a share of them."""
+
+    def __init__(self, num_seats: int, service: Service) -> None:
+        self.num_seats = num_seats
+        self._service = service
+
+    def num_due(self, tenant: str) -> int:
+        """Seats that a tenant may have whoever else wants them."""
+        return int(self._service.share_of(tenant, self.num_seats))
+
+    def num_lacking(self, tenant: str, running: OrderedSequences) -> int:
+        """Seats that are due to a tenant and that it has not; 0 while one is free for anybody."""
+        if len(running) < self.num_seats or self._service.num_tenants == 1:
+            return 0
+        return max(0, self.num_due(tenant) - running.num_of(tenant))
+
+    def who_makes_way(self, lane: Lane, running: OrderedSequences) -> Sequence | None:
+        """The last of those that run, of a tenant that has more than it is due and whose turn comes
+        after the lane's; None if there is none."""
+        lanes = in_order({lane, *running.lanes()}, self._service)
+        for later in reversed(lanes[lanes.index(lane) + 1 :]):
+            if running.num_of(later.tenant) > self.num_due(later.tenant):
+                return running.of(later)[-1]
+        return None
