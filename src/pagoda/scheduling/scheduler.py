@@ -28,8 +28,9 @@ from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
 from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
+from pagoda.scheduling.register import Register
 from pagoda.scheduling.seats import Seats
-from pagoda.scheduling.sequence import Sequence, Status, longest
+from pagoda.scheduling.sequence import Sequence, Status, choices_of, longest
 from pagoda.scheduling.service import Service
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import ScheduledSequence, StepPlan
@@ -85,8 +86,7 @@ class Scheduler:
         self._seats = Seats(min(max_num_seqs, max_num_batched_tokens), self._service)
         self._waiting = OrderedSequences(POLICIES[policy], self._service)
         self._running = OrderedSequences(POLICIES[policy], self._service)
-        self._sequences: dict[int, Sequence] = {}
-        self._requests: dict[str, list[Sequence]] = {}
+        self._register = Register()
         self._ids = count()
         self._num_preemptions = 0
         self._num_computed_tokens = 0
@@ -109,37 +109,31 @@ class Scheduler:
 
         Raises `InvalidRequestError` if the request id is in use.
         """
-        if request.request_id in self._requests:
+        if self._register.has_request(request.request_id):
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
-        sequences: list[Sequence] = []
         most = longest(request, self._max_model_len)
-        for index in range(request.sampling.n):
-            sequence = Sequence(next(self._ids), request, index, self._table_of(request), most)
-            sequence.fork_parent = sequences[0] if sequences else None
-            sequences.append(sequence)
-        return tuple(sequences)
+        return choices_of(request, most, self._ids, self._table_of)
 
     def enter(self, sequences: tuple[Sequence, ...]) -> None:
         """Let all sequences of one request wait for their turn.
 
         All of them are here afterwards, or none, if this fails.
         """
-        request_id = sequences[0].request.request_id
         try:
-            self._requests[request_id] = list(sequences)
+            self._register.add(sequences)
             for sequence in sequences:
-                self._enter(sequence)
+                self._waiting.add(sequence)
+            self._service.come(each.tenant for each in sequences)
         except BaseException:
-            self._requests.pop(request_id, None)
+            self._register.discard(sequences)
             for sequence in sequences:
-                if self._sequences.pop(sequence.sequence_id, None) is not None:
-                    self._service.go(sequence.tenant)
                 self._waiting.discard(sequence)
+            self._service.keep(each.tenant for each in self._register)
             raise
 
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""
-        for sequence in self._requests.get(request_id, [])[:]:
+        for sequence in self._register.of(request_id):
             self.finish(sequence, ABORT)
 
     def finish(self, sequence: Sequence, ending: Ending) -> None:
@@ -154,12 +148,8 @@ class Scheduler:
         sequence.status = Status.FINISHED
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
-        del self._sequences[sequence.sequence_id]
+        self._register.discard([sequence])
         self._service.go(sequence.tenant)
-        siblings = self._requests[sequence.request.request_id]
-        siblings.remove(sequence)
-        if not siblings:
-            del self._requests[sequence.request.request_id]
 
     def start_over(self, unfinished: Iterable[Sequence]) -> None:
         """Compute these sequences again from their tokens; no others are left.
@@ -168,15 +158,13 @@ class Scheduler:
         trusted: they all wait and hold no blocks, and the cache is empty.
         """
         self.cache.reset()
-        before = self._sequences.keys()
-        self._service.reset()
+        before, self._register = self._register, Register(unfinished)
         self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
-        self._sequences, self._requests = {}, {}
-        for sequence in unfinished:
+        self._service.keep(each.tenant for each in self._register)
+        for sequence in self._register:
             sequence.start_over(self._table_of(sequence.request))
-            self._requests.setdefault(sequence.request.request_id, []).append(sequence)
-            self._enter(sequence)
-        self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
+            self._waiting.add(sequence)
+        self._num_finished[ABORT.reason] += len(before) - len(self._register)
 
     @property
     def max_num_seqs(self) -> int:
@@ -185,11 +173,11 @@ class Scheduler:
 
     @property
     def has_unfinished(self) -> bool:
-        return bool(self._sequences)
+        return len(self._register) > 0
 
     def sequence(self, sequence_id: int) -> Sequence:
         """An unfinished sequence. Raises KeyError if there is none of that id."""
-        return self._sequences[sequence_id]
+        return self._register[sequence_id]
 
     def stats(self) -> SchedulerStats:
         """Counts and state as of now."""
@@ -212,10 +200,14 @@ class Scheduler:
         """
         step = StepBuilder(self._budget)
         self._free_seats()
-        self._continue(self._streams(), step, held_back)
+        running = self._running
+        self._continue(
+            [each for each in running if each.num_uncomputed_tokens == 1], step, held_back
+        )
         all_fit = True
-        for lane in self._lanes():
-            self._continue(self._prompts(lane), step, held_back)
+        for lane in in_order({*running.lanes(), *self._waiting.lanes()}, self._service):
+            prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
+            self._continue(prompts, step, held_back)
             all_fit = all_fit and self._admit(lane, step)
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
@@ -232,7 +224,7 @@ class Scheduler:
         `finish` before the next call of `schedule`; None if not, or if it has ended meanwhile. It
         leaves the sequence's request in hand, for the caller to do what follows.
         """
-        sequence = self._sequences.get(scheduled.sequence_id)
+        sequence = self._register.get(scheduled.sequence_id)
         if sequence is None:
             return None
         self.in_hand.request_id = sequence.request.request_id
@@ -247,36 +239,17 @@ class Scheduler:
         sequence.append(token_id)
         return sequence
 
-    # ---- inside: lanes -----------------------------------------------------------------------
-
-    def _enter(self, sequence: Sequence) -> None:
-        self._service.come(sequence.tenant)
-        self._sequences[sequence.sequence_id] = sequence
-        self._waiting.add(sequence)
-
-    def _lanes(self) -> list[Lane]:
-        """Those in which somebody runs or waits, in order."""
-        return in_order({*self._running.lanes(), *self._waiting.lanes()}, self._service)
+    # ---- inside: running ---------------------------------------------------------------------
 
     def _free_seats(self) -> None:
         """Preempt for those that wait and whose tenants lack seats that are due to them."""
         for lane in self._waiting.lanes():
-            num_lacking = self._seats.num_lacking(lane.tenant, self._running)
+            num_to_free = self._seats.num_to_free(lane.tenant, self._running)
             ready = (each for each in self._waiting.of(lane) if not self._is_held_up(each))
-            for _ in islice(ready, num_lacking):
+            for _ in islice(ready, num_to_free):
                 victim = self._seats.who_makes_way(lane, self._running)
                 if victim is not None:
                     self._preempt(victim)
-
-    # ---- inside: running ---------------------------------------------------------------------
-
-    def _streams(self) -> list[Sequence]:
-        """Those that run and lack a single token."""
-        return [each for each in self._running if each.num_uncomputed_tokens == 1]
-
-    def _prompts(self, lane: Lane) -> list[Sequence]:
-        """Those of a lane that run and lack more."""
-        return [each for each in self._running.of(lane) if each.num_uncomputed_tokens > 1]
 
     def _continue(
         self, sequences: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
@@ -339,11 +312,11 @@ class Scheduler:
         lanes neither: False then.
         """
         waiting, cache = self._waiting.of(lane), self.cache
-        if not waiting or not self._has_room(step):
+        if not waiting or not self._has_room(lane, step):
             return True
         spoken_for = self._num_spoken_for()
         for sequence in waiting:
-            if not self._has_room(step):
+            if not self._has_room(lane, step):
                 break
             self.in_hand.request_id = sequence.request.request_id
             if self._is_held_up(sequence):
@@ -362,11 +335,10 @@ class Scheduler:
         self.in_hand.request_id = None
         return True
 
-    def _has_room(self, step: StepBuilder) -> bool:
-        """Somebody may be admitted: nobody was preempted for want of blocks, and there is a token
-        and a seat."""
-        has_seat = len(self._running) < self._seats.num_seats
-        return has_seat and step.budget > 0 and not step.has_preempted
+    def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
+        """Nobody was preempted for want of blocks, and there are a token and a seat."""
+        has_token = step.budget > 0 and not step.has_preempted
+        return has_token and self._seats.has_one_for(lane.tenant, self._running, self._waiting)
 
     def _num_spoken_for(self) -> int:
         """Blocks that the running sequences will certainly need."""
@@ -417,10 +389,10 @@ class Scheduler:
         first token from that. Where seats are short, or the parent has been preempted meanwhile and
         what it had is not to be shared, a choice waits and begins like any other sequence.
         """
-        choices = self._requests[parent.request.request_id]
+        choices = self._register.of(parent.request.request_id)
         for sequence in [choice for choice in choices if choice.fork_parent is parent]:
             sequence.fork_parent = None
-            if may_share and len(self._running) < self._seats.num_seats:
+            if may_share and self._seats.has_one_for(sequence.tenant, self._running, self._waiting):
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens

@@ -18,10 +18,23 @@ class Seats:
         """Seats that a tenant may have whoever else wants them."""
         return int(self._service.share_of(tenant, self.num_seats))
 
-    def num_lacking(self, tenant: str, running: OrderedSequences) -> int:
+    def has_one_for(
+        self, tenant: str, running: OrderedSequences, waiting: OrderedSequences
+    ) -> bool:
+        """There is a free seat, and it is not due to others that wait."""
+        num_free = self.num_seats - len(running)
+        if num_free > 0 and running.num_of(tenant) >= self.num_due(tenant):
+            others = {lane.tenant for lane in waiting.lanes()} - {tenant}
+            num_free -= sum(self._num_lacking(other, running) for other in others)
+        return num_free > 0
+
+    def num_to_free(self, tenant: str, running: OrderedSequences) -> int:
         """Seats that are due to a tenant and that it has not; 0 while one is free for anybody."""
         if len(running) < self.num_seats or self._service.num_tenants == 1:
             return 0
+        return self._num_lacking(tenant, running)
+
+    def _num_lacking(self, tenant: str, running: OrderedSequences) -> int:
         return max(0, self.num_due(tenant) - running.num_of(tenant))
 
     def who_makes_way(self, lane: Lane, running: OrderedSequences) -> Sequence | None:

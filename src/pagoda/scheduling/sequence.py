@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from pagoda.cache import BlockTable
@@ -134,3 +135,19 @@ def longest(request: Request, max_model_len: int) -> int:
     if max_tokens is None:
         return max_model_len
     return min(len(request.prompt_token_ids) + max_tokens, max_model_len)
+
+
+def choices_of(
+    request: Request,
+    max_num_tokens: int,
+    ids: Iterator[int],
+    open_table: Callable[[Request], BlockTable],
+) -> tuple[Sequence, ...]:
+    """A sequence for each of a request's `n` choices; all others wait for the first's prompt."""
+    sequences: list[Sequence] = []
+    for index in range(request.sampling.n):
+        table = open_table(request)
+        sequence = Sequence(next(ids), request, index, table, max_num_tokens)
+        sequence.fork_parent = sequences[0] if sequences else None
+        sequences.append(sequence)
+    return tuple(sequences)

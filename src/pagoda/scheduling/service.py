@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 
 class Service:
@@ -19,10 +19,6 @@ class Service:
         """`weights` are positive; a tenant without one has 1."""
         self._weights = dict(weights or {})
         self._burst = burst
-        self.reset()
-
-    def reset(self) -> None:
-        """Nobody is here, and nobody has been served."""
         self._clocks: dict[str, float] = {}
         """Of those that are here."""
         self._left_at: dict[str, float] = {}
@@ -30,18 +26,27 @@ class Service:
         self._num_here: Counter[str] = Counter()
         """Unfinished sequences."""
 
-    def come(self, tenant: str) -> None:
-        """The tenant has one more unfinished sequence."""
-        if tenant not in self._clocks:
-            own, least = self._left_at.pop(tenant, 0.0), self._least()
-            self._clocks[tenant] = max(own, least)
-        self._num_here[tenant] += 1
+    def come(self, tenants: Iterable[str]) -> None:
+        """Each has one more unfinished sequence; a tenant is named once for each of them."""
+        for tenant in tenants:
+            if tenant not in self._clocks:
+                self._clocks[tenant] = max(self._left_at.pop(tenant, 0.0), self._least())
+            self._num_here[tenant] += 1
 
     def go(self, tenant: str) -> None:
         """The tenant has one less."""
         self._num_here[tenant] -= 1
-        if self._num_here[tenant]:
-            return
+        if not self._num_here[tenant]:
+            self._leave(tenant)
+
+    def keep(self, tenants: Iterable[str]) -> None:
+        """These are the tenants of all unfinished sequences, each as often as it has any."""
+        self._num_here.clear()
+        self.come(tenants)
+        for tenant in [name for name in self._clocks if not self._num_here[name]]:
+            self._leave(tenant)
+
+    def _leave(self, tenant: str) -> None:
         del self._num_here[tenant]
         self._left_at[tenant] = self._clocks.pop(tenant)
         least = self._least()
