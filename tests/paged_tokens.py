@@ -75,8 +75,8 @@ class PagedTokens:
             salt, group, *tokens = context
             assert group == cache._index.group_of(block_id)
             assert self.holds_at(block_id, tokens, salt, group), "a published block is not whole"
-            own_salt, retention = seen_by(salt)
-            parent = cache.open(cache_salt=own_salt, retention=retention).root
+            tenant, own_salt, retention = seen_by(salt)
+            parent = cache.open(tenant=tenant, cache_salt=own_salt, retention=retention).root
             for start in range(0, len(tokens), size):
                 found = block_key(parent, tokens[start : start + size])
                 parent = found.hash
@@ -93,14 +93,12 @@ class PagedTokens:
         return block_ids[position // self.block_size] * self.block_size + position % self.block_size
 
 
-def written_for(salt: str, retention: AttentionWindow) -> str:
+def written_for(salt: str, retention: AttentionWindow, tenant: str = "") -> str:
     """Whose K and V they are: what a retention leaves out makes them others."""
-    if retention.is_full:
-        return salt
-    return f"{salt}|{retention.window}|{retention.sinks}"
+    return f"{tenant}|{salt}|{retention.window}|{retention.sinks}"
 
 
-def seen_by(written: str) -> tuple[str, AttentionWindow]:
-    """The salt and retention of `written_for`."""
-    salt, *numbers = written.split("|")
-    return salt, AttentionWindow(*map(int, numbers)) if numbers else FULL_ATTENTION
+def seen_by(written: str) -> tuple[str, str, AttentionWindow]:
+    """The tenant, salt and retention of `written_for`."""
+    tenant, salt, *numbers = written.split("|")
+    return tenant, salt, AttentionWindow(*map(int, numbers))

@@ -121,7 +121,7 @@ class FakeModel:
         """Whose K and V a sequence's are."""
         options = sequence.request.options
         retention = parse_retention(options.kv_retention or "full")
-        return written_for(options.cache_salt, retention)
+        return written_for(options.cache_salt, retention, options.tenant)
 
     def _tokens(self, scheduled: ScheduledSequence) -> list[int]:
         """The sequence up to where this step brings it."""
@@ -178,6 +178,7 @@ def request(
     max_tokens: int = 8,
     n: int = 1,
     priority: int = 0,
+    tenant: str = "",
     cache_salt: str = "",
     arrival_time: float = 0.0,
     kv_retention: str | None = None,
@@ -189,6 +190,8 @@ def request(
         request_id,
         tuple(prompt),
         params,
-        options=RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention),
+        options=RequestOptions(
+            priority=priority, tenant=tenant, cache_salt=cache_salt, kv_retention=kv_retention
+        ),
         arrival_time=arrival_time,
     )

@@ -92,7 +92,7 @@ def test_publishing_what_an_earlier_stay_computed(monkeypatch: pytest.MonkeyPatc
     def forget_stays(
         self: Scheduler, scheduled: ScheduledSequence, token_id: int | None
     ) -> Sequence | None:
-        sequence = self._sequences.get(scheduled.sequence_id)
+        sequence = self._register.get(scheduled.sequence_id)
         if sequence is not None and sequence.status is Status.RUNNING:
             scheduled = scheduled._replace(stay=sequence.stay)
         return update(self, scheduled, token_id)

@@ -37,6 +37,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_ahead=st.integers(0, 3),
         every=st.integers(1, 4),
         windows=st.lists(WINDOWS, min_size=1, max_size=3),
+        weight=st.sampled_from([1.0, 0.25, 3.0]),
     )
     def start(
         self,
@@ -51,6 +52,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         num_ahead: int,
         every: int,
         windows: list[AttentionWindow],
+        weight: float,
     ) -> None:
         self.max_model_len = 30
         # As few tokens as a layer's own window, some of them sinks, may be one block more.
@@ -71,6 +73,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             policy=policy,
             long_prefill_token_threshold=threshold,
             max_prompt_logit_rows=prompt_rows,
+            tenant_weights={"b": weight},
         )
         self.model = FakeModel(
             self.scheduler,
@@ -88,6 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         n=st.sampled_from([1, 1, 1, 2, 3]),
         priority=st.integers(0, 2),
         salt=st.sampled_from(["", "", "a"]),
+        tenant=st.sampled_from(["", "", "b", "c"]),
         stops=st.sampled_from([[], [], [0], [1, 2]]),
         prompt_logprobs=st.sampled_from([None, None, 0]),
         retention=RETENTIONS,
@@ -100,6 +104,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         n: int,
         priority: int,
         salt: str,
+        tenant: str,
         stops: list[int],
         prompt_logprobs: int | None,
         retention: str | None,
@@ -113,6 +118,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 n=n,
                 priority=priority,
                 cache_salt=salt,
+                tenant=tenant,
                 arrival_time=self.count,
                 stop_token_ids=stops,
                 prompt_logprobs=prompt_logprobs,

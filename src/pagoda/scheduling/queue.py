@@ -1,64 +1,111 @@
-"""The order in which sequences get their turn, and the queue of those that wait for a seat."""
+"""The order in which sequences get their turn, among those that run and those that wait.
+
+Sequences of one tenant and level are a lane. Lanes of a lower level go first, and of one level the
+lane whose tenant has been served least; in a lane whoever arrived first.
+
+    level 0   tenant b, served   120 tokens   | arrived 7 | 9 |
+    level 0   tenant a, served 9,300 tokens   | arrived 1 | 2 | 3 | 4 | …
+    level 5   tenant b, served   120 tokens   | arrived 8 |
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
+from typing import NamedTuple
 
 from pagoda.scheduling.sequence import Sequence
+from pagoda.scheduling.service import Service
 
-Order = Callable[[Sequence], tuple[float, ...]]
+Level = Callable[[Sequence], float]
 
 
-def first_come_first_served(sequence: Sequence) -> tuple[float, ...]:
-    """Earlier arrival goes first."""
+def same_level(sequence: Sequence) -> float:
+    """Nobody goes before others but by arriving first."""
+    return 0
+
+
+def by_priority(sequence: Sequence) -> float:
+    """A lower priority value goes first."""
+    return sequence.request.options.priority
+
+
+POLICIES: dict[str, Level] = {"fcfs": same_level, "priority": by_priority}
+"""Scheduling policies by the name users give: the level of a sequence, which must not change."""
+
+
+class Lane(NamedTuple):
+    """Sequences among which whoever arrived first goes first."""
+
+    level: float
+    tenant: str
+
+
+def _arrival(sequence: Sequence) -> tuple[float, int]:
     return (sequence.request.arrival_time, sequence.sequence_id)
 
 
-def by_priority(sequence: Sequence) -> tuple[float, ...]:
-    """Lower priority value goes first, then earlier arrival."""
-    request = sequence.request
-    return (request.options.priority, request.arrival_time, sequence.sequence_id)
-
-
-POLICIES: dict[str, Order] = {"fcfs": first_come_first_served, "priority": by_priority}
-"""Scheduling policies by the name users give; an order must be strict and must not change."""
-
-
 class OrderedSequences:
-    """Sequences kept in a policy's order."""
+    """Sequences kept in a policy's order, lane by lane."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._sequences: list[Sequence] = []
+    def __init__(self, level: Level, service: Service) -> None:
+        self._level = level
+        self._service = service
+        self._lanes: dict[Lane, list[Sequence]] = {}
+        """None of them is empty."""
+
+    def lane_of(self, sequence: Sequence) -> Lane:
+        return Lane(self._level(sequence), sequence.tenant)
 
     def add(self, sequence: Sequence) -> None:
-        insort(self._sequences, sequence, key=self._order)
+        insort(self._lanes.setdefault(self.lane_of(sequence), []), sequence, key=_arrival)
 
     def discard(self, sequence: Sequence) -> None:
         """No effect if it is not among them."""
         with suppress(ValueError):
             self.remove(sequence)
 
-    def emptied(self) -> OrderedSequences:
-        """None yet, in the same order."""
-        return OrderedSequences(self._order)
-
     def remove(self, sequence: Sequence) -> None:
         """Raises ValueError if it is not among them."""
-        at = bisect_left(self._sequences, self._order(sequence), key=self._order)
-        if at == len(self._sequences) or self._sequences[at] is not sequence:
+        name = self.lane_of(sequence)
+        lane = self._lanes.get(name, [])
+        at = bisect_left(lane, _arrival(sequence), key=_arrival)
+        if at == len(lane) or lane[at] is not sequence:
             raise ValueError(f"{sequence} is not here")
-        del self._sequences[at]
+        del lane[at]
+        if not lane:
+            del self._lanes[name]
+
+    def emptied(self) -> OrderedSequences:
+        """None yet, in the same order."""
+        return OrderedSequences(self._level, self._service)
+
+    def lanes(self) -> list[Lane]:
+        """In the order in which they get their turn as of now."""
+        return in_order(self._lanes, self._service)
+
+    def of(self, lane: Lane) -> tuple[Sequence, ...]:
+        """Those of a lane, in order, that are here now."""
+        return tuple(self._lanes.get(lane, ()))
+
+    def num_of(self, tenant: str) -> int:
+        """Sequences of a tenant."""
+        return sum(len(lane) for name, lane in self._lanes.items() if name.tenant == tenant)
 
     def last(self) -> Sequence:
         """The one whose turn comes last. Raises IndexError when there is none."""
-        return self._sequences[-1]
+        return self._lanes[self.lanes()[-1]][-1]
 
     def __iter__(self) -> Iterator[Sequence]:
         """In order, over those that are here now, even if some are removed meanwhile."""
-        return iter(tuple(self._sequences))
+        return chain.from_iterable([self.of(lane) for lane in self.lanes()])
 
     def __len__(self) -> int:
-        return len(self._sequences)
+        return sum(map(len, self._lanes.values()))
+
+
+def in_order(lanes: Iterable[Lane], service: Service) -> list[Lane]:
+    """Lanes in the order in which they get their turn."""
+    return sorted(lanes, key=lambda lane: (lane.level, service.clock_of(lane.tenant), lane.tenant))

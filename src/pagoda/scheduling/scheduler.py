@@ -1,21 +1,23 @@
 """Who computes what in the next step.
 
 There are no phases: a sequence has tokens whose K and V are computed and tokens whose K and V are
-not. Each step hands out one budget of tokens, in three rounds:
+not. Each step hands out one budget of tokens:
 
 1. Running sequences that lack a single token, so that no stream waits behind a prompt.
-2. Running sequences that lack more, in order, as much of each as the budget allows.
-3. Waiting sequences, in order, while there are seats, blocks and budget.
+2. Then lane by lane, that of the tenant first which has been served least (see `queue`):
+   running sequences that lack more, in order, as much of each as the budget allows;
+   waiting sequences, in order, while there are seats, blocks and budget.
 
 If a running sequence cannot get the blocks it needs, the last in order is preempted: it lets go of
-its blocks, of which the published ones can be found again when it resumes.
+its blocks, of which the published ones can be found again when it resumes. So is the last of a
+tenant that has more than its share of the seats, where one that has less waits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
-from itertools import chain, count
+from collections.abc import Container, Iterable, Mapping
+from itertools import count, islice
 
 from pagoda.cache import NO_MATCH, AttentionWindow, BlockTable, CacheManager, PrefixMatch
 from pagoda.cache.retention import parse_retention
@@ -25,12 +27,18 @@ from pagoda.request import Request
 from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
-from pagoda.scheduling.queue import POLICIES, OrderedSequences
-from pagoda.scheduling.sequence import Sequence, Status, longest
+from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
+from pagoda.scheduling.register import Register
+from pagoda.scheduling.seats import Seats
+from pagoda.scheduling.sequence import Sequence, Status, choices_of, longest
+from pagoda.scheduling.service import Service
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import ScheduledSequence, StepPlan
 from pagoda.scheduling.step_builder import StepBuilder
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
+
+BURST_STEPS = 4
+"""Steps' worth of tokens that a tenant may be ahead of others with when it comes."""
 
 
 class Scheduler:
@@ -47,13 +55,15 @@ class Scheduler:
         long_prefill_token_threshold: int = 0,
         max_prompt_logit_rows: int = MAX_PROMPT_LOGIT_ROWS,
         retention: AttentionWindow = FULL_ATTENTION,
+        tenant_weights: Mapping[str, float] | None = None,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
         running sequence can always compute one token.
 
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
-        `retention`: what rows see of requests that do not say it.
+        `retention`: what rows see of requests that do not say it. `tenant_weights`: what tenants
+        are due beside others, in proportion; 1 of those that are not named.
         """
         require_options(
             policy=policy,
@@ -67,15 +77,16 @@ class Scheduler:
         self.in_hand = InHand()
         """Whom `schedule` or `update` has come to, should it break off."""
         self._budget = max_num_batched_tokens
-        self._seats = min(max_num_seqs, max_num_batched_tokens)
         self._max_model_len = max_model_len
         self._chunk = long_prefill_token_threshold or max_num_batched_tokens
         self._max_prompt_rows = max_prompt_logit_rows
         self._retention = retention
-        self._waiting = OrderedSequences(POLICIES[policy])
-        self._running = OrderedSequences(POLICIES[policy])
-        self._sequences: dict[int, Sequence] = {}
-        self._requests: dict[str, list[Sequence]] = {}
+        # A tenant that comes may begin with a prompt of some steps before others go on.
+        self._service = Service(tenant_weights, burst=BURST_STEPS * max_num_batched_tokens)
+        self._seats = Seats(min(max_num_seqs, max_num_batched_tokens), self._service)
+        self._waiting = OrderedSequences(POLICIES[policy], self._service)
+        self._running = OrderedSequences(POLICIES[policy], self._service)
+        self._register = Register()
         self._ids = count()
         self._num_preemptions = 0
         self._num_computed_tokens = 0
@@ -98,37 +109,31 @@ class Scheduler:
 
         Raises `InvalidRequestError` if the request id is in use.
         """
-        if request.request_id in self._requests:
+        if self._register.has_request(request.request_id):
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
-        sequences: list[Sequence] = []
         most = longest(request, self._max_model_len)
-        for index in range(request.sampling.n):
-            sequence = Sequence(next(self._ids), request, index, self._table_of(request), most)
-            sequence.fork_parent = sequences[0] if sequences else None
-            sequences.append(sequence)
-        return tuple(sequences)
+        return choices_of(request, most, self._ids, self._table_of)
 
     def enter(self, sequences: tuple[Sequence, ...]) -> None:
         """Let all sequences of one request wait for their turn.
 
         All of them are here afterwards, or none, if this fails.
         """
-        request_id = sequences[0].request.request_id
         try:
-            self._requests[request_id] = list(sequences)
+            self._register.add(sequences)
             for sequence in sequences:
-                self._sequences[sequence.sequence_id] = sequence
                 self._waiting.add(sequence)
+            self._service.come(each.tenant for each in sequences)
         except BaseException:
-            self._requests.pop(request_id, None)
+            self._register.discard(sequences)
             for sequence in sequences:
-                self._sequences.pop(sequence.sequence_id, None)
                 self._waiting.discard(sequence)
+            self._service.keep(each.tenant for each in self._register)
             raise
 
     def abort(self, request_id: str) -> None:
         """End a request's unfinished sequences at once; no effect if there are none."""
-        for sequence in self._requests.get(request_id, [])[:]:
+        for sequence in self._register.of(request_id):
             self.finish(sequence, ABORT)
 
     def finish(self, sequence: Sequence, ending: Ending) -> None:
@@ -143,11 +148,8 @@ class Scheduler:
         sequence.status = Status.FINISHED
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
-        del self._sequences[sequence.sequence_id]
-        siblings = self._requests[sequence.request.request_id]
-        siblings.remove(sequence)
-        if not siblings:
-            del self._requests[sequence.request.request_id]
+        self._register.discard([sequence])
+        self._service.go(sequence.tenant)
 
     def start_over(self, unfinished: Iterable[Sequence]) -> None:
         """Compute these sequences again from their tokens; no others are left.
@@ -156,15 +158,13 @@ class Scheduler:
         trusted: they all wait and hold no blocks, and the cache is empty.
         """
         self.cache.reset()
-        before = self._sequences.keys()
+        before, self._register = self._register, Register(unfinished)
         self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
-        self._sequences, self._requests = {}, {}
-        for sequence in unfinished:
+        self._service.keep(each.tenant for each in self._register)
+        for sequence in self._register:
             sequence.start_over(self._table_of(sequence.request))
-            self._sequences[sequence.sequence_id] = sequence
-            self._requests.setdefault(sequence.request.request_id, []).append(sequence)
             self._waiting.add(sequence)
-        self._num_finished[ABORT.reason] += len(before - self._sequences.keys())
+        self._num_finished[ABORT.reason] += len(before) - len(self._register)
 
     @property
     def max_num_batched_tokens(self) -> int:
@@ -174,15 +174,15 @@ class Scheduler:
     @property
     def max_num_seqs(self) -> int:
         """Sequences that run at once."""
-        return self._seats
+        return self._seats.num_seats
 
     @property
     def has_unfinished(self) -> bool:
-        return bool(self._sequences)
+        return len(self._register) > 0
 
     def sequence(self, sequence_id: int) -> Sequence:
         """An unfinished sequence. Raises KeyError if there is none of that id."""
-        return self._sequences[sequence_id]
+        return self._register[sequence_id]
 
     def stats(self) -> SchedulerStats:
         """Counts and state as of now."""
@@ -204,12 +204,20 @@ class Scheduler:
         their ids, do not go on while a token of theirs is not known.
         """
         step = StepBuilder(self._budget)
-        self._continue_running(step, held_back)
-        if not step.has_preempted:
-            self._admit_waiting(step)
+        self._free_seats()
+        running = self._running
+        self._continue(
+            [each for each in running if each.num_uncomputed_tokens == 1], step, held_back
+        )
+        all_fit = True
+        for lane in in_order({*running.lanes(), *self._waiting.lanes()}, self._service):
+            prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
+            self._continue(prompts, step, held_back)
+            all_fit = all_fit and self._admit(lane, step)
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
+            self._service.serve(sequence.tenant, scheduled.stop - scheduled.start)
         return step.plan(self.cache.block_size)
 
     def update(self, scheduled: ScheduledSequence, token_id: int | None) -> Sequence | None:
@@ -221,7 +229,7 @@ class Scheduler:
         `finish` before the next call of `schedule`; None if not, or if it has ended meanwhile. It
         leaves the sequence's request in hand, for the caller to do what follows.
         """
-        sequence = self._sequences.get(scheduled.sequence_id)
+        sequence = self._register.get(scheduled.sequence_id)
         if sequence is None:
             return None
         self.in_hand.request_id = sequence.request.request_id
@@ -238,12 +246,20 @@ class Scheduler:
 
     # ---- inside: running ---------------------------------------------------------------------
 
-    def _continue_running(self, step: StepBuilder, held_back: Container[int]) -> None:
-        short: list[Sequence] = []
-        long: list[Sequence] = []
-        for sequence in self._running:
-            (long if sequence.num_uncomputed_tokens > 1 else short).append(sequence)
-        for sequence in chain(short, long):
+    def _free_seats(self) -> None:
+        """Preempt for those that wait and whose tenants lack seats that are due to them."""
+        for lane in self._waiting.lanes():
+            num_to_free = self._seats.num_to_free(lane.tenant, self._running)
+            ready = (each for each in self._waiting.of(lane) if not self._is_held_up(each))
+            for _ in islice(ready, num_to_free):
+                victim = self._seats.who_makes_way(lane, self._running)
+                if victim is not None:
+                    self._preempt(victim)
+
+    def _continue(
+        self, sequences: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
+    ) -> None:
+        for sequence in sequences:
             if step.budget == 0:
                 break
             self.in_hand.request_id = sequence.request.request_id
@@ -251,10 +267,10 @@ class Scheduler:
                 sequence.sequence_id in held_back or sequence.num_tokens >= sequence.max_num_tokens
             )
             if sequence.status is Status.RUNNING and not is_held:
-                self._continue(sequence, step)
+                self._compute(sequence, step)
         self.in_hand.request_id = None
 
-    def _continue(self, sequence: Sequence, step: StepBuilder) -> None:
+    def _compute(self, sequence: Sequence, step: StepBuilder) -> None:
         start = sequence.num_computed_tokens
         num_new = min(sequence.num_uncomputed_tokens, step.budget, self._chunk)
         if sequence.wants_prompt_rows(start):
@@ -264,7 +280,9 @@ class Scheduler:
         stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
             victim = self._running.last()
-            self._preempt(victim, step)
+            self.in_hand.request_id = victim.request.request_id
+            step.take_back(victim)
+            self._preempt(victim)
             if victim is sequence:
                 return
             self.in_hand.request_id = sequence.request.request_id
@@ -278,9 +296,8 @@ class Scheduler:
             tenant=options.tenant, cache_salt=options.cache_salt, retention=retention
         )
 
-    def _preempt(self, sequence: Sequence, step: StepBuilder) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         self.in_hand.request_id = sequence.request.request_id
-        step.take_back(sequence)
         self._running.remove(sequence)
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
@@ -291,19 +308,20 @@ class Scheduler:
 
     # ---- inside: waiting ---------------------------------------------------------------------
 
-    def _admit_waiting(self, step: StepBuilder) -> None:
+    def _admit(self, lane: Lane, step: StepBuilder) -> bool:
         """Admit in order, but only what fits as a whole beside what is already running.
 
         Blocks that running sequences will certainly need for the tokens they have are spoken
         for, and one more for each, so that admission does not lead straight to preemption.
-        Whoever waits for another's blocks is passed over; whoever does not fit is not.
+        Whoever waits for another's blocks is passed over; whoever does not fit is not, by later
+        lanes neither: False then.
         """
-        if not self._waiting or step.budget == 0 or len(self._running) >= self._seats:
-            return
-        cache = self.cache
+        waiting, cache = self._waiting.of(lane), self.cache
+        if not waiting or not self._has_room(lane, step):
+            return True
         spoken_for = self._num_spoken_for()
-        for sequence in self._waiting:
-            if step.budget == 0 or len(self._running) >= self._seats:
+        for sequence in waiting:
+            if not self._has_room(lane, step):
                 break
             self.in_hand.request_id = sequence.request.request_id
             if self._is_held_up(sequence):
@@ -315,10 +333,17 @@ class Scheduler:
             windows = sequence.table.windows
             num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
             if num_needed > cache.num_free_blocks - spoken_for:
-                break
-            self._admit(sequence, match, step)
+                self.in_hand.request_id = None
+                return False
+            self._begin(sequence, match, step)
             spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
         self.in_hand.request_id = None
+        return True
+
+    def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
+        """Nobody was preempted for want of blocks, and there are a token and a seat."""
+        has_token = step.budget > 0 and not step.has_preempted
+        return has_token and self._seats.has_one_for(lane.tenant, self._running, self._waiting)
 
     def _num_spoken_for(self) -> int:
         """Blocks that the running sequences will certainly need."""
@@ -345,7 +370,7 @@ class Scheduler:
             return NO_MATCH
         return self.cache.match(sequence.table, sequence.token_ids)
 
-    def _admit(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
+    def _begin(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
         is_first = sequence.stay == 0
         counted = is_first and not sequence.wants_prompt_logprobs
         self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
@@ -353,7 +378,7 @@ class Scheduler:
         if is_first:
             sequence.num_cached_tokens = match.num_tokens
         self._run(sequence)
-        self._continue(sequence, step)
+        self._compute(sequence, step)
 
     def _run(self, sequence: Sequence) -> None:
         self._waiting.remove(sequence)
@@ -369,10 +394,10 @@ class Scheduler:
         first token from that. Where seats are short, or the parent has been preempted meanwhile and
         what it had is not to be shared, a choice waits and begins like any other sequence.
         """
-        choices = self._requests[parent.request.request_id]
+        choices = self._register.of(parent.request.request_id)
         for sequence in [choice for choice in choices if choice.fork_parent is parent]:
             sequence.fork_parent = None
-            if may_share and len(self._running) < self._seats:
+            if may_share and self._seats.has_one_for(sequence.tenant, self._running, self._waiting):
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
 from enum import Enum
 
@@ -83,6 +84,10 @@ class Sequence:
         """The choice that computes the prompt this one will share."""
 
     @property
+    def tenant(self) -> str:
+        return self.request.options.tenant
+
+    @property
     def num_tokens(self) -> int:
         """Known and pending."""
         return len(self.token_ids) + self.num_pending_tokens
@@ -139,3 +144,19 @@ def longest(request: Request, max_model_len: int) -> int:
     if max_tokens is None:
         return max_model_len
     return min(len(request.prompt_token_ids) + max_tokens, max_model_len)
+
+
+def choices_of(
+    request: Request,
+    max_num_tokens: int,
+    ids: Iterator[int],
+    open_table: Callable[[Request], BlockTable],
+) -> tuple[Sequence, ...]:
+    """A sequence for each of a request's `n` choices; all others wait for the first's prompt."""
+    sequences: list[Sequence] = []
+    for index in range(request.sampling.n):
+        table = open_table(request)
+        sequence = Sequence(next(ids), request, index, table, max_num_tokens)
+        sequence.fork_parent = sequences[0] if sequences else None
+        sequences.append(sequence)
+    return tuple(sequences)
