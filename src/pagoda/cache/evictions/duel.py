@@ -42,7 +42,7 @@ class Duel:
 
     def use(self, key: int, kind: int, now: int) -> None:
         """A block was used; both shadows look for it, and hold it from now on."""
-        if self._every > 1 and (key * _SPREAD >> 20 & 0xFFFFFFFF) % self._every:
+        if (key * _SPREAD >> 32 & 0xFFFFFFFF) % self._every:
             return
         self._num_uses += 1
         lead = self._find_by_rank(key, kind, now) - self._find_by_use(key)
