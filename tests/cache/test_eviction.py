@@ -1,35 +1,44 @@
 """What every eviction policy must keep to; a new one is tested by its row in `POLICIES`."""
 
 from collections.abc import Callable
+from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.cache import EVICTION_POLICIES, CacheManager, EvictionPolicy
-from pagoda.cache.evictions import eviction_policy
+from pagoda.cache.evictions import POLICIES, eviction_policy
 from pagoda.cache.evictions.lru import LRU
 from pagoda.cache.evictions.slru import SegmentedLRU
+from pagoda.cache.record import NO_BLOCK, BlockRecord
 from pagoda.errors import InvalidOptionError
 
 every_policy = pytest.mark.parametrize(
     "make", EVICTION_POLICIES.values(), ids=EVICTION_POLICIES.keys()
 )
-in_order = pytest.mark.parametrize("make", [LRU, SegmentedLRU])
+in_order = pytest.mark.parametrize("make", [POLICIES["lru"], POLICIES["slru"]], ids=["lru", "slru"])
 """Policies whose order is fixed by what happened, and is told by iterating."""
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["add", "hit", "forget", "evict"]), st.integers(0, 9)), max_size=60
 )
 
 
+def publish(policy: EvictionPolicy, block_id: int, parent: int = NO_BLOCK) -> None:
+    policy.publish(block_id, BlockRecord(sha256(bytes([block_id])).digest(), parent, 0, 0))
+
+
 @every_policy
 @given(operations=OPERATIONS)
 def test_a_policy_holds_exactly_what_was_added(
-    make: Callable[[], EvictionPolicy], operations: list[tuple[str, int]]
+    make: Callable[[int], EvictionPolicy], operations: list[tuple[str, int]]
 ) -> None:
-    policy, held = make(), set()
+    policy, held, published = make(10), set(), set()
     for operation, block_id in operations:
         if operation == "add" and block_id not in held:
+            if block_id not in published:
+                publish(policy, block_id)
+                published.add(block_id)
             policy.add(block_id)
             held.add(block_id)
         elif operation == "hit" and block_id in held:
@@ -38,15 +47,18 @@ def test_a_policy_holds_exactly_what_was_added(
         elif operation == "forget":
             policy.forget(block_id)
             held.discard(block_id)
+            published.discard(block_id)
         elif operation == "evict" and held:
-            held.remove(policy.evict())
+            evicted = policy.evict()
+            held.remove(evicted)
+            published.remove(evicted)
         assert sorted(policy) == sorted(held)
         assert len(policy) == len(held)
 
 
 @every_policy
-def test_nothing_can_be_had_from_nothing(make: Callable[[], EvictionPolicy]) -> None:
-    policy = make()
+def test_nothing_can_be_had_from_nothing(make: Callable[[int], EvictionPolicy]) -> None:
+    policy = make(10)
     with pytest.raises(KeyError):
         policy.evict()
     with pytest.raises(KeyError):
@@ -57,9 +69,9 @@ def test_nothing_can_be_had_from_nothing(make: Callable[[], EvictionPolicy]) -> 
 @in_order
 @given(operations=OPERATIONS)
 def test_blocks_go_in_the_order_that_is_told(
-    make: Callable[[], EvictionPolicy], operations: list[tuple[str, int]]
+    make: Callable[[int], EvictionPolicy], operations: list[tuple[str, int]]
 ) -> None:
-    policy = make()
+    policy = make(10)
     for operation, block_id in operations:
         if operation == "add" and block_id not in set(policy):
             policy.add(block_id)
@@ -74,19 +86,19 @@ def test_blocks_go_in_the_order_that_is_told(
 
 @in_order
 def test_what_was_used_once_goes_in_the_order_of_release(
-    make: Callable[[], EvictionPolicy],
+    make: Callable[[int], EvictionPolicy],
 ) -> None:
     """So tails go before heads, which more prompts share."""
-    policy = make()
+    policy = make(10)
     for block_id in (3, 1, 2):
         policy.add(block_id)
     assert [policy.evict() for _ in range(3)] == [3, 1, 2]
 
 
 @in_order
-def test_what_is_forgotten_has_no_past(make: Callable[[], EvictionPolicy]) -> None:
+def test_what_is_forgotten_has_no_past(make: Callable[[int], EvictionPolicy]) -> None:
     """The next content of the block is another, whatever was hit or evicted before."""
-    policy, plain = make(), make()
+    policy, plain = make(10), make(10)
     for block_id in (1, 2, 3):
         policy.add(block_id)
         policy.hit(block_id)
@@ -122,7 +134,7 @@ def test_a_cache_lives_with_every_policy(name: str) -> None:
 @pytest.mark.parametrize("given_policy", ["fifo", "", None, 3, LRU])
 def test_what_is_no_policy_is_refused(given_policy: object) -> None:
     with pytest.raises(InvalidOptionError, match="eviction"):
-        eviction_policy(given_policy)  # type: ignore[arg-type]
+        eviction_policy(given_policy, 10)  # type: ignore[arg-type]
     with pytest.raises(InvalidOptionError, match="eviction"):
         CacheManager(4, 4, eviction=given_policy)  # type: ignore[arg-type]
 

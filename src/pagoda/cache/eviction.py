@@ -5,20 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
+from pagoda.cache.record import BlockRecord
+
 
 @runtime_checkable
 class EvictionPolicy(Protocol):
     """An order over the unreferenced blocks that still hold something worth finding.
 
-    Every method is O(1). A block id is held at most once.
+    Every method takes a time that does not grow with the blocks. A block id is held at most once.
 
-        add ──> held ── hit ────> referenced: its content is used again, `add` may follow
-                     ── evict ──> given up: the next content of the block is another
-                     ── forget ─> worth nothing, whether it is held or referenced
+        publish ──> referenced ── add ──> held ── hit ────> referenced: its content is used again
+                                               ── evict ──> given up: the next content is another
+                                               ── forget ─> worth nothing, held or referenced
     """
 
+    def publish(self, block_id: int, record: BlockRecord) -> None:
+        """A referenced block can be found from now on, as what the record says.
+
+        The blocks of a sequence are published from the first to the last.
+        """
+        ...
+
     def add(self, block_id: int) -> None:
-        """The block's last reference was dropped just now."""
+        """The last reference to a block that was published was dropped just now.
+
+        A sequence drops its references from the last block to the first.
+        """
         ...
 
     def hit(self, block_id: int) -> None:

@@ -33,7 +33,7 @@ from pagoda.cache.integrity import check_integrity
 from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockHash, BlockKey, PrefixIndex, root_hash
-from pagoda.cache.search import longest_prefix, still_holds
+from pagoda.cache.search import found_of_turn, longest_prefix, still_holds
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.stats import CacheStats, Counts
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
@@ -73,7 +73,9 @@ class CacheManager:
         self._in_flight = InFlightBlocks()
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
-        self._pool = BlockPool(num_blocks, eviction_policy(eviction), self._forget_evicted)
+        self._pool = BlockPool(
+            num_blocks, eviction_policy(eviction, num_blocks), self._forget_evicted
+        )
         self._index = PrefixIndex(num_blocks, len(self._windows))
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
@@ -285,10 +287,12 @@ class CacheManager:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
-        for block_id in reversed(table.block_ids):
-            if block_id != HOLE:
-                self._release(block_id)
-        self._renew_turn(table)
+        turn = found_of_turn(self._index, table, self.block_size)
+        for block_id in turn:
+            self._pool.acquire(block_id)
+        held = (block_id for block_id in reversed(table.block_ids) if block_id != HOLE)
+        for block_id in (*held, *turn):  # what a next turn needs outlasts the tail
+            self._release(block_id)
         table.clear()
         table.move_to(0, self.block_size)
         table.is_freed = True
@@ -361,6 +365,7 @@ class CacheManager:
             for group in range(table.num_groups):
                 block_id = table.block_ids[number * table.num_groups + group]
                 if block_id != HOLE and self._index.insert(keys[number], block_id, group):
+                    self._pool.publish(block_id, self._index.record_of(block_id, number))
                     self._counts.commits += 1
         table.num_committed = num_full
         table.num_shared = max(table.num_shared, num_full)
@@ -380,13 +385,6 @@ class CacheManager:
         for index, is_likely in table.blocks_behind(position, self.block_size):
             self._release(table.replace(index, HOLE), is_passed=not is_likely)
         table.move_to(max(position, table.position), self.block_size)
-
-    def _renew_turn(self, table: BlockTable) -> None:
-        """What is seen where a turn ends outlasts the tail, without which nothing could go on."""
-        for number, group in table.blocks_of_turn(self.block_size):
-            found = self._index.find(table.keys[number], group) if table.keys else None
-            if found is not None and self._pool.is_cached(found):
-                self._pool.renew(found)
 
     def _allocate(self) -> int:
         self._counts.allocations += 1

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.record import BlockRecord
 from pagoda.errors import InvalidOptionError
 
 
@@ -74,6 +75,10 @@ class BlockPool:
         self.ref_counts[block_id] = 1
         return block_id
 
+    def publish(self, block_id: int, record: BlockRecord) -> None:
+        """A referenced block can be found from now on."""
+        self._cached.publish(block_id, record)
+
     def acquire(self, block_id: int) -> None:
         """One more reference to a block that is referenced or cached."""
         if self.ref_counts[block_id] == 0:
@@ -95,12 +100,6 @@ class BlockPool:
                 (self._passed if is_passed else self._cached).add(block_id)
             else:
                 self._blank.append(block_id)
-
-    def renew(self, block_id: int) -> None:
-        """A cached block counts as if its last reference were dropped just now."""
-        self._passed.forget(block_id)
-        self._cached.forget(block_id)
-        self._cached.add(block_id)
 
     def is_cached(self, block_id: int) -> bool:
         """Nobody holds the block; meaningful only for a block whose content can be found."""

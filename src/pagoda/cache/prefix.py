@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
+from pagoda.cache.record import NO_BLOCK, BlockRecord
 from pagoda.errors import BlockTableError
 
 BlockHash = bytes
@@ -119,6 +120,14 @@ class PrefixIndex:
             self._block_ids[self._groups[block_id]].get(key.hash) == block_id
             for block_id, key in published.items()
         )
+
+    def record_of(self, block_id: int, number: int) -> BlockRecord:
+        """What a published block holds; `number`: blocks before it in its sequence."""
+        key, group = self._keys[block_id], self._groups[block_id]
+        if key is None:
+            raise KeyError(block_id)
+        parent = self._block_ids[group].get(key.parent, NO_BLOCK)
+        return BlockRecord(key.hash, parent, number, group)
 
     def group_of(self, block_id: int) -> int:
         """The group that a published block belongs to."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pagoda.cache.block import HOLE
+from pagoda.cache.block import HOLE, BlockTable
 from pagoda.cache.match import PrefixMatch
 from pagoda.cache.prefix import BlockKey, PrefixIndex
 from pagoda.cache.slots import num_blocks_for
@@ -73,6 +73,13 @@ def still_holds(
         block_id == (index.find(keys[number], group) if is_seen else HOLE)
         for block_id, (number, group, is_seen) in zip(match.block_ids, places, strict=True)
     )
+
+
+def found_of_turn(index: PrefixIndex, table: BlockTable, block_size: int) -> list[int]:
+    """Published blocks behind windows that are seen where a table's turn ends."""
+    places = table.blocks_of_turn(block_size)
+    found = (index.find(table.keys[number], group) for number, group in places)
+    return [block_id for block_id in found if block_id is not None]
 
 
 def _places(

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.evictions.density import Density
 from pagoda.cache.evictions.lru import LRU
 from pagoda.cache.evictions.slru import SegmentedLRU
 from pagoda.errors import InvalidOptionError
 
-POLICIES: dict[str, Callable[[], EvictionPolicy]] = {
-    "lru": LRU,
-    "slru": SegmentedLRU,
+POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
+    "density": Density,
+    "lru": lambda num_blocks: LRU(),
+    "slru": lambda num_blocks: SegmentedLRU(),
 }
+"""Each makes a policy for a pool of so many blocks."""
 
 
-def eviction_policy(given: EvictionPolicy | str) -> EvictionPolicy:
-    """A new policy by its name, or the one that is given.
+def eviction_policy(given: EvictionPolicy | str, num_blocks: int) -> EvictionPolicy:
+    """A new policy for so many blocks by its name, or the one that is given.
 
     Raises `InvalidOptionError` for an unknown name and for what is no policy.
     """
     if isinstance(given, str) and given in POLICIES:
-        return POLICIES[given]()
+        return POLICIES[given](num_blocks)
     if isinstance(given, EvictionPolicy) and not isinstance(given, type):
         return given
     limit = f"one of {', '.join(POLICIES)}, or an object with the methods of EvictionPolicy"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from pagoda.cache.record import BlockRecord
+
 
 class LRU:
     """Least recently used first.
@@ -15,6 +17,9 @@ class LRU:
 
     def __init__(self) -> None:
         self._order: OrderedDict[int, None] = OrderedDict()
+
+    def publish(self, block_id: int, record: BlockRecord) -> None:
+        """What a block holds does not matter here."""
 
     def add(self, block_id: int) -> None:
         self._order[block_id] = None

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from pagoda.cache.record import BlockRecord
+
 _MOST_PROTECTED = 0.8
 """Largest part of the blocks it holds that may be protected."""
 
@@ -26,6 +28,9 @@ class SegmentedLRU:
         self._protected: OrderedDict[int, None] = OrderedDict()
         self._reused: set[int] = set()
         """Blocks that were hit since their content is what it is, held or referenced."""
+
+    def publish(self, block_id: int, record: BlockRecord) -> None:
+        """What a block holds does not matter here."""
 
     def add(self, block_id: int) -> None:
         if block_id not in self._reused:
