@@ -67,7 +67,7 @@ def serve(setting: RecordedSetting, seed: int) -> tuple[Scheduler, list[Served]]
         if len(served) < 60 and (source.random() < 0.4 or not scheduler.has_unfinished):
             served.append(_arrive(scheduler, source, served, num_steps, setting))
         for each in served:
-            sequences = scheduler._requests.get(each.asked.request_id, [])
+            sequences = scheduler._register.of(each.asked.request_id)
             if sequences and source.random() < 0.005:
                 each.ended_at = num_steps
                 scheduler.abort(each.asked.request_id)

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from itertools import count, islice
 
-from pagoda.cache import NO_MATCH, AttentionWindow, BlockTable, CacheManager, PrefixMatch
-from pagoda.cache.retention import parse_retention
+from pagoda.cache import NO_MATCH, AttentionWindow, CacheManager, PrefixMatch
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
@@ -30,7 +30,7 @@ from pagoda.scheduling.in_hand import InHand
 from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
 from pagoda.scheduling.register import Register
 from pagoda.scheduling.seats import Seats
-from pagoda.scheduling.sequence import Sequence, Status, choices_of, longest
+from pagoda.scheduling.sequence import Sequence, Status, choices_of, longest, open_table
 from pagoda.scheduling.service import Service
 from pagoda.scheduling.stats import SchedulerStats
 from pagoda.scheduling.step import ScheduledSequence, StepPlan
@@ -80,7 +80,7 @@ class Scheduler:
         self._max_model_len = max_model_len
         self._chunk = long_prefill_token_threshold or max_num_batched_tokens
         self._max_prompt_rows = max_prompt_logit_rows
-        self._retention = retention
+        self._open_table = partial(open_table, cache, retention)
         # A tenant that comes may begin with a prompt of some steps before others go on.
         self._service = Service(tenant_weights, burst=BURST_STEPS * max_num_batched_tokens)
         self._seats = Seats(min(max_num_seqs, max_num_batched_tokens), self._service)
@@ -112,7 +112,7 @@ class Scheduler:
         if self._register.has_request(request.request_id):
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
         most = longest(request, self._max_model_len)
-        return choices_of(request, most, self._ids, self._table_of)
+        return choices_of(request, most, self._ids, self._open_table)
 
     def enter(self, sequences: tuple[Sequence, ...]) -> None:
         """Let all sequences of one request wait for their turn.
@@ -162,7 +162,7 @@ class Scheduler:
         self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
         self._service.keep(each.tenant for each in self._register)
         for sequence in self._register:
-            sequence.start_over(self._table_of(sequence.request))
+            sequence.start_over(self._open_table(sequence.request))
             self._waiting.add(sequence)
         self._num_finished[ABORT.reason] += len(before) - len(self._register)
 
@@ -205,11 +205,9 @@ class Scheduler:
         """
         step = StepBuilder(self._budget)
         self._free_seats()
-        running = self._running
-        self._continue(
-            [each for each in running if each.num_uncomputed_tokens == 1], step, held_back
-        )
-        all_fit = True
+        running, all_fit = self._running, True
+        streams = [each for each in running if each.num_uncomputed_tokens == 1]
+        self._continue(streams, step, held_back)
         for lane in in_order({*running.lanes(), *self._waiting.lanes()}, self._service):
             prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
             self._continue(prompts, step, held_back)
@@ -288,14 +286,6 @@ class Scheduler:
             self.in_hand.request_id = sequence.request.request_id
         step.give(sequence, start, stop, copies)
 
-    def _table_of(self, request: Request) -> BlockTable:
-        options, retention = request.options, self._retention
-        if options.kv_retention is not None:
-            retention = parse_retention(options.kv_retention)
-        return self.cache.open(
-            tenant=options.tenant, cache_salt=options.cache_salt, retention=retention
-        )
-
     def _preempt(self, sequence: Sequence) -> None:
         self.in_hand.request_id = sequence.request.request_id
         self._running.remove(sequence)
@@ -343,7 +333,10 @@ class Scheduler:
     def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
         """Nobody was preempted for want of blocks, and there are a token and a seat."""
         has_token = step.budget > 0 and not step.has_preempted
-        return has_token and self._seats.has_one_for(lane.tenant, self._running, self._waiting)
+        return has_token and self._has_seat(lane.tenant)
+
+    def _has_seat(self, tenant: str) -> bool:
+        return self._seats.has_one_for(tenant, self._running, self._waiting)
 
     def _num_spoken_for(self) -> int:
         """Blocks that the running sequences will certainly need."""

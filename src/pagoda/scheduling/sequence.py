@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
 from enum import Enum
 
-from pagoda.cache import BlockTable
+from pagoda.cache import AttentionWindow, BlockTable, CacheManager
 from pagoda.cache.hashed_tokens import HashedTokens
 from pagoda.cache.prefix import BlockHash
+from pagoda.cache.retention import parse_retention
 from pagoda.request import Request
 from pagoda.scheduling.ending import Ending
 
@@ -144,6 +145,14 @@ def longest(request: Request, max_model_len: int) -> int:
     if max_tokens is None:
         return max_model_len
     return min(len(request.prompt_token_ids) + max_tokens, max_model_len)
+
+
+def open_table(cache: CacheManager, retention: AttentionWindow, request: Request) -> BlockTable:
+    """A table for a sequence of a request; `retention` is for requests that do not say theirs."""
+    options = request.options
+    if options.kv_retention is not None:
+        retention = parse_retention(options.kv_retention)
+    return cache.open(tenant=options.tenant, cache_salt=options.cache_salt, retention=retention)
 
 
 def choices_of(
