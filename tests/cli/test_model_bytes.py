@@ -93,7 +93,7 @@ def test_pagoda_lets_go_of_what_windows_have_passed_on_any_device(gpu: str | Non
     """So of what a long request holds a step reads nearly all, as of vLLM's."""
     facts = find_facts("mistralai/Mistral-7B-v0.1")
     size = model_bytes(facts, Served("pagoda", gpu=gpu, block_size=16)).kv_token
-    assert 0.99 * 2 * LLAMA < (size or 0) <= 2 * LLAMA
+    assert 0.98 * 2 * LLAMA < (size or 0) <= 2 * LLAMA
 
 
 @pytest.mark.parametrize("served", [Served(kv_cache_dtype="of tomorrow"), Served(block_size=16)])
