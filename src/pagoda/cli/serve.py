@@ -94,6 +94,12 @@ SERVER_FLAGS = FlagGroup(
         Flag("allowed_headers", JSON_NAMES, "Headers that these pages may send."),
         Flag("allow_credentials", SWITCH, "Let browsers send their passwords along."),
         Flag("dev_mode", SWITCH, "Add /reset_prefix_cache and /server_info."),
+        Flag(
+            "record_trace",
+            TEXT,
+            "File for a trace that `pagoda replay` reads: lengths, times and salted hashes.",
+        ),
+        Flag("record_trace_bytes", SIZE, "Most that this file and older ones take together."),
         Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
         Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),
     ),
@@ -147,6 +153,7 @@ def serve(
         engine = load_engine(options, console)
 
         from pagoda.server.app import create_app
+        from pagoda.server.recording import recorded
         from pagoda.server.run import run
 
         # Clients should not wait for one another's first draw, constraint or chat.
@@ -160,4 +167,5 @@ def serve(
         set_up_interpreter()
         start_listening(listener)
         logger.info("serving %s on %s", engine.model_name, url_of(listener))
-        run(application, listener, server_options)
+        with recorded(engine, options, server_options):
+            run(application, listener, server_options)

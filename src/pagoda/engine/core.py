@@ -28,6 +28,7 @@ from pagoda.engine.drawing import begin_draws
 from pagoda.engine.failures import INTERRUPTS
 from pagoda.engine.grammar_following import follow_grammars
 from pagoda.engine.intake import Intake
+from pagoda.engine.journal import Journal, NoJournal
 from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.mask_workers import MaskWorkers
 from pagoda.engine.news import News
@@ -79,13 +80,19 @@ class Engine:
         self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
         self.watch = StepWatch()
+        self.journal: Journal = NoJournal()
+        """Who is told of requests that come and go; to be set before the first one comes."""
         self.news = News()
         """What `advance` has brought; whoever tells it clears it."""
         self._runner = runner
         self._sampler = sampler
+        self._num_steps = 0
+        """Launched."""
         self._roster = Roster()
         self._mask_workers = MaskWorkers()
-        self._ahead: RunAhead[LaunchedStep] = RunAhead(1 if runner.runs_ahead else 0)
+        self.num_steps_ahead = 1 if runner.runs_ahead else 0
+        """Steps that may be outstanding while another is decided."""
+        self._ahead: RunAhead[LaunchedStep] = RunAhead(self.num_steps_ahead)
         self._due: dict[str, Assembler] = {}
         """The requests whose output is to be told, by their ids."""
         self._in_hand = scheduler.in_hand
@@ -108,6 +115,7 @@ class Engine:
             self._roster.add(assembler)
             self.timeline.arrived(sequences)
             self.scheduler.enter(sequences)
+            self.journal.came(sequences, self._num_steps)
         except BaseException:
             self._forget(request.request_id)
             raise
@@ -173,6 +181,7 @@ class Engine:
         plan = self._schedule()
         if not plan.sequences:
             return None
+        self._num_steps += 1
         self.timeline.scheduled(plan)
         self.watch.hold(plan.num_scheduled_tokens)
         try:
@@ -278,5 +287,7 @@ class Engine:
 
     def _forget(self, request_id: str) -> None:
         self._due.pop(request_id, None)
-        for choice in self._roster.remove(request_id):
-            self.timeline.forget(choice.sequence.sequence_id)
+        sequences = [choice.sequence for choice in self._roster.remove(request_id)]
+        for sequence in sequences:
+            self.timeline.forget(sequence.sequence_id)
+        self.journal.went(sequences, self._num_steps)

@@ -21,7 +21,8 @@ class TracedRequest:
     """One request of a trace."""
 
     arrival_s: float
-    """Seconds from the trace's beginning; never less than of the request before."""
+    """Seconds from the trace's beginning. Never less than of the request before, unless steps tell
+    the order: what takes long to read may reach the engine behind what came later."""
     num_prompt_tokens: int
     num_output_tokens: int
     unit_ids: Sequence[int]

@@ -52,8 +52,8 @@ class TraceFile:
         reader = self._form.reader(self._first_row)
         before_s = 0.0
         for request in reader.in_order(self._requests(reader, self.faults)):
-            if request.arrival_s < before_s:  # times never go back
-                request = replace(request, arrival_s=before_s)
+            if request.arrival_step is None and request.arrival_s < before_s:
+                request = replace(request, arrival_s=before_s)  # times never go back
             before_s = request.arrival_s
             yield request
 

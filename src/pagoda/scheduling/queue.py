@@ -108,4 +108,4 @@ class OrderedSequences:
 
 def in_order(lanes: Iterable[Lane], service: Service) -> list[Lane]:
     """Lanes in the order in which they get their turn."""
-    return sorted(lanes, key=lambda lane: (lane.level, service.clock_of(lane.tenant), lane.tenant))
+    return sorted(lanes, key=lambda lane: (lane.level, service.turn_of(lane.tenant)))

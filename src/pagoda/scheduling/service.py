@@ -25,12 +25,17 @@ class Service:
         """Clocks of those that are away and would go on from there."""
         self._num_here: Counter[str] = Counter()
         """Unfinished sequences."""
+        self._places: dict[str, int] = {}
+        """In which order those came that are here."""
+        self._num_came = 0
 
     def come(self, tenants: Iterable[str]) -> None:
         """Each has one more unfinished sequence; a tenant is named once for each of them."""
         for tenant in tenants:
             if tenant not in self._clocks:
                 self._clocks[tenant] = max(self._left_at.pop(tenant, 0.0), self._least())
+                self._places[tenant] = self._num_came
+                self._num_came += 1
             self._num_here[tenant] += 1
 
     def go(self, tenant: str) -> None:
@@ -48,6 +53,7 @@ class Service:
 
     def _leave(self, tenant: str) -> None:
         del self._num_here[tenant]
+        del self._places[tenant]
         self._left_at[tenant] = self._clocks.pop(tenant)
         least = self._least()
         self._left_at = {
@@ -65,6 +71,11 @@ class Service:
     def clock_of(self, tenant: str) -> float:
         """What a tenant that is here has been served, by its weight."""
         return self._clocks[tenant]
+
+    def turn_of(self, tenant: str) -> tuple[float, int]:
+        """By which tenants that are here are put in order: the least served first, and of equals
+        whoever came first."""
+        return self._clocks[tenant], self._places[tenant]
 
     def weight_of(self, tenant: str) -> float:
         return self._weights.get(tenant, 1.0)

@@ -15,6 +15,7 @@ _WHOLE = (
     "max_body_bytes",
     "max_header_bytes",
     "response_store_bytes",
+    "record_trace_bytes",
 )
 _FROM_ZERO = ("max_num_queued_reqs", "response_store_bytes")
 _NAMES = ("allowed_hosts", "allowed_origins", "allowed_methods", "allowed_headers")
@@ -65,6 +66,10 @@ class ServerOptions:
     """Lets browsers send the passwords that they know along with what these pages ask."""
     dev_mode: bool = False
     """Adds routes for developers: /reset_prefix_cache and /server_info."""
+    record_trace: str | None = None
+    """A file that tells what is needed to replay the day, and never what was said."""
+    record_trace_bytes: int = 256 * 2**20
+    """Of that file and older ones together."""
     log_format: str = "text"
     """How the log is written: one of `LOG_FORMATS`."""
     disable_log_stats: bool = False

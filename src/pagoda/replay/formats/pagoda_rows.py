@@ -49,7 +49,7 @@ def row_line(
     """The line of one request, the `number`-th that came. `hashes`: 8 bytes for each full block."""
     row = {
         "number": number,
-        "arrival_s": round(request.arrival_s, 6),
+        "arrival_s": round(request.arrival_s, 9),
         "step": request.arrival_step,
         "prompt_tokens": request.num_prompt_tokens,
         "output_tokens": request.num_output_tokens,
