@@ -55,12 +55,14 @@ def ask(url: str, number: int) -> int:
         "stream": number % 7 == 6,
     }
     headers = {"authorization": f"Bearer {sorted(KEYS)[number % 2]}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
-        with client.stream("POST", "/v1/completions", json=body) as response:
-            for _ in response.iter_lines():
-                if body["stream"]:
-                    break
-            return response.status_code
+    with (
+        httpx.Client(base_url=url, headers=headers, timeout=60) as client,
+        client.stream("POST", "/v1/completions", json=body) as response,
+    ):
+        for _ in response.iter_lines():
+            if body["stream"]:
+                break
+        return response.status_code
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ day.jsonl.2    …, the oldest is deleted
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 from pagoda.errors import InvalidOptionError
@@ -56,7 +57,7 @@ class TraceWriter:
     def _age(self) -> None:
         """Every file becomes older by one."""
         names = [self._path, *(_older(self._path, number) for number in range(1, NUM_OLDER + 1))]
-        for newer, older in reversed(list(zip(names, names[1:], strict=False))):
+        for newer, older in reversed(list(pairwise(names))):
             if newer.exists():
                 newer.replace(older)
 
