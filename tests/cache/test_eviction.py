@@ -12,6 +12,7 @@ from pagoda.cache.evictions import POLICIES, eviction_policy
 from pagoda.cache.evictions.lru import LRU
 from pagoda.cache.evictions.slru import SegmentedLRU
 from pagoda.cache.record import NO_BLOCK, BlockRecord
+from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
 
 every_policy = pytest.mark.parametrize(
@@ -20,7 +21,8 @@ every_policy = pytest.mark.parametrize(
 in_order = pytest.mark.parametrize("make", [POLICIES["lru"], POLICIES["slru"]], ids=["lru", "slru"])
 """Policies whose order is fixed by what happened, and is told by iterating."""
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["add", "hit", "forget", "evict"]), st.integers(0, 9)), max_size=60
+    st.tuples(st.sampled_from(["add", "hit", "renew", "forget", "evict"]), st.integers(0, 9)),
+    max_size=60,
 )
 
 
@@ -44,6 +46,8 @@ def test_a_policy_holds_exactly_what_was_added(
         elif operation == "hit" and block_id in held:
             policy.hit(block_id)
             held.remove(block_id)
+        elif operation == "renew" and block_id in held:
+            policy.renew(block_id)
         elif operation == "forget":
             policy.forget(block_id)
             held.discard(block_id)
@@ -82,6 +86,44 @@ def test_blocks_go_in_the_order_that_is_told(
         elif operation == "evict" and len(policy):
             first = next(iter(policy))
             assert policy.evict() == first
+
+
+@in_order
+def test_what_is_renewed_is_the_last_of_those_like_it(
+    make: Callable[[int], EvictionPolicy],
+) -> None:
+    policy = make(10)
+    for block_id in (1, 2, 3):
+        publish(policy, block_id)
+        policy.add(block_id)
+    policy.renew(1)
+    assert [policy.evict() for _ in range(3)] == [2, 3, 1]
+
+
+class Told(LRU):
+    """Notes the hits that it is told of."""
+
+    num_hits = 0
+
+    def hit(self, block_id: int) -> None:
+        self.num_hits += 1
+        super().hit(block_id)
+
+
+def test_ends_of_turns_are_renewed_and_not_used() -> None:
+    policy = Told()
+    windows = (FULL_ATTENTION, AttentionWindow(8))
+    cache = CacheManager(60, 4, eviction=policy, windows=windows, under_way_tokens=8)
+    table, tokens = cache.open(), list(range(48))
+    cache.acquire(table, tokens[:16], cache.match(table, tokens[:16]))
+    for start in range(0, 48, 8):
+        assert cache.reserve(table, start, start + 8) is not None
+        cache.commit(table, tokens, start + 8)
+        cache.check_integrity()
+    cache.free(table)
+    cache.check_integrity()
+    assert policy.num_hits == 0
+    assert len(policy) > 0
 
 
 @in_order

@@ -25,15 +25,18 @@ pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
 
 NUM_TOKENS = 8
 BLOCK_SIZE = 16
-MIXES = [
-    *({"kv_cache_dtype": name} for name in (*CODECS, "int4")),
+MIXED = [
     {"kv_cache_dtype": "int4_per_token_head", "kv_cache_dtype_skip_layers": (0, 7, 29)},
     {"kv_cache_dtype": "float32", "kv_cache_dtype_skip_layers": (3,)},
     {"kv_cache_dtype": "levels5-float16-norm-hadamard/levels4-float16-offset"},
 ]
+MIXES = [
+    *({"kv_cache_dtype": name} for name in (*CODECS, "int4")),
+    *MIXED,
+]
 SPOKEN = [
     *({"kv_cache_dtype": name} for name in ("fp8", "int4", "turboquant_k3v4_nc")),
-    *MIXES[-3:],
+    *MIXED,
 ]
 """Each kind of numbers, scales and turns, and all mixes; `test_coded_crowds.py` has every codec and
 compares more, by a model that is small."""

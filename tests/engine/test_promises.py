@@ -101,6 +101,17 @@ def test_each_alone_answers_like_all_at_once(
         assert tokens_of(llm, [prompts[index]], FEW_TOKENS) == [few[index]]
 
 
+def test_two_that_go_on_for_long_answer_alike_whatever_the_cache_does(
+    make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens, num_tokens: int
+) -> None:
+    """Alone, in chunks and from the cache: many blocks of an answer, not its first alone."""
+    two, expected = [prompts[1], prompts[11]], [baseline[1], baseline[11]]
+    alone, chunked = make(enable_prefix_caching=False), make(max_num_batched_tokens=7)
+    assert [tokens_of(alone, [prompt], num_tokens)[0] for prompt in two] == expected
+    assert tokens_of(chunked, two, num_tokens) == expected
+    assert tokens_of(chunked, two, num_tokens) == expected
+
+
 def test_hits_answer_like_misses(
     make: Callable[..., LLM], prompts: list[list[int]], few: Tokens
 ) -> None:

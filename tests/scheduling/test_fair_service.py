@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.cache import CacheManager
+from pagoda.errors import InvalidOptionError
 from pagoda.scheduling import Scheduler, Sequence, Status
 from pagoda.scheduling.service import Service
 
@@ -96,22 +97,84 @@ def test_one_seat_is_not_taken_from_whoever_has_it() -> None:
 
 def test_priority_goes_before_fairness() -> None:
     scheduler, model = make(max_num_seqs=2, policy="priority")
+    high = [ask(scheduler, "a", number, max_tokens=6 + number) for number in range(6)]
+    model.step()
+    low = scheduler.add(request("low", [1, 2], tenant="b", priority=7, max_tokens=3))[0]
+    while any(sequence.status is not Status.FINISHED for sequence in high):
+        assert low.status is Status.WAITING or not scheduler.stats().num_waiting
+        model.step()
+
+
+def test_many_who_come_one_after_the_other_begin_in_that_order() -> None:
+    scheduler, model = make(max_num_seqs=64)
     for number in range(4):
-        ask(scheduler, "a", number, max_tokens=50)
+        ask(scheduler, "a", number)
+    for _ in range(200):
+        model.step()
+    late = []
+    for number in range(20):
+        late.append(ask(scheduler, f"t{number:02}", 100 + number, num_prompt=64, max_tokens=2))
+        model.step()
+    began = [sequence.num_output_tokens > 0 for sequence in late]
+    assert began == sorted(began, reverse=True)
+    for _ in range(25):
+        model.step()
+    assert all(sequence.status is Status.FINISHED for sequence in late)
+
+
+@pytest.mark.parametrize("enable_prefix_caching", [True, False])
+def test_nobody_makes_way_again_and_again(enable_prefix_caching: bool) -> None:
+    """A short request of another every fourth step, beside four long answers on four seats."""
+    cache = CacheManager(NUM_BLOCKS, BLOCK_SIZE, enable_prefix_caching=enable_prefix_caching)
+    scheduler = Scheduler(cache, max_num_batched_tokens=64, max_num_seqs=4, max_model_len=400)
+    model = FakeModel(scheduler, NUM_BLOCKS)
+    long = [ask(scheduler, "a", number) for number in range(4)]
+    for number in range(300):
+        if number % 4 == 0:
+            ask(scheduler, "b", 100 + number, max_tokens=1)
+        model.step()
+    assert min(sequence.num_output_tokens for sequence in long) > 100
+
+
+def test_a_tenant_beside_many_has_a_seat() -> None:
+    """More tenants than seats, and one of them was there first with all it could ask for."""
+    scheduler, model = make()
+    for number in range(24):
+        ask(scheduler, "a", number)
     for _ in range(5):
         model.step()
-    low = scheduler.add(request("low", [1, 2], tenant="b", priority=7, max_tokens=3))[0]
-    for _ in range(20):
+    late = [ask(scheduler, f"t{number:02}", 100 + number, max_tokens=1) for number in range(16)]
+    for _ in range(4):
         model.step()
-    assert low.status is Status.WAITING
+    assert all(sequence.status is Status.FINISHED for sequence in late)
+
+
+def test_seats_are_kept_for_nobody_who_cannot_run() -> None:
+    """The second choice waits for its prompt, and a prompt that does not fit for blocks."""
+    scheduler, model = make(max_num_batched_tokens=64)
+    for number in range(40):
+        ask(scheduler, "a", number)
+    for _ in range(5):
+        model.step()
+    scheduler.add(request("two", [3] * 390, tenant="b", n=2, max_tokens=4, arrival_time=99))
+    for _ in range(3):
+        model.step()
+        assert scheduler.stats().num_running == 16
+
+
+def test_weights_are_positive_numbers() -> None:
+    for weight in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidOptionError, match="tenant_weights"):
+            make(tenant_weights={"a": weight})
 
 
 def test_nobody_saves_up_service_by_staying_away() -> None:
     service = Service(burst=10)
     service.come(["a"])
     service.serve("a", 1000)
-    service.come(["b"])
-    assert service.clock_of("b") == 990
+    service.settle()
+    service.come(["b", "c"])
+    assert service.clock_of("b") == service.clock_of("c") == 990
     service.serve("b", 200)
     service.go("b")
     service.come(["b"])

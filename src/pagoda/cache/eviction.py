@@ -15,6 +15,7 @@ class EvictionPolicy(Protocol):
     Every method takes a time that does not grow with the blocks. A block id is held at most once.
 
         publish ──> referenced ── add ──> held ── hit ────> referenced: its content is used again
+                                               ── renew ──> held
                                                ── evict ──> given up: the next content is another
                                                ── forget ─> worth nothing, held or referenced
     """
@@ -37,6 +38,13 @@ class EvictionPolicy(Protocol):
         """The block is referenced again for what it holds. Raises KeyError if it is not held.
 
         A block that others reference already cannot be evicted, and nobody tells of its hits.
+        """
+        ...
+
+    def renew(self, block_id: int) -> None:
+        """A held block counts as if its last reference were dropped just now; nobody used it.
+
+        Raises KeyError if it is not held.
         """
         ...
 

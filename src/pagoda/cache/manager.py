@@ -73,9 +73,8 @@ class CacheManager:
         self._in_flight = InFlightBlocks()
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
-        self._pool = BlockPool(
-            num_blocks, eviction_policy(eviction, num_blocks), self._forget_evicted
-        )
+        policy = eviction_policy(eviction, num_blocks)
+        self._pool = BlockPool(num_blocks, policy, self._forget_evicted)
         self._index = PrefixIndex(num_blocks, len(self._windows))
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
@@ -287,12 +286,15 @@ class CacheManager:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
-        turn = found_of_turn(self._index, table, self.block_size)
-        for block_id in turn:
+        turn = set(found_of_turn(self._index, table, self.block_size))
+        held = [block_id for block_id in turn if not self._pool.is_cached(block_id)]
+        for block_id in held:
             self._pool.acquire(block_id)
-        held = (block_id for block_id in reversed(table.block_ids) if block_id != HOLE)
-        for block_id in (*held, *turn):  # what a next turn needs outlasts the tail
+        own = [block_id for block_id in reversed(table.block_ids) if block_id != HOLE]
+        for block_id in (*own, *held):  # what a next turn needs outlasts the tail
             self._release(block_id)
+        for block_id in turn.difference(held):
+            self._pool.renew(block_id)
         table.clear()
         table.move_to(0, self.block_size)
         table.is_freed = True

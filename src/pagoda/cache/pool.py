@@ -101,6 +101,14 @@ class BlockPool:
             else:
                 self._blank.append(block_id)
 
+    def renew(self, block_id: int) -> None:
+        """A cached block counts as if its last reference were dropped just now."""
+        if block_id in self._passed:
+            self._passed.hit(block_id)
+            self._cached.add(block_id)
+        else:
+            self._cached.renew(block_id)
+
     def is_cached(self, block_id: int) -> bool:
         """Nobody holds the block; meaningful only for a block whose content can be found."""
         return self.ref_counts[block_id] == 0
@@ -128,5 +136,5 @@ class BlockPool:
         return list(self._blank)
 
     def cached_ids(self) -> list[int]:
-        """Ids of the cached blocks, in the order in which they are given up."""
+        """Ids of the cached blocks, in the order in which they go where that is fixed."""
         return [*self._passed, *self._cached]

@@ -80,6 +80,10 @@ class Records:
     def ended(self, course: Course, now_s: float) -> None:
         """The request is over, and lets go of its blocks."""
         self._end_to_end_s.append(now_s - course.arrival_s)
+        self.given_up(course, now_s)
+
+    def given_up(self, course: Course, now_s: float) -> None:
+        """Nobody waits for the request any more, and it lets go of its blocks."""
         self._account(course, now_s)
         course.num_blocks = 0
 

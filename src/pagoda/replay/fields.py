@@ -5,7 +5,6 @@ Each function raises `InvalidRequestError` with the field, its value and what wo
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +34,7 @@ def seconds(row: Row, name: str, unit_s: float = 1.0) -> float:
     """A time, told in units of so many seconds."""
     value: Any = row.get(name)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not 0 <= value * unit_s <= MOST_SECONDS:
+    if not is_number or not 0 <= value <= MOST_SECONDS / unit_s:  # no number that is not finite
         raise InvalidRequestError(name, value, "must be a number of at least 0")
     return float(value * unit_s)
 

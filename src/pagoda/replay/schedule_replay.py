@@ -21,7 +21,7 @@ from pagoda.replay.course import Course, Percentiles, Records
 from pagoda.replay.step_cost import StepCost, StepWork
 from pagoda.replay.trace import TracedRequest
 from pagoda.request import Request, RequestOptions, SamplingParams
-from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, StepPlan, judge
+from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
 from pagoda.scheduling.ending import END_OF_SEQUENCE
 
 _ANY_TOKEN = 0
@@ -100,8 +100,8 @@ class ScheduleReplay:
         self._by_steps = by_steps
         self._ahead: RunAhead[_LaunchedStep] = RunAhead(steps_ahead)
         self._courses: dict[int, Course] = {}
-        self._given_up: dict[int, list[str]] = {}
-        """Ids of requests that are given up when so many steps have been launched."""
+        self._given_up: dict[int, list[Sequence]] = {}
+        """Requests that are given up when so many steps have been launched."""
         self._records = Records()
         self._begin_s: float | None = None
         self._busy_until_s = 0.0
@@ -139,8 +139,9 @@ class ScheduleReplay:
         return request.arrival_s <= self.clock.now
 
     def _arrive(self, request: TracedRequest) -> None:
+        came_at = self.clock.now if self._by_steps else request.arrival_s
         if self._begin_s is None:
-            self._begin_s = request.arrival_s
+            self._begin_s = came_at
         num_output = max(1, request.num_output_tokens)
         if request.num_prompt_tokens + num_output > self._longest:
             self._num_refused += 1
@@ -158,14 +159,17 @@ class ScheduleReplay:
             arrival_time=request.arrival_s,
         )
         [sequence] = self.scheduler.add(asked)
-        self._courses[sequence.sequence_id] = Course(request.arrival_s, request.tenant, num_output)
+        self._courses[sequence.sequence_id] = Course(came_at, request.tenant, num_output)
         if is_given_up and request.end_step is not None:
-            self._given_up.setdefault(request.end_step, []).append(name)
+            self._given_up.setdefault(request.end_step, []).append(sequence)
 
     def _give_up(self) -> None:
         for step in [each for each in self._given_up if each <= self._num_steps]:
-            for name in self._given_up.pop(step):
-                self.scheduler.abort(name)
+            for sequence in self._given_up.pop(step):
+                self.scheduler.abort(sequence.request.request_id)
+                course = self._courses.pop(sequence.sequence_id, None)
+                if course is not None:
+                    self._records.given_up(course, self.clock.now)
 
     def _step(self) -> bool:
         """Launch a step, and conclude one; False if there was neither."""

@@ -11,6 +11,7 @@ lane whose tenant has been served least; in a lane whoever arrived first.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -55,12 +56,15 @@ class OrderedSequences:
         self._service = service
         self._lanes: dict[Lane, list[Sequence]] = {}
         """None of them is empty."""
+        self._num_of: Counter[str] = Counter()
+        """Sequences by tenant."""
 
     def lane_of(self, sequence: Sequence) -> Lane:
         return Lane(self._level(sequence), sequence.tenant)
 
     def add(self, sequence: Sequence) -> None:
         insort(self._lanes.setdefault(self.lane_of(sequence), []), sequence, key=_arrival)
+        self._num_of[sequence.tenant] += 1
 
     def discard(self, sequence: Sequence) -> None:
         """No effect if it is not among them."""
@@ -75,24 +79,26 @@ class OrderedSequences:
         if at == len(lane) or lane[at] is not sequence:
             raise ValueError(f"{sequence} is not here")
         del lane[at]
+        self._num_of[sequence.tenant] -= 1
         if not lane:
             del self._lanes[name]
 
-    def emptied(self) -> OrderedSequences:
-        """None yet, in the same order."""
-        return OrderedSequences(self._level, self._service)
+    def clear(self) -> None:
+        """None is here."""
+        self._lanes.clear()
+        self._num_of.clear()
 
     def lanes(self) -> list[Lane]:
         """In the order in which they get their turn as of now."""
         return in_order(self._lanes, self._service)
 
-    def of(self, lane: Lane) -> tuple[Sequence, ...]:
-        """Those of a lane, in order, that are here now."""
-        return tuple(self._lanes.get(lane, ()))
+    def of(self, lane: Lane) -> list[Sequence]:
+        """Those of a lane, in order; not to be changed, and to be copied before others do."""
+        return self._lanes.get(lane, [])
 
     def num_of(self, tenant: str) -> int:
         """Sequences of a tenant."""
-        return sum(len(lane) for name, lane in self._lanes.items() if name.tenant == tenant)
+        return self._num_of[tenant]
 
     def last(self) -> Sequence:
         """The one whose turn comes last. Raises IndexError when there is none."""
@@ -100,7 +106,7 @@ class OrderedSequences:
 
     def __iter__(self) -> Iterator[Sequence]:
         """In order, over those that are here now, even if some are removed meanwhile."""
-        return chain.from_iterable([self.of(lane) for lane in self.lanes()])
+        return chain.from_iterable([self.of(lane)[:] for lane in self.lanes()])
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))

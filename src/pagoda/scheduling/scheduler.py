@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
-from itertools import count, islice
+from itertools import count
 
 from pagoda.cache import NO_MATCH, AttentionWindow, CacheManager, PrefixMatch
 from pagoda.cache.window import FULL_ATTENTION
@@ -68,6 +68,7 @@ class Scheduler:
         require_options(
             policy=policy,
             long_prefill_token_threshold=long_prefill_token_threshold,
+            tenant_weights=tenant_weights,
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
@@ -83,9 +84,10 @@ class Scheduler:
         self._open_table = partial(open_table, cache, retention)
         # A tenant that comes may begin with a prompt of some steps before others go on.
         self._service = Service(tenant_weights, burst=BURST_STEPS * max_num_batched_tokens)
-        self._seats = Seats(min(max_num_seqs, max_num_batched_tokens), self._service)
         self._waiting = OrderedSequences(POLICIES[policy], self._service)
         self._running = OrderedSequences(POLICIES[policy], self._service)
+        num_seats = min(max_num_seqs, max_num_batched_tokens)
+        self._seats = Seats(num_seats, self._service, self._running, self._waiting, self._is_ready)
         self._register = Register()
         self._ids = count()
         self._num_preemptions = 0
@@ -159,7 +161,8 @@ class Scheduler:
         """
         self.cache.reset()
         before, self._register = self._register, Register(unfinished)
-        self._waiting, self._running = self._waiting.emptied(), self._running.emptied()
+        self._waiting.clear()
+        self._running.clear()
         self._service.keep(each.tenant for each in self._register)
         for sequence in self._register:
             sequence.start_over(self._open_table(sequence.request))
@@ -204,7 +207,8 @@ class Scheduler:
         their ids, do not go on while a token of theirs is not known.
         """
         step = StepBuilder(self._budget)
-        self._free_seats()
+        for victim in self._seats.who_makes_way():
+            self._preempt(victim)
         running, all_fit = self._running, True
         streams = [each for each in running if each.num_uncomputed_tokens == 1]
         self._continue(streams, step, held_back)
@@ -216,6 +220,7 @@ class Scheduler:
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
             self._service.serve(sequence.tenant, scheduled.stop - scheduled.start)
+        self._service.settle()
         return step.plan(self.cache.block_size)
 
     def update(self, scheduled: ScheduledSequence, token_id: int | None) -> Sequence | None:
@@ -243,16 +248,6 @@ class Scheduler:
         return sequence
 
     # ---- inside: running ---------------------------------------------------------------------
-
-    def _free_seats(self) -> None:
-        """Preempt for those that wait and whose tenants lack seats that are due to them."""
-        for lane in self._waiting.lanes():
-            num_to_free = self._seats.num_to_free(lane.tenant, self._running)
-            ready = (each for each in self._waiting.of(lane) if not self._is_held_up(each))
-            for _ in islice(ready, num_to_free):
-                victim = self._seats.who_makes_way(lane, self._running)
-                if victim is not None:
-                    self._preempt(victim)
 
     def _continue(
         self, sequences: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
@@ -306,11 +301,11 @@ class Scheduler:
         Whoever waits for another's blocks is passed over; whoever does not fit is not, by later
         lanes neither: False then.
         """
-        waiting, cache = self._waiting.of(lane), self.cache
-        if not waiting or not self._has_room(lane, step):
+        cache = self.cache
+        if not self._waiting.of(lane) or not self._has_room(lane, step):
             return True
         spoken_for = self._num_spoken_for()
-        for sequence in waiting:
+        for sequence in self._waiting.of(lane)[:]:
             if not self._has_room(lane, step):
                 break
             self.in_hand.request_id = sequence.request.request_id
@@ -322,7 +317,8 @@ class Scheduler:
                 continue
             windows = sequence.table.windows
             num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
-            if num_needed > cache.num_free_blocks - spoken_for:
+            sequence.lacks_room = num_needed > cache.num_free_blocks - spoken_for
+            if sequence.lacks_room:
                 self.in_hand.request_id = None
                 return False
             self._begin(sequence, match, step)
@@ -333,10 +329,7 @@ class Scheduler:
     def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
         """Nobody was preempted for want of blocks, and there are a token and a seat."""
         has_token = step.budget > 0 and not step.has_preempted
-        return has_token and self._has_seat(lane.tenant)
-
-    def _has_seat(self, tenant: str) -> bool:
-        return self._seats.has_one_for(tenant, self._running, self._waiting)
+        return has_token and self._seats.has_one_for(lane)
 
     def _num_spoken_for(self) -> int:
         """Blocks that the running sequences will certainly need."""
@@ -357,6 +350,10 @@ class Scheduler:
             return True
         sequence.awaited_block = None
         return False
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        """It could run at once, for all that is known without looking for its blocks."""
+        return not sequence.lacks_room and not self._is_held_up(sequence)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
         if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed
@@ -390,7 +387,7 @@ class Scheduler:
         choices = self._register.of(parent.request.request_id)
         for sequence in [choice for choice in choices if choice.fork_parent is parent]:
             sequence.fork_parent = None
-            if may_share and self._seats.has_one_for(sequence.tenant, self._running, self._waiting):
+            if may_share and self._seats.has_one_for(self._waiting.lane_of(sequence)):
                 sequence.table = self.cache.fork(parent.table, parent.num_prompt_tokens)
                 sequence.num_computed_tokens = parent.num_prompt_tokens - 1
                 sequence.num_cached_tokens = sequence.num_computed_tokens

@@ -33,6 +33,7 @@ class Sequence:
         "ending",
         "fork_parent",
         "index",
+        "lacks_room",
         "max_num_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -81,6 +82,8 @@ class Sequence:
         """None while it has not ended."""
         self.awaited_block: BlockHash | None = None
         """A block another sequence is computing; nothing is scheduled until it is there."""
+        self.lacks_room = False
+        """When its turn came last, it did not fit beside those that run."""
         self.fork_parent: Sequence | None = None
         """The choice that computes the prompt this one will share."""
 

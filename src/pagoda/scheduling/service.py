@@ -1,4 +1,4 @@
-"""What tenants have been served, by which the next turn is its who had least of it."""
+"""What each tenant has been served. The tenant that was served least goes first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 class Service:
     """Tokens computed for each tenant, divided by its weight: a clock for each.
 
-    A tenant that was away goes on no more than `burst` tokens behind the least clock of those that
-    are here: it may begin with a prompt of that length before others go on, and saves up no more by
-    staying away. After Sheng et al., Fairness in Serving Large Language Models, OSDI 2024, where
-    the burst is 0.
+    A tenant that comes goes on from where it left, but no more than `burst` tokens behind what
+    whoever was served least had reached before: it may begin with a prompt of that length before
+    others go on, and saves up no more by staying away. After Sheng et al., Fairness in Serving
+    Large Language Models, OSDI 2024, where the burst is 0.
     """
 
     def __init__(self, weights: Mapping[str, float] | None = None, burst: int = 0) -> None:
@@ -23,19 +23,25 @@ class Service:
         """Of those that are here."""
         self._left_at: dict[str, float] = {}
         """Clocks of those that are away and would go on from there."""
+        self._reached = 0.0
+        """The most that whoever was served least has had; it never goes back while somebody is
+        here, so that those who come one after the other begin alike."""
         self._num_here: Counter[str] = Counter()
         """Unfinished sequences."""
         self._places: dict[str, int] = {}
         """In which order those came that are here."""
         self._num_came = 0
+        self._total_weight = 0.0
 
     def come(self, tenants: Iterable[str]) -> None:
         """Each has one more unfinished sequence; a tenant is named once for each of them."""
         for tenant in tenants:
             if tenant not in self._clocks:
-                self._clocks[tenant] = max(self._left_at.pop(tenant, 0.0), self._least())
+                least = self._reached - self._burst / self.weight_of(tenant)
+                self._clocks[tenant] = max(self._left_at.pop(tenant, 0.0), least)
                 self._places[tenant] = self._num_came
                 self._num_came += 1
+                self._total_weight = sum(map(self.weight_of, self._clocks))
             self._num_here[tenant] += 1
 
     def go(self, tenant: str) -> None:
@@ -52,17 +58,20 @@ class Service:
             self._leave(tenant)
 
     def _leave(self, tenant: str) -> None:
-        del self._num_here[tenant]
-        del self._places[tenant]
+        del self._num_here[tenant], self._places[tenant]
         self._left_at[tenant] = self._clocks.pop(tenant)
-        least = self._least()
-        self._left_at = {
-            name: clock for name, clock in self._left_at.items() if self._clocks and clock > least
-        }
+        self._total_weight = sum(map(self.weight_of, self._clocks))
+        if not self._clocks:  # nobody is here to be ahead of
+            self._left_at, self._reached = {}, 0.0
+            return
+        self.settle()
+        least = self._reached - self._burst
+        self._left_at = {name: clock for name, clock in self._left_at.items() if clock > least}
 
-    def _least(self) -> float:
-        """Where a tenant that comes begins at least."""
-        return min(self._clocks.values(), default=0.0) - self._burst
+    def settle(self) -> None:
+        """Take note of what whoever was served least has reached: once a step."""
+        if self._clocks:
+            self._reached = max(self._reached, min(self._clocks.values()))
 
     def serve(self, tenant: str, num_tokens: int) -> None:
         """So many tokens more are computed for a tenant that is here."""
@@ -82,7 +91,7 @@ class Service:
 
     def share_of(self, tenant: str, total: int) -> float:
         """The part of `total` that is due to a tenant beside all others that are here."""
-        return total * self.weight_of(tenant) / sum(map(self.weight_of, self._clocks))
+        return total * self.weight_of(tenant) / self._total_weight
 
     @property
     def num_tenants(self) -> int:

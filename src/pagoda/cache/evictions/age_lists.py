@@ -24,15 +24,20 @@ class AgeLists:
         self._ranked = [row[age] for age in ages for row in self._lists]
         self._list_of: dict[int, OrderedDict[int, int]] = {}
 
-    def put(self, item: int, kind: int, last_used: int, age: int = 0) -> None:
-        """An item that is not here, of class `kind`, in range number `age`.
+    def put(self, item: int, kind: int, last_used: int) -> None:
+        """An item that is not here, of class `kind`, used just now."""
+        ages = self._lists[kind][0]
+        ages[item] = last_used
+        self._list_of[item] = ages
 
-        In a range that is not the first it becomes the oldest: the parent of what just went.
+    def put_oldest(self, item: int, kind: int, last_used: int, age: int) -> None:
+        """An item that is not here, in range number `age`, as the oldest of it.
+
+        So comes the parent of what just went, which was the oldest there.
         """
         ages = self._lists[kind][age]
         ages[item] = last_used
-        if age:
-            ages.move_to_end(item, last=False)
+        ages.move_to_end(item, last=False)
         self._list_of[item] = ages
 
     def drop(self, item: int) -> bool:

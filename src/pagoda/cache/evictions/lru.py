@@ -27,6 +27,9 @@ class LRU:
     def hit(self, block_id: int) -> None:
         del self._order[block_id]
 
+    def renew(self, block_id: int) -> None:
+        self._order.move_to_end(block_id)
+
     def forget(self, block_id: int) -> None:
         self._order.pop(block_id, None)
 

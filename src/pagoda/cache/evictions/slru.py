@@ -46,6 +46,9 @@ class SegmentedLRU:
         del self._segment_of(block_id)[block_id]
         self._reused.add(block_id)
 
+    def renew(self, block_id: int) -> None:
+        self._segment_of(block_id).move_to_end(block_id)
+
     def forget(self, block_id: int) -> None:
         self._segment_of(block_id).pop(block_id, None)
         self._reused.discard(block_id)
