@@ -286,14 +286,14 @@ class CacheManager:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
-        turn = set(found_of_turn(self._index, table, self.block_size))
+        turn = found_of_turn(self._index, table, self.block_size)
         held = [block_id for block_id in turn if not self._pool.is_cached(block_id)]
         for block_id in held:
             self._pool.acquire(block_id)
         own = [block_id for block_id in reversed(table.block_ids) if block_id != HOLE]
         for block_id in (*own, *held):  # what a next turn needs outlasts the tail
             self._release(block_id)
-        for block_id in turn.difference(held):
+        for block_id in [each for each in turn if each not in held]:
             self._pool.renew(block_id)
         table.clear()
         table.move_to(0, self.block_size)
