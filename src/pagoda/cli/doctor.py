@@ -133,6 +133,7 @@ def _sizes(facts: ModelFacts, told: Told, window: Window) -> ModelBytes:
         quantization=told.quantization,
         kv_cache_dtype=cache.dtype,
         skipped_layers=cache.skipped_layers,
+        kv_retention=None if cache.kept is None else cache.kept.name,
         block_size=cache.block_size,
         num_sequences=max(round(at_once), 1),
     )

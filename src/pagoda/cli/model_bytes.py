@@ -37,6 +37,8 @@ class Served:
     skipped_layers: tuple[int, ...] = ()
     """Those that keep the dtype of the activations all the same."""
     block_size: int | None = None
+    kv_retention: str | None = None
+    """What stays of each sequence."""
     quantization: str | None = None
     """As the flag of the engine that made it so."""
     num_sequences: int = 1
@@ -71,6 +73,7 @@ def _kv_token(facts: ModelFacts, whole: PlanRequest, served: Served) -> float | 
         whole,
         kv_cache_dtype=served.kv_cache_dtype or "auto",
         kv_cache_dtype_skip_layers=served.skipped_layers,
+        kv_retention=served.kv_retention or whole.kv_retention,
         block_size=served.block_size,
     )
     try:
@@ -82,8 +85,5 @@ def _kv_token(facts: ModelFacts, whole: PlanRequest, served: Served) -> float | 
 
 
 def _read_bytes(subject: Subject) -> int:
-    from pagoda.planning.pool import rank_layers
-
-    ranks = rank_layers(subject.model, subject.options)
-    read = sum(layer.read_bytes(_LONG) for kept in ranks for layer in kept)
+    read = sum(layer.read_bytes(_LONG) for layer in subject.kept_layers)
     return read * subject.options.tensor_parallel_size
