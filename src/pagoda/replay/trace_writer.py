@@ -31,8 +31,9 @@ class TraceWriter:
         self._most_bytes = most_bytes // (NUM_OLDER + 1)
         try:
             self._begin()
-        except OSError as error:
-            limit = f"cannot be written: {error.strerror or error}"
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            limit = f"cannot be written: {reason}"
             raise InvalidOptionError("record_trace", str(path), limit) from None
 
     def write(self, line: str) -> None:
@@ -47,7 +48,7 @@ class TraceWriter:
         os.close(self._file)
 
     def _begin(self) -> None:
-        if self._path.exists() and self._path.stat().st_size:
+        if self._path.is_file() and self._path.stat().st_size:
             self._age()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         self._file = os.open(self._path, flags, 0o600)
