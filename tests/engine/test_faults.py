@@ -21,6 +21,7 @@ from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread
 from pagoda.engine.options import EngineOptions
+from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import EngineError, PagodaError
 from pagoda.request import Request, SamplingParams
@@ -189,7 +190,7 @@ def concerned_in(planted: Planted, served: Served) -> set[str] | None:
             return {output.request_id for output in held["outputs"]}
         if name == "_launch" and "plan" in held:
             return {served.names[each.sequence_id] for each in held["plan"].sequences}
-        if name == "wait":
+        if name == "wait" and isinstance(held["self"], LaunchedStep):
             return {served.names[each.sequence_id] for each in held["self"].plan.sequences}
     return None
 

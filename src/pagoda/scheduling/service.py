@@ -37,29 +37,37 @@ class Service:
         """Each has one more unfinished sequence; a tenant is named once for each of them."""
         for tenant in tenants:
             if tenant not in self._clocks:
-                least = self._reached - self._burst / self.weight_of(tenant)
-                self._clocks[tenant] = max(self._left_at.pop(tenant, 0.0), least)
-                self._places[tenant] = self._num_came
-                self._num_came += 1
-                self._total_weight = sum(map(self.weight_of, self._clocks))
+                self._begin(tenant, self._left_at.pop(tenant, 0.0))
             self._num_here[tenant] += 1
 
     def go(self, tenant: str) -> None:
         """The tenant has one less."""
         self._num_here[tenant] -= 1
         if not self._num_here[tenant]:
-            self._leave(tenant)
+            del self._num_here[tenant], self._places[tenant]
+            self._leave({tenant: self._clocks.pop(tenant)})
 
     def keep(self, tenants: Iterable[str]) -> None:
-        """These are the tenants of all unfinished sequences, each as often as it has any."""
-        self._num_here.clear()
-        self.come(tenants)
-        for tenant in [name for name in self._clocks if not self._num_here[name]]:
-            self._leave(tenant)
+        """These are the tenants of all unfinished sequences, each as often as it has any.
 
-    def _leave(self, tenant: str) -> None:
-        del self._num_here[tenant], self._places[tenant]
-        self._left_at[tenant] = self._clocks.pop(tenant)
+        Mends what a call left that broke off in the middle.
+        """
+        before, self._clocks, self._places = self._clocks, {}, {}
+        self._num_here = Counter(tenants)
+        for tenant in self._num_here:
+            self._begin(tenant, before.pop(tenant, 0.0))
+        self._leave(before)
+
+    def _begin(self, tenant: str, clock: float) -> None:
+        least = self._reached - self._burst / self.weight_of(tenant)
+        self._clocks[tenant] = max(clock, least)
+        self._places[tenant] = self._num_came
+        self._num_came += 1
+        self._total_weight = sum(map(self.weight_of, self._clocks))
+
+    def _leave(self, clocks: Mapping[str, float]) -> None:
+        """Tenants are away from now on, with these clocks."""
+        self._left_at.update(clocks)
         self._total_weight = sum(map(self.weight_of, self._clocks))
         if not self._clocks:  # nobody is here to be ahead of
             self._left_at, self._reached = {}, 0.0
