@@ -20,8 +20,8 @@ from planted_errors import Code, Place, Places, Planted, require_nothing_left
 from pagoda.engine.build import Model, connect
 from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread
-from pagoda.engine.options import EngineOptions
 from pagoda.engine.launched_step import LaunchedStep
+from pagoda.engine.options import EngineOptions
 from pagoda.engine.outputs import RequestOutput
 from pagoda.errors import EngineError, PagodaError
 from pagoda.request import Request, SamplingParams

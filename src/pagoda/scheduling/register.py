@@ -11,19 +11,20 @@ class Register:
     """Who is here: waiting or running."""
 
     def __init__(self, sequences: Iterable[Sequence] = ()) -> None:
-        self._by_id: dict[int, Sequence] = {}
+        self.by_id: dict[int, Sequence] = {}
+        """To be read alone."""
         self._by_request: dict[str, list[Sequence]] = {}
         self.add(sequences)
 
     def add(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:
-            self._by_id[sequence.sequence_id] = sequence
+            self.by_id[sequence.sequence_id] = sequence
             self._by_request.setdefault(sequence.request.request_id, []).append(sequence)
 
     def discard(self, sequences: Iterable[Sequence]) -> None:
         """No effect on those that are not here."""
         for sequence in sequences:
-            self._by_id.pop(sequence.sequence_id, None)
+            self.by_id.pop(sequence.sequence_id, None)
             request_id = sequence.request.request_id
             siblings = [each for each in self.of(request_id) if each is not sequence]
             if siblings:
@@ -39,17 +40,17 @@ class Register:
         return self._by_request.get(request_id, [])[:]
 
     def get(self, sequence_id: int) -> Sequence | None:
-        return self._by_id.get(sequence_id)
+        return self.by_id.get(sequence_id)
 
     def __getitem__(self, sequence_id: int) -> Sequence:
         """Raises KeyError if there is none of that id."""
-        return self._by_id[sequence_id]
+        return self.by_id[sequence_id]
 
     def __contains__(self, sequence_id: int) -> bool:
-        return sequence_id in self._by_id
+        return sequence_id in self.by_id
 
     def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._by_id.values())
+        return iter(self.by_id.values())
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)

@@ -181,7 +181,7 @@ class Scheduler:
 
     @property
     def has_unfinished(self) -> bool:
-        return len(self._register) > 0
+        return bool(self._register.by_id)
 
     def sequence(self, sequence_id: int) -> Sequence:
         """An unfinished sequence. Raises KeyError if there is none of that id."""
