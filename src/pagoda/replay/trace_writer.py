@@ -8,7 +8,7 @@ day.jsonl.2    …, the oldest is deleted
 from __future__ import annotations
 
 import os
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from pagoda.errors import InvalidOptionError
@@ -21,7 +21,8 @@ class TraceWriter:
     """Appends lines, each by one write: what a crash cuts off is the last line alone.
 
     All files together take at most `most_bytes`, each of them a part. A file that is there already
-    becomes the first of the older ones.
+    becomes the first of the older ones, unless it has a header alone: starts without a request do
+    not push out a day.
     """
 
     def __init__(self, path: Path, header: str, most_bytes: int) -> None:
@@ -48,9 +49,9 @@ class TraceWriter:
         os.close(self._file)
 
     def _begin(self) -> None:
-        if self._path.is_file() and self._path.stat().st_size:
+        if self._path.is_file() and _has_rows(self._path):
             self._age()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC
         self._file = os.open(self._path, flags, 0o600)
         self._size = 0
         self._append(self._header)
@@ -71,3 +72,9 @@ class TraceWriter:
 
 def _older(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
+
+
+def _has_rows(path: Path) -> bool:
+    """There is something behind the header."""
+    with path.open("rb") as file:
+        return len(list(islice(file, 2))) == 2
