@@ -27,7 +27,7 @@ OPERATIONS = st.lists(
 
 
 def publish(policy: EvictionPolicy, block_id: int, parent: int = NO_BLOCK) -> None:
-    policy.publish(block_id, BlockRecord(sha256(bytes([block_id])).digest(), parent, 0, 0))
+    policy.publish(block_id, BlockRecord(sha256(bytes([block_id])).digest(), parent, 0))
 
 
 @every_policy

@@ -78,9 +78,10 @@ def test_it_bounds_every_policy(policy: str, block_size: int) -> None:
     future = future_of(requests, block_size)
     rates = []
     for num_blocks in (12, 20, 40, 10_000):
-        cache = CacheManager(num_blocks, block_size, eviction=policy)
+        found = replay_cache(requests, CacheManager(num_blocks, block_size, eviction=policy))
+        assert found.num_refused == 0
         rates.append(future.hit_rate(num_blocks))
-        assert replay_cache(requests, cache).hit_rate <= rates[-1] + 1e-12
+        assert found.hit_rate <= rates[-1] + 1e-12
     assert rates == sorted(rates)
     assert rates[-1] == pytest.approx(future.hit_rate(None))
     roomy = replay_cache(requests, CacheManager(10_000, block_size))
@@ -95,7 +96,21 @@ def test_tenants_are_apart_and_answers_are_left_behind() -> None:
 
 def test_requests_that_do_not_fit_are_left_out_and_leave_nothing() -> None:
     requests = [asked([1, 2, 3]), asked([1]), asked([1])]
-    assert future_of(requests).hit_rate(2) == pytest.approx(3 / 8)
+    assert replay_cache(requests, CacheManager(2, UNIT)).refused.tolist() == [0]
+    for num_blocks in (2, None):
+        assert future_of(requests).hit_rate(num_blocks, [0]) == pytest.approx(3 / 8)
+
+
+def test_what_a_refused_request_would_use_is_not_worth_keeping() -> None:
+    """D is used by one that is refused, before the others are used again."""
+    walks = [[1, 2, 3], [4], [4, 5, 6, 7, 8], [1, 2, 3]]
+    requests = [asked(walk, rest=1) for walk in walks]
+    outcome = replay_cache(requests, CacheManager(4, UNIT))
+    assert list(outcome.refused) == [2]
+    served = [walk for place, walk in enumerate(walks) if place != 2]
+    told = future_of(requests).hit_rate(3, outcome.refused)
+    assert told == pytest.approx(best(served, 3) * UNIT / outcome.num_prompt_tokens)
+    assert told == future_of([asked(walk, rest=1) for walk in served]).hit_rate(3)
 
 
 def test_a_trace_of_nothing() -> None:

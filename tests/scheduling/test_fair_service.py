@@ -174,11 +174,11 @@ def test_nobody_saves_up_service_by_staying_away() -> None:
     service.serve("a", 1000)
     service.settle()
     service.come(["b", "c"])
-    assert service.clock_of("b") == service.clock_of("c") == 990
+    assert service.turn_of("b")[0] == service.turn_of("c")[0] == 990
     service.serve("b", 200)
     service.go("b")
     service.come(["b"])
-    assert service.clock_of("b") == 1190
+    assert service.turn_of("b")[0] == 1190
 
 
 @given(

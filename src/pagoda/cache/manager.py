@@ -367,7 +367,7 @@ class CacheManager:
             for group in range(table.num_groups):
                 block_id = table.block_ids[number * table.num_groups + group]
                 if block_id != HOLE and self._index.insert(keys[number], block_id, group):
-                    self._pool.publish(block_id, self._index.record_of(block_id, number))
+                    self._pool.publish(block_id, self._index.record_of(block_id))
                     self._counts.commits += 1
         table.num_committed = num_full
         table.num_shared = max(table.num_shared, num_full)

@@ -121,13 +121,13 @@ class PrefixIndex:
             for block_id, key in published.items()
         )
 
-    def record_of(self, block_id: int, number: int) -> BlockRecord:
-        """What a published block holds; `number`: blocks before it in its sequence."""
+    def record_of(self, block_id: int) -> BlockRecord:
+        """What a published block holds. Raises KeyError if it was not published."""
         key, group = self._keys[block_id], self._groups[block_id]
         if key is None:
             raise KeyError(block_id)
         parent = self._block_ids[group].get(key.parent, NO_BLOCK)
-        return BlockRecord(key.hash, parent, number, group)
+        return BlockRecord(key.hash, parent, group)
 
     def group_of(self, block_id: int) -> int:
         """The group that a published block belongs to."""

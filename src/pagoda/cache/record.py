@@ -15,7 +15,5 @@ class BlockRecord(NamedTuple):
     parent: int
     """Id of the block that holds what comes just before it, or `NO_BLOCK`: it is the first, or that
     one is not there any more."""
-    number: int
-    """Blocks before it in its sequence."""
     group: int
     """Whose layers' keys and values it holds."""

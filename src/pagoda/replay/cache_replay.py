@@ -7,7 +7,8 @@ The cache is the one that serves (`pagoda.cache.CacheManager`), with its own pol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch, num_blocks_for
@@ -21,11 +22,15 @@ class CacheOutcome:
 
     num_requests: int
     """That were served."""
-    num_refused: int
-    """That need more blocks than there are."""
+    refused: Sequence[int]
+    """Places in the trace of those that need more blocks than there are."""
     num_prompt_tokens: int
     num_hit_tokens: int
     num_evictions: int
+
+    @property
+    def num_refused(self) -> int:
+        return len(self.refused)
 
     @property
     def hit_rate(self) -> float:
@@ -43,7 +48,7 @@ class CacheReplay:
         self._num_blocks = cache.stats().num_blocks
         self._whole_blocks = whole_blocks
         self._num_requests = 0
-        self._num_refused = 0
+        self._refused = array("q")
 
     def serve(self, request: TracedRequest) -> bool:
         """Everything that the request does to the cache; False, and nothing, if it cannot fit."""
@@ -51,7 +56,7 @@ class CacheReplay:
         tokens = request.prompt_in_blocks(size) if self._whole_blocks else request.prompt()
         num_answer = max(0, min(tokens.num_known, request.num_tokens) - len(tokens))
         if num_blocks_for(len(tokens) + num_answer, size) > self._num_blocks:
-            self._num_refused += 1
+            self._refused.append(self._num_requests + len(self._refused))
             return False
         table = cache.open(tenant=request.tenant, cache_salt=request.cache_salt)
         match = cache.match(table, tokens)
@@ -81,7 +86,7 @@ class CacheReplay:
         stats = self._cache.stats()
         return CacheOutcome(
             num_requests=self._num_requests,
-            num_refused=self._num_refused,
+            refused=self._refused,
             num_prompt_tokens=stats.prefix_queries,
             num_hit_tokens=stats.prefix_hits,
             num_evictions=stats.evictions,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -25,7 +25,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.cache.slots import num_blocks_for
 from pagoda.replay.trace import TracedRequest
 
 _NEVER = -1
@@ -44,7 +43,6 @@ class References:
         self._whole_blocks = whole_blocks
         self._names: list[NDArray[np.uint64]] = []
         self._num_queried = array("q")
-        self._num_needed = array("q")
         self._num_prompt_tokens = array("q")
         self._roots: dict[tuple[str, str], np.uint64] = {}
 
@@ -63,7 +61,6 @@ class References:
         names = ids[places] * _ODD ^ (last % unit).astype(np.uint64) * np.uint64(2654435761)
         self._names.append((names ^ self._root(request)) * _ODD)
         self._num_queried.append(min(num_tokens // size, len(last)))
-        self._num_needed.append(num_blocks_for(num_all, size))
         self._num_prompt_tokens.append(num_tokens)
         return len(last)
 
@@ -82,7 +79,6 @@ class References:
             array("q", following.tobytes()),
             starts,
             self._num_queried,
-            self._num_needed,
             self._num_prompt_tokens,
         )
 
@@ -105,38 +101,41 @@ class Future:
     """Where each request's uses begin, and where the last ends."""
     num_queried: array[int]
     """Blocks of each request that it looks up; the others, of its answer, it leaves behind."""
-    num_needed: array[int]
-    """Blocks that each has to have at once."""
     num_prompt_tokens: array[int]
 
-    def hit_rate(self, num_blocks: int | None) -> float:
+    def hit_rate(self, num_blocks: int | None, refused: Sequence[int] = ()) -> float:
         """Tokens found of those asked for at best in a pool of `num_blocks`; None: without end.
 
-        Requests that need more blocks than that are left out. In time O(n log n).
+        Requests that were `refused`, by their places in the trace, asked for nothing and use
+        nothing. In time O(n log n).
         """
         most = len(self.following) if num_blocks is None else num_blocks
         num_hit = num_asked = 0
-        for request, found in self._found(most):
+        for request, found in self._found(most, frozenset(refused)):
             tokens = self.num_prompt_tokens[request]
             num_asked += tokens
             num_hit += max(0, min(found * self.block_size, tokens - 1))
         return num_hit / num_asked if num_asked else 0.0
 
-    def _found(self, num_blocks: int) -> Iterator[tuple[int, int]]:
-        """Each request that fits, and how many of its first blocks are there."""
-        is_kept = bytearray(len(self.following))
+    def _found(self, num_blocks: int, refused: Set[int]) -> Iterator[tuple[int, int]]:
+        """Each request that is served, and how many of its first blocks are there."""
+        is_kept, is_void = bytearray(len(self.following)), bytearray(len(self.following))
+        for request in refused:
+            start, stop = self.starts[request : request + 2]
+            is_void[start:stop] = b"\1" * (stop - start)
         heap: list[int] = []  # of the next uses of blocks that are kept, the last first
         num_kept = 0
         for request, (start, stop) in enumerate(pairwise(self.starts)):
-            fits = self.num_needed[request] <= num_blocks
+            if request in refused:
+                continue
             found = is_kept.find(0, start, start + self.num_queried[request])
-            if fits:
-                yield request, self.num_queried[request] if found < 0 else found - start
+            yield request, self.num_queried[request] if found < 0 else found - start
             for use in range(start, stop):
-                was_kept = is_kept[use]
-                num_kept -= was_kept
+                num_kept -= is_kept[use]
                 again = self.following[use]
-                if again != _NEVER and (fits or was_kept):
+                while again != _NEVER and is_void[again]:
+                    again = self.following[again]
+                if again != _NEVER:
                     is_kept[again] = 1
                     num_kept += 1
                     heappush(heap, -again)

@@ -118,6 +118,9 @@ def _run(scheduler: Scheduler) -> tuple[list[NDArray[np.float64]], int]:
     num_first = 0
     while scheduler.has_unfinished:
         plan = scheduler.schedule()
+        if not plan.sequences:
+            limit = "too few blocks for the workload of its row of `pagoda bench`"
+            raise InvalidOptionError("num_blocks", scheduler.cache.stats().num_blocks, limit)
         work = StepWork.of(plan)
         steps.append(
             np.array([1.0, work.num_tokens, work.num_context_tokens, work.num_pairs], np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pagoda.replay.clairvoyant import Future, References
@@ -29,7 +29,6 @@ class Optima:
         self._trace = trace
         self._whole_blocks = whole_blocks
         self._futures: dict[int, Future | None] = {}
-        self._unbounded: dict[int, float] = {}
 
     def watched(self, block_size: int) -> Iterator[TracedRequest]:
         """The trace's requests."""
@@ -44,12 +43,14 @@ class Optima:
             yield request
         self._futures[block_size] = None
         if num_seen <= MOST_REFERENCES:
-            self._futures[block_size] = future = references.future()
-            self._unbounded[block_size] = future.hit_rate(None)
+            self._futures[block_size] = references.future()
 
-    def of(self, block_size: int, num_blocks: int) -> Optimum | None:
-        """Once the trace was watched to its end; None where there is too much of it."""
+    def of(self, block_size: int, num_blocks: int, refused: Sequence[int]) -> Optimum | None:
+        """Once the trace was watched to its end; None where there is too much of it.
+
+        `refused`: places of requests that the replay beside it did not serve.
+        """
         future = self._futures[block_size]
         if future is None:
             return None
-        return Optimum(future.hit_rate(num_blocks), self._unbounded[block_size])
+        return Optimum(future.hit_rate(num_blocks, refused), future.hit_rate(None, refused))

@@ -10,7 +10,9 @@ says.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as Places
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -33,8 +35,8 @@ class ScheduleOutcome:
 
     num_requests: int
     """That were served."""
-    num_refused: int
-    """Longer than a request may be, or than the pool."""
+    refused: Places[int]
+    """Places in the trace of those longer than a request may be, or than the pool."""
     num_prompt_tokens: int
     """Looked up in the cache."""
     num_hit_tokens: int
@@ -50,6 +52,10 @@ class ScheduleOutcome:
     end_to_end: Percentiles
     block_seconds: Mapping[str, float]
     """By tenant."""
+
+    @property
+    def num_refused(self) -> int:
+        return len(self.refused)
 
     @property
     def hit_rate(self) -> float:
@@ -108,7 +114,7 @@ class ScheduleReplay:
         """When the device will have carried out all that was launched."""
         self._num_steps = 0
         self._num_requests = 0
-        self._num_refused = 0
+        self._refused = array("q")
         self._num_output_tokens = 0
 
     def run(
@@ -144,7 +150,7 @@ class ScheduleReplay:
             self._begin_s = came_at
         num_output = max(1, request.num_output_tokens)
         if request.num_prompt_tokens + num_output > self._longest:
-            self._num_refused += 1
+            self._refused.append(self._num_requests + len(self._refused))
             return
         is_given_up = request.end_step is not None and self._by_steps
         if is_given_up:
@@ -218,7 +224,7 @@ class ScheduleReplay:
         cache, stats = self._cache.stats(), self.scheduler.stats()
         return ScheduleOutcome(
             num_requests=self._num_requests,
-            num_refused=self._num_refused,
+            refused=self._refused,
             num_prompt_tokens=cache.prefix_queries,
             num_hit_tokens=cache.prefix_hits,
             num_output_tokens=self._num_output_tokens,

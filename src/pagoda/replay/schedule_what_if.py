@@ -163,7 +163,11 @@ def replay_servers(
         yield ScheduleAnswer(
             setting=setting,
             outcome=outcome,
-            optimum=optima.of(cache.block_size, cache.num_blocks) if with_optimum else None,
+            optimum=(
+                optima.of(cache.block_size, cache.num_blocks, outcome.refused)
+                if with_optimum
+                else None
+            ),
             by_steps=by_steps,
             num_faults=trace.faults.count,
             duration_s=duration_s,

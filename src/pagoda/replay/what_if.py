@@ -122,7 +122,11 @@ def replay_caches(
         yield CacheAnswer(
             setting=setting,
             outcome=outcome,
-            optimum=optima.of(setting.block_size, setting.num_blocks) if with_optimum else None,
+            optimum=(
+                optima.of(setting.block_size, setting.num_blocks, outcome.refused)
+                if with_optimum
+                else None
+            ),
             num_faults=trace.faults.count,
             duration_s=duration_s,
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
@@ -88,9 +88,10 @@ class OrderedSequences:
         self._lanes.clear()
         self._num_of.clear()
 
-    def lanes(self) -> list[Lane]:
-        """In the order in which they get their turn as of now."""
-        return in_order(self._lanes, self._service)
+    @property
+    def lanes(self) -> Set[Lane]:
+        """Those that somebody is in, in no order (see `in_order`)."""
+        return self._lanes.keys()
 
     def of(self, lane: Lane) -> list[Sequence]:
         """Those of a lane, in order; not to be changed, and to be copied before others do."""
@@ -102,11 +103,13 @@ class OrderedSequences:
 
     def last(self) -> Sequence:
         """The one whose turn comes last. Raises IndexError when there is none."""
-        return self._lanes[self.lanes()[-1]][-1]
+        return self._lanes[in_order(self.lanes, self._service)[-1]][-1]
 
     def __iter__(self) -> Iterator[Sequence]:
         """In order, over those that are here now, even if some are removed meanwhile."""
-        return chain.from_iterable([self.of(lane)[:] for lane in self.lanes()])
+        return chain.from_iterable(
+            [self.of(lane)[:] for lane in in_order(self.lanes, self._service)]
+        )
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))

@@ -212,7 +212,7 @@ class Scheduler:
         running, all_fit = self._running, True
         streams = [each for each in running if each.num_uncomputed_tokens == 1]
         self._continue(streams, step, held_back)
-        for lane in in_order({*running.lanes(), *self._waiting.lanes()}, self._service):
+        for lane in in_order(running.lanes | self._waiting.lanes, self._service):
             prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
             self._continue(prompts, step, held_back)
             all_fit = all_fit and self._admit(lane, step)

@@ -44,7 +44,7 @@ class Seats:
             return False
         if self._service.num_tenants == 1 or self._num_lacking(lane.tenant) > 0:
             return True
-        others = [each for each in self._waiting.lanes() if each.level <= lane.level]
+        others = [each for each in self._waiting.lanes if each.level <= lane.level]
         num_kept = 0
         for other in others:
             if other.tenant != lane.tenant:
@@ -58,7 +58,7 @@ class Seats:
         if self._service.num_tenants == 1 or not len(self._waiting):
             return []
         num_free, victims = self.num_free, list[Sequence]()
-        for lane in self._waiting.lanes():
+        for lane in in_order(self._waiting.lanes, self._service):
             for _ in self._ready(lane):
                 if num_free > 0:
                     num_free -= 1
@@ -87,7 +87,7 @@ class Seats:
 
         The one that has made way least often, and of these the last: nobody does again and again.
         """
-        lanes = in_order({lane, *self._running.lanes()}, self._service)
+        lanes = in_order({lane, *self._running.lanes}, self._service)
         for later in reversed(lanes[lanes.index(lane) + 1 :]):
             left = [each for each in self._running.of(later) if each not in victims]
             num_gone = sum(each.tenant == later.tenant for each in victims)

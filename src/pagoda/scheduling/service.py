@@ -85,10 +85,6 @@ class Service:
         """So many tokens more are computed for a tenant that is here."""
         self._clocks[tenant] += num_tokens / self.weight_of(tenant)
 
-    def clock_of(self, tenant: str) -> float:
-        """What a tenant that is here has been served, by its weight."""
-        return self._clocks[tenant]
-
     def turn_of(self, tenant: str) -> tuple[float, int]:
         """By which tenants that are here are put in order: the least served first, and of equals
         whoever came first."""
