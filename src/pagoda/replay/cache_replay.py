@@ -8,34 +8,12 @@ The cache is the one that serves (`pagoda.cache.CacheManager`), with its own pol
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 from pagoda.cache import NO_MATCH, BlockTable, CacheManager, PrefixMatch, num_blocks_for
 from pagoda.cache.hashed_tokens import HashedTokens
+from pagoda.replay.found import Found
 from pagoda.replay.trace import TracedRequest
-
-
-@dataclass(frozen=True, slots=True)
-class CacheOutcome:
-    """What the cache found, over all requests that fit."""
-
-    num_requests: int
-    """That were served."""
-    refused: Sequence[int]
-    """Places in the trace of those that need more blocks than there are."""
-    num_prompt_tokens: int
-    num_hit_tokens: int
-    num_evictions: int
-
-    @property
-    def num_refused(self) -> int:
-        return len(self.refused)
-
-    @property
-    def hit_rate(self) -> float:
-        """Tokens found of those asked for."""
-        return self.num_hit_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
 
 
 class CacheReplay:
@@ -81,10 +59,10 @@ class CacheReplay:
         self._cache.acquire(table, tokens, match, counted=counted)
         return self._cache.reserve(table, match.num_tokens, len(tokens)) is not None
 
-    def outcome(self) -> CacheOutcome:
+    def outcome(self) -> Found:
         """Of all requests so far."""
         stats = self._cache.stats()
-        return CacheOutcome(
+        return Found(
             num_requests=self._num_requests,
             refused=self._refused,
             num_prompt_tokens=stats.prefix_queries,
@@ -99,7 +77,7 @@ def replay_cache(
     *,
     whole_blocks: bool = True,
     on_request: Callable[[], None] = lambda: None,
-) -> CacheOutcome:
+) -> Found:
     """All requests through a cache. `on_request` is called after each."""
     replay = CacheReplay(cache, whole_blocks=whole_blocks)
     for request in requests:

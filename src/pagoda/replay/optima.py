@@ -25,14 +25,16 @@ class Optimum:
 class Optima:
     """The futures of a trace, one for each block size, gathered while it is first replayed."""
 
-    def __init__(self, trace: Trace, whole_blocks: bool) -> None:
+    def __init__(self, trace: Trace, whole_blocks: bool, *, is_wanted: bool) -> None:
+        """`is_wanted`: whether anything is gathered; nothing can be told without."""
         self._trace = trace
         self._whole_blocks = whole_blocks
+        self._is_wanted = is_wanted
         self._futures: dict[int, Future | None] = {}
 
     def watched(self, block_size: int) -> Iterator[TracedRequest]:
         """The trace's requests."""
-        if block_size in self._futures:
+        if not self._is_wanted or block_size in self._futures:
             yield from self._trace
             return
         references = References(block_size, whole_blocks=self._whole_blocks)
@@ -46,11 +48,11 @@ class Optima:
             self._futures[block_size] = references.future()
 
     def of(self, block_size: int, num_blocks: int, refused: Sequence[int]) -> Optimum | None:
-        """Once the trace was watched to its end; None where there is too much of it.
+        """Once the trace was watched to its end; None where there is too much of it, or unwanted.
 
         `refused`: places of requests that the replay beside it did not serve.
         """
-        future = self._futures[block_size]
+        future = self._futures.get(block_size)
         if future is None:
             return None
         return Optimum(future.hit_rate(num_blocks, refused), future.hit_rate(None, refused))

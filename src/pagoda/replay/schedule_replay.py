@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Sequence as Places
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,6 +19,7 @@ from pagoda.cache import CacheManager
 from pagoda.errors import IntegrityError
 from pagoda.replay.clock import Clock
 from pagoda.replay.course import Course, Percentiles, Records
+from pagoda.replay.found import Found
 from pagoda.replay.step_cost import StepCost, StepWork
 from pagoda.replay.trace import TracedRequest
 from pagoda.request import Request, RequestOptions, SamplingParams
@@ -29,22 +29,14 @@ from pagoda.scheduling.ending import END_OF_SEQUENCE
 _ANY_TOKEN = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleOutcome:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOutcome(Found):
     """What scheduler and cache did, and when; times are the model's."""
 
-    num_requests: int
-    """That were served."""
-    refused: Places[int]
-    """Places in the trace of those longer than a request may be, or than the pool."""
-    num_prompt_tokens: int
-    """Looked up in the cache."""
-    num_hit_tokens: int
     num_output_tokens: int
     num_computed_tokens: int
     """Those computed again after preemption included."""
     num_steps: int
-    num_evictions: int
     num_preemptions: int
     span_s: float
     """From the first arrival to the last end."""
@@ -52,15 +44,6 @@ class ScheduleOutcome:
     end_to_end: Percentiles
     block_seconds: Mapping[str, float]
     """By tenant."""
-
-    @property
-    def num_refused(self) -> int:
-        return len(self.refused)
-
-    @property
-    def hit_rate(self) -> float:
-        """Tokens found of those asked for."""
-        return self.num_hit_tokens / self.num_prompt_tokens if self.num_prompt_tokens else 0.0
 
     @property
     def tokens_per_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -13,7 +13,7 @@ from pagoda.replay.optima import Optima, Optimum
 from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.schedule_replay import ScheduleOutcome, ScheduleReplay
 from pagoda.replay.step_cost import StepCost
-from pagoda.replay.trace import Trace, TracedRequest
+from pagoda.replay.trace import Trace
 from pagoda.replay.what_if import CacheSetting, require_some
 from pagoda.scheduling import Scheduler
 
@@ -142,7 +142,7 @@ def replay_servers(
 
     Raises `CapacityError` where no request fits.
     """
-    optima = Optima(trace, whole_blocks=False)
+    optima = Optima(trace, whole_blocks=False, is_wanted=with_optimum)
     for setting in settings:
         by_steps = trace.recorded == setting.as_recorded
         started = time.perf_counter()
@@ -154,20 +154,13 @@ def replay_servers(
             by_steps=by_steps,
         )
         cache = setting.cache
-        requests: Iterable[TracedRequest] = trace
-        if with_optimum:
-            requests = optima.watched(cache.block_size)
-        outcome = replay.run(requests, on_request)
+        outcome = replay.run(optima.watched(cache.block_size), on_request)
         duration_s = time.perf_counter() - started
         require_some(cache.num_blocks, outcome.num_requests, outcome.num_refused)
         yield ScheduleAnswer(
             setting=setting,
             outcome=outcome,
-            optimum=(
-                optima.of(cache.block_size, cache.num_blocks, outcome.refused)
-                if with_optimum
-                else None
-            ),
+            optimum=optima.of(cache.block_size, cache.num_blocks, outcome.refused),
             by_steps=by_steps,
             num_faults=trace.faults.count,
             duration_s=duration_s,

@@ -7,7 +7,7 @@ answers     one a setting, with the clairvoyant optimum beside it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -15,9 +15,10 @@ from typing import Any
 from pagoda.cache import CacheManager
 from pagoda.cache.hashed_tokens import require_block_size
 from pagoda.errors import CapacityError, InvalidOptionError
-from pagoda.replay.cache_replay import CacheOutcome, replay_cache
+from pagoda.replay.cache_replay import replay_cache
+from pagoda.replay.found import Found
 from pagoda.replay.optima import Optima, Optimum
-from pagoda.replay.trace import Trace, TracedRequest
+from pagoda.replay.trace import Trace
 
 OnRequest = Callable[[], None]
 
@@ -46,7 +47,7 @@ class CacheAnswer:
     """What became of one setting."""
 
     setting: CacheSetting
-    outcome: CacheOutcome
+    outcome: Found
     optimum: Optimum | None
     """None if it was not asked for, or is too much to work out."""
     num_faults: int
@@ -108,12 +109,10 @@ def replay_caches(
 
     Raises `CapacityError` where no request fits.
     """
-    optima = Optima(trace, whole_blocks)
+    optima = Optima(trace, whole_blocks, is_wanted=with_optimum)
     for setting in settings:
         started = time.perf_counter()
-        requests: Iterable[TracedRequest] = trace
-        if with_optimum:
-            requests = optima.watched(setting.block_size)
+        requests = optima.watched(setting.block_size)
         outcome = replay_cache(
             requests, setting.cache(), whole_blocks=whole_blocks, on_request=on_request
         )
@@ -122,11 +121,7 @@ def replay_caches(
         yield CacheAnswer(
             setting=setting,
             outcome=outcome,
-            optimum=(
-                optima.of(setting.block_size, setting.num_blocks, outcome.refused)
-                if with_optimum
-                else None
-            ),
+            optimum=optima.of(setting.block_size, setting.num_blocks, outcome.refused),
             num_faults=trace.faults.count,
             duration_s=duration_s,
         )

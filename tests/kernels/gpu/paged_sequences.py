@@ -147,7 +147,7 @@ def paged_sequences(
         seen = {*seen_tokens(window, lowest), *range(lowest, context_len)}
         if window is not None:
             seen |= set(range(min(window.sinks, context_len)))
-        for token in seen if context_len else ():
+        for token in seen & set(range(context_len)):
             block = block_tables[sequence, token // shape.block_size]
             place = cached[block, :, :, token % shape.block_size]
             place[:] = rng.normal(size=place.shape)
