@@ -69,11 +69,11 @@ class PagedTokens:
     def check_published(self, cache: CacheManager) -> None:
         """Every block that `cache` can find holds what it is found by."""
         size = self.block_size
-        for block_id, key in cache._index.items().items():
+        for block_id, key in cache._blocks.index.items().items():
             context = self.slots[(block_id + 1) * size - 1]
             assert context is not None, f"block {block_id} is published and was never written"
             salt, group, *tokens = context
-            assert group == cache._index.group_of(block_id)
+            assert group == cache._blocks.index.group_of(block_id)
             assert self.holds_at(block_id, tokens, salt, group), "a published block is not whole"
             tenant, own_salt, retention = seen_by(salt)
             parent = cache.open(tenant=tenant, cache_salt=own_salt, retention=retention).root

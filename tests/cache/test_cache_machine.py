@@ -127,14 +127,14 @@ class CacheMachine(RuleBasedStateMachine):
             block_id
             for block_id in self.written_to(life, start, stop)
             if sum(block_id in other.table.block_ids for other in self.lives) > 1
-            or block_id in self.cache._index
+            or block_id in self.cache._blocks.index
         ]
 
     def refuse_shared_writes(self, life: Life, start: int, stop: int) -> None:
         for block_id in self.written_to(life, start, stop):
             holders = [other for other in self.lives if block_id in other.table.block_ids]
             assert holders == [life]
-            assert block_id not in self.cache._index
+            assert block_id not in self.cache._blocks.index
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), tokens=TOKENS)

@@ -386,33 +386,33 @@ class TestIntegrityCheck:
 
     def test_a_leaked_reference(self) -> None:
         cache, table = self.make()
-        cache._pool.ref_counts[table.block_ids[0]] += 1
+        cache._blocks.pool.ref_counts[table.block_ids[0]] += 1
         self.expect(cache, "references")
 
     def test_a_lost_block(self) -> None:
         cache, _ = self.make()
-        cache._pool._blank.pop()
+        cache._blocks.pool._blank.pop()
         self.expect(cache, "lost")
 
     def test_a_block_free_twice(self) -> None:
         cache, _ = self.make()
-        cache._pool._blank.append(cache._pool._blank[0])
+        cache._blocks.pool._blank.append(cache._blocks.pool._blank[0])
         self.expect(cache, "twice")
 
     def test_a_free_block_that_is_held(self) -> None:
         cache, table = self.make()
-        cache._pool._blank[0] = table.block_ids[0]
+        cache._blocks.pool._blank[0] = table.block_ids[0]
         self.expect(cache, "free and held")
 
     def test_a_cached_block_nobody_can_find(self) -> None:
         cache, _ = self.make()
-        cache._index.remove(next(iter(cache._pool.cached_ids())))
+        cache._blocks.index.remove(next(iter(cache._blocks.pool.cached_ids())))
         self.expect(cache, "cannot be found")
 
     def test_a_table_that_repeats_a_block(self) -> None:
         cache, table = self.make()
         table.block_ids = array("i", [*table.block_ids, table.block_ids[0]])
-        cache._pool.ref_counts[table.block_ids[0]] += 1
+        cache._blocks.pool.ref_counts[table.block_ids[0]] += 1
         self.expect(cache, "repeats")
 
     def test_a_key_that_is_not_the_tokens(self) -> None:
@@ -422,9 +422,9 @@ class TestIntegrityCheck:
 
     def test_a_block_published_under_the_key_of_another(self) -> None:
         cache, table = self.make()
-        cache._index._keys[table.block_ids[0]] = table.keys[1]
-        cache._index._block_ids = {
-            key.hash: block_id for block_id, key in cache._index.items().items()
+        cache._blocks.index._keys[table.block_ids[0]] = table.keys[1]
+        cache._blocks.index._block_ids = {
+            key.hash: block_id for block_id, key in cache._blocks.index.items().items()
         }
         self.expect(cache, "another's|differ")
 
@@ -452,7 +452,7 @@ class TestIntegrityCheck:
 
     def test_an_awaited_block_nobody_computes(self) -> None:
         cache, _ = self.make()
-        cache._in_flight.announce(b"hash", BlockTable(b"root"))
+        cache._in_flight.announce(b"hash", BlockTable())
         self.expect(cache, "awaited")
 
     def expect(self, cache: CacheManager, words: str) -> None:

@@ -61,7 +61,7 @@ ALWAYS: list[Misuse] = [
     ("reserve within another's", "table", lambda c: c.cache.reserve(c.foreign, 9, 10)),
     ("reserve another's from 0", "table", lambda c: c.cache.reserve(c.foreign, 0, 4)),
     ("commit into another's", "table", lambda c: c.cache.commit(c.foreign, TOKENS, 10)),
-    ("reserve a table of nobody", "table", lambda c: c.cache.reserve(BlockTable(b""), 0, 4)),
+    ("reserve a table of nobody", "table", lambda c: c.cache.reserve(BlockTable(), 0, 4)),
     # what is no number, or one that is out of bounds
     ("commit -4", "num_computed", lambda c: c.cache.commit(c.held, TOKENS, -4)),
     ("commit 1000", "num_computed", lambda c: c.cache.commit(c.held, TOKENS * 100, 1000)),

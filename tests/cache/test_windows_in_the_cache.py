@@ -91,10 +91,10 @@ def test_a_match_is_what_all_groups_can_go_on_from() -> None:
     table = begun(cache, tokens)
     compute(cache, table, tokens, 32)
     cache.free(table)
-    lost = cache._index.find(table.keys[6], 1)
+    lost = cache._blocks.index.find(table.keys[6], 1)
     assert lost is not None
-    cache._pool.forget([lost])
-    cache._index.remove(lost)
+    cache._blocks.pool.forget([lost])
+    cache._blocks.index.remove(lost)
     found = cache.match(cache.open(), tokens)
     assert found.num_tokens == 24, "block 6 of the window is seen from 25 on"
     assert [block == HOLE for block in found.block_ids[1::2]] == [True] * 4 + [False] * 2

@@ -202,7 +202,7 @@ def test_a_cache_that_is_reset_is_empty_and_whole(policy: str) -> None:
         cache.reserve(table, 0, 4)
         cache.commit(table, tokens, 4)
     cache.free(freed)
-    cache._pool._blank.pop()  # a call that broke off
+    cache._blocks.pool._blank.pop()  # a call that broke off
     cache.reset()
     cache.check_integrity()
     assert cache.num_free_blocks == 8

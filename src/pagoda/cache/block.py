@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pagoda.cache.hashed_tokens import HashedTokens
+from pagoda.cache.origin import NOBODYS, Origin
 from pagoda.cache.prefix import BlockKey, block_key, packed
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
@@ -63,6 +64,7 @@ class BlockTable:
         "num_groups",
         "num_settled",
         "num_shared",
+        "origin",
         "owner",
         "position",
         "root",
@@ -72,10 +74,12 @@ class BlockTable:
 
     def __init__(
         self,
-        root: bytes,
+        origin: Origin = NOBODYS,
         owner: object = None,
         windows: tuple[AttentionWindow, ...] = (FULL_ATTENTION,),
     ) -> None:
+        self.origin = origin
+        """Whom the sequence belongs to."""
         self.owner = owner
         """The cache that opened it."""
         self.windows = windows
@@ -83,7 +87,7 @@ class BlockTable:
         self.num_groups = len(windows)
         self.is_freed = False
         """It has let go of its blocks, and has not been acquired again."""
-        self.root = root
+        self.root = origin.root()
         """Hash that the sequence's first block is chained to."""
         self.block_ids = array("i")
         """Those of block 0 in the order of groups, those of block 1, …; `HOLE` where one was let
@@ -243,7 +247,7 @@ class BlockTable:
 
     def fork(self, num_tokens: int, block_size: int) -> BlockTable:
         """A second table over the blocks of the first `num_tokens` tokens; both now share them."""
-        child = BlockTable(self.root, self.owner, self.windows)
+        child = BlockTable(self.origin, self.owner, self.windows)
         child.keys = self.keys[: num_tokens // block_size]
         child.extend(self.block_ids[: num_blocks_for(num_tokens, block_size) * self.num_groups])
         child.num_committed = min(self.num_committed, len(child.keys))

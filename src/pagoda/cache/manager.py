@@ -20,7 +20,8 @@ and a match is as long as every group can go on from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from pagoda.cache import checks
@@ -31,11 +32,13 @@ from pagoda.cache.evictions import eviction_policy
 from pagoda.cache.inflight import InFlightBlocks
 from pagoda.cache.integrity import check_integrity
 from pagoda.cache.match import NO_MATCH, PrefixMatch
-from pagoda.cache.pool import BlockPool
-from pagoda.cache.prefix import BlockHash, BlockKey, PrefixIndex, root_hash
+from pagoda.cache.origin import Origin
+from pagoda.cache.prefix import BlockHash, BlockKey
+from pagoda.cache.prefix_pool import PrefixPool
 from pagoda.cache.search import found_of_turn, longest_prefix, still_holds
 from pagoda.cache.slots import num_blocks_for
-from pagoda.cache.stats import CacheStats, Counts
+from pagoda.cache.stats import CacheStats
+from pagoda.cache.watcher import CacheWatcher, Lookup
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.errors import BlockTableError
 
@@ -58,12 +61,16 @@ class CacheManager:
         eviction: EvictionPolicy | str = "lru",
         windows: Sequence[AttentionWindow] = (FULL_ATTENTION,),
         under_way_tokens: int = EVERY_TOKEN,
+        watchers: Sequence[CacheWatcher] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`codec` names how K and V are stored: blocks stored differently never match.
 
         `eviction` is a policy, or the name of one in `pagoda.cache.evictions`. `windows`: what rows
         see in the layers of each group. `under_way_tokens`: that many tokens of a sequence at most
         are reserved and not committed, which tells how many blocks of a window are needed at once.
+        `watchers` are told what becomes of blocks, and for how many seconds of `clock` they were
+        idle.
         """
         checks.require_options(num_blocks, block_size, enable_prefix_caching)
         checks.require_texts(codec=codec)
@@ -74,11 +81,9 @@ class CacheManager:
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
         policy = eviction_policy(eviction, num_blocks)
-        self._pool = BlockPool(num_blocks, policy, self._forget_evicted)
-        self._index = PrefixIndex(num_blocks, len(self._windows))
+        self._blocks = PrefixPool(num_blocks, policy, len(self._windows), watchers, clock)
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
-        self._counts = Counts()
 
     # ---- a sequence's life -------------------------------------------------------------------
 
@@ -95,11 +100,10 @@ class CacheManager:
         with sequences of the same retention alone.
         """
         checks.require_texts(tenant=tenant, cache_salt=cache_salt)
-        extras = {"tenant": tenant, "cache_salt": cache_salt, "codec": self._codec}
-        if not retention.is_full:
-            extras["retention"] = str(retention)
+        kept = "" if retention.is_full else str(retention)
+        origin = Origin(tenant, cache_salt, self._codec, kept)
         windows = tuple(window.narrowed(retention) for window in self._windows)
-        table = BlockTable(root_hash(**extras), self, windows)
+        table = BlockTable(origin, self, windows)
         table.move_to(0, self.block_size)
         return table
 
@@ -117,7 +121,7 @@ class CacheManager:
             return NO_MATCH
         keys = table.keys_of(tokens, self.block_size)
         num_blocks, block_ids = longest_prefix(
-            self._index, table.windows, keys, len(tokens), self.block_size
+            self._blocks.index, table.windows, keys, len(tokens), self.block_size
         )
         in_flight = None
         if num_blocks < len(keys) and keys[num_blocks].hash in self._in_flight:
@@ -140,11 +144,11 @@ class CacheManager:
         that nobody holds. `windows`: of its table, if they are not the cache's. Raises
         `BlockTableError` if the match is longer.
         """
-        checks.require_match(match, self._pool.num_blocks)
+        checks.require_match(match, self._blocks.pool.num_blocks)
         num_tokens = checks.whole_number("num_tokens", num_tokens, least=match.num_tokens)
         num_new = self._needed.to_admit(windows or self._windows, num_tokens, match)
         held = (block_id for block_id in match.block_ids if block_id != HOLE)
-        return num_new + sum(map(self._pool.is_cached, held))
+        return num_new + sum(map(self._blocks.pool.is_cached, held))
 
     def num_blocks_to_go_on(self, table: BlockTable, num_tokens: int) -> int:
         """Free blocks that a sequence which runs will take: for its `num_tokens` tokens those that
@@ -155,45 +159,49 @@ class CacheManager:
 
     def acquire(
         self, table: BlockTable, tokens: Sequence[int], match: PrefixMatch, *, counted: bool = True
-    ) -> None:
+    ) -> Lookup | None:
         """Hold the blocks of `match` and announce the full blocks that have yet to be computed.
 
         `table` holds no blocks before. A sequence that resumes finds its own blocks again, which
-        says nothing about sharing: it passes `counted=False`. Raises `BlockTableError` if the table
-        holds blocks, or if `match` does not hold any more.
+        says nothing about sharing: it passes `counted=False`. Of any other returns what watchers
+        say of its lookup. Raises `BlockTableError` if the table holds blocks, or if `match` does
+        not hold any more.
         """
         checks.require_own(table, self)
-        checks.require_match(match, self._pool.num_blocks)
+        checks.require_match(match, self._blocks.pool.num_blocks)
         tokens = checks.token_sequence(tokens)
         if table in self._tables:
             raise BlockTableError("table", table, "holds blocks already; free it first")
         num_keys = len(table.keys)
         keys = table.keys_of(tokens, self.block_size) if self.enable_prefix_caching else []
-        if not still_holds(self._index, table.windows, keys, match, self.block_size):
+        if not still_holds(self._blocks.index, table.windows, keys, match, self.block_size):
             del table.keys[num_keys:]
             raise BlockTableError("match", match, "is not what is cached now; match again")
         for block_id in match.block_ids:
             if block_id != HOLE:
-                self._pool.acquire(block_id)
+                self._blocks.pool.acquire(block_id)
         table.extend(match.block_ids)
         table.num_committed = table.num_shared = len(table)
         table.num_settled, table.turn = match.num_tokens, len(tokens)
         table.move_to(match.num_tokens, self.block_size)
         table.is_freed = False
         self._tables.add(table)
-        if not self.enable_prefix_caching:
-            return
-        for key in keys[table.num_committed :]:
-            if any(self._index.find(key, group) is None for group in range(table.num_groups)):
-                self._in_flight.announce(key.hash, table)
+        lookup = None
         if counted:
-            self._counts.prefix_queries += len(tokens)
-            self._counts.prefix_hits += match.num_tokens
+            is_caching = self.enable_prefix_caching
+            lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
+            self._blocks.look_up(lookup)
+        if self.enable_prefix_caching:
+            for key in keys[table.num_committed :]:
+                groups = range(table.num_groups)
+                if any(self._blocks.index.find(key, group) is None for group in groups):
+                    self._in_flight.announce(key.hash, table)
+        return lookup
 
     @property
     def num_free_blocks(self) -> int:
         """Blocks that `reserve` can still give out."""
-        return self._pool.num_free
+        return self._blocks.pool.num_free
 
     def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...] | None:
         """Make the slots of positions `start` to `stop - 1` writable.
@@ -219,13 +227,13 @@ class CacheManager:
         table.require_reservable(start, stop, size)
         num_new = self._needed.to_cover(table, stop)
         unwritable = self._unwritable(table, start, stop)
-        num_short = num_new + len(unwritable) - self._pool.num_free
+        num_short = num_new + len(unwritable) - self._blocks.pool.num_free
         if num_short > 0 and not self._make_room(table, num_short):
             return None
         copies = tuple(self._make_private(table, index) for index in unwritable)
-        table.extend([self._allocate() for _ in range(num_new)])
+        table.extend([self._blocks.allocate(table.origin) for _ in range(num_new)])
         self._tables.add(table)
-        self._counts.copies_on_write += len(copies)
+        self._blocks.counts.copies_on_write += len(copies)
         return copies
 
     def commit(self, table: BlockTable, tokens: Sequence[int], num_computed: int) -> None:
@@ -271,7 +279,7 @@ class CacheManager:
         child = table.fork(num_tokens, self.block_size)
         for block_id in child.block_ids:
             if block_id != HOLE:
-                self._pool.acquire(block_id)
+                self._blocks.pool.acquire(block_id)
         self._tables.add(child)
         return child
 
@@ -286,15 +294,15 @@ class CacheManager:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
-        turn = found_of_turn(self._index, table, self.block_size)
-        held = [block_id for block_id in turn if not self._pool.is_cached(block_id)]
+        turn = found_of_turn(self._blocks.index, table, self.block_size)
+        held = [block_id for block_id in turn if not self._blocks.pool.is_cached(block_id)]
         for block_id in held:
-            self._pool.acquire(block_id)
+            self._blocks.pool.acquire(block_id)
         own = [block_id for block_id in reversed(table.block_ids) if block_id != HOLE]
         for block_id in (*own, *held):  # what a next turn needs outlasts the tail
-            self._release(block_id)
+            self._blocks.release(block_id)
         for block_id in [each for each in turn if each not in held]:
-            self._pool.renew(block_id)
+            self._blocks.pool.renew(block_id)
         table.clear()
         table.move_to(0, self.block_size)
         table.is_freed = True
@@ -302,8 +310,7 @@ class CacheManager:
 
     def forget(self) -> None:
         """Forget every published block; sequences keep what they hold."""
-        self._pool.forget(self._index.items())
-        self._index.clear()
+        self._blocks.forget()
 
     def reset(self) -> None:
         """Let go of everything: no table holds blocks, nothing can be found.
@@ -317,21 +324,20 @@ class CacheManager:
             table.is_freed = True
         self._tables = set()
         self._in_flight = InFlightBlocks()
-        self._index = PrefixIndex(self._pool.num_blocks, len(self._windows))
-        self._pool.reset()
+        self._blocks.reset()
 
     # ---- looking at it -----------------------------------------------------------------------
 
     def stats(self) -> CacheStats:
         """Counts and state as of now."""
         return CacheStats(
-            num_blocks=self._pool.num_blocks,
+            num_blocks=self._blocks.pool.num_blocks,
             block_size=self.block_size,
             enable_prefix_caching=self.enable_prefix_caching,
-            num_free_blocks=self._pool.num_free,
-            num_cached_blocks=self._pool.num_cached,
-            num_indexed_blocks=len(self._index),
-            **asdict(self._counts),
+            num_free_blocks=self._blocks.pool.num_free,
+            num_cached_blocks=self._blocks.pool.num_cached,
+            num_indexed_blocks=len(self._blocks.index),
+            **asdict(self._blocks.counts),
         )
 
     def check_integrity(self) -> None:
@@ -339,7 +345,8 @@ class CacheManager:
 
         Raises `IntegrityError` with the first one that does not hold.
         """
-        check_integrity(self._pool, self._index, self._in_flight, self._tables, self.block_size)
+        pool, index = self._blocks.pool, self._blocks.index
+        check_integrity(pool, index, self._in_flight, self._tables, self.block_size)
 
     # ---- inside ------------------------------------------------------------------------------
 
@@ -350,14 +357,14 @@ class CacheManager:
         return [
             index
             for index, block_id in enumerate(table.block_ids[first:last], first)
-            if self._pool.ref_counts[block_id] > 1 or block_id in self._index
+            if self._blocks.is_shared(block_id)
         ]
 
     def _make_private(self, table: BlockTable, index: int) -> BlockCopy:
         """Put a block of the table's own in the place of one that others can see."""
-        target = self._allocate()
+        target = self._blocks.allocate(table.origin)
         source = table.replace(index, target)
-        self._release(source)
+        self._blocks.release(source)
         return BlockCopy(source, target)
 
     def _publish(self, table: BlockTable, keys: Sequence[BlockKey], num_full: int) -> None:
@@ -366,9 +373,8 @@ class CacheManager:
             self._in_flight.withdraw(keys[number].hash, table)
             for group in range(table.num_groups):
                 block_id = table.block_ids[number * table.num_groups + group]
-                if block_id != HOLE and self._index.insert(keys[number], block_id, group):
-                    self._pool.publish(block_id, self._index.record_of(block_id))
-                    self._counts.commits += 1
+                if block_id != HOLE:
+                    self._blocks.publish(keys[number], block_id, group, table)
         table.num_committed = num_full
         table.num_shared = max(table.num_shared, num_full)
 
@@ -377,24 +383,14 @@ class CacheManager:
         position = table.num_settled - 1
         behind = table.blocks_behind(position, self.block_size)
         held = [table.block_ids[index] for index, _ in behind]
-        has_room = sum(self._pool.ref_counts[block_id] == 1 for block_id in held) >= num_blocks
-        if has_room:
-            self._let_go(table, position)
-        return has_room
+        ref_counts = self._blocks.pool.ref_counts
+        if sum(ref_counts[block_id] == 1 for block_id in held) < num_blocks:
+            return False
+        self._let_go(table, position)
+        return True
 
     def _let_go(self, table: BlockTable, position: int) -> None:
         """Drop the blocks that no row from `position` on sees."""
         for index, is_likely in table.blocks_behind(position, self.block_size):
-            self._release(table.replace(index, HOLE), is_passed=not is_likely)
+            self._blocks.release(table.replace(index, HOLE), is_passed=not is_likely)
         table.move_to(max(position, table.position), self.block_size)
-
-    def _allocate(self) -> int:
-        self._counts.allocations += 1
-        return self._pool.allocate()
-
-    def _release(self, block_id: int, *, is_passed: bool = False) -> None:
-        self._pool.release(block_id, keep=block_id in self._index, is_passed=is_passed)
-
-    def _forget_evicted(self, block_id: int) -> None:
-        self._index.remove(block_id)
-        self._counts.evictions += 1

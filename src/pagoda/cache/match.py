@@ -17,7 +17,11 @@ class PrefixMatch:
     """Tokens whose K and V need not be computed; fewer than the sequence has, if it has any."""
     in_flight: BlockHash | None = None
     """The next block, if another sequence is computing it right now and waiting would pay."""
+    is_read: bool = True
+    """The cache was asked."""
 
 
 NO_MATCH = PrefixMatch((), 0)
-"""The match of a sequence that has no tokens yet, or that is to be computed whole."""
+"""Nothing was found."""
+UNREAD = PrefixMatch((), 0, is_read=False)
+"""The match of a sequence that is to be computed whole."""

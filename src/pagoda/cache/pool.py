@@ -15,7 +15,7 @@ Every block is in exactly one of three states:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions.lru import LRU
@@ -24,21 +24,15 @@ from pagoda.errors import InvalidOptionError
 
 
 class BlockPool:
-    """Reference counts and the free blocks of one storage. Every operation is O(1).
+    """Reference counts and the free blocks of one storage. Every operation is O(1)."""
 
-    `on_evict` is called with the id of a cached block just before it is handed out anew.
-    """
-
-    def __init__(
-        self, num_blocks: int, policy: EvictionPolicy, on_evict: Callable[[int], None]
-    ) -> None:
+    def __init__(self, num_blocks: int, policy: EvictionPolicy) -> None:
         if num_blocks < 1:
             raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
         self.num_blocks = num_blocks
         self._cached = policy
         self._passed = LRU()
         """Cached blocks that a window has passed, of little worth alone."""
-        self._on_evict = on_evict
         self._make_blank()
 
     def _make_blank(self) -> None:
@@ -57,7 +51,7 @@ class BlockPool:
 
     def allocate(self) -> int:
         """A block with one reference: a blank one, one that was passed, or else the first that the
-        policy gives up.
+        policy gives up. The caller forgets what a cached one held.
 
         Raises IndexError when every block is referenced; callers look at `num_free` first.
         """
@@ -71,7 +65,6 @@ class BlockPool:
                 self._cached.forget(block_id)
             else:
                 block_id = self._cached.evict()
-            self._on_evict(block_id)
         self.ref_counts[block_id] = 1
         return block_id
 

@@ -97,9 +97,7 @@ class PrefixIndex:
 
     def remove(self, block_id: int) -> None:
         """Forget what `block_id` holds. Raises KeyError if it was not published."""
-        key = self._keys[block_id]
-        if key is None:
-            raise KeyError(block_id)
+        key = self.key_of(block_id)
         del self._block_ids[self._groups[block_id]][key.hash]
         self._keys[block_id] = None
 
@@ -123,11 +121,16 @@ class PrefixIndex:
 
     def record_of(self, block_id: int) -> BlockRecord:
         """What a published block holds. Raises KeyError if it was not published."""
-        key, group = self._keys[block_id], self._groups[block_id]
-        if key is None:
-            raise KeyError(block_id)
+        key, group = self.key_of(block_id), self._groups[block_id]
         parent = self._block_ids[group].get(key.parent, NO_BLOCK)
         return BlockRecord(key.hash, parent, group)
+
+    def key_of(self, block_id: int) -> BlockKey:
+        """What a published block is found by. Raises KeyError if it was not published."""
+        key = self._keys[block_id]
+        if key is None:
+            raise KeyError(block_id)
+        return key
 
     def group_of(self, block_id: int) -> int:
         """The group that a published block belongs to."""

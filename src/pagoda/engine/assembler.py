@@ -48,6 +48,7 @@ class Assembler:
 
     def output(self) -> RequestOutput:
         """Everything so far."""
+        first = self.choices[0].sequence
         return RequestOutput(
             request_id=self.request.request_id,
             prompt=self._prompt,
@@ -55,5 +56,6 @@ class Assembler:
             prompt_logprobs=self._prompt_logprobs,
             outputs=[choice.output() for choice in self.choices],
             finished=self.is_finished,
-            num_cached_tokens=self.choices[0].sequence.num_cached_tokens,
+            num_cached_tokens=first.num_cached_tokens,
+            cache_miss=None if first.lookup is None else first.lookup.miss,
         )

@@ -6,7 +6,9 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
+from pagoda.cache.watcher import Lookup
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.build import assemble, load_model
 from pagoda.engine.core import Engine
@@ -19,10 +21,12 @@ from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
-from pagoda.errors import PagodaError, RequestTimeoutError
+from pagoda.errors import RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
 from pagoda.sizing.held_weights import HeldWeights
+
+Result = TypeVar("Result")
 
 
 class AsyncEngine:
@@ -125,21 +129,35 @@ class AsyncEngine:
 
     async def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
-        errors: list[PagodaError] = []
+        await self._between_steps(self.engine.reset_prefix_cache)
 
-        def reset() -> None:
-            self.engine.reset_prefix_cache()
-            call_in(loop, done.set)
+    async def look_up(
+        self, prompt: str | Sequence[int], options: RequestOptions = DEFAULT_REQUEST_OPTIONS
+    ) -> Lookup:
+        """What of a prompt would be found in the cache if it were asked now.
 
-        def refuse(error: PagodaError) -> None:
-            errors.append(error)
-            call_in(loop, done.set)
+        Raises `InvalidRequestError` for a prompt that would be refused.
+        """
+        size = len(prompt) if isinstance(prompt, str) else 0
+        sampling = SamplingParams(max_tokens=1)
+        make = partial(self.engine.intake.request, "", prompt, sampling, options, seed=0)
+        request = await self._intake_threads.run(size, make)
+        return await self._between_steps(partial(self.engine.look_up, request))
 
-        self._thread.submit(Order(reset, refuse))
-        await done.wait()
-        for error in errors:
-            raise error
+    async def _between_steps(self, do: Callable[[], Result]) -> Result:
+        """What the engine's thread gives back, or raises."""
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def settle(tell: Callable[[], None]) -> None:
+            call_in(done.get_loop(), lambda: None if done.done() else tell())
+
+        def carry_out() -> None:
+            settle(partial(done.set_result, do()))
+
+        self._thread.submit(
+            Order(carry_out, lambda error: settle(partial(done.set_exception, error)))
+        )
+        return await done
 
     async def generate(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pagoda.cache import CacheManager
+from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.retention import require_length
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.core import Engine
@@ -139,6 +140,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     if kept is not None:
         logger.info("%s", kept)
     running = sized.start()
+    misses = MissExplainer(sized.capacity.num_blocks, options.block_size)
     cache = CacheManager(
         sized.capacity.num_blocks,
         options.block_size,
@@ -147,6 +149,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         eviction=options.eviction_policy,
         windows=sized.capacity.spec.windows,
         under_way_tokens=sized.capacity.spec.under_way_tokens,
+        watchers=(misses,),
     )
     scheduler = Scheduler(
         cache,
@@ -183,6 +186,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         runner=running.runner,
         sampler=running.sampler,
         stored=stored,
+        misses=misses,
     )
     return engine, running
 

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pagoda.cache.explainer import MissExplainer
+from pagoda.cache.watcher import Lookup
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
 from pagoda.engine.drawing import begin_draws
@@ -67,9 +69,11 @@ class Engine:
         sampler: Sampler,
         other_names: Sequence[str] = (),
         stored: StoredCache | None = None,
+        misses: MissExplainer | None = None,
     ) -> None:
         """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
-        for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told."""
+        for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told.
+        `misses`: watches the scheduler's cache; None: nobody is told why prefixes are missed."""
         self.model_name = model_name
         self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
@@ -84,6 +88,7 @@ class Engine:
         """Who is told of requests that come and go; to be set before the first one comes."""
         self.news = News()
         """What `advance` has brought; whoever tells it clears it."""
+        self._misses = misses
         self._runner = runner
         self._sampler = sampler
         self._num_steps = 0
@@ -159,6 +164,16 @@ class Engine:
         """After a step has failed: raises what the device fails with, if it has for good."""
         self._runner.require_device()
 
+    def look_up(self, request: Request) -> Lookup:
+        """What of a request's prompt would be found if it began now. Changes nothing."""
+        cache, tokens = self.scheduler.cache, request.prompt_token_ids
+        table = self.scheduler.open_table(request)
+        match, is_caching = cache.match(table, tokens), cache.enable_prefix_caching
+        lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
+        if self._misses is not None:
+            lookup.miss = self._misses.explain(lookup)
+        return lookup
+
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
         with self._recovery:
@@ -166,7 +181,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
-        return EngineStats.of(self.scheduler, self.timeline)
+        return EngineStats.of(self.scheduler, self.timeline, self._misses)
 
     # ---- the parts of a step -----------------------------------------------------------------
 

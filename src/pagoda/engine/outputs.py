@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pagoda.cache.miss import Miss
 from pagoda.scheduling import FinishReason
 
 
@@ -64,6 +65,8 @@ class RequestOutput:
     """Every choice has a finish reason."""
     num_cached_tokens: int = 0
     """Prompt tokens whose keys and values came from the cache."""
+    cache_miss: Miss | None = None
+    """Why no more of them did; None before the request's first step."""
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pagoda.cache import CacheStats
+from pagoda.cache.explainer import MissExplainer
+from pagoda.cache.miss import Cause
 from pagoda.engine.timeline import Timeline
 from pagoda.scheduling import Scheduler, SchedulerStats
 
@@ -20,6 +22,7 @@ FIGURES = (
     "enable_prefix_caching",
     "prefix_cache_queries",
     "prefix_cache_hits",
+    "prefix_cache_miss_tokens",
     "num_evicted_blocks",
     "num_computed_tokens",
     "prompt_tokens",
@@ -48,9 +51,13 @@ class EngineStats:
     prompt_tokens_computed: int
     """In prompts that are done: all else."""
     generation_tokens: int
+    prefix_cache_miss_tokens: Mapping[Cause, int] = field(default_factory=dict)
+    """Tokens that were looked for and not found, or that were not looked for, by cause."""
 
     @classmethod
-    def of(cls, scheduler: Scheduler, timeline: Timeline) -> EngineStats:
+    def of(
+        cls, scheduler: Scheduler, timeline: Timeline, misses: MissExplainer | None = None
+    ) -> EngineStats:
         """As of now."""
         return cls(
             scheduler=scheduler.stats(),
@@ -59,6 +66,7 @@ class EngineStats:
             prompt_tokens_cached=timeline.num_prompt_tokens_cached,
             prompt_tokens_computed=timeline.num_prompt_tokens_computed,
             generation_tokens=timeline.num_generation_tokens,
+            prefix_cache_miss_tokens={} if misses is None else misses.num_tokens,
         )
 
     def figures(self) -> dict[str, Any]:

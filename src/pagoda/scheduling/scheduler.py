@@ -20,7 +20,8 @@ from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from itertools import count
 
-from pagoda.cache import NO_MATCH, AttentionWindow, CacheManager, PrefixMatch
+from pagoda.cache import AttentionWindow, CacheManager, PrefixMatch
+from pagoda.cache.match import UNREAD
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
@@ -81,7 +82,8 @@ class Scheduler:
         self._max_model_len = max_model_len
         self._chunk = long_prefill_token_threshold or max_num_batched_tokens
         self._max_prompt_rows = max_prompt_logit_rows
-        self._open_table = partial(open_table, cache, retention)
+        self.open_table = partial(open_table, cache, retention)
+        """Makes the table of a request's sequence, which holds nothing yet."""
         # A tenant that comes may begin with a prompt of some steps before others go on.
         self._service = Service(tenant_weights, burst=BURST_STEPS * max_num_batched_tokens)
         self._waiting = OrderedSequences(POLICIES[policy], self._service)
@@ -114,7 +116,7 @@ class Scheduler:
         if self._register.has_request(request.request_id):
             raise InvalidRequestError("request_id", request.request_id, "is already in use")
         most = longest(request, self._max_model_len)
-        return choices_of(request, most, self._ids, self._open_table)
+        return choices_of(request, most, self._ids, self.open_table)
 
     def enter(self, sequences: tuple[Sequence, ...]) -> None:
         """Let all sequences of one request wait for their turn.
@@ -165,7 +167,7 @@ class Scheduler:
         self._running.clear()
         self._service.keep(each.tenant for each in self._register)
         for sequence in self._register:
-            sequence.start_over(self._open_table(sequence.request))
+            sequence.start_over(self.open_table(sequence.request))
             self._waiting.add(sequence)
         self._num_finished[ABORT.reason] += len(before) - len(self._register)
 
@@ -357,16 +359,15 @@ class Scheduler:
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
         if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed
-            return NO_MATCH
+            return UNREAD
         return self.cache.match(sequence.table, sequence.token_ids)
 
     def _begin(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
         is_first = sequence.stay == 0
-        counted = is_first and not sequence.wants_prompt_logprobs
-        self.cache.acquire(sequence.table, sequence.token_ids, match, counted=counted)
+        lookup = self.cache.acquire(sequence.table, sequence.token_ids, match, counted=is_first)
         sequence.num_computed_tokens = match.num_tokens
         if is_first:
-            sequence.num_cached_tokens = match.num_tokens
+            sequence.lookup, sequence.num_cached_tokens = lookup, match.num_tokens
         self._run(sequence)
         self._compute(sequence, step)
 

@@ -10,6 +10,7 @@ from pagoda.cache import AttentionWindow, BlockTable, CacheManager
 from pagoda.cache.hashed_tokens import HashedTokens
 from pagoda.cache.prefix import BlockHash
 from pagoda.cache.retention import parse_retention
+from pagoda.cache.watcher import Lookup
 from pagoda.request import Request
 from pagoda.scheduling.ending import Ending
 
@@ -34,6 +35,7 @@ class Sequence:
         "fork_parent",
         "index",
         "lacks_room",
+        "lookup",
         "max_num_tokens",
         "num_cached_tokens",
         "num_computed_tokens",
@@ -75,6 +77,8 @@ class Sequence:
         """Tokens that these steps draw and nobody knows yet; they come after `token_ids`."""
         self.num_cached_tokens = 0
         """Tokens of the prompt that came from a hit when the sequence first began."""
+        self.lookup: Lookup | None = None
+        """What came of looking for the prompt when the sequence first began."""
         self.stay = 0
         """How many times it has been preempted, which numbers its stays among the running."""
         self.status = Status.WAITING

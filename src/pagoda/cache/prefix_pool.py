@@ -1,0 +1,96 @@
+"""A pool whose blocks can be found again by what they hold."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+from pagoda.cache.block import BlockTable
+from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.origin import Origin
+from pagoda.cache.pool import BlockPool
+from pagoda.cache.prefix import BlockKey, PrefixIndex
+from pagoda.cache.stats import Counts
+from pagoda.cache.watcher import CacheWatcher, Lookup
+
+
+class PrefixPool:
+    """Keeps `pool`, who holds which block, and `index`, what is in it, in step."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        policy: EvictionPolicy,
+        num_groups: int,
+        watchers: Sequence[CacheWatcher],
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock`: seconds, by which the watchers are told how long a block was idle."""
+        self.pool = BlockPool(num_blocks, policy)
+        self.index = PrefixIndex(num_blocks, num_groups)
+        self.counts = Counts()
+        self._num_groups = num_groups
+        self._watchers = tuple(watchers)
+        self._clock = clock
+        self._released_at = array("d", bytes(8 * num_blocks) if self._watchers else b"")
+        """When the last reference to a block was dropped."""
+
+    def allocate(self, origin: Origin) -> int:
+        """A block for a sequence of `origin`. Raises IndexError when every block is held."""
+        block_id = self.pool.allocate()
+        self.counts.allocations += 1
+        if block_id in self.index:
+            self._evict(block_id, origin)
+        return block_id
+
+    def release(self, block_id: int, *, is_passed: bool = False) -> None:
+        """One reference less; see `BlockPool.release`."""
+        self.pool.release(block_id, keep=block_id in self.index, is_passed=is_passed)
+        if self._watchers and self.pool.is_cached(block_id):
+            self._released_at[block_id] = self._clock()
+
+    def publish(self, key: BlockKey, block_id: int, group: int, table: BlockTable) -> None:
+        """A block that a table holds can be found by `key`, unless another can."""
+        if not self.index.insert(key, block_id, group):
+            return
+        self.pool.publish(block_id, self.index.record_of(block_id))
+        self.counts.commits += 1
+        for watcher in self._watchers:
+            watcher.stored(key, group, table)
+
+    def look_up(self, lookup: Lookup) -> None:
+        """Count what a sequence that begins has found."""
+        if lookup.is_caching and lookup.is_read:
+            self.counts.prefix_queries += lookup.num_tokens
+            self.counts.prefix_hits += lookup.num_found
+        for watcher in self._watchers:
+            watcher.looked_up(lookup)
+
+    def is_shared(self, block_id: int) -> bool:
+        """Others hold a held block, or can find it."""
+        return self.pool.ref_counts[block_id] > 1 or block_id in self.index
+
+    def forget(self) -> None:
+        """Nothing can be found any more; blocks stay with those who hold them."""
+        self.pool.forget(self.index.items())
+        self.index.clear()
+        self._tell_cleared()
+
+    def reset(self) -> None:
+        """Every block is blank, whatever it was; counts go on."""
+        self.index = PrefixIndex(self.pool.num_blocks, self._num_groups)
+        self.pool.reset()
+        self._tell_cleared()
+
+    def _evict(self, block_id: int, by: Origin) -> None:
+        key, group = self.index.key_of(block_id), self.index.group_of(block_id)
+        self.index.remove(block_id)
+        self.counts.evictions += 1
+        if self._watchers:
+            idle_s = self._clock() - self._released_at[block_id]
+            for watcher in self._watchers:
+                watcher.evicted(key, group, idle_s, by)
+
+    def _tell_cleared(self) -> None:
+        for watcher in self._watchers:
+            watcher.cleared()
