@@ -67,15 +67,15 @@ class MissExplainer:
 
     def explain(self, lookup: Lookup) -> Miss:
         """Why it found no more, as of now. Changes nothing."""
-        found, length = lookup.num_found, lookup.num_tokens
+        found, length, origin = lookup.num_found, lookup.num_tokens, lookup.table.origin
         if not lookup.is_caching:
-            return Miss(Cause.CACHING_OFF, found, {Cause.CACHING_OFF: length - found})
+            return Miss(Cause.CACHING_OFF, found, {Cause.CACHING_OFF: length}, origin=origin)
         if not lookup.is_read:
-            return Miss(Cause.UNREAD, found, {Cause.UNREAD: length - found})
+            return Miss(Cause.UNREAD, found, {Cause.UNREAD: length}, origin=origin)
         keys = lookup.table.keys[lookup.num_found_blocks :]
         num_known = self._num_known(keys)
         if num_known == len(keys):
-            rest = Miss(Cause.REMAINDER, found, {})
+            rest = Miss(Cause.REMAINDER, found, {}, origin=origin)
         else:
             number = lookup.num_found_blocks + num_known
             rest = self._unknown(keys[num_known], number * self._block_size, lookup.table)
@@ -158,7 +158,8 @@ class MissExplainer:
             cause = Cause.NOT_SHARED
         else:
             cause = Cause.NEVER_SEEN if divergence is None else Cause.DIVERGED
-        return Miss(cause, start, {}, divergence=divergence, others=others)
+        origin = table.origin
+        return Miss(cause, start, {}, divergence=divergence, others=others, origin=origin)
 
     def _divergence(self, key: BlockKey, start: int, *, is_head: bool) -> Divergence | None:
         """From the block that goes along the furthest; None where nothing does for a token."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pagoda.cache.origin import Origin
+from pagoda.cache.origin import NOBODYS, Origin
 
 
 class Cause(StrEnum):
@@ -67,15 +67,19 @@ class Miss:
     divergence: Divergence | None = None
     others: tuple[Origin, ...] = ()
     """Who has what is not shared."""
+    origin: Origin = NOBODYS
+    """Whose sequence it is."""
 
     def without_others(self) -> Miss:
-        """What those may be told who may not know what others have."""
-        if not self.others:
-            return self
-        own = Cause.NEVER_SEEN if self.divergence is None else Cause.DIVERGED
+        """What those may be told who may not know what other tenants and salts have."""
+        own = self.origin.tenant, self.origin.cache_salt
+        others = tuple(each for each in self.others if (each.tenant, each.cache_salt) == own)
+        if others or not self.others:
+            return replace(self, others=others)
+        known = Cause.NEVER_SEEN if self.divergence is None else Cause.DIVERGED
         num_tokens = {
-            own if cause is Cause.NOT_SHARED else cause: number
+            known if cause is Cause.NOT_SHARED else cause: number
             for cause, number in self.num_tokens.items()
         }
-        cause = own if self.cause is Cause.NOT_SHARED else self.cause
+        cause = known if self.cause is Cause.NOT_SHARED else self.cause
         return replace(self, cause=cause, num_tokens=num_tokens, others=())

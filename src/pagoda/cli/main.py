@@ -17,6 +17,7 @@ from pagoda import __version__
 from pagoda.cli.bench import bench
 from pagoda.cli.chat import chat
 from pagoda.cli.doctor import doctor
+from pagoda.cli.explain import explain
 from pagoda.cli.generate import generate
 from pagoda.cli.install_model import install_model
 from pagoda.cli.lab import lab
@@ -42,6 +43,7 @@ app.command()(bench)
 app.command()(plan)
 app.command()(replay)
 app.command()(doctor)
+app.command()(explain)
 app.command()(lab)
 app.command()(install_model)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from pagoda.cache.watcher import Lookup
+from pagoda.cache.miss import Miss
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.build import assemble, load_model
 from pagoda.engine.core import Engine
@@ -133,8 +133,8 @@ class AsyncEngine:
 
     async def look_up(
         self, prompt: str | Sequence[int], options: RequestOptions = DEFAULT_REQUEST_OPTIONS
-    ) -> Lookup:
-        """What of a prompt would be found in the cache if it were asked now.
+    ) -> tuple[Miss, Sequence[int]]:
+        """Why no more of a prompt would be found in the cache if it came now, and its tokens.
 
         Raises `InvalidRequestError` for a prompt that would be refused.
         """
@@ -142,7 +142,8 @@ class AsyncEngine:
         sampling = SamplingParams(max_tokens=1)
         make = partial(self.engine.intake.request, "", prompt, sampling, options, seed=0)
         request = await self._intake_threads.run(size, make)
-        return await self._between_steps(partial(self.engine.look_up, request))
+        miss = await self._between_steps(partial(self.engine.look_up, request))
+        return miss, request.prompt_token_ids
 
     async def _between_steps(self, do: Callable[[], Result]) -> Result:
         """What the engine's thread gives back, or raises."""

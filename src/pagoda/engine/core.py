@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pagoda.cache.explainer import MissExplainer
+from pagoda.cache.miss import Miss
 from pagoda.cache.watcher import Lookup
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
@@ -43,7 +44,7 @@ from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.timeline import Timeline
 from pagoda.engine.vocabulary import Vocabulary
-from pagoda.errors import PagodaError
+from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.request import Request
 from pagoda.scheduling import RunAhead, Scheduler, StepPlan, judge
@@ -164,15 +165,18 @@ class Engine:
         """After a step has failed: raises what the device fails with, if it has for good."""
         self._runner.require_device()
 
-    def look_up(self, request: Request) -> Lookup:
-        """What of a request's prompt would be found if it began now. Changes nothing."""
+    def look_up(self, request: Request) -> Miss:
+        """Why no more of a request's prompt would be found if it began now. Changes nothing.
+
+        Raises `EngineError` where nobody watches the cache.
+        """
+        if self._misses is None:
+            raise EngineError("nobody watches the cache")
         cache, tokens = self.scheduler.cache, request.prompt_token_ids
         table = self.scheduler.open_table(request)
         match, is_caching = cache.match(table, tokens), cache.enable_prefix_caching
         lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
-        if self._misses is not None:
-            lookup.miss = self._misses.explain(lookup)
-        return lookup
+        return self._misses.explain(lookup)
 
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pagoda.server.door import tenant_of
 from pagoda.server.errors import CLIENT_CLOSED_REQUEST, error_response, failed
+from pagoda.server.recent_lookups import RecentLookups
 from pagoda.server.tally import Tally, tally_of
 from pagoda.server.traffic import Traffic
 
@@ -32,15 +33,16 @@ _WATCHED = frozenset({"/health", "/metrics", "/ping"})
 
 
 class AccessLog:
-    """Logs and counts requests, and puts an id on every response.
+    """Logs and counts requests, remembers their lookups, and puts an id on every response.
 
     The client's own id is kept where it is sane; what crashes inside is answered with 500 here,
     so that it has an id too, and then goes on to the web framework's log.
     """
 
-    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+    def __init__(self, app: ASGIApp, traffic: Traffic, recent: RecentLookups) -> None:
         self._app = app
         self._traffic = traffic
+        self._recent = recent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,6 +71,7 @@ class AccessLog:
         finally:
             status = status or CLIENT_CLOSED_REQUEST
             self._traffic.note(scope, status)
+            self._recent.note(tenant_of(scope), tally)
             duration_s = time.monotonic() - started
             _log(scope, _fields(scope, status, duration_s, request_id, tally))
 
@@ -100,6 +103,8 @@ def _fields(
     if tally.is_known:
         fields["prompt_tokens"] = tally.num_prompt_tokens
         fields["cached_tokens"] = tally.num_cached_tokens
+        missed = tally.missed()
+        fields["missed"] = ",".join(f"{cause}:{missed[cause]}" for cause in missed)
         fields["output_tokens"] = tally.num_output_tokens
     if tally.ignored:
         fields["ignored"] = ",".join(tally.ignored)

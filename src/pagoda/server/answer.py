@@ -104,15 +104,17 @@ async def respond(
     tally.is_streamed = bool(body.stream)
     tally.prompts_alone = echo is not None and echo.alone
     tally.answer_id = answer_id
+    holder = holder_of(request.scope)
     generation = Generation(
         engine=engine,
         request_id=answer_id,
         prompts=prompts,
         sampling=sampling,
-        options=body.request_options(holder_of(request.scope)),
+        options=body.request_options(holder),
         timeout_s=options.request_timeout or None,
         arrived_at=places.entered_at,
         echo=echo,
+        holder=holder,
         tools=tools,
         tally=tally,
     )

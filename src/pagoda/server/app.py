@@ -17,6 +17,7 @@ from pagoda.server.completions import completion_routes
 from pagoda.server.cors import cors_arguments
 from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
+from pagoda.server.explain_routes import explain_routes
 from pagoda.server.head import HeadAsGet
 from pagoda.server.host_check import HostCheck
 from pagoda.server.inflation import Inflation
@@ -27,6 +28,7 @@ from pagoda.server.origin_check import OriginCheck
 from pagoda.server.page import page_routes
 from pagoda.server.pending_bodies import PendingBodies
 from pagoda.server.plan_page import plan_page_routes
+from pagoda.server.recent_lookups import RecentLookups
 from pagoda.server.responses_api.routes import responses_routes
 from pagoda.server.state import dev_routes, state_routes
 from pagoda.server.stats_log import StatsLog
@@ -74,7 +76,7 @@ def create_app(
     app.state.admission = admission
     app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
     app.state.engine = engine
-    traffic = Traffic()
+    traffic, recent = Traffic(), RecentLookups()
     install_handlers(app)
     app.add_exception_handler(404, not_found)
     routers = [
@@ -83,6 +85,7 @@ def create_app(
         responses_routes(engine, options),
         messages_routes(engine, options),
         token_routes(engine),
+        explain_routes(engine, recent),
         state_routes(engine, admission, traffic, options),
         page_routes(),
         plan_page_routes(),
@@ -112,7 +115,7 @@ def create_app(
         app.add_middleware(HostCheck, allowed=options.allowed_hosts)
     app.add_middleware(HeaderLimit, max_bytes=options.max_header_bytes)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(AccessLog, traffic=traffic)
+    app.add_middleware(AccessLog, traffic=traffic, recent=recent)
     if options.allowed_origins:
         app.add_middleware(CORSMiddleware, **cors_arguments(options))
     return app

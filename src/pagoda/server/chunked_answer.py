@@ -64,7 +64,7 @@ class ChunkedAnswer(Answer):
     def news(self, item: PromptOutput) -> bytes:
         chunks = self._chunks(item)
         if self._telling.usage_in_chunks:
-            usage = json_of(self._usage_of([item.output]))
+            usage = json_of(self._usage_so_far([item.output]))
             chunks = (with_usage(chunk, usage) for chunk in chunks)
         return b"".join([event(chunk) for chunk in chunks])
 
@@ -111,7 +111,14 @@ class ChunkedAnswer(Answer):
             told += cut_short(output, field, max_tokens, generation.engine.max_model_len)
         return list(dict.fromkeys(told)) or None
 
-    def _usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
+    def _usage_so_far(self, outputs: Sequence[RequestOutput]) -> Usage:
         """Tokens in and out of one output per prompt; none out where only prompts are told."""
         echo = self._generation.echo
         return usage_of(outputs, prompts_alone=echo is not None and echo.alone)
+
+    def _usage_of(self, outputs: Sequence[RequestOutput]) -> Usage:
+        """Of all prompts, with what is told once."""
+        usage = self._usage_so_far(outputs)
+        if self._telling.cache_explanation:
+            usage.cache_explanation = self._generation.explained(outputs)
+        return usage

@@ -35,6 +35,7 @@ GATED = frozenset(
         "/v1/responses/input_tokens",
         "/v1/messages",
         "/v1/messages/count_tokens",
+        "/cache/explain",
         "/tokenize",
         "/detokenize",
     }

@@ -30,6 +30,7 @@ from pagoda.errors import (
 )
 from pagoda.server.body_problems import invalid_body
 from pagoda.server.error_body import ErrorBody
+from pagoda.server.recent_lookups import UnknownRequestError
 from pagoda.server.responses import ErrorDetail, ErrorResponse, refusals
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,7 @@ def install_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(UnknownModelError)
     @app.exception_handler(UnknownResponseError)
+    @app.exception_handler(UnknownRequestError)
     async def on_unknown(request: Request, error: InvalidRequestError) -> Response:
         return error_response(404, refused(error))
 

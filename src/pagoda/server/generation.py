@@ -18,6 +18,8 @@ from fastapi import Request
 
 from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.errors import ClientGoneError
+from pagoda.server.explanation import CacheExplanation, PromptLookup
+from pagoda.server.keys import ANYBODY, Holder
 from pagoda.server.responses import PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
 from pagoda.server.tool_calls import NO_TOOLS, ToolReader
@@ -62,6 +64,8 @@ class Generation:
     echo: Echo | None = None
     tally: Tally = field(default_factory=Tally)
     """Keeps count of what comes out."""
+    holder: Holder = ANYBODY
+    """Who asks."""
     tools: ToolReader = NO_TOOLS
     """Finds the calls of tools in an answer."""
 
@@ -119,6 +123,17 @@ class Generation:
             await events.put(_Event(error=error))
         else:
             await events.put(_Event())
+
+    def explained(self, outputs: Sequence[RequestOutput]) -> list[CacheExplanation]:
+        """Why no more of each prompt was in the cache, as whoever asks may know it."""
+        token_bytes = self.engine.tokenizer.token_bytes
+        return [
+            PromptLookup.of(output.cache_miss, output.prompt_token_ids).told(
+                self.holder, token_bytes
+            )
+            for output in outputs
+            if output.cache_miss is not None
+        ]
 
     async def finished(self) -> list[RequestOutput]:
         """The last output of each prompt, in the order of the prompts."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pagoda.cache.miss import Cause
 from pagoda.scheduling import FinishReason
 from pagoda.server.admission import Admission
 from pagoda.server.traffic import Traffic
@@ -58,6 +59,11 @@ def _by_source(figures: Figures) -> Mapping[LabelValues, float]:
     }
 
 
+def _by_cause(figures: Figures) -> Mapping[LabelValues, float]:
+    missed = figures.stats.prefix_cache_miss_tokens
+    return {(cause.value,): missed.get(cause, 0) for cause in Cause}
+
+
 def _cache_layout(figures: Figures) -> Mapping[LabelValues, float]:
     cache = figures.stats.cache
     layout = (cache.block_size, cache.num_blocks, cache.enable_prefix_caching)
@@ -93,6 +99,9 @@ METRIC_ROWS = (
               lambda figures: figures.stats.prefix_cache_queries),
     MetricRow("counter", "prefix_cache_hits", "Tokens found in the prefix cache.",
               lambda figures: figures.stats.prefix_cache_hits),
+    MetricRow("counter", "prefix_cache_miss_tokens",
+              "Prompt tokens that did not come from the cache when a sequence began, by cause.",
+              _by_cause, labels=("cause",)),
     MetricRow("counter", "kv_cache_evictions", "Cached blocks that were forgotten for new ones.",
               lambda figures: figures.stats.num_evicted_blocks),
     MetricRow("counter", "prompt_tokens", "Prompt tokens of all requests.",

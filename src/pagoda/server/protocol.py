@@ -69,6 +69,8 @@ class GenerationRequest(ModelBody, AnswerFormat):
     cache_salt: Text | None = None
     kv_retention: Text | None = None
     """Pagoda's own: which tokens stay in the cache, by a name of `--kv-retention`."""
+    explain_cache: bool | None = None
+    """Pagoda's own: `usage.cache_explanation` says why no more of the prompt was in the cache."""
     add_special_tokens: bool | None = None
     """vLLM's: whether the tokenizer adds its own."""
     truncate_prompt_tokens: LaxInt | None = None
@@ -104,10 +106,11 @@ class GenerationRequest(ModelBody, AnswerFormat):
         """What the answer tells beside what was said."""
         stream = self.stream_options or StreamOptions()
         return Telling(
-            usage_at_end=bool(stream.include_usage),
+            usage_at_end=bool(stream.include_usage or self.explain_cache),
             usage_in_chunks=bool(stream.continuous_usage_stats),
             token_ids=bool(self.return_token_ids),
             tokens_as_ids=bool(self.return_tokens_as_token_ids),
+            cache_explanation=bool(self.explain_cache),
             ignored=self.ignored(),
         )
 

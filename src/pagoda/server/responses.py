@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-
-def left_out() -> Any:
-    """The default of a field that is not sent when it is None."""
-    return Field(default=None, exclude_if=lambda value: value is None)
-
+from pagoda.server.explanation import CacheExplanation
+from pagoda.server.left_out import left_out
 
 PromptLogprobs = list[dict[int, "PromptLogprob"] | None]
 
@@ -31,6 +28,8 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    cache_explanation: list[CacheExplanation] | None = left_out()
+    """One for each prompt."""
 
 
 class PromptLogprob(BaseModel):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.types import Scope
+
+from pagoda.cache.miss import Cause
+from pagoda.server.explanation import PromptLookup
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import RequestOutput
@@ -47,6 +52,20 @@ class Tally:
     @property
     def num_cached_tokens(self) -> int:
         return sum(output.num_cached_tokens for output in self._outputs.values())
+
+    def lookups(self) -> Iterator[PromptLookup]:
+        """What the prompts found in the cache, in their order."""
+        for _, output in sorted(self._outputs.items()):
+            if output.cache_miss is not None:
+                yield PromptLookup.of(output.cache_miss, output.prompt_token_ids)
+
+    def missed(self) -> Counter[Cause]:
+        """Tokens of prompts that were not found in the cache, by cause."""
+        total: Counter[Cause] = Counter()
+        for output in self._outputs.values():
+            if output.cache_miss is not None:
+                total.update(output.cache_miss.num_tokens)
+        return total
 
     @property
     def num_output_tokens(self) -> int:

@@ -24,6 +24,8 @@ class Telling:
     """The tokens of prompt and answer, beside the text."""
     tokens_as_ids: bool = False
     """Tokens with log-probabilities are told as `token_id:17`."""
+    cache_explanation: bool = False
+    """The usage of all prompts says why no more of each was in the cache."""
     ignored: Sequence[Ignored] = ()
     """What was asked for in vain."""
 

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from pagoda.server.responses import Usage, left_out
+from pagoda.server.left_out import left_out
+from pagoda.server.responses import Usage
 from pagoda.server.responses_api.output_items import OutputItem
 
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
