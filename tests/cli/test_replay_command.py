@@ -23,6 +23,9 @@ def test_one_setting_is_one_object(trace: str, capsys: pytest.CaptureFixture[str
     told = json.loads(captured.out)
     assert (told["requests"], told["policy"], told["num_blocks"]) == (60, "lru", 20)
     assert 0 < told["hit_rate"] <= told["optimal_hit_rate"] <= told["unbounded_hit_rate"] < 1
+    missed = told["missed_tokens_by_cause"]
+    assert sum(missed.values()) == told["prompt_tokens"] - told["hit_tokens"]
+    assert missed["never_seen"] > missed["evicted"] > 0
     assert told["seconds"] >= 0
     assert captured.err == ""
 

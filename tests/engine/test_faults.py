@@ -38,11 +38,11 @@ OF_THE_THREAD = [f"EngineThread.{name}" for name in OWN_LOOP + CALLERS_PART]
 CODE = Code(
     *("engine", "scheduling", "cache"),
     skipped=frozenset(
-        ["_put_all", "News.clear", *(f"EngineThread.{name}" for name in OWN_LOOP + CALLERS_PART)]
-    ),
+        ("_put_all", "News.clear", "Engine.has_unfinished", "Scheduler.has_unfinished")
+    ).union(OF_THE_THREAD),
 )
-"""Where errors are planted: not in what callers run, nor in the thread's own loop, which ends with
-the first error in it."""
+"""Where errors are planted: not in what callers run, nor in the thread's own loop and what it goes
+by, which ends with the first error in it."""
 
 SHARED = "The pagoda has five "
 CROWD: dict[str, tuple[str, dict[str, Any]]] = {

@@ -21,6 +21,7 @@ from pagoda.server.door import HeaderLimit
 from pagoda.server.errors import RejectedError
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
+from pagoda.server.recent_lookups import RecentLookups
 from pagoda.server.traffic import Traffic
 from server.conftest import client_of
 from server.fake_engine import FakeEngine
@@ -280,7 +281,7 @@ async def test_a_head_may_be_so_large(url: str, engine: FakeEngine) -> None:
     headers = {"Host": "localhost", "Accept": "*/*", "X-Long": "y" * 500}
     bare = httpx.Request("GET", f"http://localhost{url}", headers=headers)
     for max_bytes, is_refused in ((len(written), False), (len(written) - 1, True)):
-        app = AccessLog(HeaderLimit(create_app(engine), max_bytes), Traffic())
+        app = AccessLog(HeaderLimit(create_app(engine), max_bytes), Traffic(), RecentLookups())
         async with client_of(app) as client:  # type: ignore[arg-type]
             answer = await client.send(bare)
         assert (answer.status_code == 431) == is_refused

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pagoda.cache.miss import Cause
 from pagoda.replay.schedule_what_if import ScheduleAnswer
 from pagoda.replay.what_if import CacheAnswer, CacheSetting
 
@@ -30,6 +31,7 @@ def _found(answers: Sequence[CacheAnswer | ScheduleAnswer]) -> Table:
         "hit\nrate",
         "at best,\nknowing all",
         "without\nend",
+        "lost to\neviction",
         "\nevictions",
         "\nrequests",
         "\nrefused",
@@ -42,6 +44,7 @@ def _found(answers: Sequence[CacheAnswer | ScheduleAnswer]) -> Table:
             _share(outcome.hit_rate),
             _share(None if optimum is None else optimum.hit_rate),
             _share(None if optimum is None else optimum.unbounded_hit_rate),
+            _share(answer.missed[Cause.EVICTED] / (outcome.num_prompt_tokens or 1)),
             f"{outcome.num_evictions:,}",
             f"{outcome.num_requests:,}",
             f"{outcome.num_refused:,}",

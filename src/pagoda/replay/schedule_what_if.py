@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from pagoda.cache.miss import Cause
+from pagoda.cache.watcher import CacheWatcher
 from pagoda.replay.course import Percentiles
 from pagoda.replay.optima import Optima, Optimum
 from pagoda.replay.recorded import RecordedSetting
 from pagoda.replay.schedule_replay import ScheduleOutcome, ScheduleReplay
 from pagoda.replay.step_cost import StepCost
 from pagoda.replay.trace import Trace
-from pagoda.replay.what_if import CacheSetting, require_some
+from pagoda.replay.what_if import CacheSetting, by_cause, require_some
 from pagoda.scheduling import Scheduler
 
 
@@ -60,10 +62,10 @@ class ServerSetting:
             steps_ahead=scheduler.steps_ahead,
         )
 
-    def made(self) -> Scheduler:
+    def made(self, watchers: Sequence[CacheWatcher] = ()) -> Scheduler:
         """A new scheduler over a new cache. Raises `InvalidOptionError` for what cannot be."""
         return Scheduler(
-            self.cache.cache(),
+            self.cache.cache(watchers),
             max_num_batched_tokens=self.scheduler.max_num_batched_tokens,
             max_num_seqs=self.scheduler.max_num_seqs,
             max_model_len=self.max_model_len,
@@ -82,6 +84,8 @@ class ScheduleAnswer:
     """Of the cache alone, one request after another; None if it was not asked for."""
     by_steps: bool
     """Requests came at the recorded steps."""
+    missed: Mapping[Cause, int]
+    """Tokens of prompts that were not found, by cause."""
     num_faults: int
     duration_s: float
 
@@ -104,6 +108,7 @@ class ScheduleAnswer:
             "optimal_hit_rate": None if optimum is None else round(optimum.hit_rate, 6),
             "unbounded_hit_rate": None if optimum is None else round(optimum.unbounded_hit_rate, 6),
             "missed_tokens": outcome.num_prompt_tokens - outcome.num_hit_tokens,
+            "missed_tokens_by_cause": by_cause(self.missed),
             "evictions": outcome.num_evictions,
             "preemptions": outcome.num_preemptions,
             "steps": outcome.num_steps,
@@ -146,8 +151,9 @@ def replay_servers(
     for setting in settings:
         by_steps = trace.recorded == setting.as_recorded
         started = time.perf_counter()
+        misses = setting.cache.explainer()
         replay = ScheduleReplay(
-            setting.made(),
+            setting.made([misses]),
             cost,
             max_model_len=setting.max_model_len,
             steps_ahead=setting.scheduler.steps_ahead,
@@ -162,6 +168,7 @@ def replay_servers(
             outcome=outcome,
             optimum=optima.of(cache.block_size, cache.num_blocks, outcome.refused),
             by_steps=by_steps,
+            missed=misses.num_tokens,
             num_faults=trace.faults.count,
             duration_s=duration_s,
         )

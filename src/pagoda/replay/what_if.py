@@ -7,13 +7,16 @@ answers     one a setting, with the clairvoyant optimum beside it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from pagoda.cache import CacheManager
+from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.hashed_tokens import require_block_size
+from pagoda.cache.miss import Cause
+from pagoda.cache.watcher import CacheWatcher
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.replay.cache_replay import replay_cache
 from pagoda.replay.found import Found
@@ -32,14 +35,19 @@ class CacheSetting:
     eviction_policy: str
     enable_prefix_caching: bool = True
 
-    def cache(self) -> CacheManager:
+    def cache(self, watchers: Sequence[CacheWatcher] = ()) -> CacheManager:
         """A new one. Raises `InvalidOptionError` for what cannot be."""
         return CacheManager(
             self.num_blocks,
             self.block_size,
             enable_prefix_caching=self.enable_prefix_caching,
             eviction=self.eviction_policy,
+            watchers=watchers,
         )
+
+    def explainer(self) -> MissExplainer:
+        """Who says why so much is missed of such a cache."""
+        return MissExplainer(self.num_blocks, self.block_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,8 @@ class CacheAnswer:
     outcome: Found
     optimum: Optimum | None
     """None if it was not asked for, or is too much to work out."""
+    missed: Mapping[Cause, int]
+    """Tokens of prompts that were not found, by cause."""
     num_faults: int
     """Rows of the trace that could not be read."""
     duration_s: float
@@ -69,6 +79,7 @@ class CacheAnswer:
             "hit_rate": round(outcome.hit_rate, 6),
             "optimal_hit_rate": None if optimum is None else round(optimum.hit_rate, 6),
             "unbounded_hit_rate": None if optimum is None else round(optimum.unbounded_hit_rate, 6),
+            "missed_tokens_by_cause": by_cause(self.missed),
             "evictions": outcome.num_evictions,
             "seconds": round(self.duration_s, 3),
         }
@@ -113,18 +124,24 @@ def replay_caches(
     for setting in settings:
         started = time.perf_counter()
         requests = optima.watched(setting.block_size)
-        outcome = replay_cache(
-            requests, setting.cache(), whole_blocks=whole_blocks, on_request=on_request
-        )
+        misses = setting.explainer()
+        cache = setting.cache([misses])
+        outcome = replay_cache(requests, cache, whole_blocks=whole_blocks, on_request=on_request)
         duration_s = time.perf_counter() - started
         require_some(setting.num_blocks, outcome.num_requests, outcome.num_refused)
         yield CacheAnswer(
             setting=setting,
             outcome=outcome,
             optimum=optima.of(setting.block_size, setting.num_blocks, outcome.refused),
+            missed=misses.num_tokens,
             num_faults=trace.faults.count,
             duration_s=duration_s,
         )
+
+
+def by_cause(missed: Mapping[Cause, int]) -> dict[str, int]:
+    """The causes that there were."""
+    return {cause.value: number for cause, number in missed.items() if number}
 
 
 def require_some(num_blocks: int, num_requests: int, num_refused: int) -> None:

@@ -103,8 +103,8 @@ def _fields(
     if tally.is_known:
         fields["prompt_tokens"] = tally.num_prompt_tokens
         fields["cached_tokens"] = tally.num_cached_tokens
-        missed = tally.missed()
-        fields["missed"] = ",".join(f"{cause}:{missed[cause]}" for cause in missed)
+        if missed := tally.missed():
+            fields["missed"] = ",".join(f"{cause}:{missed[cause]}" for cause in missed)
         fields["output_tokens"] = tally.num_output_tokens
     if tally.ignored:
         fields["ignored"] = ",".join(tally.ignored)
