@@ -138,6 +138,7 @@ def test_what_lies_behind_what_was_evicted_counts_as_evicted() -> None:
     explained.misses.evicted(table.keys[0], 0, 0.0, Origin())
     explained.cache._blocks.pool.forget([first])
     explained.cache._blocks.index.remove(first)
+    explained.cache._blocks.accounts.lost(first)
     miss = explained.ask(tokens)
     assert miss.num_tokens == {Cause.EVICTED: 12, Cause.REMAINDER: 1}
 

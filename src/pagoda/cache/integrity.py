@@ -7,14 +7,13 @@ from collections.abc import Collection, Mapping
 
 from pagoda.cache.block import HOLE, BlockTable
 from pagoda.cache.inflight import InFlightBlocks
-from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockKey, PrefixIndex
+from pagoda.cache.prefix_pool import PrefixPool
 from pagoda.errors import IntegrityError
 
 
 def check_integrity(
-    pool: BlockPool,
-    index: PrefixIndex,
+    blocks: PrefixPool,
     in_flight: InFlightBlocks,
     tables: Collection[BlockTable],
     block_size: int,
@@ -23,6 +22,7 @@ def check_integrity(
 
     Raises `IntegrityError` with the first invariant that does not hold.
     """
+    pool, index = blocks.pool, blocks.index
     blank, cached = pool.blank_ids(), pool.cached_ids()
     holders = Counter(
         block_id for table in tables for block_id in table.block_ids if block_id != HOLE
@@ -40,6 +40,7 @@ def check_integrity(
     _require(indexed.isdisjoint(blank), "a blank block is indexed")
     _require(indexed >= set(cached), "a cached block cannot be found")
     _require(in_flight.owners() <= set(tables), "a block is awaited from nobody")
+    _check_accounts(blocks, tables, cached)
     for table in tables:
         _check_table(table, index, published)
         _check_holes(table, block_size)
@@ -48,6 +49,32 @@ def check_integrity(
             all(block_id == HOLE or holders[block_id] == 1 for block_id in own),
             "a block that others hold is taken for a table's own",
         )
+
+
+def _check_accounts(
+    blocks: PrefixPool, tables: Collection[BlockTable], cached: Collection[int]
+) -> None:
+    """Every block is its holders' tenant's, or was when it was held, and is counted once."""
+    tenant_of = blocks.accounts.tenant_of
+    held = {
+        block_id: table.origin.tenant
+        for table in tables
+        for block_id in table.block_ids
+        if block_id != HOLE
+    }
+    for block_id, tenant in held.items():
+        _require(tenant_of(block_id) == tenant, f"block {block_id} is another tenant's")
+    num_held, num_cached = Counter(held.values()), Counter(map(tenant_of, cached))
+    _require(None not in num_cached, "a cached block is nobody's")
+    for tenant, holding in blocks.accounts.holdings().items():
+        counted = (holding.num_held, holding.num_cached)
+        _require(
+            counted == (num_held[tenant], num_cached[tenant]),
+            f"blocks of a tenant: {counted} held and cached counted, "
+            f"{num_held[tenant], num_cached[tenant]} there",
+        )
+    num_owned = sum(tenant_of(block_id) is not None for block_id in range(blocks.pool.num_blocks))
+    _require(num_owned == len(held) + len(cached), "a blank block is somebody's")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -21,10 +21,11 @@ and a match is as long as every group can go on from.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from pagoda.cache import checks
+from pagoda.cache.accounts import Holding
 from pagoda.cache.admission import BlocksNeeded
 from pagoda.cache.block import HOLE, BlockCopy, BlockTable
 from pagoda.cache.eviction import EvictionPolicy
@@ -179,7 +180,7 @@ class CacheManager:
             raise BlockTableError("match", match, "is not what is cached now; match again")
         for block_id in match.block_ids:
             if block_id != HOLE:
-                self._blocks.pool.acquire(block_id)
+                self._blocks.acquire(block_id)
         table.extend(match.block_ids)
         table.num_committed = table.num_shared = len(table)
         table.num_settled, table.turn = match.num_tokens, len(tokens)
@@ -279,7 +280,7 @@ class CacheManager:
         child = table.fork(num_tokens, self.block_size)
         for block_id in child.block_ids:
             if block_id != HOLE:
-                self._blocks.pool.acquire(block_id)
+                self._blocks.acquire(block_id)
         self._tables.add(child)
         return child
 
@@ -297,7 +298,7 @@ class CacheManager:
         turn = found_of_turn(self._blocks.index, table, self.block_size)
         held = [block_id for block_id in turn if not self._blocks.pool.is_cached(block_id)]
         for block_id in held:
-            self._blocks.pool.acquire(block_id)
+            self._blocks.acquire(block_id)
         own = [block_id for block_id in reversed(table.block_ids) if block_id != HOLE]
         for block_id in (*own, *held):  # what a next turn needs outlasts the tail
             self._blocks.release(block_id)
@@ -328,6 +329,10 @@ class CacheManager:
 
     # ---- looking at it -----------------------------------------------------------------------
 
+    def holdings(self) -> Mapping[str, Holding]:
+        """Blocks and block-seconds of each tenant, as of now."""
+        return self._blocks.accounts.holdings()
+
     def stats(self) -> CacheStats:
         """Counts and state as of now."""
         return CacheStats(
@@ -345,8 +350,7 @@ class CacheManager:
 
         Raises `IntegrityError` with the first one that does not hold.
         """
-        pool, index = self._blocks.pool, self._blocks.index
-        check_integrity(pool, index, self._in_flight, self._tables, self.block_size)
+        check_integrity(self._blocks, self._in_flight, self._tables, self.block_size)
 
     # ---- inside ------------------------------------------------------------------------------
 

@@ -74,7 +74,9 @@ class Miss:
         """What those may be told who may not know what other tenants and salts have."""
         own = self.origin.tenant, self.origin.cache_salt
         others = tuple(each for each in self.others if (each.tenant, each.cache_salt) == own)
-        if others or not self.others:
+        if others == self.others:
+            return self
+        if others:
             return replace(self, others=others)
         known = Cause.NEVER_SEEN if self.divergence is None else Cause.DIVERGED
         num_tokens = {

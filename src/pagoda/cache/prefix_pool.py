@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 
+from pagoda.cache.accounts import Accounts
 from pagoda.cache.block import BlockTable
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.origin import Origin
@@ -15,7 +16,8 @@ from pagoda.cache.watcher import CacheWatcher, Lookup
 
 
 class PrefixPool:
-    """Keeps `pool`, who holds which block, and `index`, what is in it, in step."""
+    """Keeps `pool`, who holds which block, `index`, what is in it, and `accounts`, whose it is, in
+    step."""
 
     def __init__(
         self,
@@ -29,6 +31,7 @@ class PrefixPool:
         self.pool = BlockPool(num_blocks, policy)
         self.index = PrefixIndex(num_blocks, num_groups)
         self.counts = Counts()
+        self.accounts = Accounts(num_blocks, clock)
         self._num_groups = num_groups
         self._watchers = tuple(watchers)
         self._clock = clock
@@ -41,12 +44,26 @@ class PrefixPool:
         self.counts.allocations += 1
         if block_id in self.index:
             self._evict(block_id, origin)
+        self.accounts.taken(block_id, origin.tenant)
         return block_id
+
+    def acquire(self, block_id: int) -> None:
+        """One more reference to a block that is held or cached."""
+        if self.pool.ref_counts[block_id] == 0:
+            self.accounts.found(block_id)
+        self.pool.acquire(block_id)
 
     def release(self, block_id: int, *, is_passed: bool = False) -> None:
         """One reference less; see `BlockPool.release`."""
-        self.pool.release(block_id, keep=block_id in self.index, is_passed=is_passed)
-        if self._watchers and self.pool.is_cached(block_id):
+        is_findable = block_id in self.index
+        self.pool.release(block_id, keep=is_findable, is_passed=is_passed)
+        if self.pool.ref_counts[block_id]:
+            return
+        if not is_findable:
+            self.accounts.given_back(block_id)
+            return
+        self.accounts.kept(block_id)
+        if self._watchers:
             self._released_at[block_id] = self._clock()
 
     def publish(self, key: BlockKey, block_id: int, group: int, table: BlockTable) -> None:
@@ -72,6 +89,8 @@ class PrefixPool:
 
     def forget(self) -> None:
         """Nothing can be found any more; blocks stay with those who hold them."""
+        for block_id in self.pool.cached_ids():
+            self.accounts.lost(block_id)
         self.pool.forget(self.index.items())
         self.index.clear()
         self._tell_cleared()
@@ -80,11 +99,13 @@ class PrefixPool:
         """Every block is blank, whatever it was; counts go on."""
         self.index = PrefixIndex(self.pool.num_blocks, self._num_groups)
         self.pool.reset()
+        self.accounts.clear()
         self._tell_cleared()
 
     def _evict(self, block_id: int, by: Origin) -> None:
         key, group = self.index.key_of(block_id), self.index.group_of(block_id)
         self.index.remove(block_id)
+        self.accounts.lost(block_id)
         self.counts.evictions += 1
         if self._watchers:
             idle_s = self._clock() - self._released_at[block_id]
