@@ -11,8 +11,13 @@ A tenant's blocks over time, held by its sequences or only cached:
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+NOBODY = 0
+"""The owner of a blank block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +30,33 @@ class Holding:
     """Blocks that can only be found."""
     held_block_seconds: float
     cached_block_seconds: float
+    num_evicted_for_own: int = 0
+    """Blocks of its own that were evicted and that its own sequences took."""
+    num_evicted_for_others: int = 0
+    """Those that other tenants' sequences took."""
 
 
 class Account:
     """One tenant's blocks, added up over time."""
 
-    __slots__ = ("_since", "cached_s", "held_s", "num_cached", "num_held", "tenant")
+    __slots__ = (
+        "_since",
+        "cached_s",
+        "evicted_for_others",
+        "evicted_for_own",
+        "held_s",
+        "num_cached",
+        "num_held",
+        "number",
+        "tenant",
+    )
 
-    def __init__(self, tenant: str, now: float) -> None:
+    def __init__(self, tenant: str, number: int, now: float) -> None:
+        """`number`: of the tenant, by which blocks name their owner."""
         self.tenant = tenant
+        self.number = number
         self.num_held = self.num_cached = 0
+        self.evicted_for_own = self.evicted_for_others = 0
         self.held_s = self.cached_s = 0.0
         self._since = now
 
@@ -55,47 +77,79 @@ class Accounts:
         """`clock`: seconds."""
         self._clock = clock
         self._accounts: dict[str, Account] = {}
-        self._owners: list[Account | None] = [None] * num_blocks
-        """Of the blocks that are held or cached."""
+        self._by_number: list[Account] = []
+        self.owners = array("i", bytes(array("i").itemsize * num_blocks))
+        """By block: the number of its tenant, from 1 on, or `NOBODY`; to be read alone."""
+        self.since = array("d", [clock()]) * num_blocks
+        """By block: when it was last taken, found, kept or lost; likewise."""
+        self.lost_at = array("d", [-math.inf]) * num_blocks
+        """By block: when what it held was last evicted or forgotten; likewise."""
+
+    @property
+    def now(self) -> float:
+        """What the clock says."""
+        return self._clock()
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """By their numbers, the first of which is 1."""
+        return tuple(account.tenant for account in self._by_number)
 
     def taken(self, block_id: int, tenant: str) -> None:
         """A block that nobody had is held."""
         now = self._clock()
         account = self._accounts.get(tenant)
         if account is None:
-            account = self._accounts[tenant] = Account(tenant, now)
+            number = len(self._by_number) + 1
+            account = self._accounts[tenant] = Account(tenant, number, now)
+            self._by_number.append(account)
         account.move(now, 1, 0)
-        self._owners[block_id] = account
+        self.owners[block_id] = account.number
+        self.since[block_id] = now
 
     def found(self, block_id: int) -> None:
         """A cached block is held again."""
-        self._owner(block_id).move(self._clock(), 1, -1)
+        now = self.since[block_id] = self._clock()
+        self._owner(block_id).move(now, 1, -1)
 
     def kept(self, block_id: int) -> None:
         """A block that was held is cached."""
-        self._owner(block_id).move(self._clock(), -1, 1)
+        now = self.since[block_id] = self._clock()
+        self._owner(block_id).move(now, -1, 1)
 
     def given_back(self, block_id: int) -> None:
         """A block that was held is nobody's."""
-        self._owner(block_id).move(self._clock(), -1, 0)
-        self._owners[block_id] = None
+        now = self.since[block_id] = self._clock()
+        self._owner(block_id).move(now, -1, 0)
+        self.owners[block_id] = NOBODY
 
     def lost(self, block_id: int) -> None:
         """A block that was cached is nobody's."""
-        self._owner(block_id).move(self._clock(), 0, -1)
-        self._owners[block_id] = None
+        now = self.since[block_id] = self.lost_at[block_id] = self._clock()
+        self._owner(block_id).move(now, 0, -1)
+        self.owners[block_id] = NOBODY
+
+    def evicted(self, block_id: int, by: str) -> None:
+        """A block that was cached is given up for a sequence of tenant `by`."""
+        owner = self._owner(block_id)
+        if owner.tenant == by:
+            owner.evicted_for_own += 1
+        else:
+            owner.evicted_for_others += 1
+        self.lost(block_id)
 
     def clear(self) -> None:
         """Nobody has a block; what was had before stays."""
         now = self._clock()
         for account in self._accounts.values():
             account.move(now, -account.num_held, -account.num_cached)
-        self._owners = [None] * len(self._owners)
+        self.owners = array("i", bytes(self.owners.itemsize * len(self.owners)))
+        self.since = array("d", [now]) * len(self.owners)
 
     def tenant_of(self, block_id: int) -> str | None:
         """Whose a block is; None: nobody's."""
-        owner = self._owners[block_id]
-        return None if owner is None else owner.tenant
+        number = self.owners[block_id]
+        return None if number == NOBODY else self._by_number[number - 1].tenant
 
     def holdings(self) -> Mapping[str, Holding]:
         """By tenant, as of now."""
@@ -103,11 +157,18 @@ class Accounts:
         for account in self._accounts.values():
             account.move(now, 0, 0)
         return {
-            tenant: Holding(each.num_held, each.num_cached, each.held_s, each.cached_s)
+            tenant: Holding(
+                each.num_held,
+                each.num_cached,
+                each.held_s,
+                each.cached_s,
+                each.evicted_for_own,
+                each.evicted_for_others,
+            )
             for tenant, each in self._accounts.items()
         }
 
     def _owner(self, block_id: int) -> Account:
-        owner = self._owners[block_id]
-        assert owner is not None, f"block {block_id} is nobody's"
-        return owner
+        number = self.owners[block_id]
+        assert number != NOBODY, f"block {block_id} is nobody's"
+        return self._by_number[number - 1]

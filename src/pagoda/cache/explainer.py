@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pagoda.cache.block import BlockTable
+from pagoda.cache.lookup_counts import LookupCounts
 from pagoda.cache.miss import Cause, Divergence, Eviction, Miss
 from pagoda.cache.origin import Origin
 from pagoda.cache.prefix import BlockHash, BlockKey
@@ -50,7 +51,9 @@ class MissExplainer:
         self._block_size = block_size
         self._clock = clock
         self._most_gone = _GHOSTS * num_blocks
-        self._counts: Counter[Cause] = Counter()
+        self._counts = LookupCounts()
+        self._counts_of: dict[str, LookupCounts] = {}
+        """By tenant, as it may know them."""
         self._num_stored: Counter[BlockHash] = Counter()
         """Groups that have a block, by its hash."""
         self._gone: OrderedDict[BlockHash, _Gone] = OrderedDict()
@@ -63,7 +66,15 @@ class MissExplainer:
     @property
     def num_tokens(self) -> Mapping[Cause, int]:
         """Tokens that were not found since the start, by cause."""
-        return {cause: self._counts[cause] for cause in Cause}
+        return self._counts.missed()
+
+    def counts(self) -> LookupCounts:
+        """What became of the tokens of all lookups since the start; a copy."""
+        return self._counts.copy()
+
+    def counts_of(self, tenant: str) -> LookupCounts:
+        """Of one tenant's lookups, as it may know them (`Miss.without_others`); a copy."""
+        return self._counts_of.get(tenant, LookupCounts()).copy()
 
     def explain(self, lookup: Lookup) -> Miss:
         """Why it found no more, as of now. Changes nothing."""
@@ -95,7 +106,12 @@ class MissExplainer:
 
     def looked_up(self, lookup: Lookup) -> None:
         lookup.miss = self.explain(lookup)
-        self._counts.update(lookup.miss.num_tokens)
+        tenant = lookup.table.origin.tenant
+        own = self._counts_of.get(tenant)
+        if own is None:
+            own = self._counts_of[tenant] = LookupCounts()
+        self._counts.add(lookup.num_found, lookup.miss)
+        own.add(lookup.num_found, lookup.miss.without_others())
 
     def stored(self, key: BlockKey, group: int, table: BlockTable) -> None:
         self._gone.pop(key.hash, None)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 
 from pagoda.cache import checks
 from pagoda.cache.accounts import Holding
@@ -38,6 +37,7 @@ from pagoda.cache.prefix import BlockHash, BlockKey
 from pagoda.cache.prefix_pool import PrefixPool
 from pagoda.cache.search import found_of_turn, longest_prefix, still_holds
 from pagoda.cache.slots import num_blocks_for
+from pagoda.cache.snapshot import PoolSnapshot
 from pagoda.cache.stats import CacheStats
 from pagoda.cache.watcher import CacheWatcher, Lookup
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
@@ -335,15 +335,12 @@ class CacheManager:
 
     def stats(self) -> CacheStats:
         """Counts and state as of now."""
-        return CacheStats(
-            num_blocks=self._blocks.pool.num_blocks,
-            block_size=self.block_size,
-            enable_prefix_caching=self.enable_prefix_caching,
-            num_free_blocks=self._blocks.pool.num_free,
-            num_cached_blocks=self._blocks.pool.num_cached,
-            num_indexed_blocks=len(self._blocks.index),
-            **asdict(self._blocks.counts),
-        )
+        is_caching = self.enable_prefix_caching
+        return CacheStats.of(self._blocks, self.block_size, enable_prefix_caching=is_caching)
+
+    def snapshot(self) -> PoolSnapshot:
+        """Every block as it is now: a few copies of arrays, whatever is in them."""
+        return PoolSnapshot.of(self._blocks)
 
     def check_integrity(self) -> None:
         """Verify every invariant from scratch, in time linear in the pool.

@@ -105,7 +105,7 @@ class PrefixPool:
     def _evict(self, block_id: int, by: Origin) -> None:
         key, group = self.index.key_of(block_id), self.index.group_of(block_id)
         self.index.remove(block_id)
-        self.accounts.lost(block_id)
+        self.accounts.evicted(block_id, by.tenant)
         self.counts.evictions += 1
         if self._watchers:
             idle_s = self._clock() - self._released_at[block_id]

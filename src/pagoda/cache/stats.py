@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pagoda.cache.prefix_pool import PrefixPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,19 @@ class CacheStats:
     evictions: int
     commits: int
     copies_on_write: int
+
+    @classmethod
+    def of(cls, blocks: PrefixPool, block_size: int, *, enable_prefix_caching: bool) -> CacheStats:
+        """As of now."""
+        return cls(
+            num_blocks=blocks.pool.num_blocks,
+            block_size=block_size,
+            enable_prefix_caching=enable_prefix_caching,
+            num_free_blocks=blocks.pool.num_free,
+            num_cached_blocks=blocks.pool.num_cached,
+            num_indexed_blocks=len(blocks.index),
+            **asdict(blocks.counts),
+        )
 
     @property
     def usage(self) -> float:

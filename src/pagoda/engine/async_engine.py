@@ -11,6 +11,7 @@ from typing import TypeVar
 from pagoda.cache.miss import Miss
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.build import assemble, load_model
+from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.core import Engine
 from pagoda.engine.engine_thread import EngineThread, Order
 from pagoda.engine.intake_threads import IntakeThreads
@@ -144,6 +145,13 @@ class AsyncEngine:
         request = await self._intake_threads.run(size, make)
         miss = await self._between_steps(partial(self.engine.look_up, request))
         return miss, request.prompt_token_ids
+
+    async def cache_snapshot(self) -> CacheSnapshot:
+        """The cache and the sequences that are in it, taken between two steps.
+
+        Raises `EngineError` once the engine's thread has ended.
+        """
+        return await self._between_steps(self.engine.cache_snapshot)
 
     async def _between_steps(self, do: Callable[[], Result]) -> Result:
         """What the engine's thread gives back, or raises."""

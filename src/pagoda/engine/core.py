@@ -27,6 +27,7 @@ from pagoda.cache.miss import Miss
 from pagoda.cache.watcher import Lookup
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
+from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.drawing import begin_draws
 from pagoda.engine.failures import INTERRUPTS
 from pagoda.engine.grammar_following import follow_grammars
@@ -170,13 +171,20 @@ class Engine:
 
         Raises `EngineError` where nobody watches the cache.
         """
-        if self._misses is None:
-            raise EngineError("nobody watches the cache")
+        misses = self._watching_misses()
         cache, tokens = self.scheduler.cache, request.prompt_token_ids
         table = self.scheduler.open_table(request)
         match, is_caching = cache.match(table, tokens), cache.enable_prefix_caching
         lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
-        return self._misses.explain(lookup)
+        return misses.explain(lookup)
+
+    def cache_snapshot(self) -> CacheSnapshot:
+        """The cache and the sequences that are in it, as of now. Changes nothing.
+
+        Raises `EngineError` where nobody watches the cache.
+        """
+        unfinished = self._roster.unfinished()
+        return CacheSnapshot.of(self.scheduler.cache, unfinished, self._watching_misses())
 
     def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""
@@ -186,6 +194,11 @@ class Engine:
     def stats(self) -> EngineStats:
         """Counts and state as of now."""
         return EngineStats.of(self.scheduler, self.timeline, self._misses)
+
+    def _watching_misses(self) -> MissExplainer:
+        if self._misses is None:
+            raise EngineError("nobody watches the cache")
+        return self._misses
 
     # ---- the parts of a step -----------------------------------------------------------------
 
