@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from pagoda.cache import CacheManager
+from pagoda.cache.explainer import MissExplainer
+from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep, StepWatch
@@ -152,6 +154,9 @@ class FakeEngine:
             prompt_tokens_computed=50,
             generation_tokens=self._generated,
         )
+
+    async def cache_snapshot(self) -> CacheSnapshot:
+        return CacheSnapshot.of(CacheManager(40, 32), (), MissExplainer(40, 32))
 
     async def generate(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,25 +64,29 @@ class CacheSnapshot:
     lookups: LookupCounts
     lookups_of: Mapping[str, LookupCounts]
     """By tenant, as it may know them."""
+    took_s: float
+    """Seconds of the engine's thread."""
 
     @classmethod
     def of(
         cls, cache: CacheManager, unfinished: Iterable[RunningSequence], misses: MissExplainer
     ) -> CacheSnapshot:
         """As of now. `misses` watches the cache."""
+        began = time.perf_counter()
         running, waiting = [], Counter[str]()
         for sequence in unfinished:
             if sequence.status is Status.RUNNING:
                 running.append(SequenceSnapshot.of(sequence))
             else:
                 waiting[sequence.tenant] += 1
-        holdings = cache.holdings()
+        holdings, pool = cache.holdings(), cache.snapshot()
         return cls(
             cache.block_size,
-            cache.snapshot(),
+            pool,
             holdings,
             running,
             waiting,
             misses.counts(),
             {tenant: misses.counts_of(tenant) for tenant in holdings},
+            time.perf_counter() - began,
         )

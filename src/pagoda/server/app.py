@@ -12,6 +12,9 @@ from starlette.middleware.cors import CORSMiddleware
 
 from pagoda.server.access_log import AccessLog
 from pagoda.server.admission import Admission
+from pagoda.server.cache_events import cache_event_routes
+from pagoda.server.cache_lookout import CacheLookout
+from pagoda.server.cache_page import cache_page_routes
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
 from pagoda.server.cors import cors_arguments
@@ -77,6 +80,7 @@ def create_app(
     app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
     app.state.engine = engine
     traffic, recent = Traffic(), RecentLookups()
+    lookout = CacheLookout(engine.cache_snapshot, admission, is_shared=is_shared)
     install_handlers(app)
     app.add_exception_handler(404, not_found)
     routers = [
@@ -86,6 +90,8 @@ def create_app(
         messages_routes(engine, options),
         token_routes(engine),
         explain_routes(engine, recent),
+        cache_event_routes(lookout),
+        cache_page_routes(),
         state_routes(engine, admission, traffic, options),
         page_routes(),
         plan_page_routes(),

@@ -5,6 +5,11 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
+def wants_body(scope: Scope) -> bool:
+    """Not so for HEAD: an answer without end ends with its headers then."""
+    return not scope.get("state", {}).get("is_head", False)
+
+
 class HeadAsGet:
     """Answers HEAD as GET, but for the body."""
 
@@ -23,6 +28,7 @@ class HeadAsGet:
 
         # The same scope: what stands outside looks there for the route.
         scope["method"] = "GET"
+        scope.setdefault("state", {})["is_head"] = True
         try:
             await self._app(scope, receive, send_head)
         finally:

@@ -58,10 +58,15 @@ class PageFile:
         return bool(held & {"*", self._headers["ETag"]})
 
 
+def page_files(folder: Path) -> dict[str, PageFile]:
+    """The files of a page, by name."""
+    return {path.name: PageFile(path) for path in folder.iterdir() if path.suffix in _MEDIA_TYPES}
+
+
 def page_routes() -> APIRouter:
     """Routes for people: the page and its files. The API's schema does without them."""
     router = APIRouter(include_in_schema=False)
-    files = {path.name: PageFile(path) for path in _FOLDER.iterdir() if path.suffix in _MEDIA_TYPES}
+    files = page_files(_FOLDER)
 
     @router.get("/")
     async def page(request: Request) -> Response:

@@ -27,7 +27,7 @@ export async function* chunks(body, signal) {
 }
 
 /** The data of each server-sent event in a stream of bytes. */
-async function* events(bytes) {
+export async function* events(bytes) {
   const reader = bytes.getReader();
   const decoder = new TextDecoder();
   let rest = "";
@@ -47,7 +47,8 @@ async function* events(bytes) {
   }
 }
 
-async function refusal(response) {
+/** What the server says of why it would not answer. */
+export async function refusal(response) {
   const body = await response.json().catch(() => null);
   const reason = body?.error?.message ?? (response.statusText || "no reason was given");
   const asksToWait = response.status === 429 || response.status === 503;
