@@ -63,7 +63,7 @@ function drawLegend() {
   const any = colours.held(1);
   const parts = byAge
     ? [make("li", {}, "just now", make("i", { class: "ramp" }), "hours ago")]
-    : [item("", "held by one", any), item("", "cached, paler the longer nobody has used it", colours.cached(1, 3))];
+    : [item("", "held by one", any), item("", "cached, fainter the longer nobody has used it", colours.cached(1, 3))];
   parts.push(item("shared", "held by several", any), item("blank", last.is_operator ? "blank" : "not yours"), item("lost", "just evicted"));
   if (!byAge && last.tenants.length > 1) {
     parts.push(...last.tenants.slice(0, 8).map(({ name }, index) => item("", name, colours.held(index + 1))));
