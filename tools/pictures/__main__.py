@@ -29,12 +29,13 @@ def main() -> None:
         write(FOLDER / name, draw().encode())
     if only_drawings:
         return
-    from pictures.screens import chat_page, planner_page
+    from pictures.screens import cache_page, chat_page, planner_page
     from server.browser import running_browser
 
     with running_browser() as browser:
         write(FOLDER / "planner.png", planner_page(browser))
         write(FOLDER / "chat.png", chat_page(browser))
+        write(FOLDER / "cache.png", cache_page(browser))
 
 
 def write(path: Path, content: bytes) -> None:
