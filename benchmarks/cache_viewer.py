@@ -1,12 +1,16 @@
 """What somebody who looks at `/cache` costs the server: tokens a second with a viewer and without.
 
     python benchmarks/cache_viewer.py [--sequences 4] [--pairs 20] [--seconds 4] [--blocks 2000]
+    python benchmarks/cache_viewer.py --sizes 2000 10000 100000 1000000
 
 The default model decodes for so many sequences without end, in a server of this process; a viewer
 in a process of its own comes and goes, a window with it and one without by turns, in an order that
 alternates. Other work on the machine blurs a window by more than a viewer costs, so two things are
 told: the median ratio of the pairs with its interval, by sign, at 95%; and what a look takes,
 measured by itself: of the engine's thread, and of the event loop. Prints a JSON line at the end.
+
+`--sizes`: what a look takes of processor time by blocks in the pool, half of them in use by three
+tenants; medians. No model is loaded.
 """
 
 from __future__ import annotations
@@ -14,22 +18,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from math import comb
 
+from pagoda.cache import CacheManager
+from pagoda.cache.explainer import MissExplainer
 from pagoda.engine.async_engine import AsyncEngine
+from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.options import EngineOptions
 from pagoda.request import SamplingParams
 from pagoda.server.app import create_app
 from pagoda.server.cache_lookout import PERIOD_S
-from pagoda.server.cache_view import OperatorView
+from pagoda.server.cache_view import CacheView, OperatorView, TenantView
 from pagoda.server.listener import bind, start_listening, url_of
 from pagoda.server.options import ServerOptions
 from pagoda.server.run import config_of
 
+BLOCK_SIZE = 16
+TENANTS = ("ann", "bob", "cyd")
 VIEWER = """
 import sys, urllib.request
 answer = None
@@ -80,7 +91,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--blocks", type=int, default=2000)
+    parser.add_argument("--sizes", type=int, nargs="+")
     args = parser.parse_args()
+    if args.sizes:
+        for num_blocks in args.sizes:
+            tell_size(num_blocks)
+        return
     engine = AsyncEngine.load(EngineOptions(num_gpu_blocks_override=args.blocks))
     engine.warm_up()
     with bind("127.0.0.1", 0) as listener:
@@ -148,6 +164,38 @@ async def looks(engine: AsyncEngine) -> tuple[float, float]:
         taken.append(snapshot.took_s)
         await asyncio.sleep(0.02)
     return statistics.median(taken), statistics.median(told)
+
+
+def tell_size(num_blocks: int) -> None:
+    """What a look takes, by whom it is for."""
+    misses = MissExplainer(num_blocks, BLOCK_SIZE)
+    cache = CacheManager(num_blocks, BLOCK_SIZE, watchers=[misses])
+    draw = random.Random(0)
+    for number in range(num_blocks // 60):
+        table = cache.open(tenant=TENANTS[number % len(TENANTS)])
+        tokens = [draw.randrange(50_000) for _ in range(30 * BLOCK_SIZE)]
+        cache.acquire(table, tokens, cache.match(table, tokens))
+        cache.reserve(table, 0, len(tokens))
+        cache.commit(table, tokens, len(tokens))
+        if number % 3:
+            cache.free(table)
+    snapshot = CacheSnapshot.of(cache, (), misses)
+    views: dict[str, CacheView] = {"operator": OperatorView(), "tenant": TenantView(TENANTS[0])}
+    taken = {"snapshot": processor_time(lambda: CacheSnapshot.of(cache, (), misses))}
+    for name, view in views.items():
+        taken[name] = processor_time(lambda view=view: view.told(snapshot).model_dump_json())
+    figures = {name: round(seconds * 1e6) for name, seconds in taken.items()}
+    print(json.dumps({"benchmark": "cache_viewer", "blocks": num_blocks, "us": figures}))
+
+
+def processor_time(do: Callable[[], object]) -> float:
+    """Median seconds of this thread."""
+    taken = []
+    for _ in range(25):
+        began = time.thread_time()
+        do()
+        taken.append(time.thread_time() - began)
+    return statistics.median(taken)
 
 
 def interval(values: list[float]) -> tuple[float, float]:

@@ -81,6 +81,18 @@ def test_a_signal_ends_the_server_in_good_order(number: signal.Signals) -> None:
     assert server.returncode == 0
 
 
+def test_who_watches_the_cache_is_told_of_the_end_and_does_not_delay_it() -> None:
+    with serving() as (server, url):
+        with httpx.stream("GET", f"{url}/cache/events", timeout=60) as response:
+            lines = response.iter_lines()
+            assert '"num_blocks":40' in next(line for line in lines if "num_blocks" in line)
+            server.send_signal(signal.SIGTERM)
+            *_, last = (line for line in lines if line)
+        assert '"code":"server_shutting_down"' in last
+        rest, _ = server.communicate(timeout=4)  # less than is left for last words
+    assert (rest, server.returncode) == ("done\n", 0)
+
+
 def test_new_requests_are_told_503_while_running_ones_finish() -> None:
     with serving() as (server, url):
         with httpx.stream("POST", f"{url}/v1/completions", json=BODY, timeout=60) as response:

@@ -29,7 +29,7 @@ export function drawVerdict(news) {
   const blank = news.num_blocks - held - news.cached;
   const parts = [`${percent(news.found, news.found + missed)} of ${counted(news.found + missed, "prompt token")} came from the cache`];
   if (news.shared) parts.push(`${counted(news.shared, "block")} ${news.shared === 1 ? "is" : "are"} shared right now`);
-  if (news.is_operator) parts.push(`${whole(blank)} ${blank === 1 ? "is" : "are"} blank`);
+  if (news.is_operator) parts.push(`${blank ? whole(blank) : "none"} ${blank > 1 ? "are" : "is"} blank`);
   parts.push(`a block holds ${counted(news.block_size, "token")}`);
   say($("because"), `${parts.join("; ")}.`);
 }
