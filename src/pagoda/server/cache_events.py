@@ -28,7 +28,8 @@ class Opening(BaseModel):
     """The first event."""
 
     has_curve: bool
-    """The server can say what other sizes would find."""
+    """The server can say what other sizes would find, and to this viewer, since it is about all
+    tenants."""
 
 
 class CacheEvents(StreamingResponse):
@@ -45,7 +46,8 @@ class CacheEvents(StreamingResponse):
         self._lookout = lookout
         self._holder = holder_of(request.scope)
         self._has_body = wants_body(request.scope)
-        self._has_curve = any(getattr(each, "path", "") == _CURVE for each in request.app.routes)
+        has_route = any(getattr(each, "path", "") == _CURVE for each in request.app.routes)
+        self._has_curve = has_route and self._holder.is_operator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._lookout.place(self._holder):

@@ -34,7 +34,8 @@ export async function drawCurve() {
     const points = own.map(({ multiple, hit_rate: rate }) => `${x(multiple)},${y(rate)}`);
     parts.push(makeSvg("polyline", { class: policy === curve.policy ? "line" : "other", points: points.join(" ") }));
     const last = own.at(-1);
-    parts.push(makeSvg("text", { x: right, y: y(last.hit_rate) - 8, "text-anchor": "end" }, policy));
+    const beside = policy === curve.policy ? 18 : -8; // two that end alike stay apart
+    parts.push(makeSvg("text", { x: right, y: y(last.hit_rate) + beside, "text-anchor": "end" }, policy));
   }
   const here = rows.find(({ multiple, policy }) => multiple === 1 && policy === curve.policy);
   if (here) parts.push(makeSvg("circle", { class: "here", cx: x(1), cy: y(here.hit_rate), r: 6 }));
