@@ -128,16 +128,17 @@ def test_what_is_spoken_for_fills_floors_and_caps() -> None:
 
 def test_what_helps_whom() -> None:
     cache = cache_of(20, b=Quota(floor=4), c=Quota(cap=6))
-    tables = {tenant: take(cache, tenant, number, 4) for number, tenant in enumerate("abc")}
-    a, b, c = (table for table in tables.values() if table is not None)
-    assert not cache.gains_from(a, "b"), "b would be due what it drops"
-    assert cache.gains_from(a, "c")
-    assert cache.gains_from(b, "b")
-    assert cache.gains_from(c, "a")
+    for number, tenant in enumerate("abc"):
+        assert take(cache, tenant, number, 4) is not None
+    gains = cache.partitions.gains_from
+    assert not gains("a", "b"), "b would be due what it drops"
+    assert gains("a", "c")
+    assert gains("b", "b")
+    assert gains("c", "a")
     assert take(cache, "c", 3, 2) is not None
-    assert not cache.gains_from(c, "a"), "c is at its cap"
+    assert not gains("c", "a"), "c is at its cap"
     assert take(cache, "b", 4, 1) is not None
-    assert cache.gains_from(a, "b")
+    assert gains("a", "b")
 
 
 def test_quotas_outlast_a_reset() -> None:

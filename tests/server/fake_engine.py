@@ -9,10 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from pagoda.cache import CacheManager
+from pagoda.cache.accounts import Holding
+from pagoda.engine.meter import TokenCounts
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep, StepWatch
 from pagoda.engine.timeline import Timeline
+from pagoda.engine.usage import Usage
 from pagoda.errors import (
     ContextLengthError,
     EngineError,
@@ -90,7 +93,16 @@ class FakeEngine:
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
         self.stored = StoredCache(
-            "int8_per_token_head", "bfloat16", (0, 29), 1000, 12_944, 560, 23_040, None, "window:64"
+            "int8_per_token_head",
+            "bfloat16",
+            (0, 29),
+            1000,
+            12_944,
+            560,
+            23_040,
+            None,
+            "window:64",
+            block_bytes=207_104,
         )
         self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0
@@ -128,6 +140,9 @@ class FakeEngine:
 
     async def shutdown(self) -> None:
         self.is_running = False
+
+    def usage(self) -> dict[str, Usage]:
+        return {"": Usage(TokenCounts(2, 30, 8, 24, 5), Holding(3, 4, 60.0, 20.0))}
 
     async def reset_prefix_cache(self) -> None:
         self.num_resets += 1

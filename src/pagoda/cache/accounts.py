@@ -12,11 +12,10 @@ A tenant's blocks over time, held by its sequences or only cached:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """What a tenant has now, and what it has had since the start."""
 
     num_held: int
@@ -27,25 +26,37 @@ class Holding:
     cached_block_seconds: float
 
 
-class Account:
-    """One tenant's blocks, added up over time."""
+NOTHING = Holding(0, 0, 0.0, 0.0)
 
-    __slots__ = ("_since", "cached_s", "held_s", "num_cached", "num_held", "tenant")
+
+class Account:
+    """One tenant's blocks, added up over time. One thread moves them; any may read."""
+
+    __slots__ = ("_state", "tenant")
 
     def __init__(self, tenant: str, now: float) -> None:
         self.tenant = tenant
-        self.num_held = self.num_cached = 0
-        self.held_s = self.cached_s = 0.0
-        self._since = now
+        self._state = (now, NOTHING)
 
     def move(self, now: float, held: int, cached: int) -> None:
         """So many blocks more, or fewer, are held and cached from `now` on."""
-        seconds = now - self._since
-        self.held_s += self.num_held * seconds
-        self.cached_s += self.num_cached * seconds
-        self._since = now
-        self.num_held += held
-        self.num_cached += cached
+        since, (num_held, num_cached, held_s, cached_s) = self._state
+        seconds = now - since
+        held_s, cached_s = held_s + num_held * seconds, cached_s + num_cached * seconds
+        self._state = (now, Holding(num_held + held, num_cached + cached, held_s, cached_s))
+
+    def as_of(self, clock: Callable[[], float]) -> Holding:
+        """What there is and has been, consistent whoever asks meanwhile. Changes nothing."""
+        since, (num_held, num_cached, held_s, cached_s) = self._state
+        seconds = clock() - since
+        return Holding(
+            num_held, num_cached, held_s + num_held * seconds, cached_s + num_cached * seconds
+        )
+
+    @property
+    def holding(self) -> Holding:
+        """As of the last move."""
+        return self._state[1]
 
 
 class Accounts:
@@ -89,7 +100,7 @@ class Accounts:
         """Nobody has a block; what was had before stays."""
         now = self._clock()
         for account in self._accounts.values():
-            account.move(now, -account.num_held, -account.num_cached)
+            account.move(now, -account.holding.num_held, -account.holding.num_cached)
         self._owners = [None] * len(self._owners)
 
     def tenant_of(self, block_id: int) -> str | None:
@@ -98,14 +109,8 @@ class Accounts:
         return None if owner is None else owner.tenant
 
     def holdings(self) -> Mapping[str, Holding]:
-        """By tenant, as of now."""
-        now = self._clock()
-        for account in self._accounts.values():
-            account.move(now, 0, 0)
-        return {
-            tenant: Holding(each.num_held, each.num_cached, each.held_s, each.cached_s)
-            for tenant, each in self._accounts.items()
-        }
+        """By tenant, as of now; any thread may ask."""
+        return {tenant: each.as_of(self._clock) for tenant, each in list(self._accounts.items())}
 
     def _owner(self, block_id: int) -> Account:
         owner = self._owners[block_id]

@@ -90,6 +90,8 @@ class CacheManager:
             num_blocks, policies_of(eviction, num_blocks, quotas or {}), quotas or {},
             len(self._windows), watchers, clock,
         )  # fmt: skip
+        self.partitions = self._blocks.pool.partitions
+        """Which tenants have blocks of their own, and how many."""
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
 
@@ -216,10 +218,6 @@ class CacheManager:
     ) -> Allowance:
         """Blocks that a table may still take, beside those `spoken_for` by tenants' sequences."""
         return self._blocks.pool.allowance(table.origin.tenant, spoken_for)
-
-    def gains_from(self, table: BlockTable, tenant: str) -> bool:
-        """Blocks that a sequence of `tenant` drops are some that `table` may take."""
-        return self._blocks.pool.partitions.gains_from(table.origin.tenant, tenant)
 
     def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...] | None:
         """Make the slots of positions `start` to `stop - 1` writable.

@@ -98,6 +98,10 @@ class Partitions:
         within_cap = None if cap is None else cap - own.num_held - num_own
         return Allowance(in_pool, within_cap, own.num_due_beside(num_own))
 
+    def has_floor(self, tenant: str) -> bool:
+        """Some blocks are a tenant's whoever else wants them."""
+        return self.of(tenant).quota.floor > 0
+
     def gains_from(self, taker: str, tenant: str) -> bool:
         """A block that a sequence of `tenant` drops is one that `taker` may hold."""
         own, other = self._own.get(taker), self._own.get(tenant)

@@ -21,6 +21,7 @@ from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
+from pagoda.engine.usage import Usage
 from pagoda.errors import RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
@@ -126,6 +127,10 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """As of the last step."""
         return self._thread.stats
+
+    def usage(self) -> dict[str, Usage]:
+        """What each tenant has had, as of now."""
+        return self.engine.usage()
 
     async def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""

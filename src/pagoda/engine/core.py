@@ -34,6 +34,7 @@ from pagoda.engine.intake import Intake
 from pagoda.engine.journal import Journal, NoJournal
 from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.mask_workers import MaskWorkers
+from pagoda.engine.meter import Meter
 from pagoda.engine.news import News
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.recovery import Recovery
@@ -43,6 +44,7 @@ from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.timeline import Timeline
+from pagoda.engine.usage import Usage, usage_of
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
@@ -84,6 +86,7 @@ class Engine:
         self.scheduler = scheduler
         self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
+        self.meter = Meter()
         self.watch = StepWatch()
         self.journal: Journal = NoJournal()
         """Who is told of requests that come and go; to be set before the first one comes."""
@@ -120,6 +123,7 @@ class Engine:
         try:
             self._roster.add(assembler)
             self.timeline.arrived(sequences)
+            self.meter.arrived(sequences)
             self.scheduler.enter(sequences)
             self.journal.came(sequences, self._num_steps)
         except BaseException:
@@ -187,6 +191,10 @@ class Engine:
         """Counts and state as of now."""
         return EngineStats.of(self.scheduler, self.timeline, self._misses)
 
+    def usage(self) -> dict[str, Usage]:
+        """What each tenant has had, as of now; any thread may ask."""
+        return usage_of(self.meter, self.scheduler.cache.holdings())
+
     # ---- the parts of a step -----------------------------------------------------------------
 
     def _follow_grammars(self) -> None:
@@ -202,6 +210,7 @@ class Engine:
             return None
         self._num_steps += 1
         self.timeline.scheduled(plan)
+        self.meter.scheduled(plan)
         self.watch.hold(plan.num_scheduled_tokens)
         try:
             logits = self._runner.execute(plan, self._ahead.drawn_last)
@@ -260,6 +269,7 @@ class Engine:
         if ending is not None:
             self.scheduler.finish(sequence, ending)
         self.timeline.progressed(sequence)
+        self.meter.progressed(sequence)
         request_id = sequence.request.request_id
         assembler = self._roster.assemblers[request_id]
         if assembler.is_due_after(sequence):
@@ -283,6 +293,7 @@ class Engine:
         self._ahead.clear()
         self.scheduler.start_over(self._roster.unfinished())
         self.timeline.forget_others(self._roster.choices)
+        self.meter.forget_others(self._roster.choices)
         self.watch.end()
 
     def _fail_all_of(self, plan: StepPlan, cause: BaseException) -> None:
@@ -309,4 +320,5 @@ class Engine:
         sequences = [choice.sequence for choice in self._roster.remove(request_id)]
         for sequence in sequences:
             self.timeline.forget(sequence.sequence_id)
+            self.meter.forget(sequence.sequence_id)
         self.journal.went(sequences, self._num_steps)

@@ -272,10 +272,9 @@ class Scheduler:
             num_new = min(num_new, self._max_prompt_rows - step.num_prompt_rows)
         if num_new == 0:
             return
-        stop = start + num_new
-        own = sequence.table
-        while (copies := self.cache.reserve(own, start, stop)) is None:
-            victim = self._running.last(lambda tenant: self.cache.gains_from(own, tenant))
+        stop, gains_from = start + num_new, self.cache.partitions.gains_from
+        while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
+            victim = self._running.last(partial(gains_from, sequence.tenant))
             self.in_hand.request_id = victim.request.request_id
             step.take_back(victim)
             self._preempt(victim)
@@ -302,14 +301,14 @@ class Scheduler:
         Blocks that running sequences will certainly need for the tokens they have are spoken
         for, and one more for each, so that admission does not lead straight to preemption.
         Whoever waits for another's blocks is passed over; whoever does not fit into the pool is
-        not, by later lanes neither: False then. They get what is due to them alone, without
-        `takes_all`. Whoever is at its cap keeps nobody else waiting.
+        not, by later lanes neither: False then. They get what their floors give them alone, as do
+        all lanes once somebody was preempted. Whoever is at its cap keeps nobody else waiting.
         """
-        if not self._waiting.of(lane) or not self._has_room(lane, step):
+        if not self._waiting.of(lane) or not self._has_room(lane, step, takes_all):
             return True
         spoken_for = self._spoken_for()
         for sequence in self._waiting.of(lane)[:]:
-            if not self._has_room(lane, step):
+            if not self._has_room(lane, step, takes_all):
                 break
             self.in_hand.request_id = sequence.request.request_id
             if self._is_held_up(sequence):
@@ -321,31 +320,30 @@ class Scheduler:
             windows = sequence.table.windows
             num_needed = self.cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
             allowance = self.cache.allowance(sequence.table, spoken_for)
-            if not takes_all:
+            if not takes_all or step.has_preempted:
                 allowance = allowance.due_alone()
             sequence.lacks_room = num_needed > allowance.num_blocks
             if sequence.lacks_room:
                 self.in_hand.request_id = None
                 return not allowance.lacks_in_pool(num_needed)
             self._begin(sequence, match, step)
-            spoken_for[lane.tenant] += self.cache.num_blocks_to_go_on(
-                sequence.table, sequence.num_tokens
-            )
+            num_more = self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
+            spoken_for[lane.tenant] += num_more
         self.in_hand.request_id = None
         return True
 
-    def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
-        """Nobody was preempted for want of blocks, and there are a token and a seat."""
-        has_token = step.budget > 0 and not step.has_preempted
-        return has_token and self._seats.has_one_for(lane)
+    def _has_room(self, lane: Lane, step: StepBuilder, takes_all: bool) -> bool:
+        """There are a token and a seat, and blocks for anybody or for whoever has a floor."""
+        has_blocks = takes_all and not step.has_preempted
+        has_blocks = has_blocks or self.cache.partitions.has_floor(lane.tenant)
+        return has_blocks and step.budget > 0 and self._seats.has_one_for(lane)
 
     def _spoken_for(self) -> Counter[str]:
         """Blocks that the running sequences will certainly need, by tenant."""
         num_blocks = Counter[str]()
-        for sequence in self._running:
-            self.in_hand.request_id = sequence.request.request_id
-            num_needed = self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
-            num_blocks[sequence.tenant] += num_needed
+        for each in self._running:
+            self.in_hand.request_id = each.request.request_id
+            num_blocks[each.tenant] += self.cache.num_blocks_to_go_on(each.table, each.num_tokens)
         self.in_hand.request_id = None
         return num_blocks
 

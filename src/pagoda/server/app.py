@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -37,6 +38,8 @@ from pagoda.server.traffic import Traffic
 from pagoda.server.turns import Turns
 from pagoda.server.unread_answers import UnreadAnswers
 from pagoda.server.unserved import not_found
+from pagoda.server.usage_ledger import UsageLedger
+from pagoda.server.usage_routes import usage_routes
 from pagoda.server.value_limit import ValueLimit
 from pagoda.server.watchdog import Watchdog
 
@@ -60,9 +63,11 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
-        async with _stats_logged(engine, options), _beside(Watchdog(engine, options).run()):
+        watchdog = Watchdog(engine, options)
+        async with _stats_logged(engine, options), _beside(watchdog.run()), _beside(ledger.run()):
             yield
         await engine.shutdown()
+        ledger.save()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)
@@ -77,6 +82,7 @@ def create_app(
     app.state.unread_answers = UnreadAnswers(is_shared=is_shared)
     app.state.engine = engine
     traffic, recent = Traffic(), RecentLookups()
+    ledger = UsageLedger(engine, None if options.usage_file is None else Path(options.usage_file))
     install_handlers(app)
     app.add_exception_handler(404, not_found)
     routers = [
@@ -86,6 +92,7 @@ def create_app(
         messages_routes(engine, options),
         token_routes(engine),
         explain_routes(engine, recent),
+        usage_routes(engine, ledger, keys),
         state_routes(engine, admission, traffic, options),
         page_routes(),
         plan_page_routes(),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pagoda.engine.histogram import Histogram
     from pagoda.engine.stats import EngineStats
     from pagoda.engine.timeline import Timeline
+    from pagoda.engine.usage import Usage
 
 LabelValues = tuple[str, ...]
 
@@ -30,6 +31,8 @@ class Figures:
     timeline: Timeline
     admission: Admission
     traffic: Traffic
+    usage: Mapping[str, Usage]
+    """By tenant."""
     step_age_s: float
     """Seconds since the running step began."""
 
@@ -62,6 +65,36 @@ def _by_source(figures: Figures) -> Mapping[LabelValues, float]:
 def _by_cause(figures: Figures) -> Mapping[LabelValues, float]:
     missed = figures.stats.prefix_cache_miss_tokens
     return {(cause.value,): missed.get(cause, 0) for cause in Cause}
+
+
+def _tenant_tokens(figures: Figures) -> Mapping[LabelValues, float]:
+    return {
+        (tenant, kind): getattr(usage.tokens, f"{kind}_tokens")
+        for tenant, usage in figures.usage.items()
+        for kind in ("prompt", "cached", "computed", "generated")
+    }
+
+
+def _tenant_blocks(figures: Figures) -> Mapping[LabelValues, float]:
+    return {
+        (tenant, state): number
+        for tenant, usage in figures.usage.items()
+        for state, number in (
+            ("held", usage.blocks.num_held),
+            ("cached", usage.blocks.num_cached),
+        )
+    }
+
+
+def _tenant_block_seconds(figures: Figures) -> Mapping[LabelValues, float]:
+    return {
+        (tenant, state): seconds
+        for tenant, usage in figures.usage.items()
+        for state, seconds in (
+            ("held", usage.blocks.held_block_seconds),
+            ("cached", usage.blocks.cached_block_seconds),
+        )
+    }
 
 
 def _cache_layout(figures: Figures) -> Mapping[LabelValues, float]:
@@ -104,6 +137,13 @@ METRIC_ROWS = (
               _by_cause, labels=("cause",)),
     MetricRow("counter", "kv_cache_evictions", "Cached blocks that were forgotten for new ones.",
               lambda figures: figures.stats.num_evicted_blocks),
+    MetricRow("counter", "tenant_tokens", "Tokens of each tenant, by what became of them.",
+              _tenant_tokens, labels=("tenant", "kind")),
+    MetricRow("gauge", "tenant_kv_blocks", "Blocks of each tenant, held or cached.",
+              _tenant_blocks, labels=("tenant", "state")),
+    MetricRow("counter", "tenant_kv_block_seconds",
+              "Blocks that each tenant had, by the seconds that it had them.",
+              _tenant_block_seconds, labels=("tenant", "state")),
     MetricRow("counter", "prompt_tokens", "Prompt tokens of all requests.",
               lambda figures: figures.stats.prompt_tokens),
     MetricRow("counter", "prompt_tokens_cached", "Prompt tokens that came from the cache.",

@@ -55,6 +55,7 @@ class MetricsCollector(Collector):
             timeline=engine.timeline,
             admission=self._admission,
             traffic=self._traffic,
+            usage=engine.usage(),
             step_age_s=engine.step_age_s,
         )
         common = (engine.model_name, _ENGINE)
