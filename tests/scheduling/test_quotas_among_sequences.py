@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fake_model import FakeModel, expected_output, request
 
 from pagoda.cache import CacheManager
@@ -98,3 +100,28 @@ def test_a_conversation_outlasts_a_flood_within_its_floor() -> None:
     )
     run(scheduler, model, list(again))
     assert again[0].num_cached_tokens == len(turn.token_ids) // BLOCK_SIZE * BLOCK_SIZE
+
+
+def test_block_seconds_are_those_of_an_independent_count() -> None:
+    """Each step takes a second, and somebody else looks at every table in each."""
+    now = [0]
+    cache = CacheManager(24, BLOCK_SIZE, quotas={"b": Quota(10, 14)}, clock=lambda: now[0])
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 6, "max_model_len": MAX_MODEL_LEN}
+    scheduler = Scheduler(cache, **limits)
+    model = FakeModel(scheduler, 24)
+    counted: Counter[str] = Counter()
+    arrivals = [(tenant, 3 * number) for number in range(12) for tenant in ("a", "b")]
+    for step in range(1000):
+        for number, (tenant, due) in enumerate(arrivals):
+            if due == step:
+                ask(scheduler, tenant, number, max_tokens=16 + number % 20)
+        model.step()
+        now[0] += 1
+        for tenant in ("a", "b"):
+            tables = [each.table for each in scheduler._running if each.tenant == tenant]
+            counted[tenant] += len({block for table in tables for block in table.block_ids})
+        if step > arrivals[-1][1] and not scheduler.has_unfinished:
+            break
+    assert scheduler.stats().num_preemptions > 0
+    held = {tenant: each.held_block_seconds for tenant, each in cache.holdings().items()}
+    assert held == counted

@@ -62,6 +62,11 @@ class Partitions:
         """By how many blocks had been released before."""
         self._num_released = 0
 
+    @property
+    def quotas(self) -> Mapping[str, Quota]:
+        """By tenant, of those that have one."""
+        return {tenant: each.quota for tenant, each in self._own.items()}
+
     def of(self, tenant: str) -> Partition:
         return self._own.get(tenant, self._common)
 

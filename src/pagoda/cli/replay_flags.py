@@ -79,6 +79,8 @@ class ScheduleOptions:
                 scheduling_policy=recorded.scheduling_policy,
                 long_prefill_token_threshold=recorded.long_prefill_token_threshold,
                 steps_ahead=recorded.steps_ahead,
+                tenant_quotas=recorded.tenant_quotas,
+                quota_num_blocks=recorded.num_blocks,
             )
         budgets = self.max_num_batched_tokens or (usual.max_num_batched_tokens,)
         seats = self.max_num_seqs or (usual.max_num_seqs,)
@@ -93,6 +95,8 @@ class ScheduleOptions:
                     usual.long_prefill_token_threshold if threshold is None else threshold
                 ),
                 steps_ahead=usual.steps_ahead,
+                tenant_quotas=usual.tenant_quotas,
+                quota_num_blocks=usual.quota_num_blocks,
             )
             for budget, num_seqs in product(budgets, seats)
         ]

@@ -16,6 +16,7 @@ from pagoda.cache import CacheManager
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.hashed_tokens import require_block_size
 from pagoda.cache.miss import Cause
+from pagoda.cache.quota import Quota
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.replay.cache_replay import replay_cache
@@ -35,7 +36,12 @@ class CacheSetting:
     eviction_policy: str
     enable_prefix_caching: bool = True
 
-    def cache(self, watchers: Sequence[CacheWatcher] = ()) -> CacheManager:
+    def cache(
+        self,
+        watchers: Sequence[CacheWatcher] = (),
+        quotas: Mapping[str, Quota] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> CacheManager:
         """A new one. Raises `InvalidOptionError` for what cannot be."""
         return CacheManager(
             self.num_blocks,
@@ -43,6 +49,8 @@ class CacheSetting:
             enable_prefix_caching=self.enable_prefix_caching,
             eviction=self.eviction_policy,
             watchers=watchers,
+            quotas=quotas,
+            clock=clock,
         )
 
     def explainer(self) -> MissExplainer:
