@@ -163,7 +163,7 @@ def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead
             quota_num_blocks=setting.num_blocks,
         ),
     )
-    [answer] = replay_servers(trace, [server], USUAL_COST)
+    [answer] = replay_servers(trace, [server], lambda _: USUAL_COST)
     assert trace.faults.examples == []
     assert answer.by_steps
     cache, stats, again = scheduler.cache.stats(), scheduler.stats(), answer.outcome
@@ -256,7 +256,7 @@ def test_other_settings_go_by_the_clock() -> None:
         for cache in caches
         for budget in (8, 64)
     ]
-    answers = list(replay_servers(trace, servers, SECOND))
+    answers = list(replay_servers(trace, servers, lambda _: SECOND))
     assert [answer.setting for answer in answers] == servers
     assert answers[0].outcome.num_steps > answers[1].outcome.num_steps
     told = answers[0].as_json()

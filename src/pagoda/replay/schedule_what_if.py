@@ -125,6 +125,7 @@ class ScheduleAnswer:
             "policy": cache.eviction_policy,
             "num_blocks": cache.num_blocks,
             "block_size": cache.block_size,
+            "kv_cache_dtype": cache.kv_cache_dtype,
             "max_num_batched_tokens": self.setting.scheduler.max_num_batched_tokens,
             "max_num_seqs": self.setting.scheduler.max_num_seqs,
             "by_steps": self.by_steps,
@@ -169,12 +170,14 @@ def servers_of(
 def replay_servers(
     trace: Trace,
     settings: Sequence[ServerSetting],
-    cost: StepCost,
+    cost_of: Callable[[ServerSetting], StepCost],
     *,
     with_optimum: bool = True,
     on_request: Callable[[], None] = lambda: None,
 ) -> Iterator[ScheduleAnswer]:
     """The answer of each setting, as soon as it is there; `on_request` is called for each request.
+
+    `cost_of` says how long the steps of a setting take.
 
     Raises `CapacityError` where no request fits.
     """
@@ -185,7 +188,7 @@ def replay_servers(
         misses, clock = setting.cache.explainer(), Clock()
         replay = ScheduleReplay(
             setting.made([misses], clock.read),
-            cost,
+            cost_of(setting),
             max_model_len=setting.max_model_len,
             steps_ahead=setting.scheduler.steps_ahead,
             by_steps=by_steps,

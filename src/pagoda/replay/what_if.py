@@ -35,6 +35,8 @@ class CacheSetting:
     block_size: int
     eviction_policy: str
     enable_prefix_caching: bool = True
+    kv_cache_dtype: str | None = None
+    """How K and V are stored, where that says how many blocks there are."""
 
     def cache(
         self,
@@ -82,6 +84,7 @@ class CacheAnswer:
             "policy": self.setting.eviction_policy,
             "num_blocks": self.setting.num_blocks,
             "block_size": self.setting.block_size,
+            "kv_cache_dtype": self.setting.kv_cache_dtype,
             "prompt_tokens": outcome.num_prompt_tokens,
             "hit_tokens": outcome.num_hit_tokens,
             "hit_rate": round(outcome.hit_rate, 6),
@@ -98,6 +101,7 @@ def settings_of(
     block_sizes: Sequence[int],
     policies: Sequence[str],
     unit_size: int,
+    kv_cache_dtype: str | None = None,
 ) -> list[CacheSetting]:
     """All that are asked for, block sizes first, each tried whether it can be.
 
@@ -105,7 +109,7 @@ def settings_of(
     cache can be made of.
     """
     settings = [
-        CacheSetting(blocks, size, policy)
+        CacheSetting(blocks, size, policy, kv_cache_dtype=kv_cache_dtype)
         for size, policy, blocks in product(block_sizes, policies, num_blocks)
     ]
     for setting in settings:
