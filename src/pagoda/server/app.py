@@ -15,6 +15,7 @@ from pagoda.server.admission import Admission
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
 from pagoda.server.cors import cors_arguments
+from pagoda.server.curve_routes import curve_routes
 from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.explain_routes import explain_routes
@@ -86,6 +87,7 @@ def create_app(
         messages_routes(engine, options),
         token_routes(engine),
         explain_routes(engine, recent),
+        curve_routes(engine),
         state_routes(engine, admission, traffic, options),
         page_routes(),
         plan_page_routes(),
