@@ -1,7 +1,7 @@
 """How near the curve of hit rates that a cache tells comes to full replays of each size.
 
     python benchmarks/curve.py TRACE [--num-blocks 5000] [--block-size 512] [--policy lru]
-        [--sample 512] [--requests N]
+        [--sample 1024] [--requests N]
 
 TRACE is what `pagoda replay` takes. The trace goes once through a cache of `--num-blocks` that has
 a curve, which forgets nothing, and once through a cache of every other size and policy that the
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--num-blocks", type=int, default=5000)
     parser.add_argument("--block-size", type=int, default=512)
     parser.add_argument("--policy", choices=sorted(EVICTION_POLICIES), default="lru")
-    parser.add_argument("--sample", type=int, default=512)
+    parser.add_argument("--sample", type=int, default=1024)
     parser.add_argument("--requests", type=int, help="the first of the trace; all of them if left")
     args = parser.parse_args()
     requests = list(islice(find_trace(args.trace), args.requests))

@@ -18,7 +18,8 @@ alone, as `LLM.generate` does. Each figure is the median step of the best repeti
 With `--answer` a sequence ends after so many tokens and another takes its place, which begins with
 the same 64 tokens; figures are then means, since what comes and goes is a part of few steps, and
 the cache is full, so that blocks are evicted. `--watchers` are those of the cache (`misses`,
-`curve`, `lives`), which a server has all of. Prints a table, then one JSON line.
+`curve`, `lives`), which a server has all of: what they take, within the parts above, is told beside
+them, in time of the processor. Prints a table, then one JSON line.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ WATCHERS: dict[str, Callable[[int], CacheWatcher]] = {
 }
 """Each for a cache of so many blocks."""
 PARTS = ("schedule", "prepare", "sample", "conclude", "collect")
+TOLD = ("looked_up", "stored", "reused", "freed", "evicted")
+"""What a cache tells its watchers in a step."""
 SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "temperature": {},
@@ -94,10 +97,11 @@ def main() -> None:
         logits = prepared_logits(count)
         runs = [measure(tokenizer, logits, args) for _ in range(args.repeat)]
         best = min(runs, key=lambda run: run["all"])
-        rows[count] = {part: round(best[part] * 1e6, 1) for part in (*PARTS, "all")}
+        rows[count] = {part: round(seconds * 1e6, 1) for part, seconds in best.items()}
         figures = " ".join(f"{rows[count][part]:9.1f}" for part in (*PARTS, "all"))
         rest = rows[count]["all"] - rows[count]["sample"]
-        print(f"{count:9} {figures} {rest:15.1f}", flush=True)
+        watched = "".join(f"  {name} {rows[count][name]:.1f}" for name in args.watchers)
+        print(f"{count:9} {figures} {rest:15.1f}{watched}", flush=True)
     print(
         json.dumps(
             {
@@ -137,11 +141,16 @@ class Watch:
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
-    def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
-            start = time.perf_counter()
+            start = clock()
             result = function(*args)
-            self.seconds[name] += time.perf_counter() - start
+            self.seconds[name] += clock() - start
             return result
 
         return timed
@@ -151,8 +160,8 @@ def measure(
     tokenizer: Tokenizer, logits: torch.Tensor, args: argparse.Namespace
 ) -> dict[str, float]:
     """Seconds of a step by part while all sequences decode: the median, of `--answer` the mean."""
-    engine = engine_over(tokenizer, logits, args)
     watch = Watch()
+    engine = engine_over(tokenizer, logits, args, watch)
     engine.scheduler.schedule = watch.wrap("schedule", engine.scheduler.schedule)  # type: ignore[method-assign]
     engine._conclude = watch.wrap("conclude", engine._conclude)  # type: ignore[method-assign]
     engine._runner.execute = watch.wrap("prepare", engine._runner.execute)  # type: ignore[method-assign]
@@ -173,6 +182,8 @@ def measure(
     typical = statistics.median if args.answer is None else statistics.fmean
     found = {part: typical(s.get(part, 0.0) for s in steps) for part in (*PARTS[:4], "all")}
     found["collect"] = found["all"] - sum(found[part] for part in PARTS[:4])
+    for name in args.watchers:
+        found[name] = statistics.fmean(s.get(name, 0.0) for s in steps)
     return found
 
 
@@ -208,13 +219,17 @@ class Load:
         return self._engine.intake.request(str(number), prompt, params)
 
 
-def engine_over(tokenizer: Tokenizer, logits: torch.Tensor, args: argparse.Namespace) -> Engine:
-    """An engine that all sequences fit into."""
+def engine_over(
+    tokenizer: Tokenizer, logits: torch.Tensor, args: argparse.Namespace, watch: Watch
+) -> Engine:
+    """An engine that all sequences fit into, and nothing else."""
     longest = PROMPT_TOKENS + (args.answer or args.steps) + 2 * BLOCK_SIZE
     num_blocks = len(logits) * -(-longest // BLOCK_SIZE) + 1
-    cache = CacheManager(
-        num_blocks, BLOCK_SIZE, watchers=[WATCHERS[name](num_blocks) for name in args.watchers]
-    )
+    watchers = {name: WATCHERS[name](num_blocks) for name in args.watchers}
+    for name, watcher in watchers.items():
+        for told in TOLD:
+            setattr(watcher, told, watch.wrap(name, getattr(watcher, told), time.thread_time))
+    cache = CacheManager(num_blocks, BLOCK_SIZE, watchers=tuple(watchers.values()))
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=len(logits) * PROMPT_TOKENS,

@@ -13,7 +13,7 @@ from pagoda.cache import EVICTION_POLICIES, CacheManager
 from pagoda.cache.curve import MULTIPLES, HitRateCurve
 from pagoda.cache.evictions import eviction_policy
 from pagoda.cache.match import UNREAD
-from pagoda.cache.shadow import Shadow
+from pagoda.cache.shadow import LRUShadow, PolicyShadow, shadow_of
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.errors import InvalidOptionError
 from pagoda.replay.cache_replay import replay_cache
@@ -237,15 +237,17 @@ def paths(*texts: str) -> list[list[bytes]]:
     return [[text[: end + 1].encode() for end in range(len(text))] for text in texts]
 
 
-def test_a_tail_goes_before_its_head() -> None:
-    shadow = Shadow(5, eviction_policy("lru", 5))
+@pytest.mark.parametrize("policy", sorted(EVICTION_POLICIES))
+def test_a_tail_goes_before_its_head(policy: str) -> None:
+    shadow = shadow_of(5, policy)
     first, second = paths("abcde", "abxy")
     assert [shadow.look_up(first), shadow.look_up(second)] == [0, 2]
     assert shadow.look_up(first) == 3
 
 
-def test_a_sequence_longer_than_the_shadow_leaves_its_head() -> None:
-    shadow = Shadow(3, eviction_policy("lru", 3))
+@pytest.mark.parametrize("policy", sorted(EVICTION_POLICIES))
+def test_a_sequence_longer_than_the_shadow_leaves_its_head(policy: str) -> None:
+    shadow = shadow_of(3, policy)
     [path] = paths("abcde")
     assert [shadow.look_up(path), shadow.look_up(path), len(shadow)] == [0, 3, 3]
 
@@ -260,7 +262,7 @@ def test_a_sequence_longer_than_the_shadow_leaves_its_head() -> None:
     ),
 )
 def test_a_shadow_stays_whole(policy: str, num_blocks: int, calls: list[tuple[str, str]]) -> None:
-    shadow = Shadow(num_blocks, eviction_policy(policy, num_blocks))
+    shadow = PolicyShadow(num_blocks, eviction_policy(policy, num_blocks))
     for name, text in calls:
         [path] = paths(text)
         if name == "clear":
@@ -273,9 +275,29 @@ def test_a_shadow_stays_whole(policy: str, num_blocks: int, calls: list[tuple[st
         assert all(shadow._hashes[block_id] == key for key, block_id in shadow._ids.items())
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(7, 12),
+    st.lists(
+        st.tuples(st.sampled_from(["look_up", "renew", "clear"]), st.text("abc", max_size=7)),
+        max_size=60,
+    ),
+)
+def test_the_order_of_hashes_is_what_the_policy_lru_makes(
+    num_blocks: int, calls: list[tuple[str, str]]
+) -> None:
+    shadow = LRUShadow(num_blocks)
+    plain = PolicyShadow(num_blocks, eviction_policy("lru", num_blocks))
+    for name, text in calls:
+        [path] = paths(text)
+        arguments = () if name == "clear" else (path,)
+        assert getattr(shadow, name)(*arguments) == getattr(plain, name)(*arguments)
+        assert list(shadow._order) == [plain._hashes[block_id] for block_id in plain._policy]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text("abc", min_size=1, max_size=6), max_size=40), st.integers(6, 20))
 def test_a_larger_lru_shadow_finds_no_less(texts: list[str], num_blocks: int) -> None:
-    small, large = (Shadow(room, eviction_policy("lru", room)) for room in (6, num_blocks))
+    small, large = shadow_of(6, "lru"), shadow_of(num_blocks, "lru")
     for path in paths(*texts):
         assert small.look_up(path) <= large.look_up(path)

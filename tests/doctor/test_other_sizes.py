@@ -32,6 +32,9 @@ def diagnosed(
             finished=1,
             prefix_cache_queries_total=5000,
             prefix_cache_hits_total=1150,
+            time_to_first_token_seconds_count=1,
+            request_prefill_time_seconds_sum=1.5,
+            request_decode_time_seconds_sum=0.4,
             iteration_tokens_total_sum=4010,
             iteration_tokens_total_count=10,
             request_prompt_tokens_sum=5000,
@@ -107,6 +110,7 @@ def test_between_two_sizes() -> None:
         [({"multiple": "nan", "policy": "lru"}, 0.5)],
         [({"multiple": "1", "policy": name}, 0.5) for name in ("lru", "slru", "density")],
         [({"multiple": "1"}, 0.5)],
+        [({"multiple": "1", "policy": "lru"}, math.nan)],
     ],
 )
 def test_what_makes_no_sense_is_not_read(rows: list[tuple[dict[str, str], float]]) -> None:

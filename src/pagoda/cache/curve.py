@@ -19,16 +19,15 @@ from zlib import crc32
 
 from pagoda.cache import checks
 from pagoda.cache.block import BlockTable
-from pagoda.cache.evictions import eviction_policy
 from pagoda.cache.origin import Origin
 from pagoda.cache.prefix import BlockHash, BlockKey
-from pagoda.cache.shadow import Shadow
+from pagoda.cache.shadow import Shadow, shadow_of
 from pagoda.cache.watcher import Lookup
 from pagoda.errors import InvalidOptionError
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Sizes that are followed, in pools."""
-_SAMPLE = 512
+_SAMPLE = 1024
 """Blocks of a pool that are followed; of a smaller pool all."""
 _HALF_LIFE = 8.0
 """Pools of tokens looked up until a lookup counts half: as many as the largest size holds."""
@@ -67,7 +66,7 @@ class HitRateCurve:
     since. Sequences take no time in a shadow: what runs is never too much for a small one, and may
     be given up there. In models with windows, whole prefixes are followed as if every block had to
     be there and nothing but them took room. Memory is bounded, whatever the pool: shadows have
-    8,000 blocks at most for each policy, of some 0.3 KB and what the policy takes.
+    16,000 blocks at most for each policy, of some 0.3 KB and what the policy takes.
 
     One thread tells it what happens; any may read the figures.
     """
@@ -165,7 +164,7 @@ class HitRateCurve:
         if multiple == 1.0 and policy == self.policy:
             return _Followed(multiple, policy, None)
         room = max(1, round(multiple * self.num_blocks * self.sampling_rate))
-        return _Followed(multiple, policy, Shadow(room, eviction_policy(policy, room)))
+        return _Followed(multiple, policy, shadow_of(room, policy))
 
     def _path(self, keys: Sequence[BlockKey]) -> list[BlockHash]:
         """Hashes of the blocks that are in the sample."""

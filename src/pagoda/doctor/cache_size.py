@@ -48,10 +48,10 @@ def _short(
     prefill_share: tuple[float, float],
 ) -> Finding:
     saved = (then - sizes.now) / (1 - sizes.now) * prefill_share[1]
+    time = f"and up to {percent(saved)} of the working time is saved" if saved else "no time saved"
     effect = (
-        f"{percent(then)} of prompts' tokens would be found in place of {percent(sizes.now)}, and "
-        f"up to {percent(saved)} of the working time is saved. It costs {count(multiple)} times "
-        "the memory of today's cache."
+        f"{percent(then)} of prompts' tokens would be found in place of {percent(sizes.now)}, "
+        f"{time}. It costs {count(multiple)} times the memory of today's cache."
     )
     advice = [_resized(engine, cache, multiple, effect), *narrower(engine, cache)]
     if sizes.lru.get(1.0, 0.0) >= sizes.now + _MORE:
