@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pagoda.cache import CacheManager
+from pagoda.cache import NO_MATCH, CacheManager
 from pagoda.cache.accounts import Holding
+from pagoda.cache.curve import HitRateCurve
+from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.meter import TokenCounts
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
@@ -107,6 +109,10 @@ class FakeEngine:
         self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0
         self.timeline = Timeline()
+        self.curve = HitRateCurve(40, 32, "slru")
+        cache = CacheManager(40, 32, watchers=[self.curve])
+        cache.acquire(cache.open(), [1], NO_MATCH)
+        self.block_lives = BlockLives()
         self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()
         self.is_alive = True

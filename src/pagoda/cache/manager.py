@@ -198,8 +198,7 @@ class CacheManager:
         self._tables.add(table)
         lookup = None
         if counted:
-            is_caching = self.enable_prefix_caching
-            lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
+            lookup = Lookup.of(table, len(tokens), match, is_caching=self.enable_prefix_caching)
             self._blocks.look_up(lookup)
         if self.enable_prefix_caching:
             for key in keys[table.num_committed :]:
@@ -310,6 +309,7 @@ class CacheManager:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
+        self._blocks.tell_freed(table)
         turn = found_of_turn(self._blocks.index, table, self.block_size)
         held = [block_id for block_id in turn if not self._blocks.pool.is_cached(block_id)]
         for block_id in held:

@@ -53,6 +53,10 @@ class PrefixPool:
         """One more reference to a block that is held or cached."""
         if self.pool.ref_counts[block_id] == 0:
             self.accounts.found(block_id)
+            if self._watchers:
+                idle_s = self._clock() - self._released_at[block_id]
+                for watcher in self._watchers:
+                    watcher.reused(idle_s)
         self.pool.acquire(block_id)
 
     def release(self, block_id: int, *, is_passed: bool = False) -> None:
@@ -84,6 +88,11 @@ class PrefixPool:
             self.counts.prefix_hits += lookup.num_found
         for watcher in self._watchers:
             watcher.looked_up(lookup)
+
+    def tell_freed(self, table: BlockTable) -> None:
+        """A table is about to let go of all its blocks."""
+        for watcher in self._watchers:
+            watcher.freed(table)
 
     def is_shared(self, block_id: int) -> bool:
         """Others hold a held block, or can find it."""

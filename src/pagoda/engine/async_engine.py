@@ -68,6 +68,10 @@ class AsyncEngine:
         """How keys and values are stored; None likewise."""
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
+        self.curve = engine.curve
+        """What other sizes of the cache would find, to be read alone; None: nobody tells."""
+        self.block_lives = engine.block_lives
+        """How long blocks stay in the cache; to be read alone."""
         self._intake_threads = IntakeThreads()
         self.tokenizer = AsyncTokenizer(
             engine.intake.tokenizer, engine.vocabulary, self._intake_threads

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from pagoda.cache import CacheManager
+from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.retention import require_length
 from pagoda.cache.spec import CacheSpec
+from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.cache_spec import cache_spec_of
@@ -145,9 +147,11 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     given = parse_quotas(options.tenant_quotas)
     quotas = quotas_of(given, sized.capacity)
     running = sized.start()
-    misses = MissExplainer(sized.capacity.num_blocks, options.block_size)
+    num_blocks, lives = sized.capacity.num_blocks, BlockLives()
+    misses = MissExplainer(num_blocks, options.block_size)
+    curve = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
     cache = CacheManager(
-        sized.capacity.num_blocks,
+        num_blocks,
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=running.storage.namespace,
@@ -155,7 +159,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         windows=sized.capacity.spec.windows,
         under_way_tokens=sized.capacity.spec.under_way_tokens,
         quotas=quotas,
-        watchers=(misses,),
+        watchers=(misses, curve, lives),
     )
     scheduler = Scheduler(
         cache,
@@ -194,6 +198,8 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         sampler=running.sampler,
         stored=stored,
         misses=misses,
+        curve=curve,
+        block_lives=lives,
     )
     return engine, running
 

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.miss import Miss
 from pagoda.cache.watcher import Lookup
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
+from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.drawing import begin_draws
 from pagoda.engine.failures import INTERRUPTS
 from pagoda.engine.grammar_following import follow_grammars
@@ -73,10 +75,13 @@ class Engine:
         other_names: Sequence[str] = (),
         stored: StoredCache | None = None,
         misses: MissExplainer | None = None,
+        curve: HitRateCurve | None = None,
+        block_lives: BlockLives | None = None,
     ) -> None:
         """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
         for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told.
-        `misses`: watches the scheduler's cache; None: nobody is told why prefixes are missed."""
+        `misses`, `curve`, `block_lives`: watch the scheduler's cache; None: nobody is told why
+        prefixes are missed, what other sizes would find, how long blocks stay."""
         self.model_name = model_name
         self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
@@ -87,6 +92,8 @@ class Engine:
         self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
         self.meter = Meter()
+        self.curve = curve
+        self.block_lives = block_lives or BlockLives()
         self.watch = StepWatch()
         self.journal: Journal = NoJournal()
         """Who is told of requests that come and go; to be set before the first one comes."""

@@ -16,6 +16,7 @@ from pagoda.server.admission import Admission
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
 from pagoda.server.cors import cors_arguments
+from pagoda.server.curve_routes import curve_routes
 from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.explain_routes import explain_routes
@@ -93,6 +94,7 @@ def create_app(
         token_routes(engine),
         explain_routes(engine, recent),
         usage_routes(engine, ledger, keys),
+        curve_routes(engine),
         state_routes(engine, admission, traffic, options),
         page_routes(),
         plan_page_routes(),

@@ -53,6 +53,8 @@ class MetricsCollector(Collector):
             stats=engine.stats(),
             stored=engine.stored,
             timeline=engine.timeline,
+            curve=engine.curve,
+            block_lives=engine.block_lives,
             admission=self._admission,
             traffic=self._traffic,
             usage=engine.usage(),
