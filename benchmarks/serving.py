@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _COMMAND = "from pagoda.cli.main import main; main()"
 _KEYS = {"the-key-of-alice": "alice", "the-key-of-bob": "bob"}
-_ALICE, _BOB = _KEYS
+ALICE, BOB = _KEYS
 _OUTPUT_TOKENS = 200
 _STREAM_BYTES = 2**28
 """Little, so that after a few runs no page of it is used for the first time."""
@@ -52,7 +52,7 @@ class Server:
         self.process = process
 
     async def ask(
-        self, body: dict[str, Any] | None, route: str = "/v1/completions", key: str = _ALICE
+        self, body: dict[str, Any] | None, route: str = "/v1/completions", key: str = ALICE
     ) -> tuple[int, list[float], str]:
         """Status, the times at which parts of the answer came, and all of it."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -147,7 +147,7 @@ class Stream:
     def __init__(self, port: int, body: dict[str, Any]) -> None:
         content = json.dumps(body).encode()
         self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.sendall(_head("POST", "/v1/completions", _ALICE, len(content)) + content)
+        self._socket.sendall(_head("POST", "/v1/completions", ALICE, len(content)) + content)
         self._socket.setblocking(False)
         self._is_answered = False
         self.num_events = 0
@@ -236,8 +236,8 @@ async def flood(args: argparse.Namespace) -> dict[str, Any]:
 async def probes(args: argparse.Namespace) -> dict[str, Any]:
     """Can a prompt's time to first token tell whether somebody has asked it before?"""
     async with serving("--kv-cache-memory-bytes", "2GiB", "--max-model-len", "1024") as server:
-        across = await probe(server, args.count, _BOB, start=0)
-        within = await probe(server, args.count, _ALICE, start=10**6)
+        across = await probe(server, args.count, BOB, start=0)
+        within = await probe(server, args.count, ALICE, start=10**6)
     print(f"{args.count} prompts asked before and {args.count} not, told apart by time (AUC):")
     print(f"  by another tenant {across:.3f}, by the same {within:.3f}; 0.5 is guessing")
     return {"across": across, "within": within}

@@ -1,6 +1,6 @@
 """Random lives of sequences over one cache, with every invariant checked after each operation."""
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -9,10 +9,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from paged_tokens import PagedTokens, written_for
 from pagoda.cache import EVICTION_POLICIES, AttentionWindow, BlockTable, CacheManager
 from pagoda.cache.prefix import block_key
+from pagoda.cache.quota import Quota
 from pagoda.cache.window import FULL_ATTENTION
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
 SALTS = st.sampled_from(["", "a"])
+TENANTS = st.sampled_from(["", "b", "c"])
+QUOTAS = st.dictionaries(
+    st.sampled_from("bc"),
+    st.builds(
+        lambda floor, more: Quota(floor, None if more is None else floor + more),
+        st.integers(0, 4),
+        st.none() | st.integers(1, 6),
+    ),
+)
 WINDOWS = st.builds(AttentionWindow, st.integers(1, 9), st.integers(0, 3)) | st.just(FULL_ATTENTION)
 
 
@@ -40,15 +50,17 @@ class CacheMachine(RuleBasedStateMachine):
         eviction=st.sampled_from(sorted(EVICTION_POLICIES)),
         num_ahead=st.integers(0, 3),
         windows=st.lists(WINDOWS, min_size=1, max_size=3),
+        quotas=QUOTAS,
     )
     def start(
         self, num_blocks: int, block_size: int, sharing: bool, eviction: str, num_ahead: int,
-        windows: list[AttentionWindow],
+        windows: list[AttentionWindow], quotas: dict[str, Quota],
     ) -> None:  # fmt: skip
-        num_blocks *= len(windows)
+        num_blocks = num_blocks * len(windows) + sum(quota.floor for quota in quotas.values())
+        self.quotas = quotas
         self.cache = CacheManager(
             num_blocks, block_size, enable_prefix_caching=sharing, eviction=eviction,
-            windows=windows,
+            windows=windows, quotas=quotas,
         )  # fmt: skip
         self.storage = PagedTokens(num_blocks, block_size)
         self.num_blocks = num_blocks
@@ -62,10 +74,10 @@ class CacheMachine(RuleBasedStateMachine):
     def waiting(self) -> list[Life]:
         return [life for life in self.lives if not life.is_running]
 
-    @rule(tokens=TOKENS, salt=SALTS, retention=WINDOWS)
-    def arrive(self, tokens: list[int], salt: str, retention: AttentionWindow) -> None:
-        table = self.cache.open(cache_salt=salt, retention=retention)
-        self.lives.append(Life(table, written_for(salt, retention), tokens))
+    @rule(tokens=TOKENS, salt=SALTS, tenant=TENANTS, retention=WINDOWS)
+    def arrive(self, tokens: list[int], salt: str, tenant: str, retention: AttentionWindow) -> None:
+        table = self.cache.open(tenant=tenant, cache_salt=salt, retention=retention)
+        self.lives.append(Life(table, written_for(salt, retention, tenant), tokens))
 
     @precondition(lambda self: self.waiting())
     @rule(data=st.data(), patient=st.booleans())
@@ -78,6 +90,9 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.storage.holds(
             match.block_ids, life.tokens, match.num_tokens, life.salt, life.table.windows
         )
+        num_needed = self.cache.num_blocks_to_admit(match.num_tokens, match, life.table.windows)
+        if num_needed > self.cache.allowance(life.table).num_blocks:
+            return
         self.cache.acquire(life.table, life.tokens, match)
         life.num_computed = life.first_row = match.num_tokens
         life.is_running = True
@@ -91,14 +106,16 @@ class CacheMachine(RuleBasedStateMachine):
         if start == stop:
             return
         held, free = list(life.table.block_ids), self.cache.num_free_blocks
+        allowed, kept = self.cache.allowance(life.table).num_blocks, self.kept_for_others(life)
         num_groups = life.table.num_groups
         grown = max(-(-stop // self.cache.block_size) * num_groups - len(held), 0)
         copied = self.unwritable(life, start, stop)
         copies = self.cache.reserve(life.table, start, stop)
         if copies is None:
-            assert grown + len(copied) > free
+            assert grown + len(copied) > allowed
             assert (list(life.table.block_ids), self.cache.num_free_blocks) == (held, free)
             return
+        assert kept <= self.kept_for_others(life), "what a floor keeps was evicted for another"
         assert [copy.source for copy in copies] == copied
         assert len(life.table.block_ids) == len(held) + grown
         self.storage.copy(copies)
@@ -108,6 +125,18 @@ class CacheMachine(RuleBasedStateMachine):
         self.outstanding.append((life, life.stay, stop))
         while len(self.outstanding) > self.num_ahead:
             self.conclude()
+
+    def kept_for_others(self, life: Life) -> Counter[str]:
+        """Cached blocks of tenants that nobody else may take."""
+        return Counter(
+            {
+                tenant: min(holding.num_cached, quota.floor - holding.num_held)
+                for tenant, quota in self.quotas.items()
+                if tenant != life.table.origin.tenant
+                and (holding := self.cache.holdings().get(tenant)) is not None
+                and holding.num_held < quota.floor
+            }
+        )
 
     def conclude(self) -> None:
         """The oldest write that is outstanding is heard of; its stay may be over by then."""
@@ -187,6 +216,12 @@ class CacheMachine(RuleBasedStateMachine):
             return
         self.cache.check_integrity()
         self.storage.check_published(self.cache)
+        holdings = self.cache.holdings()
+        due = (
+            quota.floor - holdings[tenant].num_held if tenant in holdings else quota.floor
+            for tenant, quota in self.quotas.items()
+        )
+        assert self.cache.num_free_blocks >= sum(max(0, each) for each in due)
         for life in self.lives:
             assert self.storage.holds(
                 life.table.block_ids, life.tokens, life.num_computed, life.salt,

@@ -122,6 +122,46 @@ def test_on_a_named_gpu(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < spans[1] < spans[0] < 1
 
 
+def test_formats_of_the_cache_in_the_same_memory(
+    trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    formats = ["auto", "int8_per_token_head", "int4_per_token_head"]
+    flags = ["--kv-cache-memory-bytes", "2GiB,4GiB", "--model", "Llama-3.1-8B-Instruct"]
+    flags += ["--kv-cache-dtype", ",".join(formats)]
+    assert run(["replay", trace, "--cache-only", *flags, "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert [each["kv_cache_dtype"] for each in answers] == [each for each in formats for _ in "24"]
+    # 2 sides of 32 layers of 8 heads of 128 numbers; a float32 beside the codes of a vector.
+    vectors = 2 * 32 * 8 * 512
+    sizes = {"auto": 2 * 128, "int8_per_token_head": 128 + 4, "int4_per_token_head": 64 + 4}
+    for each, gib in zip(answers, (2, 4) * 3, strict=True):
+        assert each["num_blocks"] == gib * 2**30 // (vectors * sizes[each["kv_cache_dtype"]])
+    assert run(["replay", trace, "--cache-only", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "lru, int4_per_token_head" in out
+    assert "…" not in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["2GiB"], "model=None: whose keys and values"),
+        (["2GiB", "--num-blocks", "9"], "num_blocks=(9,): says how many blocks there are"),
+        (["9", "--model", "Llama-3.1-8B-Instruct"], "kv_cache_memory_bytes=9: must hold a block"),
+        (["many", "--model", "Llama-3.1-8B-Instruct"], "kv_cache_memory_bytes='many'"),
+        (
+            ["2GiB", "--model", "Llama-3.1-8B-Instruct", "--kv-cache-dtype", "x"],
+            "kv_cache_dtype='x': one of",
+        ),
+    ],
+)
+def test_memories_that_cannot_be(
+    trace: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["replay", trace, "--cache-only", "--kv-cache-memory-bytes", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"pagoda: error: {message}")
+
+
 def test_tenants_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(

@@ -156,8 +156,15 @@ async def test_a_failure_between_steps_ends_what_runs_and_nothing_after(
     assert len(await answer(engine, "lucky", "b")) == 30
 
 
-async def test_shutdown_ends_what_is_left(make_llm) -> None:
+async def test_shutdown_ends_what_is_left(make_llm, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = AsyncEngine(make_llm().engine)
+    step = engine.engine.step
+
+    def slow_step():
+        time.sleep(0.02)  # or the answer might be whole by then
+        return step()
+
+    monkeypatch.setattr(engine.engine, "step", slow_step)
     engine.start()
     outputs = engine.generate("unfinished", GREEDY, request_id="a")
     await anext(outputs)

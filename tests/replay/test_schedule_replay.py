@@ -10,8 +10,11 @@ import pytest
 
 from pagoda.cache import CacheManager
 from pagoda.cache.prefix import BlockHash, block_key
+from pagoda.cache.quota import Quota
+from pagoda.errors import InvalidOptionError
+from pagoda.replay.clock import Clock
 from pagoda.replay.formats.pagoda_rows import header_line, row_line
-from pagoda.replay.recorded import RecordedSetting
+from pagoda.replay.recorded import RecordedQuota, RecordedSetting
 from pagoda.replay.schedule_replay import ScheduleReplay
 from pagoda.replay.schedule_what_if import SchedulerSetting, ServerSetting, replay_servers
 from pagoda.replay.step_cost import USUAL_COST, LinearCost, StepWork, parse_linear_cost
@@ -23,14 +26,15 @@ from pagoda.scheduling import Scheduler
 from replay.traces import UNIT, ListedTrace, asked, prefixes
 from scheduling.fake_model import FakeModel, request
 
+QUOTAS = (RecordedQuota("b", 8, 20, 2.0), RecordedQuota("c", 6))
 SECOND = LinearCost(step=1.0, token=0.0)
 
 
 def replayed(requests: list[TracedRequest], *, num_blocks: int = 64, **options: object):  # type: ignore[no-untyped-def]
-    scheduler = Scheduler(
-        CacheManager(num_blocks, UNIT), max_num_batched_tokens=64, max_num_seqs=4, max_model_len=500
-    )
-    replay = ScheduleReplay(scheduler, SECOND, max_model_len=500, **options)  # type: ignore[arg-type]
+    clock = Clock()
+    cache = CacheManager(num_blocks, UNIT, clock=clock.read)
+    scheduler = Scheduler(cache, max_num_batched_tokens=64, max_num_seqs=4, max_model_len=500)
+    replay = ScheduleReplay(scheduler, SECOND, max_model_len=500, clock=clock, **options)  # type: ignore[arg-type]
     outcome = replay.run(requests)
     scheduler.cache.check_integrity()
     assert not scheduler.has_unfinished
@@ -51,10 +55,14 @@ def serve(setting: RecordedSetting, seed: int) -> tuple[Scheduler, list[Served]]
     """A busy hour with real tokens: shared beginnings, turns, salts, some that give up."""
     source = random.Random(seed)
     cache = CacheManager(
-        setting.num_blocks, setting.block_size, enable_prefix_caching=setting.enable_prefix_caching
+        setting.num_blocks,
+        setting.block_size,
+        enable_prefix_caching=setting.enable_prefix_caching,
+        quotas={each.tenant: Quota(each.floor, each.cap) for each in setting.tenant_quotas},
     )
     scheduler = Scheduler(
         cache,
+        tenant_weights={each.tenant: each.weight for each in setting.tenant_quotas},
         max_num_batched_tokens=setting.max_num_batched_tokens,
         max_num_seqs=setting.max_num_seqs,
         max_model_len=setting.max_model_len,
@@ -88,6 +96,7 @@ def _arrive(
         prompt,
         max_tokens=source.randint(1, min(20, room)),
         cache_salt=source.choice(["", "", "salt"]),
+        tenant=source.choice(["", *(each.tenant for each in setting.tenant_quotas)]),
         arrival_time=step / 10,
         stop_token_ids=(3,) if source.random() < 0.3 else (),
     )
@@ -103,8 +112,8 @@ def write(path: Path, setting: RecordedSetting, served: list[Served]) -> None:
 
 
 def _row(number: int, each: Served, block_size: int) -> str:
-    salt, prompt = each.asked.options.cache_salt, len(each.asked.prompt_token_ids)
-    hashes, parent = [], BlockHash(salt.encode())
+    options, prompt = each.asked.options, len(each.asked.prompt_token_ids)
+    hashes, parent = [], BlockHash(f"{options.tenant}|{options.cache_salt}".encode())
     for start in range(0, len(each.tokens) - block_size + 1, block_size):
         parent = block_key(parent, each.tokens[start : start + block_size]).hash
         hashes.append(parent[:8])
@@ -116,7 +125,8 @@ def _row(number: int, each: Served, block_size: int) -> str:
         unit_ids=[],
         unit_size=block_size,
         num_known_tokens=0,
-        cache_salt=salt,
+        tenant=options.tenant,
+        cache_salt=options.cache_salt,
         arrival_step=each.step,
         end_step=each.ended_at,
     )
@@ -124,7 +134,7 @@ def _row(number: int, each: Served, block_size: int) -> str:
 
 
 @pytest.mark.parametrize("steps_ahead", [0, 1])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead: int) -> None:
     setting = RecordedSetting(
         num_blocks=20 if seed % 2 else 40,
@@ -136,6 +146,7 @@ def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead
         max_model_len=72,
         long_prefill_token_threshold=8 if seed == 2 else 0,
         steps_ahead=steps_ahead,
+        tenant_quotas=QUOTAS if seed == 4 else (),
     )
     scheduler, served = serve(setting, seed)
     write(tmp_path / "day.jsonl", setting, served)
@@ -148,9 +159,11 @@ def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead
             max_model_len=72,
             long_prefill_token_threshold=setting.long_prefill_token_threshold,
             steps_ahead=steps_ahead,
+            tenant_quotas=setting.tenant_quotas,
+            quota_num_blocks=setting.num_blocks,
         ),
     )
-    [answer] = replay_servers(trace, [server], USUAL_COST)
+    [answer] = replay_servers(trace, [server], lambda _: USUAL_COST)
     assert trace.faults.examples == []
     assert answer.by_steps
     cache, stats, again = scheduler.cache.stats(), scheduler.stats(), answer.outcome
@@ -243,10 +256,18 @@ def test_other_settings_go_by_the_clock() -> None:
         for cache in caches
         for budget in (8, 64)
     ]
-    answers = list(replay_servers(trace, servers, SECOND))
+    answers = list(replay_servers(trace, servers, lambda _: SECOND))
     assert [answer.setting for answer in answers] == servers
     assert answers[0].outcome.num_steps > answers[1].outcome.num_steps
     told = answers[0].as_json()
     assert told["by_steps"] is False
     assert told["hit_rate"] <= told["unbounded_hit_rate"]
     assert told["time_to_first_token_s"]["p50"] > 0
+
+
+def test_quotas_are_the_same_shares_of_another_pool() -> None:
+    scheduler = SchedulerSetting(max_model_len=72, tenant_quotas=QUOTAS, quota_num_blocks=40)
+    server = ServerSetting(CacheSetting(100, 4, "lru"), scheduler)
+    assert server.quotas == {"b": Quota(20, 50), "c": Quota(15)}
+    with pytest.raises(InvalidOptionError, match="cap"):
+        ServerSetting(CacheSetting(26, 4, "lru"), scheduler).made()

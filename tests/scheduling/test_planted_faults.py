@@ -10,6 +10,7 @@ import pytest
 from fake_model import VOCABULARY, FakeModel, expected_output, request
 
 from pagoda.cache import AttentionWindow, BlockTable, CacheManager
+from pagoda.cache.let_go import let_go
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import PagodaError
 from pagoda.scheduling import ScheduledSequence, Scheduler, Sequence, Status
@@ -147,7 +148,7 @@ def test_letting_go_before_a_step_is_settled(monkeypatch: pytest.MonkeyPatch) ->
     def reserve_and_let_go(self: CacheManager, table: BlockTable, start: int, stop: int) -> object:
         copies = reserve(self, table, start, stop)
         if copies is not None:
-            self._let_go(table, stop)
+            let_go(self._blocks, table, stop, self.block_size)
         return copies
 
     monkeypatch.setattr(CacheManager, "reserve", reserve_and_let_go)

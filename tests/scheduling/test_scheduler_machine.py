@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pagoda.cache import AttentionWindow, CacheManager
+from pagoda.cache.quota import Quota
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.scheduling import Ending, Scheduler, Sequence
 
@@ -38,6 +39,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         every=st.integers(1, 4),
         windows=st.lists(WINDOWS, min_size=1, max_size=3),
         weight=st.sampled_from([1.0, 0.25, 3.0]),
+        floors=st.lists(st.integers(0, 12), max_size=2),
+        spare_of_cap=st.none() | st.integers(0, 10),
     )
     def start(
         self,
@@ -53,16 +56,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         every: int,
         windows: list[AttentionWindow],
         weight: float,
+        floors: list[int],
+        spare_of_cap: int | None,
     ) -> None:
         self.max_model_len = 30
         # As few tokens as a layer's own window, some of them sinks, may be one block more.
         under_way = max(budget, block_size) * (num_ahead + 1) + block_size
-        self.num_blocks = spare_blocks + sum(
+        longest = sum(
             window.num_blocks(self.max_model_len, block_size, under_way) for window in windows
         )
+        self.num_blocks = longest + spare_blocks + sum(floors)
+        self.quotas = {
+            tenant: Quota(
+                floor, None if spare_of_cap is None else max(longest, floor) + spare_of_cap
+            )
+            for tenant, floor in zip("bc", floors, strict=False)
+        }
         self.cache = CacheManager(
             self.num_blocks, block_size, enable_prefix_caching=sharing, windows=windows,
-            under_way_tokens=under_way,
+            under_way_tokens=under_way, quotas=self.quotas,
         )  # fmt: skip
         self.budget, self.seats, self.prompt_rows = budget, seats, prompt_rows
         self.scheduler = Scheduler(
@@ -211,8 +223,15 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def everything_holds(self) -> None:
-        if hasattr(self, "cache"):
-            self.cache.check_integrity()
+        if not hasattr(self, "cache"):
+            return
+        self.cache.check_integrity()
+        holdings = self.cache.holdings()
+        num_due = sum(
+            max(0, quota.floor - (holdings[tenant].num_held if tenant in holdings else 0))
+            for tenant, quota in self.quotas.items()
+        )
+        assert self.cache.num_free_blocks >= num_due, "others hold what is due to a tenant"
 
     def teardown(self) -> None:
         if not hasattr(self, "cache"):

@@ -8,13 +8,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pagoda.cache import CacheManager
+from pagoda.cache import NO_MATCH, CacheManager
+from pagoda.cache.accounts import Holding
+from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
+from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.cache_snapshot import CacheSnapshot
+from pagoda.engine.meter import TokenCounts
 from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep, StepWatch
 from pagoda.engine.timeline import Timeline
+from pagoda.engine.usage import Usage
 from pagoda.errors import (
     ContextLengthError,
     EngineError,
@@ -92,11 +97,24 @@ class FakeEngine:
         self.max_model_len = MAX_MODEL_LEN
         self.max_num_seqs = 2
         self.stored = StoredCache(
-            "int8_per_token_head", "bfloat16", (0, 29), 1000, 12_944, 560, 23_040, None, "window:64"
+            "int8_per_token_head",
+            "bfloat16",
+            (0, 29),
+            1000,
+            12_944,
+            560,
+            23_040,
+            None,
+            "window:64",
+            block_bytes=207_104,
         )
         self.held = HeldWeights(2**28, 2**28, "bfloat16", ("Q4_1", "Q8_0"), ("F32",))
         self.num_resets = 0
         self.timeline = Timeline()
+        self.curve = HitRateCurve(40, 32, "slru")
+        cache = CacheManager(40, 32, watchers=[self.curve])
+        cache.acquire(cache.open(), [1], NO_MATCH)
+        self.block_lives = BlockLives()
         self.tokenizer = FakeTokenizer(self._check)
         self.says: Sequence[str] = ()
         self.is_alive = True
@@ -130,6 +148,9 @@ class FakeEngine:
 
     async def shutdown(self) -> None:
         self.is_running = False
+
+    def usage(self) -> dict[str, Usage]:
+        return {"": Usage(TokenCounts(2, 30, 8, 24, 5), Holding(3, 4, 60.0, 20.0))}
 
     async def reset_prefix_cache(self) -> None:
         self.num_resets += 1

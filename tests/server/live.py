@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -38,3 +38,11 @@ def live_server(
             server.should_exit = True
             thread.join(30)
             assert not thread.is_alive()
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Until something happens that another thread does, within half a minute."""
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

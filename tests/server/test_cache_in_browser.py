@@ -10,13 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-import server.live
 from checkpoints import CASES, write_checkpoint
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
-from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
 from server.browser import Browser, Tab, running_browser
 from server.live import live_server
@@ -28,7 +25,6 @@ TEXT = "a pagoda on a hill, and the bells of evening "
 IS_LIVE = (
     "document.body.dataset.state === 'live' && verdict.textContent !== 'Nothing has been seen yet'"
 )
-CURVE = "/cache/curve"
 PICTURE = "map.toDataURL()"
 
 
@@ -182,33 +178,18 @@ def test_a_server_that_is_gone_is_told(browser: Browser, checkpoint: Path) -> No
         assert tab.text("#notice") == "The server cannot be reached. It is asked again every 2 s."
 
 
-def test_other_sizes_are_drawn_where_the_server_tells_them(
-    browser: Browser, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates = {0.5: 0.2, 1: 0.41, 2: 0.6}
-    rows = [
-        {"multiple": multiple, "num_blocks": 9, "policy": "lru", "hit_rate": rate}
-        for multiple, rate in rates.items()
-    ]
-
-    def with_curve(*arguments: Any) -> FastAPI:
-        app = create_app(*arguments)
-        curve = {"num_blocks": 100, "policy": "lru", "rows": rows}
-        app.router.routes = [each for each in app.router.routes if path_of(each) != CURVE]
-        app.add_api_route(CURVE, lambda: curve)
-        return app
-
-    monkeypatch.setattr(server.live, "create_app", with_curve)
-    options = EngineOptions(str(checkpoint), max_model_len=64, block_size=4, threads=1)
-    engine = AsyncEngine.load(options)
-    with live_server(engine) as url, closing(browser.open()) as tab:
-        tab.go(f"{url}/cache")
-        tab.wait_for("!curve.hidden")
-        assert tab.text("#curve-words").endswith("This one has 100 blocks and lru.")
-        told = tab.value("chart.firstChild.getAttribute('aria-label')")
-        assert told == "0.5 times, lru: 20%; 1 times, lru: 41%; 2 times, lru: 60%"
-        assert tab.problems == []
-
-
-def path_of(route: object) -> str:
-    return str(getattr(route, "path", ""))
+def test_other_sizes_are_drawn_for_an_operator(browser: Browser, url: str) -> None:
+    for _ in range(2):
+        complete(url, "key-of-ann")
+    for key, is_drawn in (("key-of-the-house", True), ("key-of-ann", False)):
+        with closing(browser.open(key=key)) as tab:
+            tab.go(f"{url}/cache")
+            tab.wait_for(f"{IS_LIVE} && shares.rows.length")
+            if is_drawn:
+                tab.wait_for("!curve.hidden")
+                assert tab.text("#curve-words").endswith("This one has 100 blocks and lru.")
+                told = tab.value("chart.firstChild.getAttribute('aria-label')")
+                assert "1 times, lru: " in told
+            else:
+                assert tab.value("curve.hidden")
+            assert tab.problems == []

@@ -16,7 +16,7 @@ from pagoda.cli.main import run
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.keys import KeyRing
-from server.live import live_server
+from server.live import live_server, wait_until
 
 NUM_BLOCKS = 40
 TEXT = "a pagoda on a hill, and the bells of evening "
@@ -217,10 +217,15 @@ def test_the_log_tells_causes_and_no_text(
     with caplog.at_level(logging.INFO, "pagoda.access"):
         explained(clients.ann, TEXT)
         explained(clients.ann, TEXT[:-8] + "elsewhere")
-    first, second = [line for line in caplog.messages if "missed=" in line]
+        wait_until(lambda: len(_lines_of_misses(caplog)) == 2)  # written once an answer is sent
+    first, second = _lines_of_misses(caplog)
     assert "missed=never_seen:" in first
     assert "missed=diverged:" in second
     assert "pagoda on" not in caplog.text
+
+
+def _lines_of_misses(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "missed=" in line]
 
 
 def test_the_command(clients: Clients, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,8 +52,8 @@ def test_who_has_the_server_alone_runs_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("alices-key-1", "line 1 must be a key and the name of its tenant"),
-        ("a b c", "line 1 must be"),
+        ("alices-key-1", "line 1 must be a key, the name of its tenant, and perhaps its quota"),
+        ("a b c d", "line 1 must be"),
         ("short x", "the key of line 1 must have at least 8 characters"),
         ("alices-key-1 a\nalices-key-1 b", "line 2 repeats a key"),
         ("# nothing", "holds no key"),

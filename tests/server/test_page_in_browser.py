@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import httpx
@@ -13,7 +12,7 @@ from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from server.browser import Browser, Tab, running_browser
 from server.fake_engine import MODEL, engine_failure
-from server.live import live_server
+from server.live import live_server, wait_until
 from server.saying_engine import SayingEngine
 
 pytestmark = pytest.mark.browser
@@ -67,13 +66,6 @@ def ask(tab: Tab, question: str = "Hello") -> None:
 def wait_for_answer(tab: Tab, text: str = WHOLE) -> None:
     """Until the last answer is `text`, and complete."""
     tab.wait_for(f"{SEND_IS_BACK} && {shows('.answer', text)}")
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def shows(selector: str, text: str) -> str:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NOBODY = 0
 """The owner of a blank block."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """What a tenant has now, and what it has had since the start."""
 
     num_held: int
@@ -36,38 +35,48 @@ class Holding:
     """Those that other tenants' sequences took."""
 
 
-class Account:
-    """One tenant's blocks, added up over time."""
+NOTHING = Holding(0, 0, 0.0, 0.0)
 
-    __slots__ = (
-        "_since",
-        "cached_s",
-        "evicted_for_others",
-        "evicted_for_own",
-        "held_s",
-        "num_cached",
-        "num_held",
-        "number",
-        "tenant",
-    )
+
+class Account:
+    """One tenant's blocks, added up over time. One thread moves them; any may read."""
+
+    __slots__ = ("_state", "number", "tenant")
 
     def __init__(self, tenant: str, number: int, now: float) -> None:
         """`number`: of the tenant, by which blocks name their owner."""
         self.tenant = tenant
         self.number = number
-        self.num_held = self.num_cached = 0
-        self.evicted_for_own = self.evicted_for_others = 0
-        self.held_s = self.cached_s = 0.0
-        self._since = now
+        self._state = (now, NOTHING)
 
     def move(self, now: float, held: int, cached: int) -> None:
         """So many blocks more, or fewer, are held and cached from `now` on."""
-        seconds = now - self._since
-        self.held_s += self.num_held * seconds
-        self.cached_s += self.num_cached * seconds
-        self._since = now
-        self.num_held += held
-        self.num_cached += cached
+        since, (num_held, num_cached, held_s, cached_s, for_own, for_others) = self._state
+        seconds = now - since
+        held_s, cached_s = held_s + num_held * seconds, cached_s + num_cached * seconds
+        num_held, num_cached = num_held + held, num_cached + cached
+        self._state = (now, Holding(num_held, num_cached, held_s, cached_s, for_own, for_others))
+
+    def evicted(self, by: str) -> None:
+        """One of its cached blocks is given up for a sequence of tenant `by`."""
+        since, held = self._state
+        if by == self.tenant:
+            held = held._replace(num_evicted_for_own=held.num_evicted_for_own + 1)
+        else:
+            held = held._replace(num_evicted_for_others=held.num_evicted_for_others + 1)
+        self._state = (since, held)
+
+    def as_of(self, clock: Callable[[], float]) -> Holding:
+        """What there is and has been, consistent whoever asks meanwhile. Changes nothing."""
+        since, (num_held, num_cached, held_s, cached_s, for_own, for_others) = self._state
+        seconds = clock() - since
+        held_s, cached_s = held_s + num_held * seconds, cached_s + num_cached * seconds
+        return Holding(num_held, num_cached, held_s, cached_s, for_own, for_others)
+
+    @property
+    def holding(self) -> Holding:
+        """As of the last move."""
+        return self._state[1]
 
 
 class Accounts:
@@ -131,18 +140,14 @@ class Accounts:
 
     def evicted(self, block_id: int, by: str) -> None:
         """A block that was cached is given up for a sequence of tenant `by`."""
-        owner = self._owner(block_id)
-        if owner.tenant == by:
-            owner.evicted_for_own += 1
-        else:
-            owner.evicted_for_others += 1
+        self._owner(block_id).evicted(by)
         self.lost(block_id)
 
     def clear(self) -> None:
         """Nobody has a block; what was had before stays."""
         now = self._clock()
         for account in self._accounts.values():
-            account.move(now, -account.num_held, -account.num_cached)
+            account.move(now, -account.holding.num_held, -account.holding.num_cached)
         self.owners = array("i", bytes(self.owners.itemsize * len(self.owners)))
         self.since = array("d", [now]) * len(self.owners)
 
@@ -152,21 +157,8 @@ class Accounts:
         return None if number == NOBODY else self._by_number[number - 1].tenant
 
     def holdings(self) -> Mapping[str, Holding]:
-        """By tenant, as of now."""
-        now = self._clock()
-        for account in self._accounts.values():
-            account.move(now, 0, 0)
-        return {
-            tenant: Holding(
-                each.num_held,
-                each.num_cached,
-                each.held_s,
-                each.cached_s,
-                each.evicted_for_own,
-                each.evicted_for_others,
-            )
-            for tenant, each in self._accounts.items()
-        }
+        """By tenant, as of now; any thread may ask."""
+        return {tenant: each.as_of(self._clock) for tenant, each in list(self._accounts.items())}
 
     def _owner(self, block_id: int) -> Account:
         number = self.owners[block_id]

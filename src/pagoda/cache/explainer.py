@@ -122,6 +122,12 @@ class MissExplainer:
         if key.parent == table.root:
             self._heads.setdefault(key.tokens, {})[table.root] = table.origin
 
+    def reused(self, idle_s: float) -> None:
+        """What is there is there, used or not."""
+
+    def freed(self, table: BlockTable) -> None:
+        """What is there is there, held or not."""
+
     def evicted(self, key: BlockKey, group: int, idle_s: float, by: Origin) -> None:
         self._gone[key.hash] = _Gone(self._clock(), idle_s, by)
         self._gone.move_to_end(key.hash)

@@ -74,7 +74,23 @@ def _check_accounts(
             f"{num_held[tenant], num_cached[tenant]} there",
         )
     num_owned = sum(tenant_of(block_id) is not None for block_id in range(blocks.pool.num_blocks))
+    _check_partitions(blocks, held, cached)
     _require(num_owned == len(held) + len(cached), "a blank block is somebody's")
+
+
+def _check_partitions(blocks: PrefixPool, held: Mapping[int, str], cached: Collection[int]) -> None:
+    """Blocks lie where their tenant's quota is kept, which has no more than its cap."""
+    partitions, tenant_of = blocks.pool.partitions, blocks.accounts.tenant_of
+    num_held = Counter(id(partitions.of(tenant)) for tenant in held.values())
+    for partition in partitions:
+        _require(partition.num_held == num_held[id(partition)], "blocks of a quota are miscounted")
+        num_blocks, cap = partition.num_held + len(partition.cached), partition.quota.cap
+        _require(cap is None or num_blocks <= cap, "a tenant has more blocks than its cap")
+        own = (partitions.of(str(tenant_of(block_id))) for block_id in partition.cached)
+        _require(all(each is partition for each in own), "a block is cached for another's quota")
+    for block_id in (*held, *cached):
+        own_partition = partitions.of(str(tenant_of(block_id)))
+        _require(partitions.of_block(block_id) is own_partition, "a block is in another's quota")
 
 
 def _require(holds: bool, what: str) -> None:

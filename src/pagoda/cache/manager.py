@@ -26,15 +26,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pagoda.cache import checks
 from pagoda.cache.accounts import Holding
 from pagoda.cache.admission import BlocksNeeded
+from pagoda.cache.allowance import NOTHING_SPOKEN_FOR, Allowance
 from pagoda.cache.block import HOLE, BlockCopy, BlockTable
 from pagoda.cache.eviction import EvictionPolicy
-from pagoda.cache.evictions import eviction_policy
+from pagoda.cache.evictions import policies_of
 from pagoda.cache.inflight import InFlightBlocks
 from pagoda.cache.integrity import check_integrity
+from pagoda.cache.let_go import let_go, make_room
 from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.origin import Origin
 from pagoda.cache.prefix import BlockHash, BlockKey
 from pagoda.cache.prefix_pool import PrefixPool
+from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.search import found_of_turn, longest_prefix, still_holds
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.snapshot import PoolSnapshot
@@ -62,6 +65,7 @@ class CacheManager:
         eviction: EvictionPolicy | str = "lru",
         windows: Sequence[AttentionWindow] = (FULL_ATTENTION,),
         under_way_tokens: int = EVERY_TOKEN,
+        quotas: Mapping[str, Quota] | None = None,
         watchers: Sequence[CacheWatcher] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -70,8 +74,8 @@ class CacheManager:
         `eviction` is a policy, or the name of one in `pagoda.cache.evictions`. `windows`: what rows
         see in the layers of each group. `under_way_tokens`: that many tokens of a sequence at most
         are reserved and not committed, which tells how many blocks of a window are needed at once.
-        `watchers` are told what becomes of blocks, and for how many seconds of `clock` they were
-        idle.
+        `quotas`: what tenants may have of the pool; then `eviction` is a name. `watchers` are told
+        what becomes of blocks, and for how many seconds of `clock` they were idle.
         """
         checks.require_options(num_blocks, block_size, enable_prefix_caching)
         checks.require_texts(codec=codec)
@@ -81,8 +85,13 @@ class CacheManager:
         self._in_flight = InFlightBlocks()
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
-        policy = eviction_policy(eviction, num_blocks)
-        self._blocks = PrefixPool(num_blocks, policy, len(self._windows), watchers, clock)
+        require_quotas(quotas or {}, num_blocks)
+        self._blocks = PrefixPool(
+            num_blocks, policies_of(eviction, num_blocks, quotas or {}), quotas or {},
+            len(self._windows), watchers, clock,
+        )  # fmt: skip
+        self.partitions = self._blocks.pool.partitions
+        """Which tenants have blocks of their own, and how many."""
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
 
@@ -189,8 +198,7 @@ class CacheManager:
         self._tables.add(table)
         lookup = None
         if counted:
-            is_caching = self.enable_prefix_caching
-            lookup = Lookup.of(table, len(tokens), match, is_caching=is_caching)
+            lookup = Lookup.of(table, len(tokens), match, is_caching=self.enable_prefix_caching)
             self._blocks.look_up(lookup)
         if self.enable_prefix_caching:
             for key in keys[table.num_committed :]:
@@ -201,8 +209,14 @@ class CacheManager:
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that `reserve` can still give out."""
+        """Blocks that nobody holds. `allowance` says how many of them a table may take."""
         return self._blocks.pool.num_free
+
+    def allowance(
+        self, table: BlockTable, spoken_for: Mapping[str, int] = NOTHING_SPOKEN_FOR
+    ) -> Allowance:
+        """Blocks that a table may still take, beside those `spoken_for` by tenants' sequences."""
+        return self._blocks.pool.allowance(table.origin.tenant, spoken_for)
 
     def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...] | None:
         """Make the slots of positions `start` to `stop - 1` writable.
@@ -228,8 +242,8 @@ class CacheManager:
         table.require_reservable(start, stop, size)
         num_new = self._needed.to_cover(table, stop)
         unwritable = self._unwritable(table, start, stop)
-        num_short = num_new + len(unwritable) - self._blocks.pool.num_free
-        if num_short > 0 and not self._make_room(table, num_short):
+        num_short = num_new + len(unwritable) - self.allowance(table).num_blocks
+        if num_short > 0 and not make_room(self._blocks, table, num_short, size):
             return None
         copies = tuple(self._make_private(table, index) for index in unwritable)
         table.extend([self._blocks.allocate(table.origin) for _ in range(num_new)])
@@ -265,7 +279,7 @@ class CacheManager:
         if num_full > table.num_committed and self.enable_prefix_caching:
             self._publish(table, table.keys_of(tokens, size), num_full)
         table.num_settled = num_computed
-        self._let_go(table, min(num_computed - 1, num_full * size))
+        let_go(self._blocks, table, min(num_computed - 1, num_full * size), size)
 
     def fork(self, table: BlockTable, num_tokens: int) -> BlockTable:
         """A second table over the blocks of the first `num_tokens` tokens.
@@ -295,6 +309,7 @@ class CacheManager:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
+        self._blocks.tell_freed(table)
         turn = found_of_turn(self._blocks.index, table, self.block_size)
         held = [block_id for block_id in turn if not self._blocks.pool.is_cached(block_id)]
         for block_id in held:
@@ -378,20 +393,3 @@ class CacheManager:
                     self._blocks.publish(keys[number], block_id, group, table)
         table.num_committed = num_full
         table.num_shared = max(table.num_shared, num_full)
-
-    def _make_room(self, table: BlockTable, num_blocks: int) -> bool:
-        """Let go of what only others might begin with, if that frees so many blocks."""
-        position = table.num_settled - 1
-        behind = table.blocks_behind(position, self.block_size)
-        held = [table.block_ids[index] for index, _ in behind]
-        ref_counts = self._blocks.pool.ref_counts
-        if sum(ref_counts[block_id] == 1 for block_id in held) < num_blocks:
-            return False
-        self._let_go(table, position)
-        return True
-
-    def _let_go(self, table: BlockTable, position: int) -> None:
-        """Drop the blocks that no row from `position` on sees."""
-        for index, is_likely in table.blocks_behind(position, self.block_size):
-            self._blocks.release(table.replace(index, HOLE), is_passed=not is_likely)
-        table.move_to(max(position, table.position), self.block_size)

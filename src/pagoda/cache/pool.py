@@ -15,24 +15,31 @@ Every block is in exactly one of three states:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from pagoda.cache.allowance import Allowance
 from pagoda.cache.eviction import EvictionPolicy
-from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.partitions import Partitions
+from pagoda.cache.quota import Quota
 from pagoda.cache.record import BlockRecord
 from pagoda.errors import InvalidOptionError
 
 
 class BlockPool:
-    """Reference counts and the free blocks of one storage. Every operation is O(1)."""
+    """Reference counts and the free blocks of one storage. Every operation is O(1), but for one
+    step for each tenant with a quota where blocks are given up."""
 
-    def __init__(self, num_blocks: int, policy: EvictionPolicy) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        new_policy: Callable[[], EvictionPolicy],
+        quotas: Mapping[str, Quota],
+    ) -> None:
+        """`new_policy` is called once for each tenant with a quota, and once for all others."""
         if num_blocks < 1:
             raise InvalidOptionError("num_blocks", num_blocks, "must be at least 1")
         self.num_blocks = num_blocks
-        self._cached = policy
-        self._passed = LRU()
-        """Cached blocks that a window has passed, of little worth alone."""
+        self.partitions = Partitions(num_blocks, new_policy, quotas)
         self._make_blank()
 
     def _make_blank(self) -> None:
@@ -41,44 +48,45 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be allocated: blank and cached ones."""
+        """Blocks that nobody holds: blank and cached ones."""
         return len(self._blank) + self.num_cached
 
     @property
     def num_cached(self) -> int:
         """Unreferenced blocks whose content can still be found."""
-        return len(self._cached) + len(self._passed)
+        return self.partitions.num_cached
 
-    def allocate(self) -> int:
-        """A block with one reference: a blank one, one that was passed, or else the first that the
-        policy gives up. The caller forgets what a cached one held.
+    def allowance(self, tenant: str, spoken_for: Mapping[str, int]) -> Allowance:
+        """Blocks that `allocate` may give to a tenant, beside those that are spoken for."""
+        return self.partitions.allowance(tenant, self.num_free, spoken_for)
 
-        Raises IndexError when every block is referenced; callers look at `num_free` first.
+    def allocate(self, tenant: str) -> int:
+        """A block with one reference: a blank one, or else one that was cached, which the caller
+        forgets the content of.
+
+        Raises IndexError when every block is referenced; callers look at `allowance` first.
         """
-        if self._blank:
+        taker = self.partitions.of(tenant)
+        if self._blank and not taker.is_full:
             block_id = self._blank.pop()
         else:
             if not self.num_cached:
                 raise IndexError("every block of the pool is referenced")
-            if self._passed:
-                block_id = self._passed.evict()
-                self._cached.forget(block_id)
-            else:
-                block_id = self._cached.evict()
+            block_id = self.partitions.giver(taker).cached.evict()
         self.ref_counts[block_id] = 1
+        self.partitions.hold(block_id, taker)
         return block_id
 
     def publish(self, block_id: int, record: BlockRecord) -> None:
         """A referenced block can be found from now on."""
-        self._cached.publish(block_id, record)
+        self.partitions.of_block(block_id).cached.publish(block_id, record)
 
     def acquire(self, block_id: int) -> None:
         """One more reference to a block that is referenced or cached."""
         if self.ref_counts[block_id] == 0:
-            if block_id in self._passed:
-                self._passed.hit(block_id)
-            else:
-                self._cached.hit(block_id)
+            partition = self.partitions.of_block(block_id)
+            partition.cached.hit(block_id)
+            partition.num_held += 1
         self.ref_counts[block_id] += 1
 
     def release(self, block_id: int, *, keep: bool, is_passed: bool = False) -> None:
@@ -88,19 +96,17 @@ class BlockPool:
         """
         assert self.ref_counts[block_id] > 0, f"block {block_id} is released once too often"
         self.ref_counts[block_id] -= 1
-        if self.ref_counts[block_id] == 0:
-            if keep:
-                (self._passed if is_passed else self._cached).add(block_id)
-            else:
-                self._blank.append(block_id)
+        if self.ref_counts[block_id]:
+            return
+        if keep:
+            self.partitions.keep(block_id, is_passed=is_passed)
+        else:
+            self.partitions.of_block(block_id).num_held -= 1
+            self._blank.append(block_id)
 
     def renew(self, block_id: int) -> None:
         """A cached block counts as if its last reference were dropped just now."""
-        if block_id in self._passed:
-            self._passed.hit(block_id)
-            self._cached.add(block_id)
-        else:
-            self._cached.renew(block_id)
+        self.partitions.of_block(block_id).cached.renew(block_id)
 
     def is_cached(self, block_id: int) -> bool:
         """Nobody holds the block; meaningful only for a block whose content can be found."""
@@ -112,16 +118,13 @@ class BlockPool:
         The caller forgets their contents.
         """
         for block_id in block_ids:
-            self._cached.forget(block_id)
-            self._passed.forget(block_id)
+            self.partitions.of_block(block_id).cached.forget(block_id)
             if self.ref_counts[block_id] == 0:
                 self._blank.append(block_id)
 
     def reset(self) -> None:
         """Every block is blank, whatever it was. The caller forgets all contents."""
-        for block_id in range(self.num_blocks):
-            self._cached.forget(block_id)
-        self._passed = LRU()
+        self.partitions.reset()
         self._make_blank()
 
     def blank_ids(self) -> list[int]:
@@ -129,5 +132,6 @@ class BlockPool:
         return list(self._blank)
 
     def cached_ids(self) -> list[int]:
-        """Ids of the cached blocks, in the order in which they go where that is fixed."""
-        return [*self._passed, *self._cached]
+        """Ids of the cached blocks; of each partition in the order in which they go, where that is
+        fixed."""
+        return [block_id for partition in self.partitions for block_id in partition.cached]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pagoda.cache.accounts import Accounts
 from pagoda.cache.block import BlockTable
@@ -11,6 +11,7 @@ from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.origin import Origin
 from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockKey, PrefixIndex
+from pagoda.cache.quota import Quota
 from pagoda.cache.stats import Counts
 from pagoda.cache.watcher import CacheWatcher, Lookup
 
@@ -22,13 +23,14 @@ class PrefixPool:
     def __init__(
         self,
         num_blocks: int,
-        policy: EvictionPolicy,
+        new_policy: Callable[[], EvictionPolicy],
+        quotas: Mapping[str, Quota],
         num_groups: int,
         watchers: Sequence[CacheWatcher],
         clock: Callable[[], float],
     ) -> None:
         """`clock`: seconds, by which the watchers are told how long a block was idle."""
-        self.pool = BlockPool(num_blocks, policy)
+        self.pool = BlockPool(num_blocks, new_policy, quotas)
         self.index = PrefixIndex(num_blocks, num_groups)
         self.counts = Counts()
         self.accounts = Accounts(num_blocks, clock)
@@ -40,7 +42,7 @@ class PrefixPool:
 
     def allocate(self, origin: Origin) -> int:
         """A block for a sequence of `origin`. Raises IndexError when every block is held."""
-        block_id = self.pool.allocate()
+        block_id = self.pool.allocate(origin.tenant)
         self.counts.allocations += 1
         if block_id in self.index:
             self._evict(block_id, origin)
@@ -51,6 +53,10 @@ class PrefixPool:
         """One more reference to a block that is held or cached."""
         if self.pool.ref_counts[block_id] == 0:
             self.accounts.found(block_id)
+            if self._watchers:
+                idle_s = self._clock() - self._released_at[block_id]
+                for watcher in self._watchers:
+                    watcher.reused(idle_s)
         self.pool.acquire(block_id)
 
     def release(self, block_id: int, *, is_passed: bool = False) -> None:
@@ -82,6 +88,11 @@ class PrefixPool:
             self.counts.prefix_hits += lookup.num_found
         for watcher in self._watchers:
             watcher.looked_up(lookup)
+
+    def tell_freed(self, table: BlockTable) -> None:
+        """A table is about to let go of all its blocks."""
+        for watcher in self._watchers:
+            watcher.freed(table)
 
     def is_shared(self, block_id: int) -> bool:
         """Others hold a held block, or can find it."""

@@ -54,6 +54,15 @@ class CacheWatcher(Protocol):
         """A block of a table can be found from now on, and no other of its key and group could."""
         ...
 
+    def reused(self, idle_s: float) -> None:
+        """A block that nobody had held for `idle_s` is held again, for what it holds."""
+        ...
+
+    def freed(self, table: BlockTable) -> None:
+        """A sequence lets go of all its blocks, because it ended or has to come again; those that
+        are committed can be found on."""
+        ...
+
     def evicted(self, key: BlockKey, group: int, idle_s: float, by: Origin) -> None:
         """It cannot any more: nobody has held it for `idle_s`, and a sequence of `by` takes it."""
         ...

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pagoda.replay.trace import Trace
     from pagoda.replay.what_if import CacheAnswer
 
-_WIDTH = 110
+_WIDTH = 132
 """What the tables take, in characters."""
 
 
@@ -60,7 +60,9 @@ def replay(
     console = Console(stderr=True)
     trace = find_trace(name, options.format)
     if options.cache_only:
-        answers: Sequence[CacheAnswer | ScheduleAnswer] = _cache_answers(trace, options, console)
+        answers: Sequence[CacheAnswer | ScheduleAnswer] = _cache_answers(
+            trace, options, schedule, console
+        )
     else:
         answers = _schedule_answers(trace, options, schedule, console)
     _tell_faults(trace, console)
@@ -71,10 +73,12 @@ def replay(
         svg.write_text(draw(trace.name, Curve.all_of(answers)), "utf-8")
 
 
-def _cache_answers(trace: Trace, options: ReplayOptions, console: Console) -> list[CacheAnswer]:
+def _cache_answers(
+    trace: Trace, options: ReplayOptions, schedule: ScheduleOptions, console: Console
+) -> list[CacheAnswer]:
     from pagoda.replay.what_if import replay_caches
 
-    settings = options.caches(trace)
+    settings = options.caches(trace, schedule)
     with count_progress(console, trace.name, _total(trace, len(settings))) as on_request:
         answers = replay_caches(
             trace,
@@ -93,11 +97,16 @@ def _schedule_answers(
 
     if options.full_blocks_only:
         raise InvalidOptionError("full_blocks_only", True, "is for --cache-only: a server does it")
-    settings = servers_of(options.caches(trace), schedule.schedulers(trace))
-    cost = schedule.cost()
+    settings = servers_of(options.caches(trace, schedule), schedule.schedulers(trace))
+    dtypes = {setting.cache.kv_cache_dtype for setting in settings}
+    costs = {dtype: schedule.cost(dtype) for dtype in dtypes}
     with count_progress(console, trace.name, _total(trace, len(settings))) as on_request:
         answers = replay_servers(
-            trace, settings, cost, with_optimum=not options.no_optimum, on_request=on_request
+            trace,
+            settings,
+            lambda setting: costs[setting.cache.kv_cache_dtype],
+            with_optimum=not options.no_optimum,
+            on_request=on_request,
         )
         return list(answers)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from pagoda.cli.byte_size import parse_byte_size
 from pagoda.cli.flags import LISTED, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.errors import InvalidOptionError
 
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from pagoda.replay.what_if import CacheSetting
 
 _LRU = ("lru",)
+_AUTO = ("auto",)
+
+
+class StoredAs(Protocol):
+    """Whose keys and values a pool holds, and in which formats."""
+
+    @property
+    def dtypes(self) -> Sequence[str]: ...
+
+    def blocks_in(self, memory_bytes: int, block_size: int, dtype: str) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +37,22 @@ class ReplayOptions:
     cache_only: bool = False
     format: str | None = None
     num_blocks: tuple[int, ...] | None = None
+    kv_cache_memory_bytes: Sequence[str] = ()
     block_size: tuple[int, ...] | None = None
     eviction_policy: Sequence[str] = ()
     full_blocks_only: bool = False
     no_optimum: bool = False
 
-    def caches(self, trace: Trace) -> list[CacheSetting]:
-        """Raises `InvalidOptionError` for what cannot be, and where no size is known."""
+    def caches(self, trace: Trace, stored: StoredAs) -> list[CacheSetting]:
+        """Sizes in bytes are of a model and of formats that are `stored`.
+
+        Raises `RefusedError` for what cannot be, and where no size is known.
+        """
         from pagoda.replay.what_if import settings_of
 
+        if self.kv_cache_memory_bytes and self.num_blocks:
+            limit = "says how many blocks there are, as --kv-cache-memory-bytes does: give one"
+            raise InvalidOptionError("num_blocks", self.num_blocks, limit)
         recorded = trace.recorded
         num_blocks, block_sizes = self.num_blocks, self.block_size
         policies = tuple(self.eviction_policy)
@@ -42,10 +60,24 @@ class ReplayOptions:
             num_blocks = num_blocks or (recorded.num_blocks,)
             block_sizes = block_sizes or (recorded.block_size,)
             policies = policies or (recorded.eviction_policy,)
-        if num_blocks is None:
-            limit = "how many blocks the pool has: 5000, or 2000,5000,10000"
-            raise InvalidOptionError("num_blocks", None, limit)
         sizes = block_sizes or (trace.unit_size,)
+        if self.kv_cache_memory_bytes:
+            memories = [
+                parse_byte_size("kv_cache_memory_bytes", each)
+                for each in self.kv_cache_memory_bytes
+            ]
+            return [
+                each
+                for size, dtype in product(sizes, stored.dtypes)
+                for each in settings_of(
+                    [stored.blocks_in(memory, size, dtype) for memory in memories],
+                    [size], policies or _LRU, trace.unit_size, dtype,
+                )
+            ]  # fmt: skip
+        if num_blocks is None:
+            limit = "how many blocks the pool has: 5000, or 2000,5000,10000; or its bytes, by "
+            limit += "--kv-cache-memory-bytes and --model"
+            raise InvalidOptionError("num_blocks", None, limit)
         return settings_of(num_blocks, sizes, policies or _LRU, trace.unit_size)
 
 
@@ -63,7 +95,22 @@ class ScheduleOptions:
     gpu: str | None = None
     tensor_parallel_size: int = 1
     quantization: str | None = None
-    kv_cache_dtype: str = "auto"
+    kv_cache_dtype: Sequence[str] = ()
+
+    @property
+    def dtypes(self) -> Sequence[str]:
+        """Formats of keys and values that are tried."""
+        return tuple(self.kv_cache_dtype) or _AUTO
+
+    def blocks_in(self, memory_bytes: int, block_size: int, dtype: str) -> int:
+        """Blocks of the model's that a memory holds. Raises `RefusedError` for what cannot be."""
+        from pagoda.cli.plan_model import find_facts
+        from pagoda.replay.pool_memory import blocks_in
+
+        if self.model is None:
+            limit = "whose keys and values --kv-cache-memory-bytes is to hold, as for `pagoda plan`"
+            raise InvalidOptionError("model", None, limit)
+        return blocks_in(find_facts(self.model), memory_bytes, block_size, dtype)
 
     def schedulers(self, trace: Trace) -> list[SchedulerSetting]:
         """Each that is asked for."""
@@ -79,6 +126,8 @@ class ScheduleOptions:
                 scheduling_policy=recorded.scheduling_policy,
                 long_prefill_token_threshold=recorded.long_prefill_token_threshold,
                 steps_ahead=recorded.steps_ahead,
+                tenant_quotas=recorded.tenant_quotas,
+                quota_num_blocks=recorded.num_blocks,
             )
         budgets = self.max_num_batched_tokens or (usual.max_num_batched_tokens,)
         seats = self.max_num_seqs or (usual.max_num_seqs,)
@@ -93,16 +142,21 @@ class ScheduleOptions:
                     usual.long_prefill_token_threshold if threshold is None else threshold
                 ),
                 steps_ahead=usual.steps_ahead,
+                tenant_quotas=usual.tenant_quotas,
+                quota_num_blocks=usual.quota_num_blocks,
             )
             for budget, num_seqs in product(budgets, seats)
         ]
 
-    def cost(self) -> StepCost:
-        """How long steps take. Raises `RefusedError` for what cannot be."""
+    def cost(self, dtype: str | None = None) -> StepCost:
+        """How long steps take where keys and values are of `dtype`; None: as is said of all.
+
+        Raises `RefusedError` for what cannot be.
+        """
         from pagoda.replay.measured_cost import read_cost
         from pagoda.replay.step_cost import USUAL_COST, FloorCost
 
-        if self.gpu is None and self.model is None:
+        if self.gpu is None and (self.model is None or dtype is not None):
             return USUAL_COST if self.step_cost is None else read_cost(self.step_cost)
         if self.step_cost is not None:
             limit = "--gpu and --model say how long steps take as well: give one of the two"
@@ -119,7 +173,7 @@ class ScheduleOptions:
             gpu=self.gpu,
             tensor_parallel_size=self.tensor_parallel_size,
             quantization=self.quantization,
-            kv_cache_dtype=self.kv_cache_dtype,
+            kv_cache_dtype=dtype or self.dtypes[0],
         )
         return FloorCost(step_floor(find_facts(self.model), request))
 
@@ -131,6 +185,11 @@ REPLAY_FLAGS = FlagGroup(
         Flag("cache_only", SWITCH, "One request after another, without a scheduler."),
         Flag("format", TEXT, "mooncake, pagoda, requests …; found by the first rows."),
         Flag("num_blocks", WHOLES, "Blocks of the pool; several are tried one after another."),
+        Flag(
+            "kv_cache_memory_bytes",
+            LISTED,
+            "In place of blocks: what they take, like 2GiB,4GiB; with --model.",
+        ),
         Flag("block_size", WHOLES, "Tokens of a block; by default those that an id stands for."),
         Flag("eviction_policy", LISTED, "Which cached blocks go first; lru if not given."),
         Flag(
@@ -141,7 +200,7 @@ REPLAY_FLAGS = FlagGroup(
         ),
         Flag("no_optimum", SWITCH, "Leave out what knowing the future would find."),
     ),
-    defaults={"eviction_policy": []},
+    defaults={"eviction_policy": [], "kv_cache_memory_bytes": []},
 )
 
 SCHEDULE_FLAGS = FlagGroup(
@@ -163,6 +222,11 @@ SCHEDULE_FLAGS = FlagGroup(
         Flag("gpu", TEXT, "Accelerator by name, as for `pagoda plan`."),
         Flag("tensor_parallel_size", WHOLE, "Accelerators that the model is split over."),
         Flag("quantization", TEXT, "Weights as for `pagoda plan`."),
-        Flag("kv_cache_dtype", TEXT, "K and V as for `pagoda plan`."),
+        Flag(
+            "kv_cache_dtype",
+            LISTED,
+            "K and V as for `pagoda plan`; with --kv-cache-memory-bytes several, like auto,int4.",
+        ),
     ),
+    defaults={"kv_cache_dtype": []},
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pagoda.cli.replay_report import cache_of
+from pagoda.cli.replay_report import cache_of, name_of
 from pagoda.lab import svg
 from pagoda.lab.scale import Scale
 from pagoda.replay.schedule_what_if import ScheduleAnswer
@@ -44,7 +44,7 @@ class Curve:
             cache = cache_of(answer)
             size = f", blocks of {cache.block_size}" if has_sizes else ""
             num_tokens = cache.num_blocks * cache.block_size
-            found[cache.eviction_policy + size][num_tokens] = answer.outcome.hit_rate
+            found[name_of(cache) + size][num_tokens] = answer.outcome.hit_rate
             if answer.optimum is not None:
                 bounds[f"knowing all{size}"][num_tokens] = answer.optimum.hit_rate
         return [

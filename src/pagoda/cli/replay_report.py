@@ -99,7 +99,13 @@ _SETTING = ("policy", "block\nsize", "\nblocks")
 
 def _setting(answer: CacheAnswer | ScheduleAnswer) -> tuple[str, str, str]:
     cache = cache_of(answer)
-    return cache.eviction_policy, f"{cache.block_size:,}", f"{cache.num_blocks:,}"
+    name = name_of(cache)
+    return name, f"{cache.block_size:,}", f"{cache.num_blocks:,}"
+
+
+def name_of(cache: CacheSetting) -> str:
+    """Its policy, and how it stores where several formats are tried."""
+    return ", ".join(filter(None, (cache.eviction_policy, cache.kv_cache_dtype)))
 
 
 def cache_of(answer: CacheAnswer | ScheduleAnswer) -> CacheSetting:

@@ -100,6 +100,7 @@ SERVER_FLAGS = FlagGroup(
             "File for a trace that `pagoda replay` reads: lengths, times and salted hashes.",
         ),
         Flag("record_trace_bytes", SIZE, "Most that this file and older ones take together."),
+        Flag("usage_file", TEXT, "File that keeps what tenants have had, over all starts."),
         Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
         Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),
     ),
@@ -123,7 +124,16 @@ def serve(
         ),
     ] = None,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="Lines of a key and the name of its tenant.")
+        Path | None,
+        typer.Option(help="Lines of a key, the name of its tenant and perhaps its quota."),
+    ] = None,
+    tenant_quota: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TENANT:QUOTA",
+            help="What a tenant may have, like alice:floor=10%,cap=50%,weight=2; may be given "
+            "again, and goes before the file of keys.",
+        ),
     ] = None,
     require_api_key: Annotated[
         bool,
@@ -138,7 +148,8 @@ def serve(
     if require_api_key and keys.is_open:
         limit = f"is required: set {_KEY_VARIABLE} or name a file of keys; to let everybody in "
         raise InvalidOptionError("api_key", None, f"{limit}say --no-require-api-key")
-    options = with_model(options, named)
+    keys = keys.with_quotas(tenant_quota or [])
+    options = replace(with_model(options, named), tenant_quotas=keys.quotas or None)
     console = Console(stderr=True)
     # The port comes first: nobody should wait for a model only to hear that it is taken.
     with (

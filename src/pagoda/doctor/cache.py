@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from pagoda.doctor.diagnosis import Answer, Evidence, Finding
 from pagoda.doctor.figures import Cache, Traffic
+from pagoda.doctor.other_sizes import METRIC
 from pagoda.doctor.wording import count, percent, seconds
 
 _VERDICTS = {
     "preemptions": "thrashing",
     "pool_full": "full",
+    "small_cache": "small",
     "prefix_caching_off": "off",
     "unstable_prefix": "unused",
     "no_reuse": "unused",
@@ -23,7 +25,7 @@ def cache_answer(
     engine: str, traffic: Traffic, cache: Cache, findings: Sequence[Finding]
 ) -> Answer:
     """One line on the cache, and its figures."""
-    few = {f.code for f in findings if f.severity == "note"} & {"preemptions"}
+    few = {f.code for f in findings if f.severity == "note"} & {"preemptions", "small_cache"}
     found = {finding.code for finding in findings} - few
     verdicts = [verdict for code, verdict in _VERDICTS.items() if code in found]
     sentences = [*_size(cache), *_fullness(traffic, cache), *_reuse(cache), *_residency(cache)]
@@ -68,6 +70,9 @@ def _reuse(cache: Cache) -> Iterator[str]:
         yield f"of {looked_up}, {percent(cache.hit_rate)} found"
     elif cache.queries is not None:
         yield "nothing looked up"
+    twice = None if cache.other_sizes is None else cache.other_sizes.at(2)
+    if twice is not None:
+        yield f"twice the memory would find {percent(twice)}"
     if cache.preemptions is not None:
         yield f"{count(cache.preemptions)} preemptions" if cache.preemptions else "no preemptions"
 
@@ -103,6 +108,9 @@ def _evidence(engine: str, traffic: Traffic, cache: Cache) -> Iterator[Evidence]
     if cache.queries is not None and cache.hits is not None:
         yield Evidence(f"{engine}:prefix_cache_queries_total", cache.queries, "tokens", "looked up")
         yield Evidence(f"{engine}:prefix_cache_hits_total", cache.hits, "tokens", "found")
+    for multiple, rate in sorted(cache.other_sizes.own.items()) if cache.other_sizes else ():
+        meaning = f"would be found with {multiple:g} times the blocks"
+        yield Evidence(f"{engine}:{METRIC}", rate, "share", meaning)
     if cache.preemptions is not None:
         yield Evidence(f"{engine}:num_preemptions_total", cache.preemptions, "", "preemptions")
     yield from _residences(cache, engine)

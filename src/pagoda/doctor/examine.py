@@ -8,6 +8,7 @@ from __future__ import annotations
 from pagoda.doctor.bandwidth import Machine, bandwidth, reading_of
 from pagoda.doctor.bound import bound, prefill_share
 from pagoda.doctor.cache import cache_answer
+from pagoda.doctor.cache_size import cache_size
 from pagoda.doctor.diagnosis import Diagnosis, Finding
 from pagoda.doctor.figures import Cache, Traffic, cache_of, traffic_of
 from pagoda.doctor.preemption import preemption
@@ -69,6 +70,7 @@ def _findings(
             preemption(window.engine, traffic, cache, machine),
             queueing(window.engine, traffic, cache, verdict),
             prefix(window.engine, traffic, cache, share),
+            cache_size(window.engine, traffic, cache, share),
         ]
     findings = [finding for finding in found if finding is not None]
     return tuple(sorted(findings, key=lambda finding: finding.severity == "note"))

@@ -10,6 +10,7 @@ from statistics import fmean
 
 from pagoda.doctor.distribution import Distribution
 from pagoda.doctor.kept import Kept, kept_of
+from pagoda.doctor.other_sizes import METRIC, OtherSizes, other_sizes_of
 from pagoda.doctor.step_cost import PromptTime, fitted_prompt_time
 from pagoda.doctor.window import Gauge, Window
 from pagoda.sizing.measured_cost import COSTS
@@ -144,6 +145,8 @@ class Cache:
     idle_before_evict: Distribution | None
     reuse_gap: Distribution | None
     """Seconds from one use of a block to the next."""
+    other_sizes: OtherSizes | None = None
+    """What more or less memory would find, where the engine tells."""
 
     @property
     def most_of_sequence(self) -> float:
@@ -216,6 +219,7 @@ def cache_of(window: Window) -> Cache:
         lifetime=window.distribution("kv_block_lifetime_seconds"),
         idle_before_evict=window.distribution("kv_block_idle_before_evict_seconds"),
         reuse_gap=window.distribution("kv_block_reuse_gap_seconds"),
+        other_sizes=other_sizes_of(window.last(METRIC)),
     )
 
 

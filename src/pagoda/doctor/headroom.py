@@ -9,6 +9,7 @@ import math
 
 from pagoda.doctor.diagnosis import Advice
 from pagoda.doctor.figures import Cache, Narrower, Traffic
+from pagoda.doctor.other_sizes import told_rate
 from pagoda.doctor.vocabulary import FLAGS
 from pagoda.doctor.wording import count
 from pagoda.sizing.measured_cost import told_cost
@@ -120,7 +121,7 @@ def more_room(engine: str, traffic: Traffic, cache: Cache) -> Advice:
         f"Give the cache room for {count(num_tokens)} tokens: {flag} {then} in place of {now}.",
         f"The {count(wanted)} requests that were there then fit at nearly all times: none waits "
         "for another's end, and next to nothing is computed twice. It costs "
-        f"{times:.1f} times the memory of today's cache.",
+        f"{times:.1f} times the memory of today's cache.{told_rate(cache.other_sizes, times)}",
         flag,
         str(now),
         str(then),

@@ -113,6 +113,15 @@ class Window:
         points = [sum(v) for v in seen if v]
         return sum(p > above for p in points) / len(points) if points else None
 
+    def last(self, name: str) -> Sequence[tuple[Mapping[str, str], float]]:
+        """Labels and values of a gauge's series at the end, of all engines."""
+        values = self._scrapes[-1].values.items()
+        return [
+            (dict(key.labels), value)
+            for key, value in values
+            if key.name == name and makes_sense(value)
+        ]
+
     def info(self, name: str) -> Sequence[Mapping[str, str]]:
         """The labels of a family that tells its facts in labels, for each engine."""
         last = self._scrapes[-1].values

@@ -22,6 +22,7 @@ from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import HungStep
 from pagoda.engine.stream import Stream
 from pagoda.engine.streams import call_in
+from pagoda.engine.usage import Usage
 from pagoda.errors import RequestTimeoutError
 from pagoda.models.weights import OnProgress
 from pagoda.request import DEFAULT_REQUEST_OPTIONS, RequestOptions, SamplingParams
@@ -68,6 +69,10 @@ class AsyncEngine:
         """How keys and values are stored; None likewise."""
         self.timeline = engine.timeline
         """What requests have taken; to be read alone."""
+        self.curve = engine.curve
+        """What other sizes of the cache would find, to be read alone; None: nobody tells."""
+        self.block_lives = engine.block_lives
+        """How long blocks stay in the cache; to be read alone."""
         self._intake_threads = IntakeThreads()
         self.tokenizer = AsyncTokenizer(
             engine.intake.tokenizer, engine.vocabulary, self._intake_threads
@@ -127,6 +132,10 @@ class AsyncEngine:
     def stats(self) -> EngineStats:
         """As of the last step."""
         return self._thread.stats
+
+    def usage(self) -> dict[str, Usage]:
+        """What each tenant has had, as of now."""
+        return self.engine.usage()
 
     async def reset_prefix_cache(self) -> None:
         """Forget everything that could be shared; running requests keep what they hold."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from pagoda.cache import CacheManager
+from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
+from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.retention import require_length
 from pagoda.cache.spec import CacheSpec
+from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.core import Engine
 from pagoda.engine.devices.backend import Backend, Loaded, Running, Weights
 from pagoda.engine.devices.cache_spec import cache_spec_of
@@ -18,6 +22,7 @@ from pagoda.engine.devices.find import find_backend
 from pagoda.engine.intake import Intake
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.retention_rules import RetentionRules
+from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
@@ -139,17 +144,22 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     kept = kept_line(sized.capacity.spec)
     if kept is not None:
         logger.info("%s", kept)
+    given = parse_quotas(options.tenant_quotas)
+    quotas = quotas_of(given, sized.capacity)
     running = sized.start()
-    misses = MissExplainer(sized.capacity.num_blocks, options.block_size)
+    num_blocks, lives = sized.capacity.num_blocks, BlockLives()
+    misses = MissExplainer(num_blocks, options.block_size)
+    curve = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
     cache = CacheManager(
-        sized.capacity.num_blocks,
+        num_blocks,
         options.block_size,
         enable_prefix_caching=options.enable_prefix_caching,
         codec=running.storage.namespace,
         eviction=options.eviction_policy,
         windows=sized.capacity.spec.windows,
         under_way_tokens=sized.capacity.spec.under_way_tokens,
-        watchers=(misses,),
+        quotas=quotas,
+        watchers=(misses, curve, lives),
     )
     scheduler = Scheduler(
         cache,
@@ -159,6 +169,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         retention=options.retention,
+        tenant_weights={tenant: each.weight for tenant, each in given.items()},
     )
     intake = Intake(
         model.tokenizer,
@@ -187,8 +198,25 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         sampler=running.sampler,
         stored=stored,
         misses=misses,
+        curve=curve,
+        block_lives=lives,
     )
     return engine, running
+
+
+def quotas_of(given: Mapping[str, TenantQuota], capacity: Capacity[CacheSpec]) -> dict[str, Quota]:
+    """Floors and caps in the blocks that there are.
+
+    Raises `InvalidOptionError` for a cap that one longest request exceeds, and for floors that
+    leave no room for one.
+    """
+    num_blocks = capacity.num_blocks
+    quotas = {tenant: quota.in_blocks(num_blocks) for tenant, quota in given.items()}
+    require_quotas(quotas, num_blocks, capacity.spec.num_blocks(capacity.max_model_len))
+    for tenant, quota in quotas.items():
+        cap = "no cap" if quota.cap is None else f"at most {quota.cap}"
+        logger.info("tenant %s: floor %d blocks, %s", tenant, quota.floor, cap)
+    return quotas
 
 
 def _stored(model: Model, options: EngineOptions, capacity: Capacity[CacheSpec]) -> StoredCache:

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pagoda.cache.curve import HitRateCurve
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.miss import Miss
 from pagoda.cache.watcher import Lookup
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
+from pagoda.engine.block_lives import BlockLives
 from pagoda.engine.cache_snapshot import CacheSnapshot
 from pagoda.engine.drawing import begin_draws
 from pagoda.engine.failures import INTERRUPTS
@@ -35,6 +37,7 @@ from pagoda.engine.intake import Intake
 from pagoda.engine.journal import Journal, NoJournal
 from pagoda.engine.launched_step import LaunchedStep
 from pagoda.engine.mask_workers import MaskWorkers
+from pagoda.engine.meter import Meter
 from pagoda.engine.news import News
 from pagoda.engine.outputs import RequestOutput
 from pagoda.engine.recovery import Recovery
@@ -44,6 +47,7 @@ from pagoda.engine.sampling.sampler import SampledToken, Sampler
 from pagoda.engine.stats import EngineStats
 from pagoda.engine.step_watch import StepWatch
 from pagoda.engine.timeline import Timeline
+from pagoda.engine.usage import Usage, usage_of
 from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import EngineError, PagodaError
 from pagoda.models.tokenizer import Tokenizer
@@ -72,10 +76,13 @@ class Engine:
         other_names: Sequence[str] = (),
         stored: StoredCache | None = None,
         misses: MissExplainer | None = None,
+        curve: HitRateCurve | None = None,
+        block_lives: BlockLives | None = None,
     ) -> None:
         """`model_name` is what answers and metrics call the model; by `other_names` clients may ask
         for it as well. `stored`: how K and V are, for whoever asks; None: nobody has told.
-        `misses`: watches the scheduler's cache; None: nobody is told why prefixes are missed."""
+        `misses`, `curve`, `block_lives`: watch the scheduler's cache; None: nobody is told why
+        prefixes are missed, what other sizes would find, how long blocks stay."""
         self.model_name = model_name
         self.model_names = (model_name, *other_names)
         self.max_model_len = max_model_len
@@ -85,6 +92,9 @@ class Engine:
         self.scheduler = scheduler
         self.vocabulary = Vocabulary(tokenizer.backend)
         self.timeline = Timeline()
+        self.meter = Meter()
+        self.curve = curve
+        self.block_lives = block_lives or BlockLives()
         self.watch = StepWatch()
         self.journal: Journal = NoJournal()
         """Who is told of requests that come and go; to be set before the first one comes."""
@@ -121,6 +131,7 @@ class Engine:
         try:
             self._roster.add(assembler)
             self.timeline.arrived(sequences)
+            self.meter.arrived(sequences)
             self.scheduler.enter(sequences)
             self.journal.came(sequences, self._num_steps)
         except BaseException:
@@ -195,6 +206,10 @@ class Engine:
         """Counts and state as of now."""
         return EngineStats.of(self.scheduler, self.timeline, self._misses)
 
+    def usage(self) -> dict[str, Usage]:
+        """What each tenant has had, as of now; any thread may ask."""
+        return usage_of(self.meter, self.scheduler.cache.holdings())
+
     def _watching_misses(self) -> MissExplainer:
         if self._misses is None:
             raise EngineError("nobody watches the cache")
@@ -215,6 +230,7 @@ class Engine:
             return None
         self._num_steps += 1
         self.timeline.scheduled(plan)
+        self.meter.scheduled(plan)
         self.watch.hold(plan.num_scheduled_tokens)
         try:
             logits = self._runner.execute(plan, self._ahead.drawn_last)
@@ -273,6 +289,7 @@ class Engine:
         if ending is not None:
             self.scheduler.finish(sequence, ending)
         self.timeline.progressed(sequence)
+        self.meter.progressed(sequence)
         request_id = sequence.request.request_id
         assembler = self._roster.assemblers[request_id]
         if assembler.is_due_after(sequence):
@@ -296,6 +313,7 @@ class Engine:
         self._ahead.clear()
         self.scheduler.start_over(self._roster.unfinished())
         self.timeline.forget_others(self._roster.choices)
+        self.meter.forget_others(self._roster.choices)
         self.watch.end()
 
     def _fail_all_of(self, plan: StepPlan, cause: BaseException) -> None:
@@ -322,4 +340,5 @@ class Engine:
         sequences = [choice.sequence for choice in self._roster.remove(request_id)]
         for sequence in sequences:
             self.timeline.forget(sequence.sequence_id)
+            self.meter.forget(sequence.sequence_id)
         self.journal.went(sequences, self._num_steps)

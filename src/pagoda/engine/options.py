@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import EVICTION_POLICIES, AttentionWindow
 from pagoda.cache.retention import parse_retention
+from pagoda.engine.tenant_quota import parse_quotas
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
 from pagoda.sizing.cache_formats import AUTO, CacheFormats
@@ -71,6 +72,9 @@ class EngineOptions:
     """A request may ask for a retention of its own, by its field `kv_retention`."""
     eviction_policy: str = "lru"
     """Which cached blocks go first where blocks are short, by its name in `cache.evictions`."""
+    tenant_quotas: Mapping[str, str] | None = None
+    """By tenant, like floor=10%,cap=4000,weight=2: blocks, or a share of them, that are its own
+    whoever else wants them; most that it has; its part of steps and seats beside others'."""
     max_num_batched_tokens: int | None = None
     """Tokens that go through the model in one step. None: 512 on a CPU, 8192 on a GPU of 70 GiB or
     more, but for the A100, and 2048 on others."""
@@ -122,6 +126,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         _require_whole("block_size", self.block_size, 1)
         parse_retention(self.kv_retention)
+        parse_quotas(self.tenant_quotas)
         for name in (
             "max_model_len", "kv_cache_memory_bytes", "num_gpu_blocks_override",
             "max_num_batched_tokens", "max_num_seqs", "threads",

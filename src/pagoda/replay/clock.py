@@ -9,6 +9,10 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
+    def read(self) -> float:
+        """What it shows."""
+        return self.now
+
     def wait_until(self, at: float) -> None:
         """No effect if that has passed."""
         self.now = max(self.now, at)

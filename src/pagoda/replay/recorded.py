@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pagoda.cache.quota import Quota
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedQuota:
+    """What a tenant may have of the recorded pool, in blocks, and its part of steps and seats."""
+
+    tenant: str
+    """A digest, in a trace."""
+    floor: int = 0
+    cap: int | None = None
+    weight: float = 1.0
+
+    def in_pool(self, num_blocks: int, recorded_num_blocks: int) -> Quota:
+        """The same share of a pool of another size."""
+
+        def scaled(blocks: int) -> int:
+            return blocks * num_blocks // recorded_num_blocks
+
+        return Quota(scaled(self.floor), None if self.cap is None else max(1, scaled(self.cap)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +42,9 @@ class RecordedSetting:
     long_prefill_token_threshold: int = 0
     steps_ahead: int = 0
     """Steps that were outstanding while another was decided: 1 on a GPU, 0 on a CPU."""
+    tenant_quotas: tuple[RecordedQuota, ...] = ()
+
+    def named(self, name: Callable[[str], str]) -> RecordedSetting:
+        """With what tenants are called in the trace."""
+        quotas = [replace(quota, tenant=name(quota.tenant)) for quota in self.tenant_quotas]
+        return replace(self, tenant_quotas=tuple(quotas))

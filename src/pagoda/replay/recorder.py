@@ -65,10 +65,10 @@ class Recorder:
 
         Raises `InvalidOptionError` naming `record_trace` where no file can be written.
         """
-        self._writer = TraceWriter(path, header_line(setting), most_bytes)
+        self._key = secrets.token_bytes(32)
+        self._writer = TraceWriter(path, header_line(setting.named(self._name)), most_bytes)
         self._block_size = setting.block_size
         self._began_at = clock()
-        self._key = secrets.token_bytes(32)
         self._here: dict[int, _Came] = {}
         self._num_came = 0
         self.num_dropped = 0

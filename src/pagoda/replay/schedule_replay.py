@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pagoda.cache import CacheManager
+from pagoda.cache.accounts import Holding
 from pagoda.errors import IntegrityError
 from pagoda.replay.clock import Clock
 from pagoda.replay.course import Course, Percentiles, Records
@@ -42,8 +43,13 @@ class ScheduleOutcome(Found):
     """From the first arrival to the last end."""
     time_to_first_token: Percentiles
     end_to_end: Percentiles
-    block_seconds: Mapping[str, float]
-    """By tenant."""
+    holdings: Mapping[str, Holding]
+    """Blocks and block-seconds by tenant; a block that several share counts once."""
+
+    @property
+    def block_seconds(self) -> Mapping[str, float]:
+        """Blocks that sequences held times the seconds they did, by tenant."""
+        return {tenant: each.held_block_seconds for tenant, each in self.holdings.items()}
 
     @property
     def tokens_per_s(self) -> float:
@@ -148,7 +154,7 @@ class ScheduleReplay:
             arrival_time=request.arrival_s,
         )
         [sequence] = self.scheduler.add(asked)
-        self._courses[sequence.sequence_id] = Course(came_at, request.tenant, num_output)
+        self._courses[sequence.sequence_id] = Course(came_at, num_output)
         if is_given_up and request.end_step is not None:
             self._given_up.setdefault(request.end_step, []).append(sequence)
 
@@ -156,9 +162,7 @@ class ScheduleReplay:
         for step in [each for each in self._given_up if each <= self._num_steps]:
             for sequence in self._given_up.pop(step):
                 self.scheduler.abort(sequence.request.request_id)
-                course = self._courses.pop(sequence.sequence_id, None)
-                if course is not None:
-                    self._records.given_up(course, self.clock.now)
+                self._courses.pop(sequence.sequence_id, None)
 
     def _step(self) -> bool:
         """Launch a step, and conclude one; False if there was neither."""
@@ -176,9 +180,6 @@ class ScheduleReplay:
         end_s = begin_s + self._cost.seconds(StepWork.of(plan))
         self._busy_until_s = end_s
         self._num_steps += 1
-        for one in plan.sequences:
-            course = self._courses[one.sequence_id]
-            self._records.stepped(course, one.stay, len(one.block_ids), begin_s, end_s)
         return _LaunchedStep(plan, end_s)
 
     def _conclude(self, step: _LaunchedStep) -> None:
@@ -218,7 +219,7 @@ class ScheduleReplay:
             span_s=self.clock.now - (self._begin_s or 0.0),
             time_to_first_token=self._records.time_to_first_token,
             end_to_end=self._records.end_to_end,
-            block_seconds=self._records.block_seconds,
+            holdings=self._cache.holdings(),
         )
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from pagoda.cache import num_blocks_for
 from pagoda.cache.miss import Cause
+from pagoda.cache.quota import Quota, require_quotas
 from pagoda.cache.watcher import CacheWatcher
+from pagoda.replay.clock import Clock
 from pagoda.replay.course import Percentiles
 from pagoda.replay.optima import Optima, Optimum
-from pagoda.replay.recorded import RecordedSetting
+from pagoda.replay.recorded import RecordedQuota, RecordedSetting
 from pagoda.replay.schedule_replay import ScheduleOutcome, ScheduleReplay
 from pagoda.replay.step_cost import StepCost
 from pagoda.replay.trace import Trace
@@ -31,6 +34,9 @@ class SchedulerSetting:
     scheduling_policy: str = "fcfs"
     long_prefill_token_threshold: int = 0
     steps_ahead: int = 0
+    tenant_quotas: tuple[RecordedQuota, ...] = ()
+    """Of a pool of `quota_num_blocks`; in another one the same shares."""
+    quota_num_blocks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,12 @@ class ServerSetting:
     def max_model_len(self) -> int:
         most = self.cache.num_blocks * self.cache.block_size
         return self.scheduler.max_model_len or most
+
+    @property
+    def quotas(self) -> dict[str, Quota]:
+        """By tenant, in the blocks of this pool."""
+        sizes = self.cache.num_blocks, self.scheduler.quota_num_blocks
+        return {each.tenant: each.in_pool(*sizes) for each in self.scheduler.tenant_quotas}
 
     @property
     def as_recorded(self) -> RecordedSetting:
@@ -60,17 +72,31 @@ class ServerSetting:
             scheduling_policy=scheduler.scheduling_policy,
             long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
             steps_ahead=scheduler.steps_ahead,
+            tenant_quotas=tuple(
+                replace(each, floor=quota.floor, cap=quota.cap)
+                for each, quota in zip(scheduler.tenant_quotas, self.quotas.values(), strict=True)
+            ),
         )
 
-    def made(self, watchers: Sequence[CacheWatcher] = ()) -> Scheduler:
-        """A new scheduler over a new cache. Raises `InvalidOptionError` for what cannot be."""
+    def made(
+        self,
+        watchers: Sequence[CacheWatcher] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Scheduler:
+        """A new scheduler over a new cache. Raises `InvalidOptionError` for what cannot be.
+
+        `clock`: seconds, by which blocks are accounted for."""
+        size = self.cache.block_size
+        most = num_blocks_for(min(self.max_model_len, self.cache.num_blocks * size), size)
+        require_quotas(self.quotas, self.cache.num_blocks, most)
         return Scheduler(
-            self.cache.cache(watchers),
+            self.cache.cache(watchers, self.quotas, clock),
             max_num_batched_tokens=self.scheduler.max_num_batched_tokens,
             max_num_seqs=self.scheduler.max_num_seqs,
             max_model_len=self.max_model_len,
             policy=self.scheduler.scheduling_policy,
             long_prefill_token_threshold=self.scheduler.long_prefill_token_threshold,
+            tenant_weights={each.tenant: each.weight for each in self.scheduler.tenant_quotas},
         )
 
 
@@ -99,6 +125,7 @@ class ScheduleAnswer:
             "policy": cache.eviction_policy,
             "num_blocks": cache.num_blocks,
             "block_size": cache.block_size,
+            "kv_cache_dtype": cache.kv_cache_dtype,
             "max_num_batched_tokens": self.setting.scheduler.max_num_batched_tokens,
             "max_num_seqs": self.setting.scheduler.max_num_seqs,
             "by_steps": self.by_steps,
@@ -119,7 +146,12 @@ class ScheduleAnswer:
             "time_to_first_token_s": _percentiles(outcome.time_to_first_token),
             "end_to_end_s": _percentiles(outcome.end_to_end),
             "block_seconds": {
-                tenant: round(held, 3) for tenant, held in outcome.block_seconds.items()
+                tenant: round(each.held_block_seconds, 3)
+                for tenant, each in outcome.holdings.items()
+            },
+            "cached_block_seconds": {
+                tenant: round(each.cached_block_seconds, 3)
+                for tenant, each in outcome.holdings.items()
             },
             "seconds": round(self.duration_s, 3),
         }
@@ -138,12 +170,14 @@ def servers_of(
 def replay_servers(
     trace: Trace,
     settings: Sequence[ServerSetting],
-    cost: StepCost,
+    cost_of: Callable[[ServerSetting], StepCost],
     *,
     with_optimum: bool = True,
     on_request: Callable[[], None] = lambda: None,
 ) -> Iterator[ScheduleAnswer]:
     """The answer of each setting, as soon as it is there; `on_request` is called for each request.
+
+    `cost_of` says how long the steps of a setting take.
 
     Raises `CapacityError` where no request fits.
     """
@@ -151,13 +185,14 @@ def replay_servers(
     for setting in settings:
         by_steps = trace.recorded == setting.as_recorded
         started = time.perf_counter()
-        misses = setting.cache.explainer()
+        misses, clock = setting.cache.explainer(), Clock()
         replay = ScheduleReplay(
-            setting.made([misses]),
-            cost,
+            setting.made([misses], clock.read),
+            cost_of(setting),
             max_model_len=setting.max_model_len,
             steps_ahead=setting.scheduler.steps_ahead,
             by_steps=by_steps,
+            clock=clock,
         )
         cache = setting.cache
         outcome = replay.run(optima.watched(cache.block_size), on_request)

@@ -16,6 +16,7 @@ from pagoda.cache import CacheManager
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.hashed_tokens import require_block_size
 from pagoda.cache.miss import Cause
+from pagoda.cache.quota import Quota
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.errors import CapacityError, InvalidOptionError
 from pagoda.replay.cache_replay import replay_cache
@@ -34,8 +35,15 @@ class CacheSetting:
     block_size: int
     eviction_policy: str
     enable_prefix_caching: bool = True
+    kv_cache_dtype: str | None = None
+    """How K and V are stored, where that says how many blocks there are."""
 
-    def cache(self, watchers: Sequence[CacheWatcher] = ()) -> CacheManager:
+    def cache(
+        self,
+        watchers: Sequence[CacheWatcher] = (),
+        quotas: Mapping[str, Quota] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> CacheManager:
         """A new one. Raises `InvalidOptionError` for what cannot be."""
         return CacheManager(
             self.num_blocks,
@@ -43,6 +51,8 @@ class CacheSetting:
             enable_prefix_caching=self.enable_prefix_caching,
             eviction=self.eviction_policy,
             watchers=watchers,
+            quotas=quotas,
+            clock=clock,
         )
 
     def explainer(self) -> MissExplainer:
@@ -74,6 +84,7 @@ class CacheAnswer:
             "policy": self.setting.eviction_policy,
             "num_blocks": self.setting.num_blocks,
             "block_size": self.setting.block_size,
+            "kv_cache_dtype": self.setting.kv_cache_dtype,
             "prompt_tokens": outcome.num_prompt_tokens,
             "hit_tokens": outcome.num_hit_tokens,
             "hit_rate": round(outcome.hit_rate, 6),
@@ -90,6 +101,7 @@ def settings_of(
     block_sizes: Sequence[int],
     policies: Sequence[str],
     unit_size: int,
+    kv_cache_dtype: str | None = None,
 ) -> list[CacheSetting]:
     """All that are asked for, block sizes first, each tried whether it can be.
 
@@ -97,7 +109,7 @@ def settings_of(
     cache can be made of.
     """
     settings = [
-        CacheSetting(blocks, size, policy)
+        CacheSetting(blocks, size, policy, kv_cache_dtype=kv_cache_dtype)
         for size, policy, blocks in product(block_sizes, policies, num_blocks)
     ]
     for setting in settings:

@@ -101,9 +101,11 @@ class OrderedSequences:
         """Sequences of a tenant."""
         return self._num_of[tenant]
 
-    def last(self) -> Sequence:
-        """The one whose turn comes last. Raises IndexError when there is none."""
-        return self._lanes[in_order(self.lanes, self._service)[-1]][-1]
+    def last(self, is_meant: Callable[[str], bool]) -> Sequence:
+        """The one whose turn comes last, of tenants that are meant. Raises IndexError if there is
+        none."""
+        lanes = [lane for lane in self._lanes if is_meant(lane.tenant)]
+        return self._lanes[in_order(lanes, self._service)[-1]][-1]
 
     def __iter__(self) -> Iterator[Sequence]:
         """In order, over those that are here now, even if some are removed meanwhile."""

@@ -8,9 +8,9 @@ not. Each step hands out one budget of tokens:
    running sequences that lack more, in order, as much of each as the budget allows;
    waiting sequences, in order, while there are seats, blocks and budget.
 
-If a running sequence cannot get the blocks it needs, the last in order is preempted: it lets go of
-its blocks, of which the published ones can be found again when it resumes. So is the last of a
-tenant that has more than its share of the seats, where one that has less waits.
+If a running sequence cannot get the blocks it needs, the last in order that holds some for it is
+preempted: it lets go of its blocks, of which the published ones can be found again when it resumes.
+So is the last of a tenant that has more than its share of the seats, where one that has less waits.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Scheduler:
         for lane in in_order(running.lanes | self._waiting.lanes, self._service):
             prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
             self._continue(prompts, step, held_back)
-            all_fit = all_fit and self._admit(lane, step)
+            all_fit = self._admit(lane, step, takes_all=all_fit) and all_fit
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
@@ -272,9 +272,9 @@ class Scheduler:
             num_new = min(num_new, self._max_prompt_rows - step.num_prompt_rows)
         if num_new == 0:
             return
-        stop = start + num_new
+        stop, gains_from = start + num_new, self.cache.partitions.gains_from
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
-            victim = self._running.last()
+            victim = self._running.last(partial(gains_from, sequence.tenant))
             self.in_hand.request_id = victim.request.request_id
             step.take_back(victim)
             self._preempt(victim)
@@ -295,20 +295,20 @@ class Scheduler:
 
     # ---- inside: waiting ---------------------------------------------------------------------
 
-    def _admit(self, lane: Lane, step: StepBuilder) -> bool:
+    def _admit(self, lane: Lane, step: StepBuilder, *, takes_all: bool) -> bool:
         """Admit in order, but only what fits as a whole beside what is already running.
 
         Blocks that running sequences will certainly need for the tokens they have are spoken
         for, and one more for each, so that admission does not lead straight to preemption.
-        Whoever waits for another's blocks is passed over; whoever does not fit is not, by later
-        lanes neither: False then.
+        Whoever waits for another's blocks is passed over; whoever does not fit into the pool is
+        not, by later lanes neither: False then. They get what their floors give them alone, as do
+        all lanes once somebody was preempted. Whoever is at its cap keeps nobody else waiting.
         """
-        cache = self.cache
-        if not self._waiting.of(lane) or not self._has_room(lane, step):
+        if not self._waiting.of(lane) or not self._has_room(lane, step, takes_all):
             return True
-        spoken_for = self._num_spoken_for()
+        spoken_for = self._spoken_for()
         for sequence in self._waiting.of(lane)[:]:
-            if not self._has_room(lane, step):
+            if not self._has_room(lane, step, takes_all):
                 break
             self.in_hand.request_id = sequence.request.request_id
             if self._is_held_up(sequence):
@@ -318,27 +318,32 @@ class Scheduler:
                 sequence.awaited_block = match.in_flight
                 continue
             windows = sequence.table.windows
-            num_needed = cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
-            sequence.lacks_room = num_needed > cache.num_free_blocks - spoken_for
+            num_needed = self.cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
+            allowance = self.cache.allowance(sequence.table, spoken_for)
+            if not takes_all or step.has_preempted:
+                allowance = allowance.due_alone()
+            sequence.lacks_room = num_needed > allowance.num_blocks
             if sequence.lacks_room:
                 self.in_hand.request_id = None
-                return False
+                return not allowance.lacks_in_pool(num_needed)
             self._begin(sequence, match, step)
-            spoken_for += cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
+            num_more = self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
+            spoken_for[lane.tenant] += num_more
         self.in_hand.request_id = None
         return True
 
-    def _has_room(self, lane: Lane, step: StepBuilder) -> bool:
-        """Nobody was preempted for want of blocks, and there are a token and a seat."""
-        has_token = step.budget > 0 and not step.has_preempted
-        return has_token and self._seats.has_one_for(lane)
+    def _has_room(self, lane: Lane, step: StepBuilder, takes_all: bool) -> bool:
+        """There are a token and a seat, and blocks for anybody or for whoever has a floor."""
+        has_blocks = takes_all and not step.has_preempted
+        has_blocks = has_blocks or self.cache.partitions.has_floor(lane.tenant)
+        return has_blocks and step.budget > 0 and self._seats.has_one_for(lane)
 
-    def _num_spoken_for(self) -> int:
-        """Blocks that the running sequences will certainly need."""
-        num_blocks = 0
-        for sequence in self._running:
-            self.in_hand.request_id = sequence.request.request_id
-            num_blocks += self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
+    def _spoken_for(self) -> Counter[str]:
+        """Blocks that the running sequences will certainly need, by tenant."""
+        num_blocks = Counter[str]()
+        for each in self._running:
+            self.in_hand.request_id = each.request.request_id
+            num_blocks[each.tenant] += self.cache.num_blocks_to_go_on(each.table, each.num_tokens)
         self.in_hand.request_id = None
         return num_blocks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -18,6 +19,7 @@ from pagoda.server.cache_page import cache_page_routes
 from pagoda.server.chat import chat_routes
 from pagoda.server.completions import completion_routes
 from pagoda.server.cors import cors_arguments
+from pagoda.server.curve_routes import curve_routes
 from pagoda.server.door import BodyLimit, EntryGate, HeaderLimit, KeyCheck
 from pagoda.server.errors import install_handlers
 from pagoda.server.explain_routes import explain_routes
@@ -40,6 +42,8 @@ from pagoda.server.traffic import Traffic
 from pagoda.server.turns import Turns
 from pagoda.server.unread_answers import UnreadAnswers
 from pagoda.server.unserved import not_found
+from pagoda.server.usage_ledger import UsageLedger
+from pagoda.server.usage_routes import usage_routes
 from pagoda.server.value_limit import ValueLimit
 from pagoda.server.watchdog import Watchdog
 
@@ -63,9 +67,11 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
-        async with _stats_logged(engine, options), _beside(Watchdog(engine, options).run()):
+        watchdog = Watchdog(engine, options)
+        async with _stats_logged(engine, options), _beside(watchdog.run()), _beside(ledger.run()):
             yield
         await engine.shutdown()
+        ledger.save()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)
@@ -81,6 +87,7 @@ def create_app(
     app.state.engine = engine
     traffic, recent = Traffic(), RecentLookups()
     lookout = CacheLookout(engine.cache_snapshot, admission, is_shared=is_shared)
+    ledger = UsageLedger(engine, None if options.usage_file is None else Path(options.usage_file))
     install_handlers(app)
     app.add_exception_handler(404, not_found)
     routers = [
@@ -92,6 +99,8 @@ def create_app(
         explain_routes(engine, recent),
         cache_event_routes(lookout),
         cache_page_routes(),
+        usage_routes(engine, ledger, keys),
+        curve_routes(engine),
         state_routes(engine, admission, traffic, options),
         page_routes(),
         plan_page_routes(),

@@ -20,7 +20,6 @@ from pagoda.server.streaming import event
 
 LONGEST_S = 600.0
 """Then a viewer asks again, if it is still there."""
-_CURVE = "/cache/curve"
 _STILL_HERE = b": nothing new\n\n"
 
 
@@ -28,8 +27,7 @@ class Opening(BaseModel):
     """The first event."""
 
     has_curve: bool
-    """The server can say what other sizes would find, and to this viewer, since it is about all
-    tenants."""
+    """The viewer may ask what other sizes would find, which is about all tenants."""
 
 
 class CacheEvents(StreamingResponse):
@@ -46,8 +44,6 @@ class CacheEvents(StreamingResponse):
         self._lookout = lookout
         self._holder = holder_of(request.scope)
         self._has_body = wants_body(request.scope)
-        has_route = any(getattr(each, "path", "") == _CURVE for each in request.app.routes)
-        self._has_curve = has_route and self._holder.is_operator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._lookout.place(self._holder):
@@ -56,7 +52,7 @@ class CacheEvents(StreamingResponse):
     async def _events(self) -> AsyncGenerator[bytes, None]:
         if not self._has_body:
             return
-        yield event(Opening(has_curve=self._has_curve).model_dump_json().encode())
+        yield event(Opening(has_curve=self._holder.is_operator).model_dump_json().encode())
         ends_at = asyncio.get_running_loop().time() + LONGEST_S
         try:
             async with aclosing(self._lookout.news(self._holder)) as news:

@@ -7,13 +7,12 @@ is: where others' blocks are, and when they come and go, is not for it to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pagoda.cache.accounts import Holding
+from pagoda.cache.accounts import NOTHING, Holding
 from pagoda.cache.lookup_counts import LookupCounts
 from pagoda.cache.snapshot import BlockState
 from pagoda.engine.cache_snapshot import CacheSnapshot, SequenceSnapshot
@@ -23,7 +22,6 @@ from pagoda.server.keys import Holder
 from pagoda.server.own_slots import OwnSlots
 
 MOST_SEQUENCES = 64
-_NOTHING = Holding(0, 0, 0.0, 0.0)
 Places = Callable[[NDArray[np.int32]], NDArray[np.int32]]
 
 
@@ -94,7 +92,7 @@ class TenantView:
             snapshot,
             is_operator=False,
             states=states,
-            tenants=[_tenant(self._tenant, snapshot.holdings.get(self._tenant, _NOTHING))],
+            tenants=[_tenant(self._tenant, snapshot.holdings.get(self._tenant, NOTHING))],
             lookups=snapshot.lookups_of.get(self._tenant, LookupCounts()),
             sequences=_sequences(own, [self._tenant], layout, slots.slots_of),
             num_running=len(own),
@@ -225,5 +223,5 @@ def _all_tenants(snapshot: CacheSnapshot) -> list[TenantNews]:
     if len(names) <= LAST_OWNER:
         return [_tenant(name, holdings[name]) for name in names]
     named, others = names[: LAST_OWNER - 1], names[LAST_OWNER - 1 :]
-    together = Holding(*map(sum, zip(*(astuple(holdings[name]) for name in others), strict=True)))
+    together = Holding(*map(sum, zip(*(holdings[name] for name in others), strict=True)))
     return [*(_tenant(name, holdings[name]) for name in named), _tenant("others", together)]

@@ -45,7 +45,7 @@ _STORED_RESPONSES = "/v1/responses/"
 """Begins routes that tell responses which were kept, and may be large, or forget them."""
 FREE = frozenset({"/health", "/ping"})
 """Routes that need no key."""
-_OPERATORS = frozenset({"/metrics", "/reset_prefix_cache", "/server_info"})
+_OPERATORS = frozenset({"/cache/curve", "/metrics", "/reset_prefix_cache", "/server_info"})
 """Routes that tell what all tenants do, or touch what all of them have."""
 
 

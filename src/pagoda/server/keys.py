@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,14 +38,20 @@ class KeyRing:
     """
 
     def __init__(
-        self, tenants: Mapping[str, str] | None = None, operators: Collection[str] = ()
+        self,
+        tenants: Mapping[str, str] | None = None,
+        operators: Collection[str] = (),
+        quotas: Mapping[str, str] | None = None,
     ) -> None:
         """`tenants`: the tenant of each key; several keys may stand for one.
 
         `operators`: the keys of those who run the server. Where there is one tenant, all are.
+        `quotas`: of tenants that have one, as they are written.
         """
         tenants = tenants or {}
-        self.num_tenants = len(set(tenants.values()))
+        self.tenants = frozenset(tenants.values())
+        self.quotas = dict(quotas or {})
+        self.num_tenants = len(self.tenants)
         """Those that share the server; none where it is open."""
         self._holders = [
             (_digest(key), Holder(tenant, self.num_tenants == 1 or key in operators))
@@ -53,13 +60,31 @@ class KeyRing:
 
     @classmethod
     def of(cls, keys: Iterable[str] = (), file: Path | None = None) -> KeyRing:
-        """Keys of operators, who are one tenant, and those of a file: a key and a tenant a line.
+        """Keys of operators, who are one tenant, and those of a file: a key, a tenant and, where it
+        has one, its quota a line.
 
         Raises `InvalidOptionError` for a key that is short or not plain text, and for a file that
         cannot be read. Keys themselves are never shown.
         """
         own = {_checked(key, "api_key", "a key"): _OWN_TENANT for key in keys}
-        return cls({**own, **({} if file is None else _read(file))}, operators=own)
+        tenants, quotas = ({}, {}) if file is None else _read(file)
+        return cls({**own, **tenants}, operators=own, quotas=quotas)
+
+    def with_quotas(self, given: Iterable[str]) -> KeyRing:
+        """The same keys, and quotas written TENANT:QUOTA, which go before those of the file.
+
+        Raises `InvalidOptionError` for a tenant that no key stands for.
+        """
+        ring = copy(self)
+        ring.quotas = dict(self.quotas)
+        for each in given:
+            tenant, colon, quota = each.partition(":")
+            if not colon or tenant not in self.tenants:
+                known = ", ".join(sorted(self.tenants)) or "there is no key"
+                limit = f"must be TENANT:QUOTA, of a tenant that has a key ({known})"
+                raise InvalidOptionError("tenant_quota", each, limit)
+            ring.quotas[tenant] = quota
+        return ring
 
     @property
     def is_open(self) -> bool:
@@ -81,26 +106,31 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read(file: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Tenants by key, and quotas by tenant."""
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOptionError("api_key_file", str(file), f"cannot be read: {error}") from None
-    tenants = {}
+    tenants: dict[str, str] = {}
+    quotas: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         fields = line.split("#", 1)[0].split()
         if not fields:
             continue
-        if len(fields) != 2:
-            limit = f"line {number} must be a key and the name of its tenant"
+        if len(fields) not in (2, 3):
+            limit = f"line {number} must be a key, the name of its tenant, and perhaps its quota"
             raise InvalidOptionError("api_key_file", str(file), limit)
         key = _checked(fields[0], "api_key_file", f"the key of line {number}")
         if key in tenants:
             raise InvalidOptionError("api_key_file", str(file), f"line {number} repeats a key")
         tenants[key] = fields[1]
+        if len(fields) == 3 and quotas.setdefault(fields[1], fields[2]) != fields[2]:
+            limit = f"line {number} gives {fields[1]} another quota than a line before"
+            raise InvalidOptionError("api_key_file", str(file), limit)
     if not tenants:
         raise InvalidOptionError("api_key_file", str(file), "holds no key")
-    return tenants
+    return tenants, quotas
 
 
 def _checked(key: str, field: str, which: str) -> str:

@@ -53,8 +53,11 @@ class MetricsCollector(Collector):
             stats=engine.stats(),
             stored=engine.stored,
             timeline=engine.timeline,
+            curve=engine.curve,
+            block_lives=engine.block_lives,
             admission=self._admission,
             traffic=self._traffic,
+            usage=engine.usage(),
             step_age_s=engine.step_age_s,
         )
         common = (engine.model_name, _ENGINE)

@@ -70,6 +70,8 @@ class ServerOptions:
     """A file that tells what is needed to replay the day, and never what was said."""
     record_trace_bytes: int = 256 * 2**20
     """Of that file and older ones together."""
+    usage_file: str | None = None
+    """A file that keeps what tenants have had over starts of the server."""
     log_format: str = "text"
     """How the log is written: one of `LOG_FORMATS`."""
     disable_log_stats: bool = False

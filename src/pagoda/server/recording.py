@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pagoda.engine.options import EngineOptions
-from pagoda.replay.recorded import RecordedSetting
+from pagoda.engine.tenant_quota import parse_quotas
+from pagoda.replay.recorded import RecordedQuota, RecordedSetting
 from pagoda.replay.recorder import Recorder
 from pagoda.server.options import ServerOptions
 
@@ -40,7 +41,7 @@ def recorded(
 def setting_of(engine: AsyncEngine, options: EngineOptions) -> RecordedSetting:
     """What a replay has to know of the engine, which has taken these options."""
     scheduler = engine.engine.scheduler
-    cache = scheduler.cache.stats()
+    cache, given = scheduler.cache.stats(), parse_quotas(options.tenant_quotas)
     return RecordedSetting(
         num_blocks=cache.num_blocks,
         block_size=cache.block_size,
@@ -52,4 +53,8 @@ def setting_of(engine: AsyncEngine, options: EngineOptions) -> RecordedSetting:
         scheduling_policy=options.scheduling_policy,
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         steps_ahead=engine.engine.num_steps_ahead,
+        tenant_quotas=tuple(
+            RecordedQuota(tenant, quota.floor, quota.cap, given[tenant].weight)
+            for tenant, quota in scheduler.cache.partitions.quotas.items()
+        ),
     )

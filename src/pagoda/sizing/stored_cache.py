@@ -42,6 +42,8 @@ class StoredCache:
     """In the format `NARROWER`; None where it takes no less, or the device cannot store it."""
     kv_retention: str
     """What stays of a sequence at most, as `--kv-retention` names it."""
+    block_bytes: int
+    """Of a block of the pool."""
 
     @property
     def is_plain(self) -> bool:
@@ -110,6 +112,7 @@ def stored_cache(
         plain_bytes_per_token=plain.bytes_per_token,
         narrower_bytes_per_token=narrower,
         kv_retention=str(retention),
+        block_bytes=capacity.spec.block_bytes,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions.density import Density
@@ -29,3 +29,22 @@ def eviction_policy(given: EvictionPolicy | str, num_blocks: int) -> EvictionPol
         return given
     limit = f"one of {', '.join(POLICIES)}, or an object with the methods of EvictionPolicy"
     raise InvalidOptionError("eviction", given, limit)
+
+
+def policies_of(
+    given: EvictionPolicy | str, num_blocks: int, quotas: Mapping[str, object]
+) -> Callable[[], EvictionPolicy]:
+    """Makes the policies of a pool: one for each tenant with a quota, and one for all others.
+
+    Raises `InvalidOptionError` as `eviction_policy` does, and for a policy that is given where
+    several are needed.
+    """
+    first = eviction_policy(given, num_blocks)
+    if isinstance(given, str):
+        return lambda: eviction_policy(given, num_blocks)
+    if quotas:
+        limit = (
+            "must be a name where tenants have quotas, for which there are policies of their own"
+        )
+        raise InvalidOptionError("eviction", given, limit)
+    return lambda: first

@@ -24,7 +24,7 @@ from pagoda.errors import InvalidRequestError
 from pagoda.replay import fields
 from pagoda.replay.fields import Row
 from pagoda.replay.formats.form import TraceForm
-from pagoda.replay.recorded import RecordedSetting
+from pagoda.replay.recorded import RecordedQuota, RecordedSetting
 from pagoda.replay.trace import TracedRequest
 
 VERSION = 1
@@ -125,8 +125,10 @@ def _setting(server: object) -> RecordedSetting | None:
     if not isinstance(server, dict) or not names >= server.keys():
         limit = f"must map some of {', '.join(sorted(names))} to values"
         raise InvalidRequestError("server", server, limit)
+    quotas = server.get("tenant_quotas", [])
     try:
-        return RecordedSetting(**server)
+        tenant_quotas = tuple(RecordedQuota(**quota) for quota in quotas)
+        return RecordedSetting(**(server | {"tenant_quotas": tenant_quotas}))
     except TypeError:
         raise InvalidRequestError("server", server, "lacks a setting of the server") from None
 

@@ -1,0 +1,148 @@
+"""Blocks of tenants with quotas apart from those of all others, out of one pool.
+
+    bob: floor 3, cap 6   | held held | cached |          2 held, 1 cached: nobody else evicts that
+    carol: floor 2        |                               holds nothing: 2 blocks are hers at once
+    all others            | held held held | cached cached cached |
+
+Others may cache in what carol has not taken, but never hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from pagoda.cache.allowance import Allowance
+from pagoda.cache.cached_blocks import CachedBlocks
+from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.quota import NO_QUOTA, Quota
+
+
+class Partition:
+    """The blocks of one tenant with a quota, or of all tenants without."""
+
+    __slots__ = ("cached", "num_held", "quota")
+
+    def __init__(self, policy: EvictionPolicy, quota: Quota = NO_QUOTA) -> None:
+        self.cached = CachedBlocks(policy)
+        self.quota = quota
+        self.num_held = 0
+
+    @property
+    def num_due(self) -> int:
+        """Blocks of the floor that its sequences do not hold yet."""
+        return self.num_due_beside(0)
+
+    def num_due_beside(self, num_spoken_for: int) -> int:
+        """The same, once its sequences hold so many more."""
+        return max(0, self.quota.floor - self.num_held - num_spoken_for)
+
+    @property
+    def is_full(self) -> bool:
+        """It has all that it may have, so that it gives up a block of its own for another."""
+        cap = self.quota.cap
+        return cap is not None and self.num_held + len(self.cached) >= cap
+
+
+class Partitions:
+    """Which blocks a sequence may take, and whose goes for it."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        new_policy: Callable[[], EvictionPolicy],
+        quotas: Mapping[str, Quota],
+    ) -> None:
+        """`new_policy` is called once for each tenant with a quota, and once for all others."""
+        self._common = Partition(new_policy())
+        self._own = {tenant: Partition(new_policy(), quota) for tenant, quota in quotas.items()}
+        self._all = (self._common, *self._own.values())
+        self._of_block = [self._common] * num_blocks
+        """Of those that are held or cached."""
+        self._released = [0] * num_blocks
+        """By how many blocks had been released before."""
+        self._num_released = 0
+
+    @property
+    def quotas(self) -> Mapping[str, Quota]:
+        """By tenant, of those that have one."""
+        return {tenant: each.quota for tenant, each in self._own.items()}
+
+    def of(self, tenant: str) -> Partition:
+        return self._own.get(tenant, self._common)
+
+    def of_block(self, block_id: int) -> Partition:
+        """Whose it is, of a block that is held or cached."""
+        return self._of_block[block_id]
+
+    def hold(self, block_id: int, partition: Partition) -> None:
+        """A block that nobody had is held."""
+        self._of_block[block_id] = partition
+        partition.num_held += 1
+
+    def keep(self, block_id: int, *, is_passed: bool) -> None:
+        """A block that was held is cached."""
+        partition = self._of_block[block_id]
+        partition.num_held -= 1
+        partition.cached.add(block_id, is_passed=is_passed)
+        self._num_released += 1
+        self._released[block_id] = self._num_released
+
+    def allowance(self, tenant: str, num_free: int, spoken_for: Mapping[str, int]) -> Allowance:
+        """Of a tenant's sequences, once others have taken what is `spoken_for`, by tenant."""
+        num_own = spoken_for.get(tenant, 0)
+        own = self._own.get(tenant)
+        num_due = sum(
+            each.num_due_beside(spoken_for.get(name, 0))
+            for name, each in self._own.items()
+            if each is not own
+        )
+        in_pool = num_free - sum(spoken_for.values()) - num_due
+        if own is None:
+            return Allowance(in_pool)
+        cap = own.quota.cap
+        within_cap = None if cap is None else cap - own.num_held - num_own
+        return Allowance(in_pool, within_cap, own.num_due_beside(num_own))
+
+    def has_floor(self, tenant: str) -> bool:
+        """Some blocks are a tenant's whoever else wants them."""
+        return self.of(tenant).quota.floor > 0
+
+    def gains_from(self, taker: str, tenant: str) -> bool:
+        """A block that a sequence of `tenant` drops is one that `taker` may hold."""
+        own, other = self._own.get(taker), self._own.get(tenant)
+        if taker == tenant:
+            return True
+        if own is not None and own.quota.cap is not None and own.num_held >= own.quota.cap:
+            return False
+        return other is None or other.num_held > other.quota.floor
+
+    def giver(self, taker: Partition) -> Partition:
+        """Whose block goes for a sequence of `taker`, of those that may give one up.
+
+        Whoever has blocks that a window passed, or else has one that nobody has wanted for longest.
+        """
+        if not self._own or taker.is_full:
+            return taker
+        givers = [
+            each for each in self._all if len(each.cached) > (0 if each is taker else each.num_due)
+        ]
+        return min(givers, key=self._order)
+
+    def _order(self, partition: Partition) -> tuple[bool, int]:
+        first = next(iter(partition.cached))
+        return not partition.cached.has_passed, self._released[first]
+
+    @property
+    def num_cached(self) -> int:
+        """Of all partitions."""
+        return sum(len(each.cached) for each in self._all)
+
+    def reset(self) -> None:
+        """Nobody holds a block, and none is cached."""
+        for each in self._all:
+            each.num_held = 0
+            for block_id in range(len(self._of_block)):
+                each.cached.forget(block_id)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._all)
