@@ -16,7 +16,7 @@ FILES = (
     "test_number.py",
     *(
         f"test_stored_panels.py::test_a_product_is_that_with_the_de_quantised_weight[{name}]"
-        for name in ("Q5_K", "IQ4_XS")  # an addend and codes in two parts, a table
+        for name in ("Q5_K", "Q6_K", "IQ4_XS")  # an addend, codes in two parts, a table
     ),
     "test_coded_product.py::test_scores_are_products_with_the_levels[fours-False-16]",
     "test_coded_product.py::test_outputs_are_sums_of_the_levels[fours-False-16]",
