@@ -23,6 +23,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "pagoda"
 _PATIENCE_S = 600
+_CACHE = ("--kv-cache-memory-bytes", "256MiB")
+"""A short answer needs no more, and the machine may be small."""
 _WHERE = "import pagoda; print(pagoda.__path__[0])"
 _CITY = {
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
@@ -76,7 +78,8 @@ class Trial:
     def serving(self) -> Iterator[str]:
         """A server's address, until the block ends."""
         log = self._folder / "serve.log"
-        command = [self._programs / "pagoda", "serve", "--port", "0", "--max-model-len", "512"]
+        flags = ("--port", "0", "--max-model-len", "512", *_CACHE)
+        command = [self._programs / "pagoda", "serve", *flags]
         with log.open("w") as file:
             server = subprocess.Popen(
                 command, cwd=self._folder, env=self._variables, stderr=file, stdout=file
@@ -111,7 +114,7 @@ def check_commands(trial: Trial) -> None:
     plan = ("plan", "Llama-3.1-8B-Instruct", "--gpu", "H100")
     contains(trial.output_of("pagoda", *plan), "KV cache")
     trial.output_of("pagoda", "plan", "--html", "page.html")
-    question = ("--temperature", "0", "--max-tokens", "8", "The capital of France is")
+    question = (*_CACHE, "--temperature", "0", "--max-tokens", "8", "The capital of France is")
     contains(trial.output_of("pagoda", "generate", *question), "Paris")
 
 

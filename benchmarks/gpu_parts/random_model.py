@@ -7,6 +7,7 @@ import json
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import tokenizers
 import torch
@@ -19,18 +20,18 @@ from pagoda.engine.build import Model
 from pagoda.engine.devices.backend import Backend
 from pagoda.engine.devices.gpu_backend import GPUBackend
 from pagoda.models.config import CONFIG_FILE
-from pagoda.models.decoder import DecoderLayer
-from pagoda.models.load import load_spec, load_weights
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.load import FORMATS, load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
-from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights
+from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights, load_decoder
 from pagoda.sizing.device_policy import GPUPolicy
 from pagoda.sizing.gpu_memory import GPUUsage
 from pagoda.sizing.held_weights import hold
 
-_HOST_BYTES = 256 * 2**20
+_HOST_BYTES = 64 * 2**20
 """Memory of the device that `--tiny` makes up."""
 
 
@@ -77,10 +78,11 @@ def default_model(setting: Setting, dtype: str, max_model_len: int) -> Model:
     backend = open_backend(setting)
     files = locate(None)
     spec = load_spec(files, max_model_len)
-    weights = load_weights(files, spec, dtype, None, setting.device)
     if setting.tiny:
         spec = replace(spec, layers=spec.layers[:1])
-        weights = replace(weights, layers=weights.layers[:1])
+        weights = _weights_of_some_layers(files, spec, dtype, setting.device)
+    else:
+        weights = load_weights(files, spec, dtype, None, setting.device)
     return Model(
         name=files.name,
         tokenizer=Tokenizer(files),
@@ -88,6 +90,20 @@ def default_model(setting: Setting, dtype: str, max_model_len: int) -> Model:
         loaded=backend.hold(spec, weights, dtype),
         held=hold(DecoderParts.of(spec, HUGGING_FACE_NAMES), dtype),
     )
+
+
+def _weights_of_some_layers(
+    files: ModelFiles, spec: DecoderSpec, dtype: str, device: torch.device
+) -> DecoderWeights:
+    """Those that `spec` has, of a file that has more: the others are not even read."""
+    form = FORMATS[files.kind]
+    source = form.source(files)
+    needed = {part.name for part in DecoderParts.of(spec, form.names).all}
+    fewer = SimpleNamespace(
+        shapes={name: shape for name, shape in source.shapes.items() if name in needed},
+        spare=source.spare, read=source.read, read_rotary=source.read_rotary, stored=source.stored,
+    )  # fmt: skip
+    return load_decoder(spec, fewer, form.names, dtype, device=device)
 
 
 def random_weights(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> DecoderWeights:

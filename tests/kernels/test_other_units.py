@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ from pagoda.kernels.cpu import page_product
 from pagoda.kernels.cpu.vector import UNIT
 from pagoda.kernels.vector_code import VectorCode
 
-for form in (VectorCode("levels", (4, 3), "float16", True), VectorCode("e4m3", (8,))):
+for form in (VectorCode("levels", (3,)), VectorCode("e4m3", (8,))):
     for make in (page_product._score_routine, page_product._weigh_routine):
         routine = make(UNIT.pairs, form.head_size, 16, form.text)
         code = routine._library.get_asm_str()
@@ -88,7 +89,7 @@ sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[
 """
 
 
-def require_passed(program: str, tests: list[str], cache: Path) -> None:
+def require_passed(program: str, tests: Sequence[str], cache: Path) -> None:
     """Run tests by a program that takes them for arguments, and keeps kernels in `cache`."""
     run = subprocess.run(
         [sys.executable, "-c", program, *tests],
@@ -101,24 +102,29 @@ def require_passed(program: str, tests: list[str], cache: Path) -> None:
     assert run.stdout.count(".") >= len(tests)
 
 
-def test_codes_are_right_on_a_cpu_without_long_tables(tmp_path):
-    file = Path(__file__).parent / "test_coded_product.py"
+FOLDER = Path(__file__).parent
+STORED = tuple(
+    f"{FOLDER}/test_stored_panels.py::test_every_number_is_the_de_quantised_one[{name}]"
+    for name in ("Q5_0", "Q6_K", "Q8_0", "IQ4_XS")
+)
+
+
+def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(tmp_path):
     names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
-    cases = [f"{file}::{name}[{code}-True-16]" for name in names for code in ("fours", "bytes")]
-    require_passed(SHORT_TABLES, cases, tmp_path)
+    codes = ("fours-True-16", "bytes-True-64")
+    file = FOLDER / "test_coded_product.py"
+    cases = [f"{file}::{name}[{code}]" for name in names for code in codes]
+    few_rows = f"{FOLDER}/test_stored_panels.py::test_few_rows_meet_a_panel_in_registers"
+    require_passed(SHORT_TABLES, [*cases, *STORED, few_rows], tmp_path)
 
 
 ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
 """With long tables, where there are any, and without products of pairs."""
 
 
-@pytest.mark.parametrize("program", [SHORT_TABLES, ONE_BY_ONE], ids=["no tables", "no pairs"])
-def test_stored_numbers_are_right_without_long_tables_or_pairs(program, tmp_path):
-    file = Path(__file__).parent / "test_stored_panels.py"
-    names = ("Q5_0", "Q6_K", "Q8_0", "IQ4_XS")
-    cases = [f"{file}::test_every_number_is_the_de_quantised_one[{name}]" for name in names]
-    cases.append(f"{file}::test_a_product_is_that_with_the_de_quantised_weight[Q6_K]")
-    require_passed(program, cases, tmp_path)
+def test_stored_numbers_are_right_without_products_of_pairs(tmp_path):
+    """What is multiplied then, numbers of slices, is the plain form's affair too."""
+    require_passed(ONE_BY_ONE, STORED, tmp_path)
 
 
 LAYOUT = """
@@ -142,5 +148,4 @@ IN_PAIRS = tuple(
 
 
 def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them(tmp_path):
-    folder = Path(__file__).parent
-    require_passed(LAYOUT, [str(folder / name) for name in IN_PAIRS], tmp_path)
+    require_passed(LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS], tmp_path)

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_arrays import DTYPES, assert_close, call_routine, seen, stored
-from numba import njit, prange
+from numba import prange
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu import embed, multiply, panels
+from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import phases
 
@@ -28,7 +29,7 @@ SHAPES = [
 ROWS = (1, 2, 3, 4, 5, 12, 13, 24, 40, 130, 250)
 
 
-@njit(parallel=True)
+@kernel
 def by_threads(
     counters: int, memory: int, use: int, out: int, row_bytes: int, item_size: int, x: int,
     rows: int, depth: int, first: int, second: int, width: int, bias: int, second_bias: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_arrays import call_routine, seen, stored
+from kernel_arrays import assert_close, call_routine, seen, stored
 from test_panels import packed as packed_plain
 from test_panels import product, run_with_tables
 from test_panels import table_of as plain_table
@@ -17,8 +17,8 @@ from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.pack_stored import pack_stored
 from pagoda.kernels.cpu.stored_panels import decode_routine
 from pagoda.kernels.cpu.stored_types import STORED_TYPES
-from pagoda.kernels.cpu.stored_words import TOGETHER
-from pagoda.kernels.cpu.sums import gate_routine, sum_routine
+from pagoda.kernels.cpu.stored_words import SPAN, TOGETHER
+from pagoda.kernels.cpu.sums import SUMS_BYTES, gate_routine, sum_routine
 from stored_blocks import dequantised, random_rows
 
 TYPES = sorted(GGUF_TYPES)
@@ -92,6 +92,21 @@ def test_a_product_is_that_with_the_de_quantised_weight(name: str):
         tables = [table_of(name, in_panels)]
         run_with_tables(sum_routine(adds=False), out, x, tables, shape[0], [bias], num_threads=1)
         assert np.array_equal(out, product(x, plain, num_threads=1))
+
+
+def test_few_rows_meet_a_panel_in_registers():
+    """As every product of few rows does where a CPU multiplies pairs: elsewhere none does."""
+    width, num_spans = 512, 512 // SPAN
+    rows = random_rows("Q6_K", PANEL, width)
+    [panel] = packed("Q6_K", rows, width)
+    weight = seen(dequantised("Q6_K", rows)).astype(np.float64)
+    for num_rows in range(1, FEW_ROWS + 1):
+        x, out = inputs(num_rows, width), np.empty((num_rows, SUMS_BYTES // 4), np.float32)
+        call_routine(
+            few_rows_routine("Q6_K"), out.ctypes.data, x.ctypes.data, width // TOGETHER, num_rows,
+            panel.ctypes.data, num_spans,
+        )  # fmt: skip
+        assert_close(out[:, :PANEL], seen(x).astype(np.float64) @ weight.T, "float32")
 
 
 @pytest.mark.threads

@@ -21,8 +21,7 @@ from pagoda.server.options import ServerOptions
 from server.fake_engine import FakeEngine
 from server.live import live_server
 
-NUM_MUTATIONS = 10_000
-NUM_BY_SCHEMA = settings().max_examples // 2
+NUM_BY_SCHEMA = settings().max_examples // 4
 """For each of the routes, beside what schemathesis derives from the schema."""
 QUIET = list(HealthCheck)
 OPTIONS = ServerOptions(dev_mode=True, max_body_bytes=2**20)
@@ -46,12 +45,16 @@ def url(tiny: AsyncEngine) -> Iterator[str]:
 
 def test_whatever_the_schema_allows_or_forbids(url: str) -> None:
     """By schemathesis, which derives its requests here and not in every process that collects."""
+    import requests
     import schemathesis
     from schemathesis.checks import not_a_server_error
     from schemathesis.pytest.lazy import get_all_tests
 
+    session = requests.Session()  # one connection for all
+
     def answers(case: schemathesis.Case) -> None:
-        case.call_and_validate(base_url=url, checks=[not_a_server_error], timeout=60)
+        checks = [not_a_server_error]
+        case.call_and_validate(base_url=url, session=session, checks=checks, timeout=60)
 
     app = create_app(FakeEngine(), OPTIONS)  # type: ignore[arg-type]
     schema = schemathesis.openapi.from_dict(app.openapi())
@@ -63,8 +66,9 @@ def test_whatever_the_schema_allows_or_forbids(url: str) -> None:
     tests = get_all_tests(schema=schema, test_func=answers, settings=examples, given_kwargs={})
     routes = [found.ok() for found in tests]
     assert len(routes) > len(GOOD)
-    for _, test in routes:
-        test()
+    with session:
+        for _, test in routes:
+            test()
 
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -122,6 +126,9 @@ BOUNDARIES = (
     0, -1, 1, 2**31, 2**63, 2**64, 10**9, 10**400, -(2**63), 0.5, 1e308, -1e-320, float("nan"),
     float("inf"), "", "\ud800", "\x00", "x" * 5000, [], [[]], {}, {"a": {}}, None, True, False,
 )  # fmt: skip
+FIELDS = [(route, name) for route in sorted(GOOD) for name in sorted(GOOD[route])]
+NUM_MUTATIONS = max(len(FIELDS) * len(BOUNDARIES), 10 * settings().max_examples)
+"""So that every field is each boundary once, whatever else is drawn."""
 
 
 def junk(random: Random, depth: int = 2) -> Any:
@@ -141,19 +148,24 @@ def text(random: Random) -> str:
     return "".join(chr(random.randint(0, random.choice(ends))) for _ in range(random.randrange(9)))
 
 
-def mutated(random: Random) -> tuple[str, Any]:
-    """A route and a body of which a few parts were replaced, dropped or put elsewhere."""
-    route = random.choice(sorted(GOOD))
+def mutated(seed: int) -> tuple[str, Any]:
+    """A route and a body of which a few parts were replaced, dropped or put elsewhere.
+
+    One field is a boundary: both are the next ones with the next seed.
+    """
+    random, (turn, number) = Random(seed), divmod(seed, len(FIELDS))
+    route, field = FIELDS[number]
     body = deepcopy(GOOD[route])
     for name in random.sample(sorted(body), random.randint(0, len(body))):
         del body[name]
-    for name in random.choices(sorted(GOOD[route]), k=random.randint(1, 3)):
+    for name in random.choices(sorted(GOOD[route]), k=random.randint(0, 2)):
         place, key = body, name
         if isinstance(body.get(name), list) and body[name] and random.random() < 0.5:
             place, key = body[name], 0
             if isinstance(place[0], dict) and random.random() < 0.5:
                 place, key = place[0], random.choice(["role", "content", "name", "type"])
         place[key] = junk(random)
+    body[field] = deepcopy(BOUNDARIES[turn % len(BOUNDARIES)])
     return route, random.choice([[body], {"x": body}]) if random.randrange(40) == 0 else body
 
 
@@ -187,7 +199,7 @@ def test_mutated_requests(client: httpx.Client) -> None:
     """
     first = int(os.environ.get("SEED", SystemRandom().randrange(2**32)))
     for seed in range(first, first + NUM_MUTATIONS):
-        route, body = mutated(Random(seed))
+        route, body = mutated(seed)
         try:
             check(post(client, route, body))
         except Exception as error:

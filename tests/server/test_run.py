@@ -69,47 +69,24 @@ def serving(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_in_good_order(number: signal.Signals) -> None:
+    """What runs finishes, and new requests are told 503 meanwhile."""
     with serving() as (server, url):
         with httpx.stream("POST", f"{url}/v1/completions", json=BODY, timeout=60) as response:
             chunks = response.iter_text()
             received = next(chunks)
             server.send_signal(number)
-            received += "".join(chunks)
-        assert completion_text(events_of(received)) == WHOLE
-        rest, _ = server.communicate(timeout=60)
-    assert rest == "done\n"
-    assert server.returncode == 0
-
-
-def test_who_watches_the_cache_is_told_of_the_end_and_does_not_delay_it() -> None:
-    with serving() as (server, url):
-        with httpx.stream("GET", f"{url}/cache/events", timeout=60) as response:
-            lines = response.iter_lines()
-            assert '"num_blocks":40' in next(line for line in lines if "num_blocks" in line)
-            server.send_signal(signal.SIGTERM)
-            *_, last = (line for line in lines if line)
-        assert '"code":"server_shutting_down"' in last
-        rest, _ = server.communicate(timeout=4)  # less than is left for last words
-    assert (rest, server.returncode) == ("done\n", 0)
-
-
-def test_new_requests_are_told_503_while_running_ones_finish() -> None:
-    with serving() as (server, url):
-        with httpx.stream("POST", f"{url}/v1/completions", json=BODY, timeout=60) as response:
-            chunks = response.iter_text()
-            received = next(chunks)
-            server.send_signal(signal.SIGTERM)
             late = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60)
             while late.status_code == 200:  # the signal was on its way
                 late = httpx.post(f"{url}/v1/completions", json=BODY, timeout=60)
             health = httpx.get(f"{url}/health", timeout=60)
             received += "".join(chunks)
         assert completion_text(events_of(received)) == WHOLE
-        server.communicate(timeout=60)
+        rest, _ = server.communicate(timeout=60)
     for refused in (late, health):
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "server_shutting_down"
     assert "retry-after" in late.headers
+    assert rest == "done\n"
     assert server.returncode == 0
 
 
@@ -151,3 +128,15 @@ def test_a_server_whose_engine_has_died_ends_by_itself(tmp_path: Path) -> None:
     assert "server_error" in answer.text
     assert server.returncode == 1
     assert "EngineError: the engine has stopped, so the server ends" in log.read_text()
+
+
+def test_who_watches_the_cache_is_told_of_the_end_and_does_not_delay_it() -> None:
+    with serving() as (server, url):
+        with httpx.stream("GET", f"{url}/cache/events", timeout=60) as response:
+            lines = response.iter_lines()
+            assert '"num_blocks":40' in next(line for line in lines if "num_blocks" in line)
+            server.send_signal(signal.SIGTERM)
+            *_, last = (line for line in lines if line)
+        assert '"code":"server_shutting_down"' in last
+        rest, _ = server.communicate(timeout=4)  # less than is left for last words
+    assert (rest, server.returncode) == ("done\n", 0)

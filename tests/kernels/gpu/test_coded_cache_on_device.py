@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +42,16 @@ NOT_EVEN = CodedShape("turboquant_3bit_nc", 128, 16, 1, 16)
 OWN = CodedShape("levels5-float16-unbiased-signs/int8-float32-hadamard", 32, 3, 1, 5)
 FEW_BITS = CodedShape("e4m3-hadamard/levels1-float32-least", 64, 2, 2, 16)
 ALL = [*EACH_FORMAT, TURNED_BOTH, NOT_EVEN, OWN, FEW_BITS]
+WINDOWS = (None, AttentionWindow(40, 5))
+
+
+def in_turn(first: Sequence[Any], others: Sequence[Any]) -> Any:
+    """Every shape with one of the others, and the next shape with the next of them.
+
+    A turn of two things that have nothing to do with one another: each is met in several others.
+    """
+    pairs = [(shape, others[number % len(others)]) for number, shape in enumerate(first)]
+    return [pytest.param(*pair, id=f"{as_named(pair[0])}-{pair[1]}") for pair in pairs]
 
 
 def no_rotation() -> tuple[torch.Tensor, torch.Tensor]:
@@ -55,8 +67,7 @@ def as_named(shape: CodedShape) -> str:
     return f"{shape.name}-{shape.head_dim}"
 
 
-@pytest.mark.parametrize("is_normed", [False, True], ids=["as-it-is", "normed"])
-@pytest.mark.parametrize("shape", ALL, ids=as_named)
+@pytest.mark.parametrize(("shape", "is_normed"), in_turn(ALL, (False, True)))
 def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) -> None:
     """Equal but for sums in another order, which a turn and a norm have: one level then, rarely."""
     rng = np.random.default_rng(shape.head_dim)
@@ -215,8 +226,7 @@ def partial_sums(shape: CodedShape, count: int) -> PartialSums:
     return partial
 
 
-@pytest.mark.parametrize("window", [None, AttentionWindow(40, 5)], ids=str)
-@pytest.mark.parametrize("shape", ALL, ids=as_named)
+@pytest.mark.parametrize(("shape", "window"), in_turn(ALL, WINDOWS))
 def test_decode_attention_reads_what_is_stored(
     shape: CodedShape, window: AttentionWindow | None
 ) -> None:
@@ -233,8 +243,7 @@ def test_decode_attention_reads_what_is_stored(
         assert_near(out[row : row + 1], truth.expected(row))
 
 
-@pytest.mark.parametrize("window", [None, AttentionWindow(40, 5)], ids=str)
-@pytest.mark.parametrize("shape", ALL, ids=as_named)
+@pytest.mark.parametrize(("shape", "window"), in_turn(ALL, WINDOWS[::-1]))
 def test_prefill_attention_reads_what_is_stored(
     shape: CodedShape, window: AttentionWindow | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,8 +134,9 @@ def test_heads_have_codes_of_their_own(
     check_last(codes, x, blocks, query, *held)
 
 
-@pytest.mark.parametrize("name", CALIBRATED)
-@pytest.mark.parametrize("head_size", [64, 128])
+@pytest.mark.parametrize(
+    ("name", "head_size"), [(name, (64, 128)[i % 2]) for i, name in enumerate(CALIBRATED)]
+)
 def test_codecs_that_are_calibrated_for_a_model(name: str, head_size: int) -> None:
     """Codes and scales are the codec's own, but for sums in another order."""
     codec = calibrated_examples.codec(name, HEADS, head_size)
