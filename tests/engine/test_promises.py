@@ -6,6 +6,7 @@ chunks, preemption and crowds in float32 and in bfloat16, where every token must
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +35,7 @@ Tokens = list[list[int]]
 
 @pytest.fixture(scope="module", params=NUM_TOKENS)
 def model(request: pytest.FixtureRequest) -> Model:
+    gc.collect()  # the one before, whose engines refer to themselves
     return load_model(EngineOptions(dtype=request.param, max_model_len=1088))
 
 
@@ -45,7 +47,7 @@ def num_tokens(model: Model) -> int:
 @pytest.fixture(scope="module")
 def make(model: Model) -> Callable[..., LLM]:
     def make(max_model_len: int = 1088, **options: object) -> LLM:
-        defaults: dict[str, object] = {"num_gpu_blocks_override": 2048, "block_size": BLOCK_SIZE}
+        defaults: dict[str, object] = {"num_gpu_blocks_override": 384, "block_size": BLOCK_SIZE}
         engine_options = EngineOptions(**(defaults | options))  # type: ignore[arg-type]
         return LLM.from_engine(connect(replace(model, max_model_len=max_model_len), engine_options))
 
@@ -138,7 +140,11 @@ def test_hits_answer_like_misses(
     assert found >= sum(len(prompt) // BLOCK_SIZE * BLOCK_SIZE - 1 for prompt in prompts)
 
 
-@pytest.mark.parametrize("budget", [7, 64, 512])
+@pytest.mark.parametrize(
+    ("model", "budget"),
+    [*(("float32", budget) for budget in (7, 64)), *(("bfloat16", each) for each in (7, 64, 512))],
+    indirect=["model"],
+)
 def test_chunks_answer_like_the_whole(
     make: Callable[..., LLM], prompts: list[list[int]], few: Tokens, budget: int
 ) -> None:

@@ -30,6 +30,12 @@ ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])
 
 
 @cache
+def plain_logits(spec: DecoderSpec) -> torch.Tensor:
+    """Of a cache without a codec."""
+    return reference_logits(spec, random_weights(spec), tokens(NUM_TOKENS))
+
+
+@cache
 def found_codec(name: str) -> Codec | None:
     """Of a format, calibrated for heads of 64 if it has to be; None: plain numbers."""
     return calibrated_examples.codec(name, 2, 64) if name in CALIBRATED else codec_of(name)
@@ -73,7 +79,7 @@ def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
     """Much nearer to the plain truth about the codec than this is to a cache without one."""
     weights = random_weights(spec)
     coded = reference_logits(spec, weights, tokens(NUM_TOKENS), torch.float32, found_codec(name))
-    whole = reference_logits(spec, weights, tokens(NUM_TOKENS))
+    whole = plain_logits(spec)
     logits = run(name, [NUM_TOKENS], spec=spec)
     error, cost = (logits - coded).square().mean().sqrt(), (coded - whole).square().mean().sqrt()
     assert error < 0.1 * cost
@@ -82,7 +88,7 @@ def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
 
 @pytest.mark.parametrize(
     ("dtype", "block_size"),
-    [*product([torch.float32], (1, 8, 24)), *product([torch.bfloat16], (8, 24, 32))],
+    [*product([torch.float32], (1, 24)), *product([torch.bfloat16], (8, 32))],
     ids=str,
 )
 def test_blocks_may_have_any_size(dtype: torch.dtype, block_size: int):
