@@ -129,11 +129,11 @@ def test_nobody_makes_way_again_and_again(enable_prefix_caching: bool) -> None:
     scheduler = Scheduler(cache, max_num_batched_tokens=64, max_num_seqs=4, max_model_len=400)
     model = FakeModel(scheduler, NUM_BLOCKS)
     long = [ask(scheduler, "a", number) for number in range(4)]
-    for number in range(150):
+    for number in range(300):
         if number % 4 == 0:
             ask(scheduler, "b", 100 + number, max_tokens=1)
         model.step()
-    assert min(sequence.num_output_tokens for sequence in long) > 50
+    assert min(sequence.num_output_tokens for sequence in long) > 100
 
 
 def test_a_tenant_beside_many_has_a_seat() -> None:
