@@ -170,7 +170,7 @@ def test_a_shared_prefix_is_computed_once(make: Callable[..., LLM]) -> None:
     """32 requests behind one prompt of 1,024 tokens, submitted at once."""
     prefix = [(i * 7919) % 40_000 + 100 for i in range(1024)]
     prompts = [[*prefix, *range(1000 + i, 1008 + i)] for i in range(32)]
-    llm = make(num_gpu_blocks_override=512)
+    llm = make(num_gpu_blocks_override=512, max_num_batched_tokens=2048)
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
     outputs = llm.generate(prompts, params, use_tqdm=False)
     stats = llm.stats()
