@@ -14,13 +14,15 @@ import pytest
 import side_by_side
 from by_file import place_of, scope_of
 from pagoda.engine.build import Model, load_model
-from pagoda.engine.devices import find
+from pagoda.engine.devices import calibration, find
 from pagoda.engine.options import EngineOptions
 
 __all__ = ["MAX_MODEL_LEN", "triton_device"]
 
 MAX_MODEL_LEN = 1024
 """The longest sequence of the default model, where tests share it."""
+CALIBRATION_CHARACTERS = 3000
+"""Of the text that formats are calibrated by in tests, which is twenty times as long."""
 DEFAULT_MODEL = pytest.StashKey[Model]()
 """Of a run: what the files of one group share (see `by_file`)."""
 
@@ -44,6 +46,16 @@ def engines_on_cpus() -> Iterator[None]:
             "wants_gpu",
             lambda given, look: given.device != "auto" and wants_gpu(given, look),
         )
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def calibrated_by_little() -> Iterator[None]:
+    """Formats are calibrated by the beginning of the text: what is found is worse, and no test asks
+    how good it is. The whole text takes the default model a minute."""
+    whole = calibration._text()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "_text", lambda: whole[:CALIBRATION_CHARACTERS])
         yield
 
 

@@ -21,9 +21,9 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Llama of one small layer."""
+    """A Llama of one small layer, with heads that other tests have kernels for."""
     folder = tmp_path_factory.mktemp("lab")
-    return str(write_checkpoint(folder, Case("llama", {"num_hidden_layers": 1})))
+    return str(write_checkpoint(folder, Case("llama", {"num_hidden_layers": 1, "head_dim": 64})))
 
 
 @pytest.fixture

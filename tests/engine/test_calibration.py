@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from checkpoints import Case, write_checkpoint
 from pagoda.engine.build import Model, assemble, connect, load_model
+from pagoda.engine.devices import calibration
 from pagoda.engine.devices.calibration import Calibration
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
@@ -19,6 +20,8 @@ from pagoda.request import SamplingParams
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6] * 4, [2, 7, 1, 8, 2, 8] * 5]
 CALIBRATES = "calibrating int4 for this model"
+WHOLE_TEXT = calibration._text
+"""As engines read it, who are not given its beginning alone as in tests."""
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +144,13 @@ def test_without_a_home_nothing_is_kept(
     assert "there is no home directory" in caplog.text
 
 
-FEW_TOKENS = {"vocab_size": 200, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1}
+FEW_TOKENS = {"vocab_size": 100, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1}
 
 
 @pytest.mark.parametrize(
     ("sizes", "told"),
     [
-        (FEW_TOKENS, r"the tokenizer makes token \d+: the model has 200"),
+        (FEW_TOKENS, r"the tokenizer makes token \d+: the model has 100"),
         ({"max_position_embeddings": 1}, "tokenizer leaves nothing"),
     ],
 )
@@ -156,11 +159,21 @@ def test_a_text_that_the_model_cannot_read_is_refused(
 ) -> None:
     whole = {"head_dim": 64, "num_hidden_layers": 1, **sizes}
     model = load(write_checkpoint(tmp_path / "model", Case("llama", whole)))
-    calibration = Calibration(model.spec, model.weights, model.loaded.files, 1)
+    own = Calibration(model.spec, model.weights, model.loaded.files, 1)
     if "max_position_embeddings" in sizes:
-        calibration = replace(calibration, spec=replace(model.spec, max_position_embeddings=0))
+        own = replace(own, spec=replace(model.spec, max_position_embeddings=0))
     with pytest.raises(InvalidOptionError, match=told):
-        calibration.codecs("int4")
+        own.codecs("int4")
+
+
+def test_the_text_fills_all_windows_of_any_model(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "_text", WHOLE_TEXT)
+    long = replace(model.spec, max_position_embeddings=10**6)
+    for spec, size in ((model.spec, model.spec.max_position_embeddings), (long, 2048)):
+        own = Calibration(spec, model.weights, model.loaded.files, 1)
+        assert [len(window) for window in own._windows("int4")] == [size] * 8
 
 
 def test_blocks_of_one_calibration_are_never_those_of_another(model: Model) -> None:

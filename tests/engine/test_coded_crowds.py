@@ -120,10 +120,11 @@ def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, 
     shared = crowd.stats().cache
     assert shared.prefix_hits > 6 * BLOCK_SIZE
     assert shared.copies_on_write > 12
-    for budget in (64, 512):
-        chunked = engine_of(model, mix, max_num_batched_tokens=budget)
-        assert told(chunked, CROWD) == expected, f"chunks of {budget}"
-        assert told(chunked, CROWD) == expected, f"found after chunks of {budget}"
+    chunked = engine_of(model, mix, max_num_batched_tokens=512)
+    assert told(chunked, CROWD) == expected, "chunks of 512"
+    chunked = engine_of(model, mix, max_num_batched_tokens=64)
+    assert told(chunked, CROWD) == expected, "chunks of 64"
+    assert told(chunked, CROWD) == expected, "found after chunks of 64"
 
     demand = sum(one.n * -(-(len(one.prompt) + NUM_TOKENS) // BLOCK_SIZE) for one in SHORT_CROWD)
     short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 4)

@@ -49,7 +49,7 @@ def model() -> Model:
 
 
 def engine_of(model: Model, max_model_len: int = 256, **options: object) -> LLM:
-    defaults: dict[str, object] = {"num_gpu_blocks_override": 256, "block_size": BLOCK_SIZE}
+    defaults: dict[str, object] = {"num_gpu_blocks_override": 64, "block_size": BLOCK_SIZE}
     own = replace(model, max_model_len=max_model_len)
     engine_options = EngineOptions(**(defaults | options))  # type: ignore[arg-type]
     return LLM.from_engine(connect(own, engine_options))

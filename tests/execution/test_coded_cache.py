@@ -22,11 +22,20 @@ from pagoda.storage.block_storage import attention_layers
 from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage
 
 NUM_TOKENS = 280
-NAMES = (*CODECS, "levels5-float16-norm-hadamard/levels6-float32-offset-signs")
+OWN = "levels5-float16-norm-hadamard/levels6-float32-offset-signs"
+NAMES = (*CODECS, OWN)
+FEW_NAMES = ("fp8_e4m3", "int8_per_token_head", "int4_per_token_head", "turboquant_k3v4_nc", OWN)
+"""Codes of each width and each kind of numbers."""
 FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=True, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
 MIXED = decoder_spec([FULL, WINDOW])
 ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])
+
+
+@cache
+def plain_logits(spec: DecoderSpec) -> torch.Tensor:
+    """Of a cache without a codec."""
+    return reference_logits(spec, random_weights(spec), tokens(NUM_TOKENS))
 
 
 @cache
@@ -66,14 +75,14 @@ def run(
 
 @pytest.mark.parametrize(
     ("name", "spec"),
-    [*product((*NAMES, *CALIBRATED), [MIXED]), *product(NAMES, [ODD])],
+    [*product((*NAMES, *CALIBRATED), [MIXED]), *product(FEW_NAMES, [ODD])],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
     """Much nearer to the plain truth about the codec than this is to a cache without one."""
     weights = random_weights(spec)
     coded = reference_logits(spec, weights, tokens(NUM_TOKENS), torch.float32, found_codec(name))
-    whole = reference_logits(spec, weights, tokens(NUM_TOKENS))
+    whole = plain_logits(spec)
     logits = run(name, [NUM_TOKENS], spec=spec)
     error, cost = (logits - coded).square().mean().sqrt(), (coded - whole).square().mean().sqrt()
     assert error < 0.1 * cost
@@ -82,7 +91,7 @@ def test_attention_reads_what_was_stored(name: str, spec: DecoderSpec):
 
 @pytest.mark.parametrize(
     ("dtype", "block_size"),
-    [*product([torch.float32], (1, 8, 24)), *product([torch.bfloat16], (8, 24, 32))],
+    [*product([torch.float32], (1, 24)), *product([torch.bfloat16], (8, 24, 32))],
     ids=str,
 )
 def test_blocks_may_have_any_size(dtype: torch.dtype, block_size: int):

@@ -36,23 +36,23 @@ def run(
     return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others)
 
 
-@pytest.mark.parametrize(
-    "name", ["fp8_e5m2", "int8_per_token_head", "int4_per_token_head", "turboquant_k3v4_nc"]
-)
+@pytest.mark.parametrize("name", ["fp8_e5m2", "int4_per_token_head", "turboquant_k3v4_nc"])
 def test_attention_reads_what_was_stored(name: str) -> None:
-    """Much nearer to the plain truth about the codec than this is to a cache without one."""
+    """Much nearer to the plain truth about the codec than this is to a cache without one.
+
+    Whole numbers of eight bits are met in `test_gpu_windows.py`.
+    """
     weights = random_weights(MIXED)
     coded = reference_logits(MIXED, weights, tokens(NUM_TOKENS), torch.float32, CODECS[name])
     whole = reference_logits(MIXED, weights, tokens(NUM_TOKENS))
     cost = (coded - whole).square().mean().sqrt()
     assert cost > 0
-    for chunks, padded in (([NUM_TOKENS], ()), ([50, 1, 16, 1, 1, 1], (2,))):
-        logits = run(name, chunks, companions=len(padded), padded=padded)
-        assert (logits - coded).square().mean().sqrt() < 0.1 * cost
+    logits = run(name, [50, 1, 16, 1, 1, 1], companions=1, padded=(2,))
+    assert (logits - coded).square().mean().sqrt() < 0.1 * cost
 
 
 def test_each_layer_may_have_a_format_of_its_own() -> None:
-    chunks = [NUM_TOKENS - 1, 1]
+    chunks = [19, 1]
     mixed = run(["turboquant_4bit_nc", "float32"], chunks)
     for others in ("turboquant_4bit_nc", "float32"):
         assert not torch.equal(run(others, chunks), mixed)

@@ -42,7 +42,6 @@ def windowed(*windows: int | None) -> DecoderSpec:
 CASES = {
     "windows": (windowed(20, None), FULL_ATTENTION),
     "two kinds, heads alike": (windowed(30, 17), FULL_ATTENTION),
-    "streaming": (windowed(None), AttentionWindow(36, 4)),
     "many sinks": (windowed(None), AttentionWindow(30, 29)),
     "streaming beside windows": (windowed(None, 16), AttentionWindow(48, 3)),
     "the last ones alone": (windowed(None), AttentionWindow(50)),

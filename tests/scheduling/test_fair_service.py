@@ -43,9 +43,9 @@ def steps_until(model: FakeModel, sequence: Sequence, num_tokens: int = 1) -> in
 
 
 def test_a_flood_delays_anothers_first_token_by_a_step() -> None:
-    """24 answers of 300 tokens on 16 seats; a request for one token comes in their midst."""
+    """24 answers of 80 tokens on 16 seats; a request for one token comes in their midst."""
     scheduler, model = make()
-    flood = [ask(scheduler, "a", number) for number in range(24)]
+    flood = [ask(scheduler, "a", number, max_tokens=80) for number in range(24)]
     for _ in range(40):
         model.step()
     late = ask(scheduler, "b", 99, max_tokens=1)
@@ -55,7 +55,7 @@ def test_a_flood_delays_anothers_first_token_by_a_step() -> None:
         model.step()
     for sequence in flood:
         prompt = sequence.request.prompt_token_ids
-        assert sequence.output_token_ids == expected_output(prompt, 300, 400)
+        assert sequence.output_token_ids == expected_output(prompt, 80, 400)
     assert scheduler.stats().num_preemptions == 1
 
 
