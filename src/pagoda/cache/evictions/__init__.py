@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.evictions.arc import ARC
 from pagoda.cache.evictions.density import Density
+from pagoda.cache.evictions.gdsf import GDSF
+from pagoda.cache.evictions.lfu import LFU
 from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.evictions.s3fifo import S3FIFO
 from pagoda.cache.evictions.slru import SegmentedLRU
 from pagoda.errors import InvalidOptionError
 
 POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
+    "arc": ARC,
     "density": Density,
+    "gdsf": GDSF,
+    "lfu": LFU,
     "lru": lambda num_blocks: LRU(),
+    "s3fifo": S3FIFO,
     "slru": lambda num_blocks: SegmentedLRU(),
 }
 """Each makes a policy for a pool of so many blocks."""
