@@ -61,7 +61,10 @@ def test_broken_rows_are_told(trace: str, capsys: pytest.CaptureFixture[str]) ->
         (["--num-blocks", "x"], "num_blocks='x': must be a whole number"),
         ([], "num_blocks=None: how many blocks the pool has"),
         (["--num-blocks", "9", "--block-size", "500"], "block_size=500: must divide 512, "),
-        (["--num-blocks", "9", "--eviction-policy", "mru"], "eviction='mru': one of density, lru"),
+        (
+            ["--num-blocks", "9", "--eviction-policy", "mru"],
+            "eviction='mru': one of arc, density, ",
+        ),
         (["--num-blocks", "9", "--format", "csv"], "format='csv': one of mooncake"),
         (
             ["--num-blocks", "9", "--svg", "/no/such/folder.svg"],

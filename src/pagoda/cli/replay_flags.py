@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
+from pagoda.cache.evictions import DEFAULT_POLICY
 from pagoda.cli.flags import LISTED, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.errors import InvalidOptionError
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pagoda.replay.step_cost import StepCost
     from pagoda.replay.trace import Trace
     from pagoda.replay.what_if import CacheSetting
-
-_LRU = ("lru",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class ReplayOptions:
             limit = "how many blocks the pool has: 5000, or 2000,5000,10000"
             raise InvalidOptionError("num_blocks", None, limit)
         sizes = block_sizes or (trace.unit_size,)
-        return settings_of(num_blocks, sizes, policies or _LRU, trace.unit_size)
+        return settings_of(num_blocks, sizes, policies or (DEFAULT_POLICY,), trace.unit_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ REPLAY_FLAGS = FlagGroup(
         Flag("format", TEXT, "mooncake, pagoda, requests …; found by the first rows."),
         Flag("num_blocks", WHOLES, "Blocks of the pool; several are tried one after another."),
         Flag("block_size", WHOLES, "Tokens of a block; by default those that an id stands for."),
-        Flag("eviction_policy", LISTED, "Which cached blocks go first; lru if not given."),
+        Flag("eviction_policy", LISTED, "Which cached blocks go first; density if not given."),
         Flag(
             "full_blocks_only",
             SWITCH,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import EVICTION_POLICIES, AttentionWindow
+from pagoda.cache.evictions import DEFAULT_POLICY
 from pagoda.cache.retention import parse_retention
 from pagoda.errors import InvalidOptionError
 from pagoda.scheduling.queue import POLICIES
@@ -69,7 +70,7 @@ class EngineOptions:
     go on past the model's length in constant memory. window:1024: the last ones alone."""
     request_kv_retention: bool = False
     """A request may ask for a retention of its own, by its field `kv_retention`."""
-    eviction_policy: str = "lru"
+    eviction_policy: str = DEFAULT_POLICY
     """Which cached blocks go first where blocks are short, by its name in `cache.evictions`."""
     max_num_batched_tokens: int | None = None
     """Tokens that go through the model in one step. None: 512 on a CPU, 8192 on a GPU of 70 GiB or

@@ -25,6 +25,9 @@ POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
 }
 """Each makes a policy for a pool of so many blocks."""
 
+DEFAULT_POLICY = "density"
+"""Of engines, servers and replays. `CacheManager` by itself takes `lru`, whose order is fixed."""
+
 
 def eviction_policy(given: EvictionPolicy | str, num_blocks: int) -> EvictionPolicy:
     """A new policy for so many blocks by its name, or the one that is given.

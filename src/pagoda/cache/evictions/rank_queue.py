@@ -11,7 +11,7 @@ class RankQueue:
     """A heap of blocks. Of equal ranks the one that was put first goes first.
 
     An operation takes O(log n) on the average for n blocks: what was removed stays in the heap
-    until it comes up, or until it is more than half of it.
+    until it comes up, or until such are more than half of it.
     """
 
     def __init__(self, num_blocks: int) -> None:
