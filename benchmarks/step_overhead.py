@@ -1,7 +1,7 @@
 """What a decode step costs beside the forward pass: microseconds by part.
 
     python benchmarks/step_overhead.py [--sequences 1 16 256] [--steps 200] [--repeat 5] [--stream]
-        [--sampling NAME] [--threads N]
+        [--sampling NAME] [--threads N] [--eviction-policy density]
 
 The engine is the real one, with the default model's tokenizer; in the executor's place stands one
 that returns prepared logits at once. So what is timed is everything of a step but the model:
@@ -31,7 +31,8 @@ from typing import Any
 import numba
 import torch
 
-from pagoda.cache import CacheManager
+from pagoda.cache import EVICTION_POLICIES, CacheManager
+from pagoda.cache.evictions import DEFAULT_POLICY
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.engine.core import Engine
 from pagoda.engine.intake import Intake
@@ -64,6 +65,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--sampling", choices=list(SAMPLING), default="greedy")
+    parser.add_argument(
+        "--eviction-policy", choices=list(EVICTION_POLICIES), default=DEFAULT_POLICY
+    )
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--threads", type=int, default=numba.get_num_threads())
     args = parser.parse_args()
@@ -132,7 +136,7 @@ def measure(
     tokenizer: Tokenizer, logits: torch.Tensor, args: argparse.Namespace
 ) -> dict[str, float]:
     """Median seconds of a step by part, while all sequences decode."""
-    engine = engine_over(tokenizer, logits, args.steps)
+    engine = engine_over(tokenizer, logits, args.steps, args.eviction_policy)
     watch = Watch()
     engine.scheduler.schedule = watch.wrap("schedule", engine.scheduler.schedule)  # type: ignore[method-assign]
     engine._conclude = watch.wrap("conclude", engine._conclude)  # type: ignore[method-assign]
@@ -158,10 +162,11 @@ def measure(
     return found
 
 
-def engine_over(tokenizer: Tokenizer, logits: torch.Tensor, steps: int) -> Engine:
+def engine_over(tokenizer: Tokenizer, logits: torch.Tensor, steps: int, policy: str) -> Engine:
     """An engine that all sequences fit into."""
     longest = PROMPT_TOKENS + steps + 2 * BLOCK_SIZE
-    cache = CacheManager(len(logits) * -(-longest // BLOCK_SIZE) + 1, BLOCK_SIZE)
+    num_blocks = len(logits) * -(-longest // BLOCK_SIZE) + 1
+    cache = CacheManager(num_blocks, BLOCK_SIZE, eviction=policy)
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=len(logits) * PROMPT_TOKENS,

@@ -108,7 +108,7 @@ def test_with_the_scheduler(trace: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert each["time_to_first_token_s"]["p50"] <= each["time_to_first_token_s"]["p99"]
         assert each["block_seconds"][""] > 0
     drawn = picture.read_text("utf-8")
-    assert "lru, " in drawn
+    assert "density, " in drawn
     assert "knowing all, " in drawn
     assert run(["replay", trace, *flags]) == 0
     out = capsys.readouterr().out
