@@ -1,6 +1,7 @@
 """What the cache's bookkeeping costs a block, and that it does not grow with the pool.
 
     python benchmarks/bookkeeping.py [--blocks 1000 10000 100000 1000000] [--repeat 5]
+        [--eviction-policy lru]
 
 For each pool size, sequences of 8 blocks are taken through the cache until every block of the
 pool has been touched, a bounded number of them timed:
@@ -21,7 +22,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 
-from pagoda.cache import BlockTable, CacheManager
+from pagoda.cache import EVICTION_POLICIES, BlockTable, CacheManager
 
 BLOCK_SIZE = 16
 BLOCKS_PER_SEQUENCE = 8
@@ -33,22 +34,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--blocks", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6])
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--eviction-policy", choices=list(EVICTION_POLICIES), default="lru")
     args = parser.parse_args()
     rows = {}
     print(
         f"{'blocks':>10} {'allocate':>9} {'free':>9} {'match':>9} {'evict':>9}   million blocks/s"
     )
     for num_blocks in args.blocks:
-        runs = [measure(num_blocks) for _ in range(args.repeat)]
+        runs = [measure(num_blocks, args.eviction_policy) for _ in range(args.repeat)]
         rows[num_blocks] = {name: max(run[name] for run in runs) for name in runs[0]}
         figures = " ".join(f"{rate / 1e6:9.3f}" for rate in rows[num_blocks].values())
         print(f"{num_blocks:>10,} {figures}", flush=True)
     print(json.dumps({"benchmark": "bookkeeping", "blocks_per_second": rows}))
 
 
-def measure(num_blocks: int) -> dict[str, float]:
+def measure(num_blocks: int, policy: str) -> dict[str, float]:
     """Blocks per second of each operation on a pool of `num_blocks`, in a fresh cache."""
-    cache = CacheManager(num_blocks, BLOCK_SIZE)
+    cache = CacheManager(num_blocks, BLOCK_SIZE, eviction=policy)
     count = num_blocks // BLOCKS_PER_SEQUENCE
     length = BLOCKS_PER_SEQUENCE * BLOCK_SIZE
     prompts = [range(i * length, (i + 1) * length) for i in range(2 * count)]

@@ -2,6 +2,7 @@
 
     python benchmarks/step_overhead.py [--sequences 1 16 256] [--steps 200] [--repeat 5] [--stream]
         [--sampling NAME] [--threads N] [--answer N] [--watchers NAME ...]
+        [--eviction-policy density]
 
 The engine is the real one, with the default model's tokenizer; in the executor's place stands one
 that returns prepared logits at once. So what is timed is everything of a step but the model:
@@ -36,8 +37,9 @@ from typing import Any
 import numba
 import torch
 
-from pagoda.cache import CacheManager
+from pagoda.cache import EVICTION_POLICIES, CacheManager
 from pagoda.cache.curve import HitRateCurve
+from pagoda.cache.evictions import DEFAULT_POLICY
 from pagoda.cache.explainer import MissExplainer
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.cache.window import FULL_ATTENTION
@@ -82,6 +84,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--sampling", choices=list(SAMPLING), default="greedy")
+    parser.add_argument(
+        "--eviction-policy", choices=list(EVICTION_POLICIES), default=DEFAULT_POLICY
+    )
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--answer", type=int, help="tokens after which a sequence is replaced")
     parser.add_argument("--watchers", choices=list(WATCHERS), nargs="*", default=[])
@@ -229,7 +234,9 @@ def engine_over(
     for name, watcher in watchers.items():
         for told in TOLD:
             setattr(watcher, told, watch.wrap(name, getattr(watcher, told), time.thread_time))
-    cache = CacheManager(num_blocks, BLOCK_SIZE, watchers=tuple(watchers.values()))
+    cache = CacheManager(
+        num_blocks, BLOCK_SIZE, eviction=args.eviction_policy, watchers=tuple(watchers.values())
+    )
     scheduler = Scheduler(
         cache,
         max_num_batched_tokens=len(logits) * PROMPT_TOKENS,

@@ -18,7 +18,8 @@ from pagoda.errors import InvalidOptionError
 every_policy = pytest.mark.parametrize(
     "make", EVICTION_POLICIES.values(), ids=EVICTION_POLICIES.keys()
 )
-in_order = pytest.mark.parametrize("make", [POLICIES["lru"], POLICIES["slru"]], ids=["lru", "slru"])
+IN_ORDER = ["lru", "slru", "lfu"]
+in_order = pytest.mark.parametrize("make", [POLICIES[name] for name in IN_ORDER], ids=IN_ORDER)
 """Policies whose order is fixed by what happened, and is told by iterating."""
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["add", "hit", "renew", "forget", "evict"]), st.integers(0, 9)),

@@ -21,7 +21,7 @@ REFUSED = {
     "NaN": (["serve", "--gpu-memory-utilization", "nan"], "gpu_memory_utilization=nan: "),
     "an eviction policy": (
         ["serve", "--eviction-policy", "fifo"],
-        "eviction_policy='fifo': one of density, lru, slru",
+        "eviction_policy='fifo': one of arc, density, gdsf, lfu, lru, s3fifo, slru",
     ),
     "a policy": (["serve", "--scheduling-policy", "lifo"], "scheduling_policy='lifo': one of"),
     "a dtype": (["serve", "--dtype", "int3"], "dtype='int3': one of"),

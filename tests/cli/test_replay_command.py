@@ -61,7 +61,10 @@ def test_broken_rows_are_told(trace: str, capsys: pytest.CaptureFixture[str]) ->
         (["--num-blocks", "x"], "num_blocks='x': must be a whole number"),
         ([], "num_blocks=None: how many blocks the pool has"),
         (["--num-blocks", "9", "--block-size", "500"], "block_size=500: must divide 512, "),
-        (["--num-blocks", "9", "--eviction-policy", "mru"], "eviction='mru': one of density, lru"),
+        (
+            ["--num-blocks", "9", "--eviction-policy", "mru"],
+            "eviction='mru': one of arc, density, ",
+        ),
         (["--num-blocks", "9", "--format", "csv"], "format='csv': one of mooncake"),
         (
             ["--num-blocks", "9", "--svg", "/no/such/folder.svg"],
@@ -105,7 +108,7 @@ def test_with_the_scheduler(trace: str, tmp_path: Path, capsys: pytest.CaptureFi
         assert each["time_to_first_token_s"]["p50"] <= each["time_to_first_token_s"]["p99"]
         assert each["block_seconds"][""] > 0
     drawn = picture.read_text("utf-8")
-    assert "lru, " in drawn
+    assert "density, " in drawn
     assert "knowing all, " in drawn
     assert run(["replay", trace, *flags]) == 0
     out = capsys.readouterr().out

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Protocol
 
+from pagoda.cache.evictions import DEFAULT_POLICY
 from pagoda.cli.byte_size import parse_byte_size
 from pagoda.cli.flags import LISTED, SWITCH, TEXT, TOKENS, WHOLE, WHOLES, Flag, FlagGroup
 from pagoda.errors import InvalidOptionError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from pagoda.replay.trace import Trace
     from pagoda.replay.what_if import CacheSetting
 
-_LRU = ("lru",)
 _AUTO = ("auto",)
 
 
@@ -71,14 +71,14 @@ class ReplayOptions:
                 for size, dtype in product(sizes, stored.dtypes)
                 for each in settings_of(
                     [stored.blocks_in(memory, size, dtype) for memory in memories],
-                    [size], policies or _LRU, trace.unit_size, dtype,
+                    [size], policies or (DEFAULT_POLICY,), trace.unit_size, dtype,
                 )
             ]  # fmt: skip
         if num_blocks is None:
             limit = "how many blocks the pool has: 5000, or 2000,5000,10000; or its bytes, by "
             limit += "--kv-cache-memory-bytes and --model"
             raise InvalidOptionError("num_blocks", None, limit)
-        return settings_of(num_blocks, sizes, policies or _LRU, trace.unit_size)
+        return settings_of(num_blocks, sizes, policies or (DEFAULT_POLICY,), trace.unit_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ REPLAY_FLAGS = FlagGroup(
             "In place of blocks: what they take, like 2GiB,4GiB; with --model.",
         ),
         Flag("block_size", WHOLES, "Tokens of a block; by default those that an id stands for."),
-        Flag("eviction_policy", LISTED, "Which cached blocks go first; lru if not given."),
+        Flag("eviction_policy", LISTED, "Which cached blocks go first; density if not given."),
         Flag(
             "full_blocks_only",
             SWITCH,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pagoda.cache import EVICTION_POLICIES, AttentionWindow
+from pagoda.cache.evictions import DEFAULT_POLICY
 from pagoda.cache.retention import parse_retention
 from pagoda.engine.tenant_quota import parse_quotas
 from pagoda.errors import InvalidOptionError
@@ -70,7 +71,7 @@ class EngineOptions:
     go on past the model's length in constant memory. window:1024: the last ones alone."""
     request_kv_retention: bool = False
     """A request may ask for a retention of its own, by its field `kv_retention`."""
-    eviction_policy: str = "lru"
+    eviction_policy: str = DEFAULT_POLICY
     """Which cached blocks go first where blocks are short, by its name in `cache.evictions`."""
     tenant_quotas: Mapping[str, str] | None = None
     """By tenant, like floor=10%,cap=4000,weight=2: blocks, or a share of them, that are its own

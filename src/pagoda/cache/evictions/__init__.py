@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.evictions.arc import ARC
 from pagoda.cache.evictions.density import Density
+from pagoda.cache.evictions.gdsf import GDSF
+from pagoda.cache.evictions.lfu import LFU
 from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.evictions.s3fifo import S3FIFO
 from pagoda.cache.evictions.slru import SegmentedLRU
 from pagoda.errors import InvalidOptionError
 
 POLICIES: dict[str, Callable[[int], EvictionPolicy]] = {
+    "arc": ARC,
     "density": Density,
+    "gdsf": GDSF,
+    "lfu": LFU,
     "lru": lambda num_blocks: LRU(),
+    "s3fifo": S3FIFO,
     "slru": lambda num_blocks: SegmentedLRU(),
 }
 """Each makes a policy for a pool of so many blocks."""
+
+DEFAULT_POLICY = "density"
+"""Of engines, servers and replays. `CacheManager` by itself takes `lru`, whose order is fixed."""
 
 
 def eviction_policy(given: EvictionPolicy | str, num_blocks: int) -> EvictionPolicy:

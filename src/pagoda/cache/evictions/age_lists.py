@@ -60,6 +60,16 @@ class AgeLists:
                 return item
         raise KeyError("nothing is here")
 
+    def pop_used_by(self, limit: int) -> int | None:
+        """Take out the oldest item of the first list whose oldest was last used by then."""
+        for ages in self._ranked:
+            if ages:
+                item = next(iter(ages))
+                if ages[item] <= limit:
+                    self.drop(item)
+                    return item
+        return None
+
     def age(self, now: int) -> None:
         """Move items to the range of their age; each moves once for each range it passes."""
         for row in self._lists:
