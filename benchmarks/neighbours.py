@@ -1,6 +1,7 @@
 """What a flood by one tenant does to another's conversation, with a floor and without.
 
-    python benchmarks/neighbours.py [--turns 12 --flood 48 --new 32]
+    python benchmarks/neighbours.py [--turns 12 --flood 24 --new 128]
+    python benchmarks/neighbours.py --flood-prompt 256 --flood-answer 64     steps full of prompts
 
 Bob chats: each turn is what was said so far and something new. First alone, then while Alice always
 has so many requests in the server, without a floor for Bob and with one. Told are the time to his
@@ -75,16 +76,17 @@ async def conversation(clients: Clients, args: argparse.Namespace, seed: int) ->
     return {"first_token_seconds": median(times), "found": found / asked}
 
 
-async def flood(clients: Clients, num_requests: int) -> None:
+async def flood(clients: Clients, args: argparse.Namespace) -> None:
     """Alice's requests: as soon as one is answered another comes."""
     numbers = count(10**6)
 
     async def ask() -> None:
         while True:
-            body = {**_BODY, "prompt": prompt_ids(next(numbers), 256), "max_tokens": 64}
+            prompt = prompt_ids(next(numbers), args.flood_prompt)
+            body = {**_BODY, "prompt": prompt, "max_tokens": args.flood_answer}
             await clients.alice.post("/v1/completions", json=body)
 
-    await asyncio.gather(*(ask() for _ in range(num_requests)))
+    await asyncio.gather(*(ask() for _ in range(args.flood)))
 
 
 async def usage_of(clients: Clients) -> dict[str, dict[str, float]]:
@@ -126,7 +128,7 @@ async def measure(args: argparse.Namespace, *, has_floor: bool) -> dict[str, Any
         before = await conversation(clients, args, 1)
         seen: dict[str, float] = {}
         started = await usage_of(clients)
-        async with beside(watch(clients, seen)), beside(flood(clients, args.flood)):
+        async with beside(watch(clients, seen)), beside(flood(clients, args)):
             await asyncio.sleep(args.settle)
             beside_flood = await conversation(clients, args, 2)
         ended = await usage_of(clients)
@@ -167,9 +169,11 @@ async def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=12)
-    parser.add_argument("--flood", type=int, default=48, help="requests of Alice's at a time")
+    parser.add_argument("--flood", type=int, default=24, help="requests of Alice's at a time")
+    parser.add_argument("--flood-prompt", type=int, default=16, help="tokens of their prompts")
+    parser.add_argument("--flood-answer", type=int, default=300, help="tokens of their answers")
     parser.add_argument("--first", type=int, default=512, help="tokens of the first turn")
-    parser.add_argument("--new", type=int, default=32, help="tokens that each turn adds")
+    parser.add_argument("--new", type=int, default=128, help="tokens that each turn adds")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between turns")
     parser.add_argument("--settle", type=float, default=8.0, help="seconds before a measurement")
     asyncio.run(main(parser.parse_args()))

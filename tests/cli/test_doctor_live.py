@@ -115,7 +115,8 @@ def test_a_number_before_the_shared_prompt_or_behind(
     assert seen == code
     assert verdict(said, "cache") == ("unused" if at_front else "fine")
     found = [finding["code"] for finding in said["findings"]]
-    assert found == (["unstable_prefix"] if at_front else [])
+    # Of what there is to find again half the pool would find as much.
+    assert found == (["unstable_prefix"] if at_front else ["large_cache"])
 
 
 def test_a_server_at_rest(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,7 @@ def test_formats_of_the_cache_in_the_same_memory(
         assert each["num_blocks"] == gib * 2**30 // (vectors * sizes[each["kv_cache_dtype"]])
     assert run(["replay", trace, "--cache-only", *flags]) == 0
     out = capsys.readouterr().out
-    assert "lru, int4_per_token_head" in out
+    assert "density, int4_per_token_head" in out
     assert "…" not in out
 
 

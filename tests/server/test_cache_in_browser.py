@@ -187,9 +187,9 @@ def test_other_sizes_are_drawn_for_an_operator(browser: Browser, url: str) -> No
             tab.wait_for(f"{IS_LIVE} && shares.rows.length")
             if is_drawn:
                 tab.wait_for("!curve.hidden")
-                assert tab.text("#curve-words").endswith("This one has 100 blocks and lru.")
+                assert tab.text("#curve-words").endswith("This one has 100 blocks and density.")
                 told = tab.value("chart.firstChild.getAttribute('aria-label')")
-                assert "1 times, lru: " in told
+                assert "1 times, density: " in told
             else:
                 assert tab.value("curve.hidden")
             assert tab.problems == []

@@ -53,6 +53,7 @@ class Partitions:
         quotas: Mapping[str, Quota],
     ) -> None:
         """`new_policy` is called once for each tenant with a quota, and once for all others."""
+        self._new_policy = new_policy
         self._common = Partition(new_policy())
         self._own = {tenant: Partition(new_policy(), quota) for tenant, quota in quotas.items()}
         self._all = (self._common, *self._own.values())
@@ -138,9 +139,11 @@ class Partitions:
         return sum(len(each.cached) for each in self._all)
 
     def reset(self) -> None:
-        """Nobody holds a block, and none is cached."""
+        """Nobody holds a block, and none is cached. Policies by name are new ones: a call that
+        broke off in the middle may have left the old ones in pieces."""
         for each in self._all:
             each.num_held = 0
+            each.cached = CachedBlocks(self._new_policy())
             for block_id in range(len(self._of_block)):
                 each.cached.forget(block_id)
 

@@ -10,7 +10,8 @@ It has room for five blocks, and a sequence of four begins. Two are found, tails
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from pagoda.cache.eviction import EvictionPolicy
@@ -51,7 +52,7 @@ def shadow_of(num_blocks: int, policy: str) -> Shadow:
     """
     if policy == "lru":
         return LRUShadow(num_blocks)
-    return PolicyShadow(num_blocks, eviction_policy(policy, num_blocks))
+    return PolicyShadow(num_blocks, partial(eviction_policy, policy, num_blocks))
 
 
 class LRUShadow:
@@ -89,14 +90,20 @@ class LRUShadow:
 class PolicyShadow:
     """Under any policy, which is told of ids as a pool's is."""
 
-    def __init__(self, num_blocks: int, policy: EvictionPolicy) -> None:
-        """`policy` is a new one, for a pool of `num_blocks`."""
-        self._policy = policy
+    def __init__(self, num_blocks: int, new_policy: Callable[[], EvictionPolicy]) -> None:
+        """`new_policy` makes one for a pool of `num_blocks`."""
+        self._num_blocks = num_blocks
+        self._new_policy = new_policy
+        self.clear()
+
+    def clear(self) -> None:
+        """And nothing is trusted, should a call have broken off in the middle."""
+        self._policy = self._new_policy()
         self._ids: dict[BlockHash, int] = {}
         """Of the blocks that are there."""
-        self._hashes = [b""] * num_blocks
+        self._hashes = [b""] * self._num_blocks
         """Of each block, what it holds or held last."""
-        self._blank = list(range(num_blocks - 1, -1, -1))
+        self._blank = list(range(self._num_blocks - 1, -1, -1))
 
     def look_up(self, path: Sequence[BlockHash]) -> int:
         found = self._found(path)
@@ -112,12 +119,6 @@ class PolicyShadow:
         for block_id in reversed(self._put(path, found)):
             self._policy.add(block_id)
         self._renew(path, found)
-
-    def clear(self) -> None:
-        for block_id in self._ids.values():
-            self._policy.forget(block_id)
-            self._blank.append(block_id)
-        self._ids.clear()
 
     def __len__(self) -> int:
         return len(self._ids)
