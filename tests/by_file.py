@@ -11,7 +11,6 @@ ALONE = (
     "kernels/test_attention.py",
     "kernels/test_panels.py",
     "kernels/test_team.py",
-    "kernels/test_plain_form.py",
     "engine/test_promises.py",
 )
 """Files whose tests have the machine to themselves: first, one after the other.
@@ -47,6 +46,7 @@ BROWSER = (
 
 LONG = (
     "kernels/gpu/test_compile_ahead.py",
+    "kernels/test_plain_form.py",
     "execution/test_executors.py",
     "execution/test_gpu_executor.py",
     "kernels/gpu/test_prefill_attention.py",

@@ -37,9 +37,9 @@ QUICK_PYTEST = (sys.executable, "-m", "pytest", "--noconftest")
 """Without what these files do not need, Triton before all."""
 
 
-@pytest.mark.threads
 @pytest.mark.timeout(300)
 def test_all_kernels_are_right_without_special_instructions():
+    """Beside other tests the process has one thread: most of its time goes into compiling."""
     folder = Path(__file__).parent
     run = subprocess.run(
         [*QUICK_PYTEST, *(str(folder / name) for name in FILES)],
