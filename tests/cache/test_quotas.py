@@ -128,17 +128,24 @@ def test_what_is_spoken_for_fills_floors_and_caps() -> None:
 
 def test_what_helps_whom() -> None:
     cache = cache_of(20, b=Quota(floor=4), c=Quota(cap=6))
-    for number, tenant in enumerate("abc"):
-        assert take(cache, tenant, number, 4) is not None
-    gains = cache.partitions.gains_from
-    assert not gains("a", "b"), "b would be due what it drops"
-    assert gains("a", "c")
-    assert gains("b", "b")
-    assert gains("c", "a")
-    assert take(cache, "c", 3, 2) is not None
-    assert not gains("c", "a"), "c is at its cap"
+    tables = {tenant: take(cache, tenant, number, 4) for number, tenant in enumerate("abc")}
+    a, b, c = (table for table in tables.values() if table is not None)
+    assert not cache.helps(a, "b"), "b would be due what it drops"
+    assert cache.helps(a, "c")
+    assert cache.helps(b, "b")
+    assert cache.helps(b, "a")
+    assert not cache.helps(c, "a"), "its cap leaves c 2 more, the pool 8"
+    assert cache.helps(c, "c")
+    assert take(cache, "a", 3, 7) is not None
+    assert cache.helps(c, "a"), "the pool leaves it less than its cap"
     assert take(cache, "b", 4, 1) is not None
-    assert gains("a", "b")
+    assert cache.helps(a, "b")
+
+
+def test_nothing_is_spoken_for_beyond_a_cap() -> None:
+    cache = cache_of(40, b=Quota(cap=8))
+    assert take(cache, "b", 0, 6) is not None
+    assert cache.allowance(cache.open(tenant="a"), {"b": 20}).in_pool == 40 - 8
 
 
 def test_quotas_outlast_a_reset() -> None:

@@ -11,7 +11,6 @@ import pytest
 from pagoda.cache import CacheManager
 from pagoda.cache.prefix import BlockHash, block_key
 from pagoda.cache.quota import Quota
-from pagoda.errors import InvalidOptionError
 from pagoda.replay.clock import Clock
 from pagoda.replay.formats.pagoda_rows import header_line, row_line
 from pagoda.replay.recorded import RecordedQuota, RecordedSetting
@@ -269,5 +268,6 @@ def test_quotas_are_the_same_shares_of_another_pool() -> None:
     scheduler = SchedulerSetting(max_model_len=72, tenant_quotas=QUOTAS, quota_num_blocks=40)
     server = ServerSetting(CacheSetting(100, 4, "lru"), scheduler)
     assert server.quotas == {"b": Quota(20, 50), "c": Quota(15)}
-    with pytest.raises(InvalidOptionError, match="cap"):
-        ServerSetting(CacheSetting(26, 4, "lru"), scheduler).made()
+    small = ServerSetting(CacheSetting(26, 4, "lru"), scheduler)
+    assert small.quotas == {"b": Quota(5, 18), "c": Quota(3)}, "18 blocks are one longest request"
+    small.made()

@@ -6,8 +6,9 @@ from collections import Counter
 
 from fake_model import FakeModel, expected_output, request
 
-from pagoda.cache import CacheManager
+from pagoda.cache import AttentionWindow, CacheManager
 from pagoda.cache.quota import Quota
+from pagoda.cache.window import FULL_ATTENTION
 from pagoda.scheduling import Scheduler, Sequence, Status
 
 BLOCK_SIZE, MAX_MODEL_LEN = 4, 40
@@ -125,3 +126,44 @@ def test_block_seconds_are_those_of_an_independent_count() -> None:
     assert scheduler.stats().num_preemptions > 0
     held = {tenant: each.held_block_seconds for tenant, each in cache.holdings().items()}
     assert held == counted
+
+
+def test_a_cap_that_leaves_a_block_where_two_are_needed_is_no_matter_of_others() -> None:
+    """Two groups of layers take two blocks at a time; one is left of the cap."""
+    windows = [FULL_ATTENTION, AttentionWindow(8, 0)]
+    cache = CacheManager(200, BLOCK_SIZE, windows=windows, quotas={"a": Quota(cap=21)})
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 16, "max_model_len": MAX_MODEL_LEN}
+    scheduler = Scheduler(cache, **limits)
+    model = FakeModel(scheduler, 200)
+    own = [ask(scheduler, "a", number) for number in range(2)]
+    others = [ask(scheduler, "b", 10 + number) for number in range(4)]
+    run(scheduler, model, [*own, *others])
+    assert all(each.stay == 0 for each in others)
+
+
+def test_whoever_preempts_its_own_at_its_cap_stops_nobodys_beginning() -> None:
+    scheduler, model = make(200, a=Quota(cap=25))
+    crowd = [ask(scheduler, "a", number) for number in range(24)]
+    for step in range(16):
+        other = ask(scheduler, "b", 100 + step, max_tokens=1)
+        model.step()
+        assert other.status is Status.FINISHED, "it waits for nothing"
+    assert any(each.stay for each in crowd)
+    run(scheduler, model, crowd)
+
+
+def test_no_seat_is_kept_for_whoever_is_at_its_cap() -> None:
+    cache = CacheManager(400, BLOCK_SIZE, quotas={"a": Quota(cap=10)})
+    limits = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "max_model_len": MAX_MODEL_LEN}
+    scheduler = Scheduler(cache, **limits)
+    model = FakeModel(scheduler, 400)
+    others = [ask(scheduler, "b", number) for number in range(10)]
+    for _ in range(3):
+        model.step()
+    capped = [ask(scheduler, "a", 50 + number) for number in range(5)]
+    for _ in range(20):
+        model.step()
+        running = [each for each in (*others, *capped) if each.status is Status.RUNNING]
+        waiting = [each for each in others if each.status is Status.WAITING]
+        assert len(running) >= 7 or not waiting, "a seat is idle while others wait"
+    run(scheduler, model, [*others, *capped])

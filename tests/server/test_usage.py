@@ -16,6 +16,7 @@ from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
 from pagoda.engine.usage import TOTALS
 from pagoda.errors import InvalidOptionError
+from pagoda.server import usage_routes
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
 from pagoda.server.usage_ledger import UsageLedger
@@ -84,12 +85,14 @@ def test_tokens_are_those_of_the_answers(url: str) -> None:
 
 def test_block_seconds_go_on_while_blocks_are_cached(url: str) -> None:
     ask(url, "key-of-ann")
-    [first] = usage(url, "key-of-ann")["tenants"]
+    report = usage(url, "key-of-the-house")["tenants"]
+    [first] = [each for each in report if each["tenant"] == "ann"]
     began = time.monotonic()
     assert first["held_blocks"] == 0
     assert first["cached_blocks"] > 10
     time.sleep(0.2)
-    [then] = usage(url, "key-of-ann")["tenants"]
+    report = usage(url, "key-of-the-house")["tenants"]
+    [then] = [each for each in report if each["tenant"] == "ann"]
     seconds = time.monotonic() - began
     grown = then["cached_block_seconds"] - first["cached_block_seconds"]
     assert 0.2 * first["cached_blocks"] <= grown <= (seconds + 0.1) * first["cached_blocks"]
@@ -103,6 +106,20 @@ def test_a_tenant_sees_itself_alone(url: str) -> None:
     assert all(nothing[0][name] == 0 for name in TOTALS)
     assert httpx.get(f"{url}/usage").status_code == 401
     assert httpx.get(f"{url}/metrics", headers={"x-api-key": "key-of-ann"}).status_code == 403
+
+
+def test_a_tenant_is_told_the_same_for_a_second(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 7.0
+    monkeypatch.setattr(usage_routes, "monotonic", lambda: now)
+    ask(url, "key-of-ann")
+    first = usage(url, "key-of-ann")
+    ask(url, "key-of-ann")
+    now = 7.9
+    assert usage(url, "key-of-ann") == first
+    now = 8.0
+    [then] = usage(url, "key-of-ann")["tenants"]
+    assert then["requests"] == 2
+    assert then["cached_block_seconds"] == int(then["cached_block_seconds"])
 
 
 def test_metrics_tell_tenants_apart(url: str) -> None:
@@ -164,7 +181,10 @@ def test_a_write_that_breaks_off_leaves_the_last_one(
         "no json",
         "[]",
         '{"tenants": {}}',
-        '{"since": 1, "tenants": {"ann": {"requests": 1}}}',
+        '{"since": 1, "tenants": {"ann": {"requests": 1.5}}}',
+        '{"since": 1, "tenants": {"ann": {"generated": 1}}}',
+        '{"since": 1, "tenants": {"ann": {"requests": 1%s}}}' % ("0" * 400),
+        "[" * 100_000,
         '{"since": 1, "tenants": {"ann": 3}}',
         '{"since": "1", "tenants": {}}',
     ],
@@ -190,7 +210,8 @@ def test_quotas_are_a_mapping() -> None:
 @pytest.mark.parametrize(
     "quota",
     ["", "floor", "floor=", "floor=x", "floor=1.5", "floor=-1", "floor=101%", "flor=1", "weight=0",
-     "weight=nan", "weight=inf", "floor=1,floor=2", "floor=1;cap=2", "cap=1/0"],
+     "weight=nan", "weight=inf", "weight=1e308", "floor=1e9", "floor=1,floor=2", "floor=1;cap=2",
+     "cap=1/0"],
 )  # fmt: skip
 def test_a_quota_that_is_none_is_refused(quota: str) -> None:
     with pytest.raises(InvalidOptionError, match="tenant_quotas"):
@@ -202,7 +223,9 @@ def test_a_quota_that_is_none_is_refused(quota: str) -> None:
     [
         ({"ann": "floor=60%", "bob": "floor=50%"}, "floor"),
         ({"ann": "cap=20"}, "cap"),  # a request may take 32
-        ({"ann": "floor=30,cap=40%"}, "cap"),
+        ({"ann": "floor=30,cap=40%"}, "'ann' must be at least its floor, 30"),
+        ({"ann": "floor=1%"}, "floor=0: of 'ann' comes to no block"),
+        ({"ann": "cap=0%"}, "cap=0: of 'ann' comes to no block"),
     ],
 )
 def test_quotas_that_leave_no_room_are_refused(

@@ -68,8 +68,9 @@ class Account:
 
     def as_of(self, clock: Callable[[], float]) -> Holding:
         """What there is and has been, consistent whoever asks meanwhile. Changes nothing."""
+        now = clock()  # before the state, or a later look might tell less
         since, (num_held, num_cached, held_s, cached_s, for_own, for_others) = self._state
-        seconds = clock() - since
+        seconds = max(0.0, now - since)
         held_s, cached_s = held_s + num_held * seconds, cached_s + num_cached * seconds
         return Holding(num_held, num_cached, held_s, cached_s, for_own, for_others)
 

@@ -10,7 +10,7 @@ NOTHING_SPOKEN_FOR: Mapping[str, int] = MappingProxyType({})
 
 
 class Allowance(NamedTuple):
-    """Neither number is below what the other leaves; a negative one is as good as 0."""
+    """What is not negative may be taken; both bounds hold."""
 
     in_pool: int
     """Blocks that are free and not due to others."""
@@ -30,6 +30,17 @@ class Allowance(NamedTuple):
         """Of that, what nobody else may hold."""
         return self._replace(in_pool=min(self.in_pool, self.num_due))
 
-    def lacks_in_pool(self, num_blocks: int) -> bool:
-        """So many are not to be had even if the tenant had no cap."""
-        return num_blocks > self.in_pool
+    @property
+    def is_capped(self) -> bool:
+        """The tenant's cap leaves less than the pool: others could not make room for it."""
+        return self.within_cap is not None and self.within_cap < self.in_pool
+
+    @property
+    def is_at_cap(self) -> bool:
+        """Not one more is allowed."""
+        return self.within_cap is not None and self.within_cap <= 0
+
+    def awaits_pool(self, num_blocks: int) -> bool:
+        """So many are not to be had before others let go of some: the cap would allow them."""
+        is_allowed = self.within_cap is None or num_blocks <= self.within_cap
+        return is_allowed and num_blocks > self.in_pool

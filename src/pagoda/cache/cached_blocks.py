@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from pagoda.cache.eviction import EvictionPolicy
@@ -15,26 +16,33 @@ class CachedBlocks:
     def __init__(self, policy: EvictionPolicy) -> None:
         self._by_policy = policy
         self._passed = LRU()
+        self._released: OrderedDict[int, int] = OrderedDict()
+        """When each was released, the longest ago first."""
 
     @property
-    def has_passed(self) -> bool:
-        """Some were let go behind a window."""
-        return bool(self._passed)
+    def turn(self) -> tuple[bool, int]:
+        """By which one of several gives up a block, the lowest first: whoever has some that a
+        window passed, then whoever has one that nobody has wanted for longest."""
+        return not self._passed, next(iter(self._released.values()))
 
     def publish(self, block_id: int, record: BlockRecord) -> None:
         """A referenced block can be found from now on."""
         self._by_policy.publish(block_id, record)
 
-    def add(self, block_id: int, *, is_passed: bool) -> None:
-        """The last reference to a block was dropped."""
+    def add(self, block_id: int, now: int, *, is_passed: bool) -> None:
+        """The last reference to a block was dropped, by a clock that never goes back."""
         (self._passed if is_passed else self._by_policy).add(block_id)
+        self._released[block_id] = now
 
     def hit(self, block_id: int) -> None:
         """A sequence holds a block again."""
+        del self._released[block_id]
         (self._passed if block_id in self._passed else self._by_policy).hit(block_id)
 
-    def renew(self, block_id: int) -> None:
+    def renew(self, block_id: int, now: int) -> None:
         """A block counts as if its last reference were dropped just now."""
+        self._released[block_id] = now
+        self._released.move_to_end(block_id)
         if block_id in self._passed:
             self._passed.hit(block_id)
             self._by_policy.add(block_id)
@@ -43,19 +51,22 @@ class CachedBlocks:
 
     def evict(self) -> int:
         """Give a block up. The caller sees to it that there is one."""
-        if not self._passed:
-            return self._by_policy.evict()
-        block_id = self._passed.evict()
-        self._by_policy.forget(block_id)
+        if self._passed:
+            block_id = self._passed.evict()
+            self._by_policy.forget(block_id)
+        else:
+            block_id = self._by_policy.evict()
+        del self._released[block_id]
         return block_id
 
     def forget(self, block_id: int) -> None:
         """What a block holds, cached or referenced, is worth nothing any more."""
         self._by_policy.forget(block_id)
         self._passed.forget(block_id)
+        self._released.pop(block_id, None)
 
     def __len__(self) -> int:
-        return len(self._by_policy) + len(self._passed)
+        return len(self._released)
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they go where that is fixed."""

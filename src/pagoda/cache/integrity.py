@@ -74,8 +74,8 @@ def _check_accounts(
             f"{num_held[tenant], num_cached[tenant]} there",
         )
     num_owned = sum(tenant_of(block_id) is not None for block_id in range(blocks.pool.num_blocks))
-    _check_partitions(blocks, held, cached)
     _require(num_owned == len(held) + len(cached), "a blank block is somebody's")
+    _check_partitions(blocks, held, cached)
 
 
 def _check_partitions(blocks: PrefixPool, held: Mapping[int, str], cached: Collection[int]) -> None:

@@ -86,12 +86,9 @@ class CacheManager:
         self._windows = tuple(windows)
         self._needed = BlocksNeeded(block_size, under_way_tokens)
         require_quotas(quotas or {}, num_blocks)
-        self._blocks = PrefixPool(
-            num_blocks, policies_of(eviction, num_blocks, quotas or {}), quotas or {},
-            len(self._windows), watchers, clock,
-        )  # fmt: skip
-        self.partitions = self._blocks.pool.partitions
-        """Which tenants have blocks of their own, and how many."""
+        new_policy = policies_of(eviction, num_blocks, quotas or {})
+        args = (num_blocks, new_policy, quotas or {}, len(self._windows), watchers, clock)
+        self._blocks = PrefixPool(*args)
         self._tables: set[BlockTable] = set()
         """The tables that hold blocks, or may."""
 
@@ -217,6 +214,14 @@ class CacheManager:
     ) -> Allowance:
         """Blocks that a table may still take, beside those `spoken_for` by tenants' sequences."""
         return self._blocks.pool.allowance(table.origin.tenant, spoken_for)
+
+    def quota_of(self, tenant: str) -> Quota:
+        """What a tenant may have of the pool."""
+        return self._blocks.pool.partitions.of(tenant).quota
+
+    def helps(self, table: BlockTable, tenant: str) -> bool:
+        """Blocks that a sequence of `tenant` drops are some that `table` may take."""
+        return self._blocks.pool.helps(table.origin.tenant, tenant)
 
     def reserve(self, table: BlockTable, start: int, stop: int) -> tuple[BlockCopy, ...] | None:
         """Make the slots of positions `start` to `stop - 1` writable.

@@ -36,6 +36,11 @@ class Partition:
         """The same, once its sequences hold so many more."""
         return max(0, self.quota.floor - self.num_held - num_spoken_for)
 
+    def num_beyond_cap(self, num_spoken_for: int) -> int:
+        """Of so many blocks more, those that its sequences cannot get."""
+        cap = self.quota.cap
+        return 0 if cap is None else max(0, self.num_held + num_spoken_for - cap)
+
     @property
     def is_full(self) -> bool:
         """It has all that it may have, so that it gives up a block of its own for another."""
@@ -59,14 +64,8 @@ class Partitions:
         self._all = (self._common, *self._own.values())
         self._of_block = [self._common] * num_blocks
         """Of those that are held or cached."""
-        self._released = [0] * num_blocks
-        """By how many blocks had been released before."""
-        self._num_released = 0
-
-    @property
-    def quotas(self) -> Mapping[str, Quota]:
-        """By tenant, of those that have one."""
-        return {tenant: each.quota for tenant, each in self._own.items()}
+        self._now = 0
+        """Blocks that were released or renewed."""
 
     def of(self, tenant: str) -> Partition:
         return self._own.get(tenant, self._common)
@@ -84,38 +83,35 @@ class Partitions:
         """A block that was held is cached."""
         partition = self._of_block[block_id]
         partition.num_held -= 1
-        partition.cached.add(block_id, is_passed=is_passed)
-        self._num_released += 1
-        self._released[block_id] = self._num_released
+        self._now += 1
+        partition.cached.add(block_id, self._now, is_passed=is_passed)
+
+    def renew(self, block_id: int) -> None:
+        """A cached block counts as if it had been kept just now."""
+        self._now += 1
+        self._of_block[block_id].cached.renew(block_id, self._now)
 
     def allowance(self, tenant: str, num_free: int, spoken_for: Mapping[str, int]) -> Allowance:
         """Of a tenant's sequences, once others have taken what is `spoken_for`, by tenant."""
         num_own = spoken_for.get(tenant, 0)
         own = self._own.get(tenant)
-        num_due = sum(
-            each.num_due_beside(spoken_for.get(name, 0))
-            for name, each in self._own.items()
-            if each is not own
-        )
-        in_pool = num_free - sum(spoken_for.values()) - num_due
+        num_due = num_in_vain = 0
+        for name, each in self._own.items():
+            num_more = spoken_for.get(name, 0)
+            num_in_vain += each.num_beyond_cap(num_more)
+            if each is not own:
+                num_due += each.num_due_beside(num_more)
+        in_pool = num_free - sum(spoken_for.values()) + num_in_vain - num_due
         if own is None:
             return Allowance(in_pool)
         cap = own.quota.cap
         within_cap = None if cap is None else cap - own.num_held - num_own
         return Allowance(in_pool, within_cap, own.num_due_beside(num_own))
 
-    def has_floor(self, tenant: str) -> bool:
-        """Some blocks are a tenant's whoever else wants them."""
-        return self.of(tenant).quota.floor > 0
-
-    def gains_from(self, taker: str, tenant: str) -> bool:
-        """A block that a sequence of `tenant` drops is one that `taker` may hold."""
-        own, other = self._own.get(taker), self._own.get(tenant)
-        if taker == tenant:
-            return True
-        if own is not None and own.quota.cap is not None and own.num_held >= own.quota.cap:
-            return False
-        return other is None or other.num_held > other.quota.floor
+    def is_within_floor(self, tenant: str) -> bool:
+        """All that a tenant's sequences hold is due to it: others gain nothing if they drop it."""
+        own = self._own.get(tenant)
+        return own is not None and own.num_held <= own.quota.floor
 
     def giver(self, taker: Partition) -> Partition:
         """Whose block goes for a sequence of `taker`, of those that may give one up.
@@ -127,11 +123,7 @@ class Partitions:
         givers = [
             each for each in self._all if len(each.cached) > (0 if each is taker else each.num_due)
         ]
-        return min(givers, key=self._order)
-
-    def _order(self, partition: Partition) -> tuple[bool, int]:
-        first = next(iter(partition.cached))
-        return not partition.cached.has_passed, self._released[first]
+        return min(givers, key=lambda each: each.cached.turn)
 
     @property
     def num_cached(self) -> int:
@@ -144,8 +136,6 @@ class Partitions:
         for each in self._all:
             each.num_held = 0
             each.cached = CachedBlocks(self._new_policy())
-            for block_id in range(len(self._of_block)):
-                each.cached.forget(block_id)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._all)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 
-from pagoda.cache.allowance import Allowance
+from pagoda.cache.allowance import NOTHING_SPOKEN_FOR, Allowance
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.partitions import Partitions
 from pagoda.cache.quota import Quota
@@ -59,6 +59,14 @@ class BlockPool:
     def allowance(self, tenant: str, spoken_for: Mapping[str, int]) -> Allowance:
         """Blocks that `allocate` may give to a tenant, beside those that are spoken for."""
         return self.partitions.allowance(tenant, self.num_free, spoken_for)
+
+    def helps(self, taker: str, tenant: str) -> bool:
+        """Blocks that `tenant` drops are some that `taker` may have: not if its cap leaves it less
+        than the pool does, nor if all that `tenant` holds is due to that."""
+        if taker == tenant:
+            return True
+        is_capped = self.allowance(taker, NOTHING_SPOKEN_FOR).is_capped
+        return not (is_capped or self.partitions.is_within_floor(tenant))
 
     def allocate(self, tenant: str) -> int:
         """A block with one reference: a blank one, or else one that was cached, which the caller
@@ -106,7 +114,7 @@ class BlockPool:
 
     def renew(self, block_id: int) -> None:
         """A cached block counts as if its last reference were dropped just now."""
-        self.partitions.of_block(block_id).cached.renew(block_id)
+        self.partitions.renew(block_id)
 
     def is_cached(self, block_id: int) -> bool:
         """Nobody holds the block; meaningful only for a block whose content can be found."""

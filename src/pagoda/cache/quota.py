@@ -19,9 +19,9 @@ class Quota:
     """Bounds of one tenant, in blocks. Raises `InvalidOptionError` for a floor above the cap."""
 
     floor: int = 0
-    """Blocks that are the tenant's whoever else wants them: it can hold that many at any time, and
-    that many of its cached ones are evicted by nobody else. Others may cache in what it has not
-    taken."""
+    """Blocks that are the tenant's whoever else wants them, held and cached together, held ones
+    first: it can hold that many at any time, and as many cached ones as it holds fewer are evicted
+    by nobody else. Others may cache in what it has not taken."""
     cap: int | None = None
     """Most that it has, held and cached together; None: as many as there are."""
 

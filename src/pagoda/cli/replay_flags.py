@@ -74,6 +74,9 @@ class ReplayOptions:
                     [size], policies or (DEFAULT_POLICY,), trace.unit_size, dtype,
                 )
             ]  # fmt: skip
+        if len(stored.dtypes) > 1:
+            limit = "are several: then --kv-cache-memory-bytes says what each of them may take"
+            raise InvalidOptionError("kv_cache_dtype", ",".join(stored.dtypes), limit)
         if num_blocks is None:
             limit = "how many blocks the pool has: 5000, or 2000,5000,10000; or its bytes, by "
             limit += "--kv-cache-memory-bytes and --model"

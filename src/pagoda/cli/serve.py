@@ -33,6 +33,7 @@ from pagoda.server.interpreter import set_up_interpreter
 from pagoda.server.keys import KeyRing
 from pagoda.server.listener import bind, start_listening, url_of
 from pagoda.server.options import LOG_FORMATS, ServerOptions
+from pagoda.server.usage_ledger import require_usable
 
 logger = logging.getLogger("pagoda")
 
@@ -161,6 +162,8 @@ def serve(
             allowed_hosts=(*server_options.allowed_hosts, address.host),
             max_num_connections=most_connections(server_options.max_num_connections),
         )
+        if server_options.usage_file is not None:
+            require_usable(Path(server_options.usage_file))
         engine = load_engine(options, console)
 
         from pagoda.server.app import create_app

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,7 +11,12 @@ from pagoda.cache.quota import Quota
 from pagoda.errors import InvalidOptionError
 
 FIELD = "tenant_quotas"
-_FORM = "like floor=10%,cap=4000,weight=2: blocks or a share of the pool, and a number above 0"
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
+_FORM = (
+    "like floor=10%,cap=4000,weight=2: blocks or a share of the pool, and a number from "
+    f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+)
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,21 @@ class TenantQuota:
     weight: float = 1.0
     """Its part of steps and seats beside others', in proportion to theirs."""
 
-    def in_blocks(self, num_blocks: int) -> Quota:
+    def in_blocks(self, tenant: str, num_blocks: int) -> Quota:
         """The floor and the cap in a pool of `num_blocks`.
 
-        Raises `InvalidOptionError` for a cap below the floor, or of no block.
+        Raises `InvalidOptionError`, naming the tenant, for a cap below the floor, and for a share
+        that is no whole block.
         """
+        floor = self.floor.in_blocks(num_blocks)
         cap = None if self.cap is None else self.cap.in_blocks(num_blocks)
-        return Quota(self.floor.in_blocks(num_blocks), cap)
+        if (self.floor.number and not floor) or cap == 0:
+            limit = f"of {tenant!r} comes to no block of {num_blocks}"
+            raise InvalidOptionError("cap" if cap == 0 else "floor", 0, limit)
+        if cap is not None and cap < floor:
+            limit = f"of {tenant!r} must be at least its floor, {floor}"
+            raise InvalidOptionError("cap", cap, limit)
+        return Quota(floor, cap)
 
 
 def parse_quotas(given: Mapping[str, str] | None) -> dict[str, TenantQuota]:
@@ -71,11 +84,10 @@ def _parse(tenant: object, text: object) -> TenantQuota:
 
 
 def _amount(given: str, value: str) -> Amount:
-    is_share = value.endswith("%")
-    try:
-        number = Fraction(value.removesuffix("%"))
-    except (ValueError, ZeroDivisionError):
-        raise InvalidOptionError(FIELD, given, _FORM) from None
+    is_share, written = value.endswith("%"), value.removesuffix("%")
+    if not _NUMBER.fullmatch(written):
+        raise InvalidOptionError(FIELD, given, _FORM)
+    number = Fraction(written)
     if is_share and 0 <= number <= 100:
         return Amount(number / 100, is_share=True)
     if is_share or number < 0 or number.denominator != 1:
@@ -84,11 +96,8 @@ def _amount(given: str, value: str) -> Amount:
 
 
 def _weight(given: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
+    number = float(value) if _NUMBER.fullmatch(value) else 0.0
+    if not LEAST_WEIGHT <= number <= MOST_WEIGHT:
         raise InvalidOptionError(FIELD, given, _FORM)
     return number
 

@@ -18,13 +18,18 @@ class RecordedQuota:
     cap: int | None = None
     weight: float = 1.0
 
-    def in_pool(self, num_blocks: int, recorded_num_blocks: int) -> Quota:
-        """The same share of a pool of another size."""
+    def __post_init__(self) -> None:
+        """Raises TypeError or `InvalidOptionError` for what no server has recorded."""
+        Quota(self.floor, self.cap)
+        if not isinstance(self.tenant, str) or not isinstance(self.weight, (int, float)):
+            raise TypeError("a tenant is a text, its weight a number")
 
-        def scaled(blocks: int) -> int:
-            return blocks * num_blocks // recorded_num_blocks
-
-        return Quota(scaled(self.floor), None if self.cap is None else max(1, scaled(self.cap)))
+    def in_pool(self, num_blocks: int, before: int, floor: int, least: int) -> Quota:
+        """With `floor`, and a cap that is the same share of `num_blocks` as it was of `before`
+        blocks, or `least` if that is more."""
+        if self.cap is None:
+            return Quota(floor)
+        return Quota(floor, max(floor, least, self.cap * num_blocks // before))
 
 
 @dataclass(frozen=True, slots=True)

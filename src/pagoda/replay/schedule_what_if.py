@@ -10,7 +10,7 @@ from typing import Any
 
 from pagoda.cache import num_blocks_for
 from pagoda.cache.miss import Cause
-from pagoda.cache.quota import Quota, require_quotas
+from pagoda.cache.quota import Quota
 from pagoda.cache.watcher import CacheWatcher
 from pagoda.replay.clock import Clock
 from pagoda.replay.course import Percentiles
@@ -53,9 +53,22 @@ class ServerSetting:
 
     @property
     def quotas(self) -> dict[str, Quota]:
-        """By tenant, in the blocks of this pool."""
-        sizes = self.cache.num_blocks, self.scheduler.quota_num_blocks
-        return {each.tenant: each.in_pool(*sizes) for each in self.scheduler.tenant_quotas}
+        """By tenant, in the blocks of this pool: a cap holds one longest request at least, and
+        floors leave room for one."""
+        num_blocks, before = self.cache.num_blocks, self.scheduler.quota_num_blocks
+        room, given = num_blocks - self._longest, self.scheduler.tenant_quotas
+        floors = [each.floor * num_blocks // before for each in given]
+        total = max(room, sum(floors), 1)
+        return {
+            each.tenant: each.in_pool(num_blocks, before, floor * room // total, self._longest)
+            for each, floor in zip(given, floors, strict=True)
+        }
+
+    @property
+    def _longest(self) -> int:
+        """Blocks of the longest request."""
+        size = self.cache.block_size
+        return num_blocks_for(min(self.max_model_len, self.cache.num_blocks * size), size)
 
     @property
     def as_recorded(self) -> RecordedSetting:
@@ -86,9 +99,6 @@ class ServerSetting:
         """A new scheduler over a new cache. Raises `InvalidOptionError` for what cannot be.
 
         `clock`: seconds, by which blocks are accounted for."""
-        size = self.cache.block_size
-        most = num_blocks_for(min(self.max_model_len, self.cache.num_blocks * size), size)
-        require_quotas(self.quotas, self.cache.num_blocks, most)
         return Scheduler(
             self.cache.cache(watchers, self.quotas, clock),
             max_num_batched_tokens=self.scheduler.max_num_batched_tokens,

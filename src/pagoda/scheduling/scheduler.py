@@ -272,9 +272,10 @@ class Scheduler:
             num_new = min(num_new, self._max_prompt_rows - step.num_prompt_rows)
         if num_new == 0:
             return
-        stop, gains_from = start + num_new, self.cache.partitions.gains_from
+        stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
-            victim = self._running.last(partial(gains_from, sequence.tenant))
+            step.awaits_pool |= not self.cache.allowance(sequence.table).is_capped
+            victim = self._running.last(partial(self.cache.helps, sequence.table))
             self.in_hand.request_id = victim.request.request_id
             step.take_back(victim)
             self._preempt(victim)
@@ -302,8 +303,7 @@ class Scheduler:
         for, and one more for each, so that admission does not lead straight to preemption.
         Whoever waits for another's blocks is passed over; whoever does not fit into the pool is
         not, by later lanes neither: False then. They get what their floors give them alone, as do
-        all lanes once somebody was preempted. Whoever is at its cap keeps nobody else waiting.
-        """
+        all lanes once the pool was short. Whoever is at its cap keeps nobody else waiting."""
         if not self._waiting.of(lane) or not self._has_room(lane, step, takes_all):
             return True
         spoken_for = self._spoken_for()
@@ -320,12 +320,12 @@ class Scheduler:
             windows = sequence.table.windows
             num_needed = self.cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
             allowance = self.cache.allowance(sequence.table, spoken_for)
-            if not takes_all or step.has_preempted:
+            if not takes_all or step.awaits_pool:
                 allowance = allowance.due_alone()
             sequence.lacks_room = num_needed > allowance.num_blocks
             if sequence.lacks_room:
                 self.in_hand.request_id = None
-                return not allowance.lacks_in_pool(num_needed)
+                return not allowance.awaits_pool(num_needed)
             self._begin(sequence, match, step)
             num_more = self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
             spoken_for[lane.tenant] += num_more
@@ -334,18 +334,17 @@ class Scheduler:
 
     def _has_room(self, lane: Lane, step: StepBuilder, takes_all: bool) -> bool:
         """There are a token and a seat, and blocks for anybody or for whoever has a floor."""
-        has_blocks = takes_all and not step.has_preempted
-        has_blocks = has_blocks or self.cache.partitions.has_floor(lane.tenant)
+        is_due = self.cache.quota_of(lane.tenant).floor > 0
+        has_blocks = is_due or (takes_all and not step.awaits_pool)
         return has_blocks and step.budget > 0 and self._seats.has_one_for(lane)
 
     def _spoken_for(self) -> Counter[str]:
         """Blocks that the running sequences will certainly need, by tenant."""
-        num_blocks = Counter[str]()
+        spoken_for = Counter[str]()
         for each in self._running:
             self.in_hand.request_id = each.request.request_id
-            num_blocks[each.tenant] += self.cache.num_blocks_to_go_on(each.table, each.num_tokens)
-        self.in_hand.request_id = None
-        return num_blocks
+            spoken_for[each.tenant] += self.cache.num_blocks_to_go_on(each.table, each.num_tokens)
+        return spoken_for
 
     def _is_held_up(self, sequence: Sequence) -> bool:
         """Its newest token is still outstanding, from before it was preempted; or another sequence
@@ -360,7 +359,8 @@ class Scheduler:
 
     def _is_ready(self, sequence: Sequence) -> bool:
         """It could run at once, for all that is known without looking for its blocks."""
-        return not sequence.lacks_room and not self._is_held_up(sequence)
+        is_at_cap = self.cache.allowance(sequence.table).is_at_cap
+        return not (sequence.lacks_room or is_at_cap or self._is_held_up(sequence))
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
         if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed

@@ -20,7 +20,8 @@ class StepBuilder:
     """For the sequences that need any."""
     num_prompt_rows: int = 0
     """Rows of logits given for prompts' log-probabilities."""
-    has_preempted: bool = False
+    awaits_pool: bool = False
+    """Somebody was preempted since the pool was short: what is free goes to whoever runs."""
 
     def give(
         self, sequence: Sequence, start: int, stop: int, copies: tuple[BlockCopy, ...]
@@ -54,7 +55,6 @@ class StepBuilder:
             if sequence.wants_prompt_rows(scheduled.start):
                 self.num_prompt_rows -= scheduled.num_logit_rows
             self.copies.pop(sequence, None)
-        self.has_preempted = True
 
     def plan(self, block_size: int) -> StepPlan:
         """The step, decided."""

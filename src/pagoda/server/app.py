@@ -68,10 +68,16 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         engine.start()
         watchdog = Watchdog(engine, options)
-        async with _stats_logged(engine, options), _beside(watchdog.run()), _beside(ledger.run()):
-            yield
-        await engine.shutdown()
-        ledger.save()
+        try:
+            async with (
+                _stats_logged(engine, options),
+                _beside(watchdog.run()),
+                _beside(ledger.run()),
+            ):
+                yield
+            await engine.shutdown()
+        finally:
+            ledger.save()
 
     # The documentation pages would load scripts from elsewhere; the schema alone is served.
     app = FastAPI(title="Pagoda", docs_url=None, redoc_url=None, lifespan=lifespan)

@@ -78,7 +78,7 @@ class KeyRing:
         ring = copy(self)
         ring.quotas = dict(self.quotas)
         for each in given:
-            tenant, colon, quota = each.partition(":")
+            tenant, colon, quota = each.rpartition(":")
             if not colon or tenant not in self.tenants:
                 known = ", ".join(sorted(self.tenants)) or "there is no key"
                 limit = f"must be TENANT:QUOTA, of a tenant that has a key ({known})"

@@ -55,6 +55,6 @@ def setting_of(engine: AsyncEngine, options: EngineOptions) -> RecordedSetting:
         steps_ahead=engine.engine.num_steps_ahead,
         tenant_quotas=tuple(
             RecordedQuota(tenant, quota.floor, quota.cap, given[tenant].weight)
-            for tenant, quota in scheduler.cache.partitions.quotas.items()
+            for tenant, quota in zip(given, map(scheduler.cache.quota_of, given), strict=True)
         ),
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import os
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pagoda")
 
+_MOST = 2**63
 INTERVAL_S = 10.0
 """What a crash may lose."""
 
 Totals = dict[str, dict[str, float]]
+
+
+def require_usable(path: Path) -> None:
+    """Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written."""
+    try:
+        _read(path)
+        new = _new_file(path.resolve())
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT, 0o600))
+        new.unlink()
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidOptionError("usage_file", str(path), f"cannot be kept: {reason}") from None
 
 
 class UsageLedger:
@@ -39,19 +52,18 @@ class UsageLedger:
         Raises `InvalidOptionError` naming `usage_file` for one that cannot be read or written.
         """
         self._engine = engine
-        self._path = path
+        self._path = path = None if path is None else path.resolve()
+        self._writing = threading.Lock()
         self._before: Totals = {}
         self.since = time.time()
         """When counting began, in seconds of the clock on the wall."""
         if path is None:
             return
-        try:
-            self._read(path)
-            self._write(path)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            limit = f"cannot be kept: {reason}"
-            raise InvalidOptionError("usage_file", str(path), limit) from None
+        require_usable(path)
+        kept = _read(path)
+        if kept is not None:
+            self.since, self._before = kept
+        self.save()
 
     def totals(self) -> Totals:
         """Of every tenant that ever asked, by the names in `TOTALS`."""
@@ -78,32 +90,47 @@ class UsageLedger:
         try:
             self._write(self._path)
         except OSError as error:
-            logger.warning("usage_file %s cannot be written: %s", self._path, error.strerror)
+            logger.warning("usage_file %s cannot be written: %s", self._path, error)
 
     def _write(self, path: Path) -> None:
-        new = path.with_name(f"{path.name}.new")
-        with new.open("w", encoding="utf-8") as file:
-            json.dump({"since": self.since, "tenants": self.totals()}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        new = _new_file(path)
+        with self._writing:
+            new.unlink(missing_ok=True)
+            number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # names of tenants
+            with open(number, "w", encoding="utf-8") as file:
+                json.dump({"since": self.since, "tenants": self.totals()}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
 
-    def _read(self, path: Path) -> None:
-        if not path.exists():
-            return
-        kept = json.loads(path.read_text("utf-8"))
-        if not isinstance(kept, dict) or not _is_number(kept.get("since")):
-            raise ValueError("it does not say since when it counts")
-        tenants = kept.get("tenants")
-        if not isinstance(tenants, dict) or not all(map(_is_totals, tenants.values())):
-            raise ValueError(f"each of its tenants must have {', '.join(TOTALS)}")
-        self.since, self._before = kept["since"], tenants
+
+def _new_file(path: Path) -> Path:
+    """Written whole before it takes the place of the last one."""
+    return path.with_name(f"{path.name}.new")
+
+
+def _read(path: Path) -> tuple[float, Totals] | None:
+    """Since when it counts, and what; None: there is none. Raises OSError and ValueError."""
+    if not path.exists():
+        return None
+    kept = json.loads(path.read_text("utf-8"))
+    if not isinstance(kept, dict) or not _is_number(kept.get("since")):
+        raise ValueError("it does not say since when it counts")
+    tenants = kept.get("tenants")
+    if not isinstance(tenants, dict) or not all(map(_is_totals, tenants.values())):
+        raise ValueError(f"each of its tenants must have numbers of {', '.join(TOTALS)}")
+    nothing = dict.fromkeys(TOTALS, 0)
+    return kept["since"], {tenant: nothing | totals for tenant, totals in tenants.items()}
 
 
 def _is_totals(value: Any) -> bool:
-    return isinstance(value, dict) and all(_is_number(value.get(name)) for name in TOTALS)
+    """Whole numbers of tokens, and seconds; a name that is not there counts as 0."""
+    return isinstance(value, dict) and all(
+        name in TOTALS and _is_number(number) and (isinstance(number, int) or "seconds" in name)
+        for name, number in value.items()
+    )
 
 
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 <= value < math.inf
+    return is_number and 0 <= value < _MOST

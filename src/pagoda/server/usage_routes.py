@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
@@ -11,7 +12,7 @@ from pagoda.cache.accounts import NOTHING
 from pagoda.engine.usage import TOTALS
 from pagoda.server.door import holder_of
 from pagoda.server.keys import KeyRing
-from pagoda.server.usage_ledger import UsageLedger
+from pagoda.server.usage_ledger import Totals, UsageLedger
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -50,15 +51,28 @@ class UsageReport(BaseModel):
 
 def usage_routes(engine: AsyncEngine, ledger: UsageLedger, keys: KeyRing) -> APIRouter:
     router = APIRouter()
+    told: dict[str, tuple[int, UsageReport]] = {}
+    """What a tenant was told last, and in which second."""
 
     @router.get("/usage")
     async def usage(request: Request) -> UsageReport:
-        """What the key's tenant has had; an operator's key, or a server without keys: all."""
+        """What the key's tenant has had; an operator's key, or a server without keys: all.
+
+        A tenant is told the same for a second, and whole block-seconds: when a block was taken for
+        somebody else is not its own business.
+        """
         holder = holder_of(request.scope)
-        totals, now, cache = ledger.totals(), engine.usage(), engine.stats().cache
-        if not holder.is_operator:
-            own = totals.get(holder.tenant, dict.fromkeys(TOTALS, 0))
-            totals = {holder.tenant: own}
+        if holder.is_operator:
+            return report(ledger.totals())
+        second, last = told.get(holder.tenant, (None, None))
+        if last is None or second != int(monotonic()):
+            own = ledger.totals().get(holder.tenant, dict.fromkeys(TOTALS, 0))
+            last = report({holder.tenant: {name: int(number) for name, number in own.items()}})
+            told[holder.tenant] = int(monotonic()), last
+        return last
+
+    def report(totals: Totals) -> UsageReport:
+        now, cache = engine.usage(), engine.stats().cache
         tenants = []
         for tenant in sorted(totals):
             blocks = now[tenant].blocks if tenant in now else NOTHING

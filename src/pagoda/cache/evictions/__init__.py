@@ -58,4 +58,11 @@ def policies_of(
             "must be a name where tenants have quotas, for which there are policies of their own"
         )
         raise InvalidOptionError("eviction", given, limit)
-    return lambda: first
+    return lambda: _emptied(first, num_blocks)
+
+
+def _emptied(policy: EvictionPolicy, num_blocks: int) -> EvictionPolicy:
+    """It holds nothing any more."""
+    for block_id in range(num_blocks):
+        policy.forget(block_id)
+    return policy

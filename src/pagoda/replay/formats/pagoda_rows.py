@@ -20,7 +20,7 @@ from dataclasses import asdict
 from dataclasses import fields as fields_of
 from heapq import heappop, heappush
 
-from pagoda.errors import InvalidRequestError
+from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.replay import fields
 from pagoda.replay.fields import Row
 from pagoda.replay.formats.form import TraceForm
@@ -128,8 +128,10 @@ def _setting(server: object) -> RecordedSetting | None:
     quotas = server.get("tenant_quotas", [])
     try:
         tenant_quotas = tuple(RecordedQuota(**quota) for quota in quotas)
+        if len({quota.tenant for quota in tenant_quotas}) < len(tenant_quotas):
+            raise TypeError("a tenant has two quotas")
         return RecordedSetting(**(server | {"tenant_quotas": tenant_quotas}))
-    except TypeError:
+    except (TypeError, InvalidOptionError):
         raise InvalidRequestError("server", server, "lacks a setting of the server") from None
 
 
