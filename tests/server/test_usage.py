@@ -243,9 +243,9 @@ def test_the_file_of_keys_has_quotas(tmp_path: Path) -> None:
     keys = KeyRing.of(file=file)
     assert keys.quotas == {"ann": "floor=10%,weight=2", "bob": "cap=50%"}
     assert keys.with_quotas(["ann:cap=9"]).quotas == {"ann": "cap=9", "bob": "cap=50%"}
-    for given in ("carol:cap=9", "ann", ":cap=9"):
+    for given in (["carol:cap=9"], ["ann"], [":cap=9"], ["ann:cap=9", "ann:cap=8"]):
         with pytest.raises(InvalidOptionError, match="tenant_quota"):
-            keys.with_quotas([given])
+            keys.with_quotas(given)
     file.write_text("key-of-bob bob cap=9\nkey-two-bob bob cap=8\n")
     with pytest.raises(InvalidOptionError, match="line 2"):
         KeyRing.of(file=file)

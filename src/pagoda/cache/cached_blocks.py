@@ -13,11 +13,13 @@ from pagoda.cache.record import BlockRecord
 class CachedBlocks:
     """What was let go behind a window goes first, of little worth alone; then by the policy."""
 
-    def __init__(self, policy: EvictionPolicy) -> None:
+    def __init__(self, policy: EvictionPolicy, *, takes_turns: bool = False) -> None:
+        """takes_turns: others give up blocks as well, so `turn` is asked."""
         self._by_policy = policy
         self._passed = LRU()
+        self._takes_turns = takes_turns
         self._released: OrderedDict[int, int] = OrderedDict()
-        """When each was released, the longest ago first."""
+        """When each was released, the longest ago first, where turns are taken."""
 
     @property
     def turn(self) -> tuple[bool, int]:
@@ -32,17 +34,19 @@ class CachedBlocks:
     def add(self, block_id: int, now: int, *, is_passed: bool) -> None:
         """The last reference to a block was dropped, by a clock that never goes back."""
         (self._passed if is_passed else self._by_policy).add(block_id)
-        self._released[block_id] = now
+        if self._takes_turns:
+            self._released[block_id] = now
 
     def hit(self, block_id: int) -> None:
         """A sequence holds a block again."""
-        del self._released[block_id]
+        self._released.pop(block_id, None)
         (self._passed if block_id in self._passed else self._by_policy).hit(block_id)
 
     def renew(self, block_id: int, now: int) -> None:
         """A block counts as if its last reference were dropped just now."""
-        self._released[block_id] = now
-        self._released.move_to_end(block_id)
+        if self._takes_turns:
+            self._released[block_id] = now
+            self._released.move_to_end(block_id)
         if block_id in self._passed:
             self._passed.hit(block_id)
             self._by_policy.add(block_id)
@@ -56,7 +60,7 @@ class CachedBlocks:
             self._by_policy.forget(block_id)
         else:
             block_id = self._by_policy.evict()
-        del self._released[block_id]
+        self._released.pop(block_id, None)
         return block_id
 
     def forget(self, block_id: int) -> None:
@@ -66,7 +70,7 @@ class CachedBlocks:
         self._released.pop(block_id, None)
 
     def __len__(self) -> int:
-        return len(self._released)
+        return len(self._by_policy) + len(self._passed)
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they go where that is fixed."""

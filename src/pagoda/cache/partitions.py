@@ -22,8 +22,8 @@ class Partition:
 
     __slots__ = ("cached", "num_held", "quota")
 
-    def __init__(self, policy: EvictionPolicy, quota: Quota = NO_QUOTA) -> None:
-        self.cached = CachedBlocks(policy)
+    def __init__(self, cached: CachedBlocks, quota: Quota = NO_QUOTA) -> None:
+        self.cached = cached
         self.quota = quota
         self.num_held = 0
 
@@ -59,8 +59,11 @@ class Partitions:
     ) -> None:
         """`new_policy` is called once for each tenant with a quota, and once for all others."""
         self._new_policy = new_policy
-        self._common = Partition(new_policy())
-        self._own = {tenant: Partition(new_policy(), quota) for tenant, quota in quotas.items()}
+        self._takes_turns = bool(quotas)
+        self._common = Partition(self._new_cached())
+        self._own = {
+            tenant: Partition(self._new_cached(), quota) for tenant, quota in quotas.items()
+        }
         self._all = (self._common, *self._own.values())
         self._of_block = [self._common] * num_blocks
         """Of those that are held or cached."""
@@ -135,7 +138,10 @@ class Partitions:
         broke off in the middle may have left the old ones in pieces."""
         for each in self._all:
             each.num_held = 0
-            each.cached = CachedBlocks(self._new_policy())
+            each.cached = self._new_cached()
+
+    def _new_cached(self) -> CachedBlocks:
+        return CachedBlocks(self._new_policy(), takes_turns=self._takes_turns)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._all)

@@ -51,7 +51,7 @@ def require_quotas(quotas: Mapping[str, Quota], num_blocks: int, most: int = 1) 
     if quotas and num_blocks - floors < most:
         limit = (
             f"must leave others the {most} blocks of one longest request: "
-            f"at most {num_blocks - most} of the {num_blocks} blocks in all"
+            f"those of all tenants together at most {num_blocks - most} of the {num_blocks} blocks"
         )
         raise InvalidOptionError("floor", floors, limit)
     for tenant, quota in quotas.items():

@@ -149,7 +149,9 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     running = sized.start()
     num_blocks, lives = sized.capacity.num_blocks, BlockLives()
     misses = MissExplainer(num_blocks, options.block_size)
-    curve = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
+    # Shadows know no quotas: beside a cache that has some they would be no other size of it.
+    followed = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
+    curve = None if quotas else followed
     cache = CacheManager(
         num_blocks,
         options.block_size,
@@ -159,7 +161,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         windows=sized.capacity.spec.windows,
         under_way_tokens=sized.capacity.spec.under_way_tokens,
         quotas=quotas,
-        watchers=(misses, curve, lives),
+        watchers=(misses, lives) if curve is None else (misses, curve, lives),
     )
     scheduler = Scheduler(
         cache,

@@ -75,7 +75,7 @@ def curve_routes(engine: AsyncEngine) -> APIRouter:
     async def curve() -> CacheCurve:
         """What caches of other sizes would find lately, under this policy and under LRU."""
         if engine.curve is None:
-            raise EngineError("nobody watches the cache")
+            raise EngineError("other sizes are not followed where tenants have quotas")
         return CacheCurve.of(engine.curve)
 
     return router

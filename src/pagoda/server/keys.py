@@ -77,12 +77,16 @@ class KeyRing:
         """
         ring = copy(self)
         ring.quotas = dict(self.quotas)
+        named: set[str] = set()
         for each in given:
             tenant, colon, quota = each.rpartition(":")
             if not colon or tenant not in self.tenants:
                 known = ", ".join(sorted(self.tenants)) or "there is no key"
                 limit = f"must be TENANT:QUOTA, of a tenant that has a key ({known})"
                 raise InvalidOptionError("tenant_quota", each, limit)
+            if tenant in named:
+                raise InvalidOptionError("tenant_quota", each, f"{tenant} has another one already")
+            named.add(tenant)
             ring.quotas[tenant] = quota
         return ring
 
