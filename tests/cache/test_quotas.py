@@ -188,7 +188,11 @@ def test_quotas_that_leave_no_room_are_refused(quotas: object, named: str) -> No
 
 
 def test_floors_may_leave_just_one_longest_request() -> None:
-    require_quotas({"b": Quota(6), "c": Quota(3, 3)}, 12, 3)
+    quotas = {"b": Quota(6), "c": Quota(3, 3)}
+    require_quotas(quotas, 12, 3)
+    cache = cache_of(12, **quotas)
+    assert take(cache, "a", 0, 3) is not None
+    assert take(cache, "a", 1, 1) is None
 
 
 def test_a_policy_that_is_given_serves_no_quotas() -> None:

@@ -150,8 +150,9 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
     num_blocks, lives = sized.capacity.num_blocks, BlockLives()
     misses = MissExplainer(num_blocks, options.block_size)
     # Shadows know no quotas: beside a cache that has some they would be no other size of it.
-    followed = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
-    curve = None if quotas else followed
+    curve = None
+    if not quotas:
+        curve = HitRateCurve(num_blocks, options.block_size, options.eviction_policy)
     cache = CacheManager(
         num_blocks,
         options.block_size,

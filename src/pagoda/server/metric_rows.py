@@ -80,25 +80,12 @@ def _tenant_tokens(figures: Figures) -> Mapping[LabelValues, float]:
     }
 
 
-def _tenant_blocks(figures: Figures) -> Mapping[LabelValues, float]:
+def _of_tenants_blocks(figures: Figures, name: str) -> Mapping[LabelValues, float]:
+    """`name`: of a field of `Holding`, with {} where the state stands."""
     return {
-        (tenant, state): number
+        (tenant, state): getattr(usage.blocks, name.format(state))
         for tenant, usage in figures.usage.items()
-        for state, number in (
-            ("held", usage.blocks.num_held),
-            ("cached", usage.blocks.num_cached),
-        )
-    }
-
-
-def _tenant_block_seconds(figures: Figures) -> Mapping[LabelValues, float]:
-    return {
-        (tenant, state): seconds
-        for tenant, usage in figures.usage.items()
-        for state, seconds in (
-            ("held", usage.blocks.held_block_seconds),
-            ("cached", usage.blocks.cached_block_seconds),
-        )
+        for state in ("held", "cached")
     }
 
 
@@ -157,10 +144,11 @@ METRIC_ROWS = (
     MetricRow("counter", "tenant_tokens", "Tokens of each tenant, by what became of them.",
               _tenant_tokens, labels=("tenant", "kind")),
     MetricRow("gauge", "tenant_kv_blocks", "Blocks of each tenant, held or cached.",
-              _tenant_blocks, labels=("tenant", "state")),
+              lambda figures: _of_tenants_blocks(figures, "num_{}"), labels=("tenant", "state")),
     MetricRow("counter", "tenant_kv_block_seconds",
               "Blocks that each tenant had, by the seconds that it had them.",
-              _tenant_block_seconds, labels=("tenant", "state")),
+              lambda figures: _of_tenants_blocks(figures, "{}_block_seconds"),
+              labels=("tenant", "state")),
     MetricRow("counter", "prompt_tokens", "Prompt tokens of all requests.",
               lambda figures: figures.stats.prompt_tokens),
     MetricRow("counter", "prompt_tokens_cached", "Prompt tokens that came from the cache.",

@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-_FOLDER = Path(__file__).parent / "page_files"
+FOLDER = Path(__file__).parent / "page_files"
 _INDEX = "index.html"
 _MEDIA_TYPES = {
     ".css": "text/css",
@@ -63,16 +63,16 @@ def page_files(folder: Path) -> dict[str, PageFile]:
     return {path.name: PageFile(path) for path in folder.iterdir() if path.suffix in _MEDIA_TYPES}
 
 
-def page_routes() -> APIRouter:
-    """Routes for people: the page and its files. The API's schema does without them."""
+def page_routes(folder: Path = FOLDER, at: str = "/", files_at: str = "/page") -> APIRouter:
+    """Routes for people: a page and its files. The API's schema does without them."""
     router = APIRouter(include_in_schema=False)
-    files = page_files(_FOLDER)
+    files = page_files(folder)
 
-    @router.get("/")
+    @router.get(at)
     async def page(request: Request) -> Response:
         return files[_INDEX].answer(request)
 
-    @router.get("/page/{name}")
+    @router.get(files_at + "/{name}")
     async def page_file(request: Request, name: str) -> Response:
         if name not in files:
             raise HTTPException(404)
