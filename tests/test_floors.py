@@ -42,7 +42,10 @@ ROOMS = {
     "structured": Room(0, uses=("errors",), third_party=()),
     "limits": Room(0, uses=("errors",), third_party=()),
     "truncation": Room(0, uses=("errors", "limits"), third_party=()),
-    "request": Room(0, uses=("errors", "limits", "structured", "truncation"), third_party=()),
+    "cache_hint": Room(0, uses=("errors",), third_party=()),
+    "request": Room(
+        0, uses=("cache_hint", "errors", "limits", "structured", "truncation"), third_party=()
+    ),
     "cache": Room(1, third_party=("numpy",)),
     "kernels": Room(1),
     "codecs": Room(2, uses=("cache.own_format", "cache.ports", "kernels")),

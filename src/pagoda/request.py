@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
+from pagoda.cache_hint import CacheHint, cache_hint_of
 from pagoda.errors import InvalidRequestError
 from pagoda.limits import TOKEN_ID, Items, Real, Switch, Texts, TokenIds, Whole, limits_of
 from pagoda.structured import StructuredOutputs
@@ -218,6 +219,8 @@ class RequestOptions:
     tenant: str = ""
     cache_salt: str = ""
     """Only requests with the same tenant and salt share cached blocks."""
+    cache_hint: CacheHint | None = None
+    """How long its blocks are to stay in the cache, beside others: pin, session or none."""
     max_tokens_field: str | None = None
     """The caller's own name for `max_tokens`. With it, more tokens than the model's length are
     refused by that name. Either way the answer ends at the model's length."""
@@ -235,6 +238,7 @@ class RequestOptions:
         for name in ("tenant", "cache_salt"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidRequestError(name, getattr(self, name), "must be a string")
+        object.__setattr__(self, "cache_hint", cache_hint_of(self.cache_hint))
         if not isinstance(self.kv_retention, str | None):
             raise InvalidRequestError("kv_retention", self.kv_retention, "must be a string")
         if len(self.cache_salt) > MAX_CACHE_SALT_CHARACTERS:

@@ -11,6 +11,7 @@ from pagoda.cache import EVICTION_POLICIES, AttentionWindow, BlockTable, CacheMa
 from pagoda.cache.prefix import block_key
 from pagoda.cache.quota import Quota
 from pagoda.cache.window import FULL_ATTENTION
+from pagoda.cache_hint import CacheHint
 
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=14)
 SALTS = st.sampled_from(["", "a"])
@@ -23,6 +24,7 @@ QUOTAS = st.dictionaries(
         st.none() | st.integers(1, 6),
     ),
 )
+HINTS = st.none() | st.sampled_from(CacheHint)
 WINDOWS = st.builds(AttentionWindow, st.integers(1, 9), st.integers(0, 3)) | st.just(FULL_ATTENTION)
 
 
@@ -197,11 +199,11 @@ class CacheMachine(RuleBasedStateMachine):
         life.stay += 1
 
     @precondition(lambda self: self.lives)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), hint=HINTS)
+    def end(self, data: st.DataObject, hint: CacheHint | None) -> None:
         life = data.draw(st.sampled_from(self.lives))
         if life.is_running:
-            self.cache.free(life.table)
+            self.cache.free(life.table, hint)
         self.lives.remove(life)
         life.stay += 1
 

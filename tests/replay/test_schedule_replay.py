@@ -11,6 +11,7 @@ import pytest
 from pagoda.cache import CacheManager
 from pagoda.cache.prefix import BlockHash, block_key
 from pagoda.cache.quota import Quota
+from pagoda.cache_hint import CacheHint
 from pagoda.replay.clock import Clock
 from pagoda.replay.formats.pagoda_rows import header_line, row_line
 from pagoda.replay.recorded import RecordedQuota, RecordedSetting
@@ -69,16 +70,17 @@ def serve(setting: RecordedSetting, seed: int) -> tuple[Scheduler, list[Served]]
     )
     model = FakeModel(scheduler, setting.num_blocks, num_ahead=setting.steps_ahead)
     served: list[Served] = []
-    num_steps = 0
+    num_turns = 0
     while len(served) < 60 or scheduler.has_unfinished or model.ahead:
         if len(served) < 60 and (source.random() < 0.4 or not scheduler.has_unfinished):
-            served.append(_arrive(scheduler, source, served, num_steps, setting))
+            served.append(_arrive(scheduler, source, served, num_turns, setting))
         for each in served:
             sequences = scheduler._register.of(each.asked.request_id)
             if sequences and source.random() < 0.005:
-                each.ended_at = num_steps
+                each.ended_at = num_turns
                 scheduler.abort(each.asked.request_id)
-        num_steps += bool(model.step().sequences)
+        concludes = bool(model.ahead)
+        num_turns += bool(model.step().sequences) or concludes
     return scheduler, served
 
 
@@ -95,6 +97,7 @@ def _arrive(
         prompt,
         max_tokens=source.randint(1, min(20, room)),
         cache_salt=source.choice(["", "", "salt"]),
+        cache_hint=source.choice([None, None, *CacheHint]),
         tenant=source.choice(["", *(each.tenant for each in setting.tenant_quotas)]),
         arrival_time=step / 10,
         stop_token_ids=(3,) if source.random() < 0.3 else (),
@@ -126,6 +129,7 @@ def _row(number: int, each: Served, block_size: int) -> str:
         num_known_tokens=0,
         tenant=options.tenant,
         cache_salt=options.cache_salt,
+        cache_hint=options.cache_hint,
         arrival_step=each.step,
         end_step=each.ended_at,
     )
@@ -133,7 +137,7 @@ def _row(number: int, each: Served, block_size: int) -> str:
 
 
 @pytest.mark.parametrize("steps_ahead", [0, 1])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_recorded_day_is_the_same_again(tmp_path: Path, seed: int, steps_ahead: int) -> None:
     setting = RecordedSetting(
         num_blocks=20 if seed % 2 else 40,

@@ -127,6 +127,8 @@ def test_a_trace_that_is_being_written(path: Path) -> None:
         ("hashes", "00" * 32, "must be 16 hexadecimal digits for each of at most 3"),
         ("number", None, "number=None"),
         ("tenant", 5, "tenant=5: must be a text"),
+        ("cache_hint", "keep", "cache_hint='keep': must be one of pin, session, none"),
+        ("cache_hint", ["pin"], "cache_hint=['pin']: must be one of"),
         ("step", -1, "step=-1"),
     ],
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from paged_tokens import PagedTokens, written_for
 from pagoda.cache.retention import parse_retention
+from pagoda.cache_hint import CacheHint
 from pagoda.request import Request, RequestOptions, SamplingParams
 from pagoda.scheduling import RunAhead, ScheduledSequence, Scheduler, Sequence, StepPlan, judge
 
@@ -182,6 +183,7 @@ def request(
     cache_salt: str = "",
     arrival_time: float = 0.0,
     kv_retention: str | None = None,
+    cache_hint: CacheHint | None = None,
     **sampling: object,
 ) -> Request:
     """A request as the engine would make it."""
@@ -191,7 +193,11 @@ def request(
         tuple(prompt),
         params,
         options=RequestOptions(
-            priority=priority, tenant=tenant, cache_salt=cache_salt, kv_retention=kv_retention
+            priority=priority,
+            tenant=tenant,
+            cache_salt=cache_salt,
+            kv_retention=kv_retention,
+            cache_hint=cache_hint,
         ),
         arrival_time=arrival_time,
     )

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pagoda.cache import AttentionWindow, CacheManager
 from pagoda.cache.quota import Quota
 from pagoda.cache.window import FULL_ATTENTION
+from pagoda.cache_hint import CacheHint
 from pagoda.scheduling import Ending, Scheduler, Sequence
 
 PROMPTS = st.builds(
@@ -107,6 +108,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         stops=st.sampled_from([[], [], [0], [1, 2]]),
         prompt_logprobs=st.sampled_from([None, None, 0]),
         retention=RETENTIONS,
+        hint=st.none() | st.sampled_from(CacheHint),
     )
     def arrive(
         self,
@@ -120,6 +122,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         stops: list[int],
         prompt_logprobs: int | None,
         retention: str | None,
+        hint: CacheHint | None,
     ) -> None:
         for _ in range(copies):
             self.count += 1
@@ -135,6 +138,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 stop_token_ids=stops,
                 prompt_logprobs=prompt_logprobs,
                 kv_retention=retention,
+                cache_hint=hint,
             )
             self.alive[asked.request_id] = self.scheduler.add(asked)
 

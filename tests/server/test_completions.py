@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from limit_values import another
+from pagoda.cache_hint import CacheHint
 from pagoda.server.sampling_fields import SAMPLING_FIELDS
 from server.fake_engine import MODEL, FakeEngine, engine_failure, words
 from server.sse import completion_text, events_of
@@ -99,7 +100,7 @@ async def test_every_sampling_field_reaches_the_engine(
         "prompt_logprobs": 1,
     }
     extra = {"logit_bias": {"7": -5}, "stop": "end", "priority": -3, "cache_salt": "s", "user": "u"}
-    extra["kv_retention"] = "window:64"
+    extra |= {"kv_retention": "window:64", "cache_hint": "session"}
     response = await client.post(URL, json={"prompt": "x", **fields, **extra})
     assert response.status_code == 200
     [asked] = engine.asked
@@ -109,6 +110,17 @@ async def test_every_sampling_field_reaches_the_engine(
     assert sampling.stop == ("end",)
     assert (asked["options"].priority, asked["options"].cache_salt) == (-3, "s")
     assert asked["options"].kv_retention == "window:64"
+    assert asked["options"].cache_hint is CacheHint.SESSION
+
+
+@pytest.mark.parametrize("hint", ["keep", "", "PIN", 1, ["pin"]])
+async def test_a_hint_that_is_none_is_refused_by_name(
+    hint: object, client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    response = await client.post(URL, json={"prompt": "x", "cache_hint": hint})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "cache_hint"
+    assert engine.asked == []
 
 
 @pytest.mark.parametrize("name", SAMPLING_FIELDS)

@@ -61,6 +61,7 @@ class BlockTable:
         "lets_go_at",
         "num_committed",
         "num_forked",
+        "num_found",
         "num_groups",
         "num_settled",
         "num_shared",
@@ -99,6 +100,8 @@ class BlockTable:
         self.num_forked = 0
         """Leading blocks shared through `fork`, with a parent or with children. Any of these tables
         may publish them first."""
+        self.num_found = 0
+        """Leading blocks that were in the cache when the sequence began."""
         self.num_shared = 0
         """Leading blocks that others may see: the larger of `num_committed` and `num_forked`. Later
         blocks belong to this table alone."""
@@ -252,7 +255,7 @@ class BlockTable:
         child.extend(self.block_ids[: num_blocks_for(num_tokens, block_size) * self.num_groups])
         child.num_committed = min(self.num_committed, len(child.keys))
         child.num_forked = child.num_shared = len(child)
-        child.num_settled, child.turn = num_tokens, self.turn
+        child.num_settled, child.turn, child.num_found = num_tokens, self.turn, self.num_found
         child.move_to(self.position, block_size)
         self.num_forked = max(self.num_forked, child.num_forked)
         self.num_shared = max(self.num_shared, self.num_forked)

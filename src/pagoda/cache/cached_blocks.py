@@ -1,4 +1,4 @@
-"""Blocks that nobody holds and that can be found: a policy's, and those that a window passed."""
+"""Blocks that nobody holds and that can be found, in the order in which they are given up."""
 
 from __future__ import annotations
 
@@ -7,25 +7,42 @@ from collections.abc import Iterator
 
 from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions.lru import LRU
+from pagoda.cache.hinted import HintedBlocks, Mark
 from pagoda.cache.record import BlockRecord
 
 
 class CachedBlocks:
-    """What was let go behind a window goes first, of little worth alone; then by the policy."""
+    """What was passed goes first: of little worth alone behind a window, or nobody is to look for
+    it. Then by the policy, and last what hints keep."""
 
-    def __init__(self, policy: EvictionPolicy, *, takes_turns: bool = False) -> None:
-        """takes_turns: others give up blocks as well, so `turn` is asked."""
+    def __init__(
+        self, policy: EvictionPolicy, num_blocks: int, *, takes_turns: bool = False
+    ) -> None:
+        """`num_blocks`: of the pool. takes_turns: others give up blocks too, so `turn` is asked."""
         self._by_policy = policy
         self._passed = LRU()
+        self._hinted = HintedBlocks(num_blocks)
         self._takes_turns = takes_turns
         self._released: OrderedDict[int, int] = OrderedDict()
-        """When each was released, the longest ago first, where turns are taken."""
+        """When each that no hint keeps was released, the longest ago first; for turns alone."""
 
     @property
-    def turn(self) -> tuple[bool, int]:
-        """By which one of several gives up a block, the lowest first: whoever has some that a
-        window passed, then whoever has one that nobody has wanted for longest."""
-        return not self._passed, next(iter(self._released.values()))
+    def turn(self) -> tuple[int, int]:
+        """By which one of several gives up a block, the lowest first: whoever has some that were
+        passed, then whoever has one that nobody has wanted for longest, kept by no hint first."""
+        if self._released:
+            return 0 if self._passed else 1, next(iter(self._released.values()))
+        is_pinned, since, _ = self._hinted.first
+        return 3 if is_pinned else 2, since
+
+    @property
+    def hinted(self) -> HintedBlocks:
+        """Those that hints keep; to be read."""
+        return self._hinted
+
+    def mark(self, block_id: int, mark: Mark) -> None:
+        """A block that is referenced is asked to be kept, or one that is renewed next."""
+        self._hinted.mark(block_id, mark)
 
     def publish(self, block_id: int, record: BlockRecord) -> None:
         """A referenced block can be found from now on."""
@@ -33,17 +50,28 @@ class CachedBlocks:
 
     def add(self, block_id: int, now: int, *, is_passed: bool) -> None:
         """The last reference to a block was dropped, by a clock that never goes back."""
+        if self._hinted.is_marked(block_id):
+            for beyond in self._hinted.add(block_id, now):
+                self.add(beyond, now, is_passed=False)
+            return
         (self._passed if is_passed else self._by_policy).add(block_id)
         if self._takes_turns:
             self._released[block_id] = now
 
     def hit(self, block_id: int) -> None:
         """A sequence holds a block again."""
+        if block_id in self._hinted:
+            self._hinted.hit(block_id)
+            return
         self._released.pop(block_id, None)
         (self._passed if block_id in self._passed else self._by_policy).hit(block_id)
 
     def renew(self, block_id: int, now: int) -> None:
         """A block counts as if its last reference were dropped just now."""
+        if self._hinted.is_marked(block_id):
+            self.hit(block_id)
+            self.add(block_id, now, is_passed=False)
+            return
         if self._takes_turns:
             self._released[block_id] = now
             self._released.move_to_end(block_id)
@@ -58,8 +86,11 @@ class CachedBlocks:
         if self._passed:
             block_id = self._passed.evict()
             self._by_policy.forget(block_id)
-        else:
+        elif self._by_policy:
             block_id = self._by_policy.evict()
+        else:
+            block_id = self._hinted.evict()
+            self._by_policy.forget(block_id)
         self._released.pop(block_id, None)
         return block_id
 
@@ -67,12 +98,14 @@ class CachedBlocks:
         """What a block holds, cached or referenced, is worth nothing any more."""
         self._by_policy.forget(block_id)
         self._passed.forget(block_id)
+        self._hinted.forget(block_id)
         self._released.pop(block_id, None)
 
     def __len__(self) -> int:
-        return len(self._by_policy) + len(self._passed)
+        return len(self._by_policy) + len(self._passed) + len(self._hinted)
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they go where that is fixed."""
         yield from self._passed
         yield from self._by_policy
+        yield from self._hinted

@@ -11,6 +11,7 @@ import numpy as np
 
 from pagoda.cache.block import HOLE, BlockTable
 from pagoda.cache.match import PrefixMatch
+from pagoda.cache_hint import CACHE_HINT_LIMIT, CACHE_HINTS
 from pagoda.errors import BlockTableError, InvalidOptionError
 
 
@@ -87,3 +88,9 @@ def token_sequence(tokens: object) -> Sequence[int]:
         return tokens
     limit = "must be a sequence of whole numbers, or a NumPy array of integers in one dimension"
     raise BlockTableError("tokens", tokens, limit)
+
+
+def require_cache_hint(hint: object) -> None:
+    """It is none, or one of the hints. Raises `InvalidOptionError`."""
+    if hint is not None and hint not in CACHE_HINTS:
+        raise InvalidOptionError("hint", hint, f"must be {CACHE_HINT_LIMIT}")

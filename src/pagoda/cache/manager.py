@@ -32,18 +32,19 @@ from pagoda.cache.eviction import EvictionPolicy
 from pagoda.cache.evictions import policies_of
 from pagoda.cache.inflight import InFlightBlocks
 from pagoda.cache.integrity import check_integrity
-from pagoda.cache.let_go import let_go, make_room
+from pagoda.cache.let_go import drop, let_go, make_room
 from pagoda.cache.match import NO_MATCH, PrefixMatch
 from pagoda.cache.origin import Origin
 from pagoda.cache.prefix import BlockHash, BlockKey
 from pagoda.cache.prefix_pool import PrefixPool
 from pagoda.cache.quota import Quota, require_quotas
-from pagoda.cache.search import found_of_turn, longest_prefix, still_holds
+from pagoda.cache.search import longest_prefix, still_holds
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.snapshot import PoolSnapshot
 from pagoda.cache.stats import CacheStats
 from pagoda.cache.watcher import CacheWatcher, Lookup
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
+from pagoda.cache_hint import CacheHint
 from pagoda.errors import BlockTableError
 
 
@@ -195,6 +196,7 @@ class CacheManager:
         self._tables.add(table)
         lookup = None
         if counted:
+            table.num_found = len(table)
             lookup = Lookup.of(table, len(tokens), match, is_caching=self.enable_prefix_caching)
             self._blocks.look_up(lookup)
         if self.enable_prefix_caching:
@@ -303,30 +305,21 @@ class CacheManager:
         self._tables.add(child)
         return child
 
-    def free(self, table: BlockTable) -> None:
+    def free(self, table: BlockTable, hint: CacheHint | None = None) -> None:
         """Drop all of a table's references, tail first; published blocks stay findable.
 
-        The table may be acquired again, for the same tokens. Raises `BlockTableError` if it is
-        another cache's or was freed already.
+        `hint`: how long, beside others. The table may be acquired again, for the same tokens.
+        Raises `BlockTableError` if it is another cache's or was freed already, and
+        `InvalidOptionError` for another hint.
         """
         checks.require_own(table, self)
+        checks.require_cache_hint(hint)
         if table.is_freed:
             raise BlockTableError("table", table, "was freed already")
         for key in table.keys[table.num_committed :]:
             self._in_flight.withdraw(key.hash, table)
         self._blocks.tell_freed(table)
-        turn = found_of_turn(self._blocks.index, table, self.block_size)
-        held = [block_id for block_id in turn if not self._blocks.pool.is_cached(block_id)]
-        for block_id in held:
-            self._blocks.acquire(block_id)
-        own = [block_id for block_id in reversed(table.block_ids) if block_id != HOLE]
-        for block_id in (*own, *held):  # what a next turn needs outlasts the tail
-            self._blocks.release(block_id)
-        for block_id in [each for each in turn if each not in held]:
-            self._blocks.pool.renew(block_id)
-        table.clear()
-        table.move_to(0, self.block_size)
-        table.is_freed = True
+        drop(self._blocks, table, hint, self.block_size)
         self._tables.discard(table)
 
     def forget(self) -> None:

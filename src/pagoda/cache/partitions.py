@@ -59,6 +59,7 @@ class Partitions:
     ) -> None:
         """`new_policy` is called once for each tenant with a quota, and once for all others."""
         self._new_policy = new_policy
+        self._num_blocks = num_blocks
         self._takes_turns = bool(quotas)
         self._common = Partition(self._new_cached())
         self._own = {
@@ -119,7 +120,8 @@ class Partitions:
     def giver(self, taker: Partition) -> Partition:
         """Whose block goes for a sequence of `taker`, of those that may give one up.
 
-        Whoever has blocks that a window passed, or else has one that nobody has wanted for longest.
+        Whoever has blocks that were passed, or else has one that nobody has wanted for longest; one
+        that no hint keeps, if there is any.
         """
         if not self._own or taker.is_full:
             return taker
@@ -141,7 +143,7 @@ class Partitions:
             each.cached = self._new_cached()
 
     def _new_cached(self) -> CachedBlocks:
-        return CachedBlocks(self._new_policy(), takes_turns=self._takes_turns)
+        return CachedBlocks(self._new_policy(), self._num_blocks, takes_turns=self._takes_turns)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._all)

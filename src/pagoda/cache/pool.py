@@ -5,7 +5,7 @@ Every block is in exactly one of three states:
     blank       nobody holds it and it holds nothing worth finding
     referenced  one or more sequences hold it
     cached      nobody holds it, but its content can still be found: given up last, by the policy;
-                what was let go behind a window before all others
+                what was passed before all others, what hints keep after them
 
         blank --allocate--> referenced --release(keep=False)--> blank
                             referenced --release(keep=True)---> cached --acquire--> referenced
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pagoda.cache.allowance import NOTHING_SPOKEN_FOR, Allowance
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.hinted import Mark
 from pagoda.cache.partitions import Partitions
 from pagoda.cache.quota import Quota
 from pagoda.cache.record import BlockRecord
@@ -100,7 +101,7 @@ class BlockPool:
     def release(self, block_id: int, *, keep: bool, is_passed: bool = False) -> None:
         """One reference less; the last one makes it cached if `keep`, else blank.
 
-        is_passed: a window has gone past it, and nobody is likely to look for it.
+        is_passed: nobody is likely to look for it: behind a window, or by its request's hint.
         """
         assert self.ref_counts[block_id] > 0, f"block {block_id} is released once too often"
         self.ref_counts[block_id] -= 1
@@ -111,6 +112,10 @@ class BlockPool:
         else:
             self.partitions.of_block(block_id).num_held -= 1
             self._blank.append(block_id)
+
+    def mark(self, block_id: int, mark: Mark) -> None:
+        """A request asks to keep a block that is referenced, or cached and to be renewed next."""
+        self.partitions.of_block(block_id).cached.mark(block_id, mark)
 
     def renew(self, block_id: int) -> None:
         """A cached block counts as if its last reference were dropped just now."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pagoda.cache.accounts import Accounts
 from pagoda.cache.block import BlockTable
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.hinted import Mark
 from pagoda.cache.origin import Origin
 from pagoda.cache.pool import BlockPool
 from pagoda.cache.prefix import BlockKey, PrefixIndex
@@ -71,6 +72,11 @@ class PrefixPool:
         self.accounts.kept(block_id)
         if self._watchers:
             self._released_at[block_id] = self._clock()
+
+    def mark(self, block_id: int, mark: Mark) -> None:
+        """A request asks to keep a block, which has an effect if it can be found."""
+        if block_id in self.index:
+            self.pool.mark(block_id, mark)
 
     def publish(self, key: BlockKey, block_id: int, group: int, table: BlockTable) -> None:
         """A block that a table holds can be found by `key`, unless another can."""

@@ -103,8 +103,8 @@ class Engine:
         self._misses = misses
         self._runner = runner
         self._sampler = sampler
-        self._num_steps = 0
-        """Launched."""
+        self._num_turns = 0
+        """Those in which a step was launched, concluded, or both."""
         self._roster = Roster()
         self._mask_workers = MaskWorkers()
         self.num_steps_ahead = 1 if runner.runs_ahead else 0
@@ -133,7 +133,7 @@ class Engine:
             self.timeline.arrived(sequences)
             self.meter.arrived(sequences)
             self.scheduler.enter(sequences)
-            self.journal.came(sequences, self._num_steps)
+            self.journal.came(sequences, self._num_turns)
         except BaseException:
             self._forget(request.request_id)
             raise
@@ -167,7 +167,9 @@ class Engine:
         with self._recovery:
             self.watch.begin()
             self._follow_grammars()
-            due = self._ahead.advance(self._launch())
+            launched = self._launch()
+            due = self._ahead.advance(launched)
+            self._num_turns += launched is not None or due is not None
             if due is not None:
                 self._conclude(due)
             self._tell()
@@ -228,7 +230,6 @@ class Engine:
         plan = self._schedule()
         if not plan.sequences:
             return None
-        self._num_steps += 1
         self.timeline.scheduled(plan)
         self.meter.scheduled(plan)
         self.watch.hold(plan.num_scheduled_tokens)
@@ -341,4 +342,4 @@ class Engine:
         for sequence in sequences:
             self.timeline.forget(sequence.sequence_id)
             self.meter.forget(sequence.sequence_id)
-        self.journal.went(sequences, self._num_steps)
+        self.journal.went(sequences, self._num_turns)

@@ -11,14 +11,14 @@ from pagoda.scheduling import Sequence as RunningSequence
 class Journal(Protocol):
     """Is told in the engine's thread, which waits: every method returns at once and raises nothing.
 
-    `num_steps` counts the steps that were launched before.
+    `num_turns` counts the turns before, in each of which a step was launched, concluded, or both.
     """
 
-    def came(self, sequences: Sequence[RunningSequence], num_steps: int) -> None:
+    def came(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         """The choices of a request wait from now on. Requests come in order."""
         ...
 
-    def went(self, sequences: Sequence[RunningSequence], num_steps: int) -> None:
+    def went(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         """They have ended, each as its `ending` says, or were given up. Perhaps they never came."""
         ...
 
@@ -26,8 +26,8 @@ class Journal(Protocol):
 class NoJournal:
     """Nobody keeps a record."""
 
-    def came(self, sequences: Sequence[RunningSequence], num_steps: int) -> None:
+    def came(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         """Nobody is told."""
 
-    def went(self, sequences: Sequence[RunningSequence], num_steps: int) -> None:
+    def went(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         """Nobody is told."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from pagoda.cache_hint import cache_hint_of
 from pagoda.engine.build import connect, load_model
 from pagoda.engine.core import Engine
 from pagoda.engine.foreign_options import INSTEAD
@@ -79,6 +80,7 @@ class LLM:
         priority: int = 0,
         cache_salt: str = "",
         kv_retention: str | None = None,
+        cache_hint: str | None = None,
     ) -> list[RequestOutput]:
         """Answer every prompt; outputs come in the prompts' order.
 
@@ -88,7 +90,12 @@ class LLM:
         Raises `InvalidRequestError` before any prompt is begun if one of them is refused, or later,
         for the whole batch, if a grammar turns out too complex to follow.
         """
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
+        asked = RequestOptions(
+            priority=priority,
+            cache_salt=cache_salt,
+            kv_retention=kv_retention,
+            cache_hint=cache_hint_of(cache_hint),
+        )
         return self._answer(prompts_of(prompts), sampling_params, asked, use_tqdm)
 
     def chat(
@@ -100,13 +107,19 @@ class LLM:
         priority: int = 0,
         cache_salt: str = "",
         kv_retention: str | None = None,
+        cache_hint: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[RequestOutput]:
         """Answer a conversation, or several, through the model's chat template.
 
         `tools`, in OpenAI's form, are described to the model; its calls stay text.
         """
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
+        asked = RequestOptions(
+            priority=priority,
+            cache_salt=cache_salt,
+            kv_retention=kv_retention,
+            cache_hint=cache_hint_of(cache_hint),
+        )
         prompts = [self._chat_prompt(each, tools) for each in conversations_of(messages)]
         return self._answer(prompts, sampling_params, asked, use_tqdm)
 
@@ -118,12 +131,18 @@ class LLM:
         priority: int = 0,
         cache_salt: str = "",
         kv_retention: str | None = None,
+        cache_hint: str | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer as it grows. Closing the iterator ends the request.
 
         Raises `InvalidRequestError` at once, not at the first output.
         """
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
+        asked = RequestOptions(
+            priority=priority,
+            cache_salt=cache_salt,
+            kv_retention=kv_retention,
+            cache_hint=cache_hint_of(cache_hint),
+        )
         return self._grow(prompt_of(prompt), sampling_params, asked)
 
     def stream_chat(
@@ -134,9 +153,15 @@ class LLM:
         priority: int = 0,
         cache_salt: str = "",
         kv_retention: str | None = None,
+        cache_hint: str | None = None,
     ) -> Iterator[RequestOutput]:
         """The answer to a conversation as it grows."""
-        asked = RequestOptions(priority=priority, cache_salt=cache_salt, kv_retention=kv_retention)
+        asked = RequestOptions(
+            priority=priority,
+            cache_salt=cache_salt,
+            kv_retention=kv_retention,
+            cache_hint=cache_hint_of(cache_hint),
+        )
         return self._grow(self._chat_prompt(messages), sampling_params, asked)
 
     def get_tokenizer(self) -> Tokenizer:

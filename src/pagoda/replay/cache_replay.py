@@ -48,7 +48,7 @@ class CacheReplay:
             tokens.grow(num_answer)
             cache.reserve(table, start, len(tokens))
             cache.commit(table, tokens, len(tokens))
-        cache.free(table)
+        cache.free(table, request.cache_hint)
         self._num_requests += 1
         return True
 

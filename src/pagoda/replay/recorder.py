@@ -32,7 +32,7 @@ class _Came:
     """When a sequence came."""
 
     number: int
-    step: int
+    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Went:
 
     came: _Came
     sequence: RunningSequence
-    num_steps: int
+    num_turns: int
 
 
 class Recorder:
@@ -77,18 +77,18 @@ class Recorder:
         self._thread = threading.Thread(target=self._write_all, name="pagoda-trace", daemon=True)
         self._thread.start()
 
-    def came(self, sequences: Sequence[RunningSequence], num_steps: int) -> None:
+    def came(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         for sequence in sequences:
-            self._here[sequence.sequence_id] = _Came(self._num_came, num_steps)
+            self._here[sequence.sequence_id] = _Came(self._num_came, num_turns)
             self._num_came += 1
 
-    def went(self, sequences: Sequence[RunningSequence], num_steps: int) -> None:
+    def went(self, sequences: Sequence[RunningSequence], num_turns: int) -> None:
         for sequence in sequences:
             came = self._here.pop(sequence.sequence_id, None)
             if came is None:
                 continue
             try:
-                self._queue.put_nowait(_Went(came, sequence, num_steps))
+                self._queue.put_nowait(_Went(came, sequence, num_turns))
             except Full:
                 self.num_dropped += 1
 
@@ -125,8 +125,9 @@ class Recorder:
             num_known_tokens=0,
             tenant=self._name(options.tenant),
             cache_salt=self._name(options.cache_salt),
-            arrival_step=went.came.step,
-            end_step=went.num_steps if is_given_up else None,
+            cache_hint=options.cache_hint,
+            arrival_step=went.came.turn,
+            end_step=went.num_turns if is_given_up else None,
         )
         hashes = [self._digest(key.hash) for key in self._keys_of(sequence)]
         reason = None if ending is None or is_given_up else ending.reason

@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from pagoda.cache import CacheManager
 from pagoda.cache.accounts import Holding
+from pagoda.cache_hint import CacheHint
 from pagoda.errors import IntegrityError
 from pagoda.replay.clock import Clock
 from pagoda.replay.course import Course, Percentiles, Records
@@ -85,7 +86,7 @@ class ScheduleReplay:
         clock: Clock | None = None,
     ) -> None:
         """max_model_len: longer requests are refused. steps_ahead: as `RunAhead`. by_steps:
-        requests arrive after so many steps as the trace tells, where it does."""
+        requests arrive after so many turns as the trace tells, where it does."""
         self.scheduler = scheduler
         self.clock = clock or Clock()
         self._cost = cost
@@ -96,12 +97,13 @@ class ScheduleReplay:
         self._ahead: RunAhead[_LaunchedStep] = RunAhead(steps_ahead)
         self._courses: dict[int, Course] = {}
         self._given_up: dict[int, list[Sequence]] = {}
-        """Requests that are given up when so many steps have been launched."""
+        """Requests that are given up after so many turns."""
         self._records = Records()
         self._begin_s: float | None = None
         self._busy_until_s = 0.0
         """When the device will have carried out all that was launched."""
         self._num_steps = 0
+        self._num_turns = 0
         self._num_requests = 0
         self._refused = array("q")
         self._num_output_tokens = 0
@@ -130,7 +132,7 @@ class ScheduleReplay:
 
     def _is_due(self, request: TracedRequest) -> bool:
         if self._by_steps and request.arrival_step is not None:
-            return request.arrival_step <= self._num_steps
+            return request.arrival_step <= self._num_turns
         return request.arrival_s <= self.clock.now
 
     def _arrive(self, request: TracedRequest) -> None:
@@ -150,7 +152,7 @@ class ScheduleReplay:
             name,
             request.prompt(),
             _sampling(num_output + request.stopped),
-            options=_options(request.tenant, request.cache_salt),
+            options=_options(request.tenant, request.cache_salt, request.cache_hint),
             arrival_time=request.arrival_s,
         )
         [sequence] = self.scheduler.add(asked)
@@ -159,7 +161,7 @@ class ScheduleReplay:
             self._given_up.setdefault(request.end_step, []).append(sequence)
 
     def _give_up(self) -> None:
-        for step in [each for each in self._given_up if each <= self._num_steps]:
+        for step in [each for each in self._given_up if each <= self._num_turns]:
             for sequence in self._given_up.pop(step):
                 self.scheduler.abort(sequence.request.request_id)
                 self._courses.pop(sequence.sequence_id, None)
@@ -169,6 +171,7 @@ class ScheduleReplay:
         plan = self.scheduler.schedule(self._ahead.held_back)
         launched = self._launch(plan) if plan.sequences else None
         concluded = self._ahead.advance(launched)
+        self._num_turns += launched is not None or concluded is not None
         if concluded is not None:
             self._conclude(concluded)
         elif launched is None and self.scheduler.has_unfinished:
@@ -229,5 +232,5 @@ def _sampling(max_tokens: int) -> SamplingParams:
 
 
 @lru_cache(maxsize=4096)
-def _options(tenant: str, cache_salt: str) -> RequestOptions:
-    return RequestOptions(tenant=tenant, cache_salt=cache_salt)
+def _options(tenant: str, cache_salt: str, hint: CacheHint | None) -> RequestOptions:
+    return RequestOptions(tenant=tenant, cache_salt=cache_salt, cache_hint=hint)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pagoda.cache.hashed_tokens import HashedTokens
 from pagoda.cache.slots import num_blocks_for
+from pagoda.cache_hint import CacheHint
 from pagoda.replay.faults import Faults
 from pagoda.replay.recorded import RecordedSetting
 
@@ -33,10 +34,12 @@ class TracedRequest:
     tenant: str = ""
     cache_salt: str = ""
     """A digest: requests share with those of the same tenant and salt alone."""
+    cache_hint: CacheHint | None = None
     arrival_step: int | None = None
-    """Steps that the recorded server had taken; None where that is not told."""
+    """Turns that the recorded server had taken, in each of which a step was launched, concluded, or
+    both; None where that is not told."""
     end_step: int | None = None
-    """Steps that it had taken when the request was given up; None if it was not."""
+    """Turns that it had taken when the request was given up; None if it was not."""
     stopped: bool = False
     """The answer ended by itself, before it was as long as it might have been."""
 

@@ -146,7 +146,7 @@ class Scheduler:
             return
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
-            self.cache.free(sequence.table)
+            self.cache.free(sequence.table, sequence.request.options.cache_hint)
         else:
             self._waiting.remove(sequence)
         sequence.status = Status.FINISHED

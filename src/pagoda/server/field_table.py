@@ -152,7 +152,7 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
     _refused(_VLLM, "prompt_embeds", "prompts are text or token ids"),
     _refused(_VLLM, "structural_tag", "use structured_outputs with a grammar"),
     _refused(_VLLM, "use_beam_search", "use n, and a temperature above 0", False),
-    *_done(_PAGODA, "explain_cache", "kv_retention"),
+    *_done(_PAGODA, "cache_hint", "explain_cache", "kv_retention"),
     _mapped(_LLAMA, "n_predict", "as max_tokens; -1: up to the model's length"),
     _mapped(_LLAMA, "grammar", "as structured_outputs.grammar"),
     _mapped(_LLAMA, "json_schema", "as structured_outputs.json"),

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from pagoda.cache_hint import cache_hint_of
 from pagoda.errors import InvalidRequestError
 from pagoda.request import (
     MAX_ALLOWED_TOKEN_IDS,
@@ -69,6 +70,8 @@ class GenerationRequest(ModelBody, AnswerFormat):
     cache_salt: Text | None = None
     kv_retention: Text | None = None
     """Pagoda's own: which tokens stay in the cache, by a name of `--kv-retention`."""
+    cache_hint: Text | None = None
+    """Pagoda's own: pin, session or none, how long its blocks are to stay in the cache."""
     explain_cache: bool | None = None
     """Pagoda's own: `usage.cache_explanation` says why no more of the prompt was in the cache."""
     add_special_tokens: bool | None = None
@@ -134,6 +137,7 @@ class GenerationRequest(ModelBody, AnswerFormat):
             tenant=holder.tenant,
             cache_salt=self.cache_salt or "",
             kv_retention=self.kv_retention,
+            cache_hint=cache_hint_of(self.cache_hint),
             max_tokens_field=self.max_tokens_field,
             add_special_tokens=self.add_special_tokens is not False,
             truncation=self.prompt_truncation,

@@ -5,9 +5,10 @@
      "finish_reason": "stop", "tenant": "5f0c…", "salt": "", "hashes": "9a3c01…"}
 
 A row is written when its request ends; `number` is its place in the order of arrival. `step` counts
-the steps that the server had launched when it came. `hashes` are 8 bytes in hexadecimal for each
+the turns that the server had taken when it came: in each a step was launched, one was concluded, or
+both. `hashes` are 8 bytes in hexadecimal for each
 full block of prompt and answer, chained, under a salt that is drawn for the file and thrown away.
-`end_step`, of a request that was given up, counts the steps launched until then.
+`end_step`, of a request that was given up, counts the turns until then.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import asdict
 from dataclasses import fields as fields_of
 from heapq import heappop, heappush
 
+from pagoda.cache_hint import cache_hint_of
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.replay import fields
 from pagoda.replay.fields import Row
@@ -56,6 +58,7 @@ def row_line(
         "finish_reason": finish_reason,
         "tenant": request.tenant,
         "salt": request.cache_salt,
+        "cache_hint": request.cache_hint,
         "hashes": b"".join(hashes).hex(),
         "end_step": request.end_step,
     }
@@ -89,6 +92,7 @@ class PagodaReader:
             num_known_tokens=len(unit_ids) * self.unit_size,
             tenant=fields.text(row, "tenant"),
             cache_salt=fields.text(row, "salt"),
+            cache_hint=cache_hint_of(row.get("cache_hint")),
             arrival_step=fields.maybe_whole(row, "step", most=2**63),
             end_step=fields.maybe_whole(row, "end_step", most=2**63),
             stopped=row.get("finish_reason") == "stop",
