@@ -47,29 +47,41 @@ class Account:
         """`number`: of the tenant, by which blocks name their owner."""
         self.tenant = tenant
         self.number = number
-        self._state = (now, NOTHING)
+        self._state = (now, 0, 0, 0.0, 0.0, 0, 0)
+        """When it changed last, and a `Holding` as of then: one object, replaced as a whole."""
 
     def move(self, now: float, held: int, cached: int) -> None:
         """So many blocks more, or fewer, are held and cached from `now` on."""
-        since, (num_held, num_cached, held_s, cached_s, for_own, for_others) = self._state
+        since, num_held, num_cached, held_s, cached_s, for_own, for_others = self._state
         seconds = now - since
-        held_s, cached_s = held_s + num_held * seconds, cached_s + num_cached * seconds
-        num_held, num_cached = num_held + held, num_cached + cached
-        self._state = (now, Holding(num_held, num_cached, held_s, cached_s, for_own, for_others))
+        self._state = (
+            now,
+            num_held + held,
+            num_cached + cached,
+            held_s + num_held * seconds,
+            cached_s + num_cached * seconds,
+            for_own,
+            for_others,
+        )
 
-    def evicted(self, by: str) -> None:
+    def evicted(self, now: float, by: str) -> None:
         """One of its cached blocks is given up for a sequence of tenant `by`."""
-        since, held = self._state
-        if by == self.tenant:
-            held = held._replace(num_evicted_for_own=held.num_evicted_for_own + 1)
-        else:
-            held = held._replace(num_evicted_for_others=held.num_evicted_for_others + 1)
-        self._state = (since, held)
+        since, num_held, num_cached, held_s, cached_s, for_own, for_others = self._state
+        is_own, seconds = by == self.tenant, now - since
+        self._state = (
+            now,
+            num_held,
+            num_cached - 1,
+            held_s + num_held * seconds,
+            cached_s + num_cached * seconds,
+            for_own + is_own,
+            for_others + (not is_own),
+        )
 
     def as_of(self, clock: Callable[[], float]) -> Holding:
         """What there is and has been, consistent whoever asks meanwhile. Changes nothing."""
         now = clock()  # before the state, or a later look might tell less
-        since, (num_held, num_cached, held_s, cached_s, for_own, for_others) = self._state
+        since, num_held, num_cached, held_s, cached_s, for_own, for_others = self._state
         seconds = max(0.0, now - since)
         held_s, cached_s = held_s + num_held * seconds, cached_s + num_cached * seconds
         return Holding(num_held, num_cached, held_s, cached_s, for_own, for_others)
@@ -77,7 +89,7 @@ class Account:
     @property
     def holding(self) -> Holding:
         """As of the last move."""
-        return self._state[1]
+        return Holding(*self._state[1:])
 
 
 class Accounts:
@@ -141,8 +153,9 @@ class Accounts:
 
     def evicted(self, block_id: int, by: str) -> None:
         """A block that was cached is given up for a sequence of tenant `by`."""
-        self._owner(block_id).evicted(by)
-        self.lost(block_id)
+        now = self.since[block_id] = self.lost_at[block_id] = self._clock()
+        self._owner(block_id).evicted(now, by)
+        self.owners[block_id] = NOBODY
 
     def clear(self) -> None:
         """Nobody has a block; what was had before stays."""

@@ -22,6 +22,8 @@ class CachedBlocks:
         self._by_policy = policy
         self._passed = LRU()
         self._hinted = HintedBlocks(num_blocks)
+        self._num_blocks = 0
+        """All that are cached."""
         self._takes_turns = takes_turns
         self._released: OrderedDict[int, int] = OrderedDict()
         """When each that no hint keeps was released, the longest ago first; for turns alone."""
@@ -50,16 +52,21 @@ class CachedBlocks:
 
     def add(self, block_id: int, now: int, *, is_passed: bool) -> None:
         """The last reference to a block was dropped, by a clock that never goes back."""
-        if self._hinted.is_marked(block_id):
-            for beyond in self._hinted.add(block_id, now):
-                self.add(beyond, now, is_passed=False)
+        self._num_blocks += 1
+        if not self._hinted.is_marked(block_id):
+            self._put(block_id, now, is_passed=is_passed)
             return
+        for beyond in self._hinted.add(block_id, now):
+            self._put(beyond, now, is_passed=False)
+
+    def _put(self, block_id: int, now: int, *, is_passed: bool) -> None:
         (self._passed if is_passed else self._by_policy).add(block_id)
         if self._takes_turns:
             self._released[block_id] = now
 
     def hit(self, block_id: int) -> None:
         """A sequence holds a block again."""
+        self._num_blocks -= 1
         if block_id in self._hinted:
             self._hinted.hit(block_id)
             return
@@ -83,10 +90,11 @@ class CachedBlocks:
 
     def evict(self) -> int:
         """Give a block up. The caller sees to it that there is one."""
+        self._num_blocks -= 1
         if self._passed:
             block_id = self._passed.evict()
             self._by_policy.forget(block_id)
-        elif self._by_policy:
+        elif self._num_blocks >= len(self._hinted):
             block_id = self._by_policy.evict()
         else:
             block_id = self._hinted.evict()
@@ -96,13 +104,15 @@ class CachedBlocks:
 
     def forget(self, block_id: int) -> None:
         """What a block holds, cached or referenced, is worth nothing any more."""
+        is_unhinted = block_id in self._by_policy or block_id in self._passed
+        self._num_blocks -= is_unhinted or block_id in self._hinted
         self._by_policy.forget(block_id)
         self._passed.forget(block_id)
         self._hinted.forget(block_id)
         self._released.pop(block_id, None)
 
     def __len__(self) -> int:
-        return len(self._by_policy) + len(self._passed) + len(self._hinted)
+        return self._num_blocks
 
     def __iter__(self) -> Iterator[int]:
         """In the order in which they go where that is fixed."""
