@@ -23,7 +23,6 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pagoda.replay.trace import TracedRequest
 
@@ -41,7 +40,8 @@ class References:
         """whole_blocks: as `TracedRequest.prompt_in_blocks` counts an unfinished unit."""
         self.block_size = block_size
         self._whole_blocks = whole_blocks
-        self._names: list[NDArray[np.uint64]] = []
+        self._names = array("Q")
+        self._num_used = array("q")
         self._num_queried = array("q")
         self._num_prompt_tokens = array("q")
         self._roots: dict[tuple[str, str], np.uint64] = {}
@@ -59,25 +59,25 @@ class References:
         ids = np.array(request.unit_ids, dtype=np.uint64)
         places = np.minimum(last // unit, len(ids) - 1)
         names = ids[places] * _ODD ^ (last % unit).astype(np.uint64) * np.uint64(2654435761)
-        self._names.append((names ^ self._root(request)) * _ODD)
+        self._names.frombytes(((names ^ self._root(request)) * _ODD).tobytes())
+        self._num_used.append(len(last))
         self._num_queried.append(min(num_tokens // size, len(last)))
         self._num_prompt_tokens.append(num_tokens)
         return len(last)
 
     def future(self) -> Future:
         """When each block is used next, in time O(n log n)."""
-        counts = [len(names) for names in self._names]
-        names = np.concatenate([np.empty(0, np.uint64), *self._names])
+        names = np.frombuffer(self._names, dtype=np.uint64)
         order = np.argsort(names, kind="stable")
         ordered = names[order]
         is_used_again = ordered[1:] == ordered[:-1]
         following = np.full(len(names), _NEVER, dtype=np.int64)
         following[order[:-1][is_used_again]] = order[1:][is_used_again]
-        starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        starts = np.concatenate([[0], np.cumsum(self._num_used)]).astype(np.int64)
         return Future(
             self.block_size,
             array("q", following.tobytes()),
-            starts,
+            array("q", starts.tobytes()),
             self._num_queried,
             self._num_prompt_tokens,
         )
@@ -97,7 +97,7 @@ class Future:
     block_size: int
     following: array[int]
     """The place where the block is used next; -1: nowhere."""
-    starts: list[int]
+    starts: array[int]
     """Where each request's uses begin, and where the last ends."""
     num_queried: array[int]
     """Blocks of each request that it looks up; the others, of its answer, it leaves behind."""
