@@ -11,11 +11,11 @@ class CacheHint(StrEnum):
     """A wish, within bounds for each tenant (`pagoda.cache.hinted`); it changes no answer."""
 
     PIN = "pin"
-    """The blocks go after all others."""
+    """The blocks go after all others, sessions' too."""
     SESSION = "session"
-    """They go after those that nobody hinted at, and before pinned ones."""
+    """What the policy gives up of them goes once nothing else is left but pinned blocks."""
     NONE = "none"
-    """What the request computes goes before all others; what it found stays as it was."""
+    """What the request computes goes before all others; what it found counts as used."""
 
 
 CACHE_HINTS = tuple(CacheHint)

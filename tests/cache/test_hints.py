@@ -155,6 +155,100 @@ def test_another_tenants_hint_goes_last_also_where_blocks_lie_apart() -> None:
     assert (found(cache, 1, 2, "a"), found(cache, 2, 2, "b")) == (2, 0)
 
 
+def test_a_pin_outlives_younger_blocks_of_others_also_where_blocks_lie_apart() -> None:
+    cache = CacheManager(16, SIZE, quotas={"a": Quota()})
+    serve(cache, 1, 2, PIN, "a")
+    flood(cache)
+    assert found(cache, 1, 2, "a") == 2
+
+
+@pytest.mark.parametrize("eviction", sorted(POLICIES))
+def test_hints_of_one_off_texts_take_from_others_what_the_bound_allows(eviction: str) -> None:
+    """Whatever of them is beyond the bound goes first: others have three quarters of the pool."""
+    num_found = []
+    for num_blocks, hint in ((64, SESSION), (48, None)):
+        cache = CacheManager(num_blocks, SIZE, eviction=eviction)
+        num_found.append(0)
+        for turn in range(60):
+            serve(cache, 1000 + turn, 4, hint, "a")
+            num_found[-1] += found(cache, turn % 5, 4, "b")
+            serve(cache, turn % 5, 4, None, "b")
+    assert num_found[0] >= 0.9 * num_found[1] > 100
+
+
+def test_tenants_with_quotas_share_the_bound_of_the_pool() -> None:
+    names = "abcd"
+    cache = CacheManager(16, SIZE, quotas={name: Quota() for name in names})
+    for number, name in enumerate(names):
+        serve(cache, number, 4, PIN, name)
+    for _ in range(5):
+        serve(cache, 10, 2, None, "e")
+        serve(cache, 11, 2, None, "e")
+    assert found(cache, 10, 2, "e") == found(cache, 11, 2, "e") == 2
+
+
+@pytest.mark.parametrize("eviction", sorted(POLICIES))
+def test_a_policy_learns_of_uses_that_a_hint_brought(eviction: str) -> None:
+    """What was pinned, and used often, is worth as much to the policy as without a hint."""
+    num_found = []
+    for hint in (None, PIN):
+        cache = CacheManager(16, SIZE, eviction=eviction)
+        for _ in range(10):
+            serve(cache, 1, 4, hint)
+        serve(cache, 2, 4, hint)
+        for number in range(3, 7):
+            serve(cache, number, 4)
+        num_found.append(found(cache, 1, 4))
+    assert num_found[1] >= num_found[0]
+
+
+def test_what_was_set_apart_and_is_used_again_is_the_policys() -> None:
+    cache = CacheManager(16, SIZE)
+    serve(cache, 1, 4, SESSION)
+    flood(cache)
+    serve(cache, 1, 4, SESSION)
+    for number in range(100, 103):
+        serve(cache, number, 4)
+    assert [found(cache, number, 4) for number in (1, 100, 101, 102)] == [4, 4, 4, 4]
+
+
+def test_one_tenants_sessions_go_in_the_order_of_their_last_use_beside_anothers() -> None:
+    cache = CacheManager(16, SIZE)
+    serve(cache, 1, 2, SESSION, "a")
+    serve(cache, 2, 2, SESSION, "b")
+    serve(cache, 1, 2, SESSION, "a")
+    cache.free(begin(cache, tokens_of(3, 14)))
+    assert (found(cache, 1, 2, "a"), found(cache, 2, 2, "b")) == (2, 0)
+
+
+def test_what_a_preempted_sequence_computed_again_was_not_found() -> None:
+    cache = CacheManager(8, SIZE)
+    serve(cache, 1, 2)
+    tokens = tokens_of(1, 2) + tokens_of(2, 2)
+    table = begin(cache, tokens)
+    assert table.num_found == 2
+    cache.free(table)
+    cache.forget()
+    cache.acquire(table, tokens, cache.match(table, tokens), counted=False)
+    assert table.num_found == 0
+    assert cache.reserve(table, 0, len(tokens)) is not None
+    cache.commit(table, tokens, len(tokens))
+    cache.free(table, NONE)
+    serve(cache, 3, 4)
+    serve(cache, 4, 4)
+    assert (found(cache, 1, 2), found(cache, 3, 4)) == (0, 4)
+
+
+def test_what_none_found_is_not_of_what_goes_first() -> None:
+    cache = CacheManager(8, SIZE)
+    serve(cache, 9, 2)
+    serve(cache, 1, 2)
+    cache.free(begin(cache, tokens_of(1, 2) + tokens_of(2, 2)), NONE)
+    serve(cache, 3, 2)
+    serve(cache, 4, 4)
+    assert (found(cache, 1, 2), found(cache, 9, 2)) == (2, 0)
+
+
 def test_forgotten_blocks_keep_no_hint() -> None:
     cache = CacheManager(16, SIZE)
     serve(cache, 1, 4, PIN)

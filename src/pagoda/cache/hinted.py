@@ -1,10 +1,12 @@
-"""Cached blocks that their requests asked to keep, within bounds.
+"""Cached blocks that the policy gives up and that a hint keeps all the same, within bounds.
 
-    goes first   behind a window, or hinted `none` | by the policy | hinted `session` | `pin`
+    goes first   passed by a window, or of a request that hinted `none`
+                 whatever the policy gives up, unless a hint keeps it: then that is set apart
+    goes last    what was set apart: `session` before `pin`, each the longest apart first
 
-A hint stays with its blocks until they are given up, until a later request hints otherwise at them,
-or until their tenant keeps more than it may: then those of its sessions that were used longest ago
-are the policy's again, and of its pinned blocks if it has no others.
+So a policy orders all blocks alike and learns of all their uses; a hint begins to count where the
+policy's patience ends. What is set apart beyond a bound goes at once. A hint stays with its block
+until that is given up, or until a later request hints otherwise at it.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from typing import NamedTuple
 from pagoda.cache_hint import CacheHint
 
 _TENANT_PART = 4
-"""One tenant's hints keep a quarter of the pool at most,"""
+"""Of one tenant a quarter of the pool is set apart at most,"""
 _POOL_PART = 2
-"""and those of all tenants without quotas half of it: whoever has most gives up some."""
+"""and of all together half of it."""
 
 
 class Mark(NamedTuple):
@@ -28,8 +30,22 @@ class Mark(NamedTuple):
     tenant: str
 
 
+class HintBounds:
+    """How many blocks of a pool may be set apart, and are, in all of its partitions."""
+
+    __slots__ = ("most", "most_of_tenant", "num_kept", "turns")
+
+    def __init__(self, num_blocks: int) -> None:
+        """`num_blocks`: of the pool."""
+        self.most_of_tenant = num_blocks // _TENANT_PART
+        self.most = num_blocks // _POOL_PART
+        self.num_kept = 0
+        self.turns = 0
+        """Blocks that ever were set apart, or renewed."""
+
+
 class _Kept:
-    """Cached blocks of one tenant, the longest kept first; values say since when."""
+    """Blocks of one tenant, the longest apart first; values are their turns among all."""
 
     __slots__ = ("lanes",)
 
@@ -44,59 +60,66 @@ class _Kept:
 
     @property
     def first(self) -> tuple[bool, int, int]:
-        """Whether the first to go is pinned, since when it is kept, and its id."""
+        """Whether the first to go is pinned, its turn, and its id."""
         sessions, pinned = self.lanes.values()
-        block_id, since = next(iter((sessions or pinned).items()))
-        return not sessions, since, block_id
+        block_id, turn = next(iter((sessions or pinned).items()))
+        return not sessions, turn, block_id
 
 
 class HintedBlocks:
-    """Blocks that hints keep from the policy, which takes them for held meanwhile."""
+    """The marks of one partition's blocks, and those of its cached blocks that are set apart."""
 
-    def __init__(self, num_blocks: int) -> None:
-        """`num_blocks`: of the pool."""
-        self._most_of_tenant = num_blocks // _TENANT_PART
-        self._most = num_blocks // _POOL_PART
+    def __init__(self, bounds: HintBounds) -> None:
+        """`bounds` are shared by all partitions of a pool."""
+        self._bounds = bounds
         self._marks: dict[int, Mark] = {}
-        """Of held and of cached blocks."""
+        """Of blocks that can be found: held, cached or set apart."""
         self._kept: dict[str, _Kept] = {}
         """Of each tenant that has any."""
         self._num_kept = 0
 
     @property
     def first(self) -> tuple[bool, int, int]:
-        """Whether the first to go is pinned, since when it is kept, and its id. There is one."""
+        """Whether the first to go is pinned, its turn, and its id. There is one."""
         return min(each.first for each in self._kept.values())
 
     def mark(self, block_id: int, mark: Mark) -> None:
-        """A block will be kept here when its last reference is dropped, or is, for another hint."""
-        is_here, before = block_id in self, self._marks.get(block_id)
+        """A block will be set apart when the policy gives it up, or is, for another hint now."""
+        is_apart, before = block_id in self, self._marks.get(block_id)
         self._marks[block_id] = mark
-        if is_here and before is not None:
+        if is_apart and before is not None and before != mark:
             lanes = self._kept[mark.tenant].lanes
             lanes[mark.hint][block_id] = lanes[before.hint].pop(block_id)
 
     def is_marked(self, block_id: int) -> bool:
         return block_id in self._marks
 
-    def add(self, block_id: int, now: int) -> list[int]:
-        """A marked block is cached. Returns those that are beyond a bound now, and unmarked."""
+    def set_apart(self, block_id: int) -> int | None:
+        """A marked block is given up by the policy. Returns the block that is beyond a bound now,
+        which is worth nothing any more, if there is one."""
         mark = self._marks[block_id]
         kept = self._kept.setdefault(mark.tenant, _Kept())
-        kept.lanes[mark.hint][block_id] = now
-        self._num_kept += 1
-        if len(kept) > self._most_of_tenant:
-            return [self._give_up(kept)]
-        if self._num_kept > self._most:
-            return [self._give_up(max(self._kept.values(), key=len))]
-        return []
+        kept.lanes[mark.hint][block_id] = self._next_turn()
+        self._count(1)
+        if len(kept) > self._bounds.most_of_tenant:
+            return self._give_up(kept)
+        if self._bounds.num_kept > self._bounds.most:
+            return self._give_up(max(self._kept.values(), key=len))
+        return None
+
+    def renew(self, block_id: int) -> None:
+        """A block that is set apart counts as the last one that was."""
+        mark = self._marks[block_id]
+        lane = self._kept[mark.tenant].lanes[mark.hint]
+        lane[block_id] = self._next_turn()
+        lane.move_to_end(block_id)
 
     def hit(self, block_id: int) -> None:
-        """A kept block is held again; its mark stays."""
+        """A block that is set apart is held again; its mark stays."""
         mark = self._marks[block_id]
         kept = self._kept[mark.tenant]
         del kept.lanes[mark.hint][block_id]
-        self._num_kept -= 1
+        self._count(-1)
         if not kept:
             del self._kept[mark.tenant]
 
@@ -114,18 +137,33 @@ class HintedBlocks:
         self._marks.pop(block_id, None)
 
     def is_consistent(self) -> bool:
-        """Every block lies under its mark, is counted, and nobody keeps more than it may."""
+        """Every block lies under its mark, is counted, and no tenant keeps more than it may."""
         lanes = [
             (Mark(hint, tenant), block_id)
             for tenant, kept in self._kept.items()
             for hint, lane in kept.lanes.items()
             for block_id in lane
         ]
+        most = self._bounds.most_of_tenant
         return (
             all(self._marks.get(block_id) == mark for mark, block_id in lanes)
-            and len(lanes) == self._num_kept <= self._most
-            and all(0 < len(kept) <= self._most_of_tenant for kept in self._kept.values())
+            and len(lanes) == self._num_kept
+            and self._num_kept <= self._bounds.num_kept <= self._bounds.most
+            and all(0 < len(kept) <= most for kept in self._kept.values())
         )
+
+    @property
+    def marked(self) -> frozenset[int]:
+        """Ids of all blocks with a mark."""
+        return frozenset(self._marks)
+
+    def _next_turn(self) -> int:
+        self._bounds.turns += 1
+        return self._bounds.turns
+
+    def _count(self, change: int) -> None:
+        self._num_kept += change
+        self._bounds.num_kept += change
 
     def _give_up(self, kept: _Kept) -> int:
         *_, block_id = kept.first
@@ -133,21 +171,21 @@ class HintedBlocks:
         return block_id
 
     def __len__(self) -> int:
+        """Blocks that are set apart."""
         return self._num_kept
 
     def __contains__(self, block_id: int) -> bool:
-        """It is cached, and kept here."""
+        """It is set apart."""
         mark = self._marks.get(block_id)
         kept = None if mark is None else self._kept.get(mark.tenant)
         return mark is not None and kept is not None and block_id in kept.lanes[mark.hint]
 
     def __iter__(self) -> Iterator[int]:
-        """In the order in which they go."""
-        lanes = (each.lanes for each in self._kept.values())
+        """Those that are set apart, in the order in which they go."""
         ranked = [
-            (hint is CacheHint.PIN, since, block_id)
-            for each in lanes
-            for hint, lane in each.items()
-            for block_id, since in lane.items()
+            (hint is CacheHint.PIN, turn, block_id)
+            for each in self._kept.values()
+            for hint, lane in each.lanes.items()
+            for block_id, turn in lane.items()
         ]
         return (block_id for *_, block_id in sorted(ranked))

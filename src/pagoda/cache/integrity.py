@@ -84,8 +84,9 @@ def _check_partitions(blocks: PrefixPool, held: Mapping[int, str], cached: Colle
     num_held = Counter(id(partitions.of(tenant)) for tenant in held.values())
     for partition in partitions:
         _require(partition.num_held == num_held[id(partition)], "blocks of a quota are miscounted")
-        hinted = partition.cached.hinted
-        _require(hinted.is_consistent(), "blocks that hints keep are miscounted")
+        _require(partition.cached.is_consistent(), "cached blocks are miscounted")
+        is_findable = blocks.index.items().keys() >= partition.cached.hinted.marked
+        _require(is_findable, "a block that cannot be found is hinted at")
         num_blocks, cap = partition.num_held + len(partition.cached), partition.quota.cap
         _require(cap is None or num_blocks <= cap, "a tenant has more blocks than its cap")
         own = (partitions.of(str(tenant_of(block_id))) for block_id in partition.cached)

@@ -36,23 +36,24 @@ def drop(blocks: PrefixPool, table: BlockTable, hint: CacheHint | None, block_si
     What a next turn needs behind windows outlasts the tail. `hint`: of the table's request.
     """
     is_wanted = hint != CacheHint.NONE
+    is_wanted = hint != CacheHint.NONE
     turn = found_of_turn(blocks.index, table, block_size) if is_wanted else []
-    kept = [*turn, *_published(blocks, table)] if is_wanted and hint is not None else turn
     held = [block_id for block_id in turn if not blocks.pool.is_cached(block_id)]
     for block_id in held:
         blocks.acquire(block_id)
     if hint is not None and is_wanted:
-        for block_id in kept:
+        for block_id in (*turn, *_published(blocks, table)):
             blocks.mark(block_id, Mark(CacheHint(hint), table.origin.tenant))
-    cached = [block_id for block_id in kept if blocks.pool.is_cached(block_id)]
+    num_found = table.num_found * table.num_groups
     for place in reversed(range(len(table.block_ids))):
         if table.block_ids[place] != HOLE:
-            is_found = place < table.num_found * table.num_groups
-            blocks.release(table.block_ids[place], is_passed=not (is_wanted or is_found))
+            is_passed = not is_wanted and place >= num_found
+            blocks.release(table.block_ids[place], is_passed=is_passed)
     for block_id in held:
         blocks.release(block_id)
-    for block_id in cached:
-        blocks.pool.renew(block_id)
+    for block_id in turn:
+        if block_id not in held:
+            blocks.pool.renew(block_id)
     table.clear()
     table.move_to(0, block_size)
     table.is_freed = True

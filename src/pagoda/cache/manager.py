@@ -190,13 +190,13 @@ class CacheManager:
                 self._blocks.acquire(block_id)
         table.extend(match.block_ids)
         table.num_committed = table.num_shared = len(table)
+        table.num_found = min(table.num_found, len(table)) if not counted else len(table)
         table.num_settled, table.turn = match.num_tokens, len(tokens)
         table.move_to(match.num_tokens, self.block_size)
         table.is_freed = False
         self._tables.add(table)
         lookup = None
         if counted:
-            table.num_found = len(table)
             lookup = Lookup.of(table, len(tokens), match, is_caching=self.enable_prefix_caching)
             self._blocks.look_up(lookup)
         if self.enable_prefix_caching:

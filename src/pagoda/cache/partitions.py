@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pagoda.cache.allowance import Allowance
 from pagoda.cache.cached_blocks import CachedBlocks
 from pagoda.cache.eviction import EvictionPolicy
+from pagoda.cache.hinted import HintBounds
 from pagoda.cache.quota import NO_QUOTA, Quota
 
 
@@ -59,7 +60,7 @@ class Partitions:
     ) -> None:
         """`new_policy` is called once for each tenant with a quota, and once for all others."""
         self._new_policy = new_policy
-        self._num_blocks = num_blocks
+        self._bounds = HintBounds(num_blocks)
         self._takes_turns = bool(quotas)
         self._common = Partition(self._new_cached())
         self._own = {
@@ -121,7 +122,7 @@ class Partitions:
         """Whose block goes for a sequence of `taker`, of those that may give one up.
 
         Whoever has blocks that were passed, or else has one that nobody has wanted for longest; one
-        that no hint keeps, if there is any.
+        that no hint set apart, if there is any.
         """
         if not self._own or taker.is_full:
             return taker
@@ -138,12 +139,13 @@ class Partitions:
     def reset(self) -> None:
         """Nobody holds a block, and none is cached. Policies by name are new ones: a call that
         broke off in the middle may have left the old ones in pieces."""
+        self._bounds.num_kept = 0
         for each in self._all:
             each.num_held = 0
             each.cached = self._new_cached()
 
     def _new_cached(self) -> CachedBlocks:
-        return CachedBlocks(self._new_policy(), self._num_blocks, takes_turns=self._takes_turns)
+        return CachedBlocks(self._new_policy(), self._bounds, takes_turns=self._takes_turns)
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._all)

@@ -5,7 +5,7 @@ Every block is in exactly one of three states:
     blank       nobody holds it and it holds nothing worth finding
     referenced  one or more sequences hold it
     cached      nobody holds it, but its content can still be found: given up last, by the policy;
-                what was passed before all others, what hints keep after them
+                what was passed before all others, what hints keep after it
 
         blank --allocate--> referenced --release(keep=False)--> blank
                             referenced --release(keep=True)---> cached --acquire--> referenced
@@ -28,7 +28,7 @@ from pagoda.errors import InvalidOptionError
 
 class BlockPool:
     """Reference counts and the free blocks of one storage. Every operation is O(1), but for one
-    step for each tenant with a quota where blocks are given up."""
+    step for each tenant with a quota or with hinted blocks where blocks are given up."""
 
     def __init__(
         self,
@@ -81,7 +81,10 @@ class BlockPool:
         else:
             if not self.num_cached:
                 raise IndexError("every block of the pool is referenced")
-            block_id = self.partitions.giver(taker).cached.evict()
+            given = None
+            while given is None:  # a hint may keep what a policy gives up, but not all
+                given = self.partitions.giver(taker).cached.evict()
+            block_id = given
         self.ref_counts[block_id] = 1
         self.partitions.hold(block_id, taker)
         return block_id
@@ -90,13 +93,16 @@ class BlockPool:
         """A referenced block can be found from now on."""
         self.partitions.of_block(block_id).cached.publish(block_id, record)
 
-    def acquire(self, block_id: int) -> None:
-        """One more reference to a block that is referenced or cached."""
+    def acquire(self, block_id: int) -> bool:
+        """One more reference to a block that is referenced or cached. False: its policy had given
+        it up, and it is to be published again."""
+        is_known = True
         if self.ref_counts[block_id] == 0:
             partition = self.partitions.of_block(block_id)
-            partition.cached.hit(block_id)
+            is_known = partition.cached.hit(block_id)
             partition.num_held += 1
         self.ref_counts[block_id] += 1
+        return is_known
 
     def release(self, block_id: int, *, keep: bool, is_passed: bool = False) -> None:
         """One reference less; the last one makes it cached if `keep`, else blank.
@@ -114,7 +120,7 @@ class BlockPool:
             self._blank.append(block_id)
 
     def mark(self, block_id: int, mark: Mark) -> None:
-        """A request asks to keep a block that is referenced, or cached and to be renewed next."""
+        """A request asks to keep a block that can be found."""
         self.partitions.of_block(block_id).cached.mark(block_id, mark)
 
     def renew(self, block_id: int) -> None:

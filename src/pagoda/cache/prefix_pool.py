@@ -58,7 +58,8 @@ class PrefixPool:
                 idle_s = self._clock() - self._released_at[block_id]
                 for watcher in self._watchers:
                     watcher.reused(idle_s)
-        self.pool.acquire(block_id)
+        if not self.pool.acquire(block_id):
+            self.pool.publish(block_id, self.index.record_of(block_id))
 
     def release(self, block_id: int, *, is_passed: bool = False) -> None:
         """One reference less; see `BlockPool.release`."""
