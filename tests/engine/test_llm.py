@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from checkpoints import reference_model
+from engine.conftest import MakeLLM
 from pagoda.engine import core
 from pagoda.engine.devices import cpu_backend
 from pagoda.engine.devices.memory import free_memory_bytes
@@ -586,3 +587,27 @@ def test_sampling_params_of_another_kind_are_refused_by_name(make_llm, given: An
         with pytest.raises(InvalidRequestError, match="must be a SamplingParams") as refused:
             ask("hi", given)
         assert refused.value.field == "sampling_params"
+
+
+def test_a_hint_keeps_a_prompt_while_others_come_and_go(make_llm: MakeLLM) -> None:
+    llm = make_llm(num_gpu_blocks_override=64, eviction_policy="lru")
+    prompt, found = "a pagoda of pages, floor by floor", {}
+    for hint in (None, "session"):
+        llm.reset_prefix_cache()
+        llm.generate([prompt], GREEDY, use_tqdm=False, cache_hint=hint)
+        for number in range(8):
+            llm.generate([f"{number} others " * 6], GREEDY, use_tqdm=False)
+        [again] = llm.generate([prompt], GREEDY, use_tqdm=False)
+        found[hint] = again.num_cached_tokens
+    assert found[None] == 0 < found["session"]
+
+
+def test_an_unknown_hint_is_refused(llm: LLM) -> None:
+    calls = (llm.generate, llm.stream)
+    for call in calls:
+        with pytest.raises(InvalidRequestError, match="cache_hint='keep': must be one of pin"):
+            call("x", GREEDY, cache_hint="keep")
+    with pytest.raises(InvalidRequestError, match="cache_hint"):
+        llm.chat([{"role": "user", "content": "x"}], GREEDY, cache_hint="keep")
+    with pytest.raises(InvalidRequestError, match="cache_hint"):
+        llm.stream_chat([{"role": "user", "content": "x"}], GREEDY, cache_hint="keep")

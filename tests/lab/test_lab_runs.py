@@ -92,6 +92,18 @@ def test_passkeys_count_where_the_full_cache_finds_nine_of_ten(
     assert note.startswith("passkeys in 192 tokens: the full cache finds 50%")
 
 
+@pytest.mark.parametrize("short", ["window:16", "streaming:sinks=4,window=16"])
+def test_retentions_are_tried_beside_the_full_cache(
+    short: str, finds: list[tuple[Method, int]]
+) -> None:
+    """One that is longer than the text lets go of nothing."""
+    methods = tiny_subject().methods(retentions=[short, "window:200"])
+    full, lets_go, keeps = run_lab(methods).report().lines()
+    assert [each["retention"] for each in (full, lets_go, keeps)] == ["full", short, "window:200"]
+    assert keeps["kl_mean"] == 0.0 < lets_go["kl_mean"]
+    assert lets_go["bytes_per_token"] < full["bytes_per_token"]
+
+
 def test_fewer_bits_diverge_more() -> None:
     comparison = Comparison(tiny_subject(), [FULL, INT8, INT4], SIZES)
     for each in tiny_text().windows(2, SIZES.window):

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from pagoda.cache_hint import CacheHint
 from pagoda.engine.outputs import RequestOutput
 from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
@@ -174,6 +175,18 @@ async def test_sampling_is_passed_on(client: httpx.AsyncClient, engine: FakeEngi
     sampling: Any = asked["sampling"]
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.3, 0.9, 7)
     assert (sampling.max_tokens, sampling.stop) == (3, ("a", "b"))
+
+
+async def test_what_is_said_of_the_cache_is_passed_on(
+    client: httpx.AsyncClient, engine: FakeEngine
+) -> None:
+    await ask(client, kv_retention="window:64", cache_hint="pin")
+    [asked] = engine.asked
+    options: Any = asked["options"]
+    assert (options.kv_retention, options.cache_hint) == ("window:64", CacheHint.PIN)
+    refused = await client.post(URL, json={**BODY, "cache_hint": "keep"})
+    assert refused.status_code == 400
+    assert "cache_hint" in refused.json()["error"]["message"]
 
 
 FREE, SHUT = {"type": "object"}, {"type": "object", "additionalProperties": False}

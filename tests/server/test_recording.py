@@ -25,6 +25,7 @@ from pagoda.server.recording import recorded
 from server.live import live_server
 
 SECRET = "the password of the day is swordfish, "
+HINTS = [None, "session", "pin", "none"]
 KEYS = {"key-of-ann": "ann", "key-of-bob": "bob"}
 
 
@@ -53,6 +54,7 @@ def ask(url: str, number: int) -> int:
         "temperature": 0,
         "ignore_eos": True,
         "stream": number % 7 == 6,
+        "cache_hint": HINTS[number % len(HINTS)],
     }
     headers = {"authorization": f"Bearer {sorted(KEYS)[number % 2]}"}
     with (
@@ -102,10 +104,11 @@ def test_nothing_that_was_said_is_in_it(day: tuple[Path, dict[str, Any]]) -> Non
     assert len({row["tenant"] for row in rows}) == 2
     known = {
         "number", "arrival_s", "step", "prompt_tokens", "output_tokens", "finish_reason", "tenant",
-        "salt", "hashes", "end_step",
+        "salt", "hashes", "end_step", "cache_hint",
     }  # fmt: skip
     assert {name for row in rows for name in row} <= known
     assert sum(row.get("end_step") is not None for row in rows) > 0, "somebody left"
+    assert {row.get("cache_hint") for row in rows} == set(HINTS)
 
 
 def test_hashes_of_two_starts_cannot_be_compared(

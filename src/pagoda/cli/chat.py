@@ -10,7 +10,7 @@ import asyncio
 import sys
 import time
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated
 
 import typer
@@ -54,8 +54,7 @@ def chat(
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
         if url is not None:
-            if options != EngineOptions(model=options.model):
-                raise InvalidOptionError("url", url, "the server has its own options of the engine")
+            _require_servers_own(options)
             from pagoda.cli.chat_server import ServerPartner
 
             partner: Partner = ServerPartner(url, model=options.model, api_key=api_key)
@@ -189,3 +188,13 @@ def _enable_line_editing() -> None:
     """Arrow keys and history, where Python was built with them: `input` uses what is imported."""
     with suppress(ImportError):
         import readline  # noqa: F401
+
+
+def _require_servers_own(options: EngineOptions) -> None:
+    """Of the engine's options none but the model is said. Raises `InvalidOptionError`."""
+    defaults = EngineOptions(model=options.model)
+    for field in fields(EngineOptions):
+        given = getattr(options, field.name)
+        if given != getattr(defaults, field.name):
+            limit = "not beside url: the server has its own options of the engine"
+            raise InvalidOptionError(field.name, given, limit)

@@ -45,13 +45,14 @@ class Subject:
         return assemble(replace(self.model, max_model_len=longest), asked)
 
     def _num_blocks(self, options: EngineOptions, longest: int, num_tokens: int) -> int:
-        """Blocks for so many tokens of requests of up to `longest`; no more than windows keep."""
+        """Blocks for so many tokens of requests of up to `longest`; no more than windows keep, and
+        no fewer than one request takes."""
         model, requests = self.model, num_tokens // longest
         formats = options.cache_formats.of_layers(len(model.spec.layers), model.dtype)
         spec = cache_spec_of(model.spec, options, model.backend.policy, formats)
         whole = num_blocks_for(num_tokens, spec.block_size)
-        kept = (group.num_blocks(longest, spec.under_way_tokens) for group in spec.groups)
-        return sum(min(whole, requests * (each + 1)) for each in kept)
+        kept = [group.num_blocks(longest, spec.under_way_tokens) for group in spec.groups]
+        return sum(max(each, min(whole, requests * (each + 1))) for each in kept)
 
     def methods(
         self, names: Sequence[str] = (), retentions: Sequence[str] = ()

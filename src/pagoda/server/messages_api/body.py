@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pagoda.cache_hint import cache_hint_of
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.limits import Whole
@@ -104,6 +105,10 @@ class MessagesBody(ConversationBody):
     temperature: LaxFloat | None = None
     top_p: LaxFloat | None = None
     top_k: LaxInt | None = None
+    kv_retention: Text | None = None
+    """Pagoda's own: which tokens stay in the cache, by a name of `--kv-retention`."""
+    cache_hint: Text | None = None
+    """Pagoda's own: pin, session or none, how long its blocks are to stay in the cache."""
 
     @property
     def wants_prompt_alone(self) -> bool:
@@ -130,7 +135,11 @@ class MessagesBody(ConversationBody):
     def request_options(self, holder: Holder) -> RequestOptions:
         """An answer that `max_tokens` would let grow further ends where the model's length does:
         agents ask for tens of thousands of tokens, whatever the model."""
-        return RequestOptions(tenant=holder.tenant)
+        return RequestOptions(
+            tenant=holder.tenant,
+            kv_retention=self.kv_retention,
+            cache_hint=cache_hint_of(self.cache_hint),
+        )
 
     def _structured(self) -> StructuredOutputs | None:
         newer = None if self.output_config is None else self.output_config.format
