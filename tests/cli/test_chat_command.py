@@ -198,3 +198,6 @@ def test_a_server_that_is_not_there_is_told(
         assert run(["chat", "--url", url_of(listener)]) == 1
     assert "does not answer" in capsys.readouterr().err
     assert run(["chat", "--url", "ftp://x"]) == 2
+    capsys.readouterr()
+    assert run(["chat", "--url", "http://127.0.0.1:1", "--kv-retention", "window:64"]) == 2
+    assert "kv_retention='window:64': not beside url" in capsys.readouterr().err
