@@ -4,9 +4,8 @@
 
 What a step costs is measured first, by `pagoda bench`. Then a server is asked by clients that come
 as a Poisson process, with prompts that share beginnings, and records its trace. That trace is
-replayed with the measured cost, by its own settings. Told are hits, evictions and preemptions of
-both, and the time to the first token and to the last as clients saw them and as replayed. Prints a
-few lines, then one JSON line.
+replayed with the measured cost, by its own settings. Told are the times to the first token and to
+the last, as clients saw them and as replayed. Prints two lines, then one JSON line.
 """
 
 from __future__ import annotations

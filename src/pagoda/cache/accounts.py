@@ -50,8 +50,11 @@ class Account:
         self._state = (now, 0, 0, 0.0, 0.0, 0, 0)
         """When it changed last, and a `Holding` as of then: one object, replaced as a whole."""
 
-    def move(self, now: float, held: int, cached: int) -> None:
-        """So many blocks more, or fewer, are held and cached from `now` on."""
+    def move(
+        self, now: float, held: int, cached: int, own_evicted: int = 0, others_evicted: int = 0
+    ) -> None:
+        """So many blocks more, or fewer, are held and cached from `now` on; those that are no more
+        were perhaps evicted, for its own sequences or for others'."""
         since, num_held, num_cached, held_s, cached_s, for_own, for_others = self._state
         seconds = now - since
         self._state = (
@@ -60,22 +63,8 @@ class Account:
             num_cached + cached,
             held_s + num_held * seconds,
             cached_s + num_cached * seconds,
-            for_own,
-            for_others,
-        )
-
-    def evicted(self, now: float, by: str) -> None:
-        """One of its cached blocks is given up for a sequence of tenant `by`."""
-        since, num_held, num_cached, held_s, cached_s, for_own, for_others = self._state
-        is_own, seconds = by == self.tenant, now - since
-        self._state = (
-            now,
-            num_held,
-            num_cached - 1,
-            held_s + num_held * seconds,
-            cached_s + num_cached * seconds,
-            for_own + is_own,
-            for_others + (not is_own),
+            for_own + own_evicted,
+            for_others + others_evicted,
         )
 
     def as_of(self, clock: Callable[[], float]) -> Holding:
@@ -154,7 +143,9 @@ class Accounts:
     def evicted(self, block_id: int, by: str) -> None:
         """A block that was cached is given up for a sequence of tenant `by`."""
         now = self.since[block_id] = self.lost_at[block_id] = self._clock()
-        self._owner(block_id).evicted(now, by)
+        owner = self._owner(block_id)
+        is_own = owner.tenant == by
+        owner.move(now, 0, -1, own_evicted=is_own, others_evicted=not is_own)
         self.owners[block_id] = NOBODY
 
     def clear(self) -> None:

@@ -90,7 +90,6 @@ class CachedBlocks:
         block_id = self._given_up()
         if block_id is not None:
             self._num_blocks -= 1
-            self._hinted.forget(block_id)
         return block_id
 
     def _given_up(self) -> int | None:
