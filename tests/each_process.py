@@ -7,8 +7,12 @@ A plugin of pytest's: `conftest.py` loads it where tests are run.
 import triton_device  # isort: skip
 
 import gc
+import ssl
+import sys
 from collections.abc import Generator, Iterator
+from functools import cache
 
+import psutil
 import pytest
 
 import side_by_side
@@ -23,6 +27,11 @@ MAX_MODEL_LEN = 1024
 """The longest sequence of the default model, where tests share it."""
 CALIBRATION_CHARACTERS = 3000
 """Of the text that formats are calibrated by in tests, which is twenty times as long."""
+MUCH_BYTES = 2**26
+"""Garbage is looked for, in a quarter second, where a process has grown by so much with a file."""
+PROCESS = psutil.Process()
+HELD_BYTES = pytest.StashKey[int]()
+"""Of a process, after its last file."""
 DEFAULT_MODEL = pytest.StashKey[Model]()
 """Of a run: what the files of one group share (see `by_file`)."""
 
@@ -56,6 +65,14 @@ def calibrated_by_little() -> Iterator[None]:
     whole = calibration._text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "_text", lambda: whole[:CALIBRATION_CHARACTERS])
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def certificates_read_once() -> Iterator[None]:
+    """Every HTTP client would read the authorities that it trusts anew, in 20 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         yield
 
 
@@ -99,9 +116,19 @@ def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     is_last = nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid)
     if is_last and DEFAULT_MODEL in stash:
         del stash[DEFAULT_MODEL]
-    if item.get_closest_marker("model") is not None:
+    held = item.config.stash.setdefault(HELD_BYTES, 0)
+    if item.get_closest_marker("model") or PROCESS.memory_info().rss > held + MUCH_BYTES:
+        forget_applications()
         gc.collect()  # engines and what they hold refer to one another
     side_by_side.give_back_memory()
+    item.config.stash[HELD_BYTES] = PROCESS.memory_info().rss
+
+
+def forget_applications() -> None:
+    """FastAPI remembers of every route whether it is a coroutine, and so keeps the engine of it."""
+    for known in vars(sys.modules.get("fastapi.dependencies.models", sys)).values():
+        if (forget := getattr(known, "cache_clear", None)) is not None:
+            forget()
 
 
 def pytest_sessionfinish() -> None:

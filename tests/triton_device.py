@@ -55,6 +55,7 @@ def patch_once_a_launch() -> None:
     interpreter._patch_lang = patch
     interpreter._get_np_dtype = numpy_dtype
     keep_types_of_blocks()
+    compute_pairs_directly()
 
 
 def keep_types_of_blocks() -> None:
@@ -84,6 +85,54 @@ def keep_types_of_blocks() -> None:
 
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor
+
+
+def compute_pairs_directly() -> None:
+    """Two operands are broadcast, and whole numbers summed exactly, by NumPy.
+
+    The interpreter broadcasts by further operations of its language, dimension by dimension, and
+    checks by six more whether a result fits its type; what they find it drops unless a kernel is
+    debugged. Here what does not fit fails.
+    """
+    import numpy as np
+    from triton.language import core
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime.interpreter import TensorHandle
+
+    types: dict[tuple[str, tuple[int, ...]], Any] = {}
+    shape_of = cache(np.broadcast_shapes)
+
+    def stretched(self: Any, given: Any, has: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+        if has == shape:
+            return given
+        handle = given.handle
+        data = np.broadcast_to(handle.data.reshape(has), shape)
+        key = (given.type.scalar.name, shape)
+        if key not in types:
+            types[key] = core.block_type(given.type.scalar, list(shape))
+        return self.tensor(TensorHandle(data, handle.dtype.scalar), types[key])
+
+    def broadcast(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        left = lhs.handle.data.shape if lhs.type.is_block() else ()
+        right = rhs.handle.data.shape if rhs.type.is_block() else ()
+        if left == right:
+            return lhs, rhs
+        shape = shape_of(left, right)
+        return stretched(self, lhs, left, shape), stretched(self, rhs, right, shape)
+
+    exact = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+
+    def require_fit(self: Any, lhs: Any, rhs: Any, operation: Any) -> None:
+        if lhs.type.scalar.int_bitwidth >= 64:
+            return
+        name = operation.__name__
+        found = exact[name](lhs.handle.data, rhs.handle.data, dtype=np.int64)
+        limits = np.iinfo(lhs.handle.data.dtype)
+        fits = limits.min <= found.min() and found.max() <= limits.max
+        assert fits, f"{name} overflows {limits.dtype}"
+
+    TritonSemantic.broadcast_impl_value = broadcast
+    TritonSemantic.binary_op_sanitize_overflow_impl = require_fit
 
 
 if not HAS_GPU:

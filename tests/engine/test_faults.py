@@ -29,7 +29,7 @@ from pagoda.structured import StructuredOutputs
 
 pytestmark = pytest.mark.anyio  # whoever is woken asks for the running loop
 
-NUM_PLACES = 105
+NUM_PLACES = 80
 """Of each engine, in step and ahead, in a quick run."""
 NUM_BLOCKS = 18
 OWN_LOOP = ("_take_orders", "_carry_out", "_step", "_tell")

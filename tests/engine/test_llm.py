@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import ref
 
 import psutil
 import pytest
@@ -611,3 +613,17 @@ def test_an_unknown_hint_is_refused(llm: LLM) -> None:
         llm.chat([{"role": "user", "content": "x"}], GREEDY, cache_hint="keep")
     with pytest.raises(InvalidRequestError, match="cache_hint"):
         llm.stream_chat([{"role": "user", "content": "x"}], GREEDY, cache_hint="keep")
+
+
+def test_an_engine_and_its_pages_go_with_the_last_that_refers_to_it(make_llm: MakeLLM) -> None:
+    """At once: whoever makes another one has the memory, without looking for garbage."""
+    llm = make_llm()
+    llm.generate(PROMPTS, GREEDY, use_tqdm=False)
+    engine, storage = ref(llm.engine), ref(llm.engine._runner._executor.storage)
+    gc.disable()
+    try:
+        del llm
+        assert engine() is None
+        assert storage() is None
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -89,8 +90,13 @@ sys.exit(pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", *sys.argv[
 """
 
 
-def require_passed(program: str, tests: Sequence[str], cache: Path) -> None:
-    """Run tests by a program that takes them for arguments, and keeps kernels in `cache`."""
+def require_passed(program: str, tests: Sequence[str]) -> None:
+    """Run tests by a program that takes them for arguments.
+
+    It keeps kernels of its own for the next run: nothing in their names says what it has replaced.
+    """
+    name = hashlib.sha256(program.encode()).hexdigest()[:16]
+    cache = Path(os.environ["XDG_CACHE_HOME"], "kernels", name)
     run = subprocess.run(
         [sys.executable, "-c", program, *tests],
         env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
@@ -109,22 +115,22 @@ STORED = tuple(
 )
 
 
-def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables(tmp_path):
+def test_codes_and_stored_numbers_are_right_on_a_cpu_without_long_tables():
     names = ("test_scores_are_products_with_the_levels", "test_outputs_are_sums_of_the_levels")
     codes = ("fours-True-16", "bytes-True-64")
     file = FOLDER / "test_coded_product.py"
     cases = [f"{file}::{name}[{code}]" for name in names for code in codes]
     few_rows = f"{FOLDER}/test_stored_panels.py::test_few_rows_meet_a_panel_in_registers"
-    require_passed(SHORT_TABLES, [*cases, *STORED, few_rows], tmp_path)
+    require_passed(SHORT_TABLES, [*cases, *STORED, few_rows])
 
 
 ONE_BY_ONE = SHORT_TABLES.replace("long_tables=False", "pairs=False")
 """With long tables, where there are any, and without products of pairs."""
 
 
-def test_stored_numbers_are_right_without_products_of_pairs(tmp_path):
+def test_stored_numbers_are_right_without_products_of_pairs():
     """What is multiplied then, numbers of slices, is the plain form's affair too."""
-    require_passed(ONE_BY_ONE, STORED, tmp_path)
+    require_passed(ONE_BY_ONE, STORED)
 
 
 LAYOUT = """
@@ -147,5 +153,5 @@ IN_PAIRS = tuple(
 )
 
 
-def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them(tmp_path):
-    require_passed(LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS], tmp_path)
+def test_panels_of_pairs_are_right_on_a_cpu_without_products_of_them():
+    require_passed(LAYOUT, [f"{FOLDER}/{name}" for name in IN_PAIRS])

@@ -194,14 +194,13 @@ async def test_every_response_has_a_request_id(
     assert all(answer.headers["x-request-id"] for answer in answers)
 
 
-async def test_requests_are_counted_by_kinds_that_clients_cannot_make_up(
-    client: httpx.AsyncClient,
-) -> None:
-    for path in ("/version", "/version", "/made-up-1", "/made-up-2"):
-        await client.get(path)
-    await client.request("INVENTED", "/version")
-    await client.post(COMPLETIONS, json={"prompt": ""})
-    text = (await client.get("/metrics")).text
+async def test_requests_are_counted_by_kinds_that_clients_cannot_make_up() -> None:
+    async with client_of(create_app(FakeEngine())) as client:
+        for path in ("/version", "/version", "/made-up-1", "/made-up-2"):
+            await client.get(path)
+        await client.request("INVENTED", "/version")
+        await client.post(COMPLETIONS, json={"prompt": ""})
+        text = (await client.get("/metrics")).text
     found = {
         line.split('engine="0",')[1].split(" ")[0]: float(line.split()[-1])
         for line in text.splitlines()

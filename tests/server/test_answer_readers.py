@@ -194,7 +194,7 @@ class CountingEnd(JSONEnd):
         return end
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1200, deadline=None)
 @given(
     form=st.sampled_from(["hermes", "mistral", "llama"]),
     fragments=st.lists(st.sampled_from(FRAGMENTS), max_size=40),

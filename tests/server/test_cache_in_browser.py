@@ -169,7 +169,9 @@ def test_nothing_is_wider_than_the_window(width: int, tab: Tab, url: str) -> Non
 
 
 def test_a_server_that_is_gone_is_told(browser: Browser, checkpoint: Path) -> None:
-    options = EngineOptions(str(checkpoint), max_model_len=64, block_size=4, threads=1)
+    options = EngineOptions(
+        str(checkpoint), max_model_len=64, num_gpu_blocks_override=20, block_size=4, threads=1
+    )
     with closing(browser.open()) as tab:
         with live_server(AsyncEngine.load(options)) as url:
             tab.go(f"{url}/cache")

@@ -7,12 +7,15 @@ texts were replaced, and of tools with schemas of the same kind one was kept.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from pagoda.server.app import create_app
+from server.conftest import client_of
 from server.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +32,12 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     engine.max_model_len = 2**16
     engine.says = ["Hel", "lo"]
     return engine
+
+
+@pytest.fixture
+async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(create_app(engine)) as client:
+        yield client
 
 
 async def ask(client: httpx.AsyncClient, recorded: dict[str, Any]) -> httpx.Response:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from types import TracebackType
+from weakref import WeakMethod
 
 from pagoda.engine import failures
 from pagoda.engine.assembler import Assembler
@@ -39,12 +40,14 @@ class Recovery:
         forget: Callable[[str], None],
         start_over: Callable[[], None],
     ) -> None:
-        """`forget` takes a request off the engine, `start_over` lets all that are left wait."""
+        """`forget` takes a request off the engine, `start_over` lets all that are left wait. Both
+        are methods of the engine's, which this does not keep: it and its cache are freed with the
+        last that refers to it."""
         self._in_hand = in_hand
         self._roster = roster
         self._news = news
-        self._forget = forget
-        self._start_over = start_over
+        self._forget_by = WeakMethod(forget)
+        self._start_over_by = WeakMethod(start_over)
         self._is_changing = False
         """A block has begun, and is neither done nor recovered from."""
         self._cause: BaseException | None = None
@@ -92,6 +95,14 @@ class Recovery:
                 choice.sequence.sequence_id: choice.sequence.num_output_tokens
                 for choice in self._roster.choices.values()
             }
+
+    def _forget(self, request_id: str) -> None:
+        if (forget := self._forget_by()) is not None:
+            forget(request_id)
+
+    def _start_over(self) -> None:
+        if (start_over := self._start_over_by()) is not None:
+            start_over()
 
     def _forget_the_told(self) -> None:
         """A finished output in the news was the last of its request."""
