@@ -40,9 +40,10 @@ BROWSER = (
     "calculator/test_calculator_in_browser.py",
     "calculator/test_retention_in_browser.py",
     "server/test_page_in_browser.py",
+    "server/test_cache_in_browser.py",
     "server/test_plan_page.py",
 )
-"""Files that open a browser, which takes some 400 MB: one at a time."""
+"""Files that share a browser, which takes some 400 MB."""
 
 LONG = (
     "kernels/gpu/test_compile_ahead.py",

@@ -10,6 +10,7 @@ import gc
 import ssl
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from functools import cache
 
 import psutil
@@ -20,20 +21,23 @@ from by_file import place_of, scope_of
 from pagoda.engine.build import Model, load_model
 from pagoda.engine.devices import calibration, find
 from pagoda.engine.options import EngineOptions
+from server.browser import Browser, running_browser
 
 __all__ = ["MAX_MODEL_LEN", "triton_device"]
 
 MAX_MODEL_LEN = 1024
 """The longest sequence of the default model, where tests share it."""
-CALIBRATION_CHARACTERS = 3000
-"""Of the text that formats are calibrated by in tests, which is twenty times as long."""
+CALIBRATION_CHARACTERS = 1500
+"""Of the text that formats are calibrated by in tests, which is forty times as long."""
 MUCH_BYTES = 2**26
 """Garbage is looked for, in a quarter second, where a process has grown by so much with a file."""
 PROCESS = psutil.Process()
 HELD_BYTES = pytest.StashKey[int]()
 """Of a process, after its last file."""
 DEFAULT_MODEL = pytest.StashKey[Model]()
-"""Of a run: what the files of one group share (see `by_file`)."""
+"""Of a run: what the files of one group share (see `by_file`), like the next."""
+BROWSER = pytest.StashKey[tuple[Browser, ExitStack]]()
+"""And what ends it."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,16 @@ def default_model(pytestconfig: pytest.Config) -> Model:
     if DEFAULT_MODEL not in stash:
         stash[DEFAULT_MODEL] = load_model(EngineOptions(max_model_len=MAX_MODEL_LEN))
     return stash[DEFAULT_MODEL]
+
+
+@pytest.fixture(scope="module")
+def browser(pytestconfig: pytest.Config) -> Browser:
+    """Chromium, whose tabs share nothing."""
+    stash = pytestconfig.stash
+    if BROWSER not in stash:
+        running = ExitStack()
+        stash[BROWSER] = running.enter_context(running_browser()), running
+    return stash[BROWSER][0]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -116,12 +130,21 @@ def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     is_last = nextitem is None or scope_of(nextitem.nodeid) != scope_of(item.nodeid)
     if is_last and DEFAULT_MODEL in stash:
         del stash[DEFAULT_MODEL]
+    if is_last:
+        end_browser(stash)
     held = item.config.stash.setdefault(HELD_BYTES, 0)
     if item.get_closest_marker("model") or PROCESS.memory_info().rss > held + MUCH_BYTES:
         forget_applications()
         gc.collect()  # engines and what they hold refer to one another
     side_by_side.give_back_memory()
     item.config.stash[HELD_BYTES] = PROCESS.memory_info().rss
+
+
+def end_browser(stash: pytest.Stash) -> None:
+    """If one runs."""
+    if BROWSER in stash:
+        stash[BROWSER][1].close()
+        del stash[BROWSER]
 
 
 def forget_applications() -> None:
@@ -131,9 +154,12 @@ def forget_applications() -> None:
             forget()
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """A run may end before its last test, as with `-x`: another process waits for the machine."""
     side_by_side.MACHINE.give_back()
+    end_browser(session.config.stash)
+    gc.collect()
+    gc.freeze()  # pytest looks for garbage five times more, through all that is loaded
 
 
 def is_alone(item: pytest.Item) -> bool:

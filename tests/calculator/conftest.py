@@ -9,13 +9,7 @@ import pytest
 
 from calculator.pages import open_at
 from pagoda.calculator.page import plan_page
-from server.browser import Browser, Tab, running_browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
+from server.browser import Browser, Tab
 
 
 @pytest.fixture(scope="module")

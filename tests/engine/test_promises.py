@@ -78,10 +78,10 @@ def few(baseline: Tokens) -> Tokens:
 
 
 def share_of(model: Model) -> list[int]:
-    """Every third prompt in float32, which reads twice as many bytes for a token, and the others in
-    bfloat16."""
+    """Every fourth prompt in float32, which reads twice as many bytes for a token, and the others
+    in bfloat16."""
     is_exact = model.dtype == "float32"
-    return [index for index in range(len(PROMPTS)) if (index % 3 == 0) == is_exact]
+    return [index for index in range(len(PROMPTS)) if (index % 4 == 0) == is_exact]
 
 
 @pytest.fixture
@@ -123,7 +123,9 @@ def test_two_that_go_on_for_long_answer_alike_whatever_the_cache_does(
     make: Callable[..., LLM], prompts: list[list[int]], baseline: Tokens, num_tokens: int
 ) -> None:
     """Alone, in chunks and from the cache: many blocks of an answer, not its first alone."""
-    two, expected = [prompts[1], prompts[11]], [baseline[1], baseline[11]]
+    num_tokens = min(num_tokens, 48)
+    two = [prompts[1], prompts[11]]
+    expected = [baseline[1][:num_tokens], baseline[11][:num_tokens]]
     alone, chunked = make(enable_prefix_caching=False), make(max_num_batched_tokens=7)
     assert [tokens_of(alone, [prompt], num_tokens)[0] for prompt in two] == expected
     assert tokens_of(chunked, two, num_tokens) == expected

@@ -15,7 +15,7 @@ from checkpoints import CASES, write_checkpoint
 from pagoda.engine.async_engine import AsyncEngine
 from pagoda.engine.options import EngineOptions
 from pagoda.server.keys import KeyRing
-from server.browser import Browser, Tab, running_browser
+from server.browser import Browser, Tab
 from server.live import live_server
 
 pytestmark = pytest.mark.browser
@@ -26,12 +26,6 @@ IS_LIVE = (
     "document.body.dataset.state === 'live' && verdict.textContent !== 'Nothing has been seen yet'"
 )
 PICTURE = "map.toDataURL()"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

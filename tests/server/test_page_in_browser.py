@@ -10,7 +10,7 @@ import pytest
 
 from pagoda.server.keys import KeyRing
 from pagoda.server.options import ServerOptions
-from server.browser import Browser, Tab, running_browser
+from server.browser import Browser, Tab
 from server.fake_engine import MODEL, engine_failure
 from server.live import live_server, wait_until
 from server.saying_engine import SayingEngine
@@ -22,12 +22,6 @@ WHOLE = "".join(PIECES)
 ENTER, ESCAPE = ("Enter", 13), ("Escape", 27)
 PROMPT = "<user>Hello"
 SEND_IS_BACK = "!document.getElementById('send').hidden"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import httpx
 import pytest
 
 from pagoda.calculator.page import plan_page
 from pagoda.server.app import create_app
 from pagoda.server.keys import KeyRing
-from server.browser import running_browser
+from server.browser import Browser
 from server.conftest import client_of
 from server.fake_engine import FakeEngine
 from server.live import live_server
@@ -51,9 +53,8 @@ async def test_it_needs_a_key_where_the_server_does_and_is_no_part_of_the_api(
 
 
 @pytest.mark.browser
-def test_it_runs_under_its_policy(engine: FakeEngine) -> None:
-    with live_server(engine) as url, running_browser() as browser:
-        tab = browser.open()
+def test_it_runs_under_its_policy(engine: FakeEngine, browser: Browser) -> None:
+    with live_server(engine) as url, closing(browser.open()) as tab:
         tab.go(f"{url}/plan#model=Qwen/Qwen3-8B&gpu=L40S&context=8192&users=4")
         tab.wait_for("document.body.dataset.state === 'fits'")
         assert tab.text("#verdict").startswith("4 sequences of 8,192 tokens fit")
