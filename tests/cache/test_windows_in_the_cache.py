@@ -216,7 +216,6 @@ def test_pages_of_all_groups_take_equally_much() -> None:
         ("full", FULL_ATTENTION),
         ("window:1024", AttentionWindow(1024)),
         ("streaming", AttentionWindow(1020, 4)),
-        ("streaming:", AttentionWindow(1020, 4)),
         ("streaming:window=60", AttentionWindow(60, 4)),
         ("streaming:sinks=0,window=60", AttentionWindow(60)),
     ],
@@ -226,13 +225,25 @@ def test_a_retention_by_its_name(text: str, expected: AttentionWindow) -> None:
     assert parse_retention(str(expected)) == expected
 
 
+A_FORM = "full, window:1024"
+A_WINDOW = "a window of 1 to 999999999 tokens"
+
+
 @pytest.mark.parametrize(
-    "text",
-    ["", "fulll", "full:3", "window", "window:-1", "window:0", "streaming:4",
-     "streaming:sinks=4,window=3", "streaming:sinks=x", "h2o:window=3", None, ["full"], {}],
-)  # fmt: skip
-def test_what_is_no_retention_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidOptionError) as refusal:
+    ("text", "limit"),
+    [
+        *((text, A_FORM) for text in ("", "fulll", "full:3", "full:", "window", "window:")),
+        *((text, A_FORM) for text in ("window:+1", "window:1.5", "streaming:", "streaming:4")),
+        *((text, A_FORM) for text in ("streaming:sinks=x", "h2o:window=3", None, ["full"], {})),
+        *((f"window:{number}", A_WINDOW) for number in (-1, 0, 10**9, 10**98)),
+        ("streaming:window=-9", A_WINDOW),
+        ("streaming:sinks=-1", "no sinks or more"),
+        ("streaming:sinks=4,window=3", "at most as many sinks as the window has tokens, 3"),
+        ("streaming:sinks=4,window=9,sinks=4", "sinks once"),
+    ],
+)
+def test_what_is_no_retention_is_refused_by_name(text: str, limit: str) -> None:
+    with pytest.raises(InvalidOptionError, match=limit) as refusal:
         parse_retention(text)
     assert refusal.value.field == "kv_retention"
 

@@ -23,6 +23,7 @@ NAMES = (
     *("streaming:sinks=0,window=500", "streaming:sinks=16", "streaming:sinks=2000,window=3000"),
     *("window:8", "window:0", "window:", "streaming:sinks=9,window=8", "streaming:heads=3", "h2o"),
     *("streaming:window=8189", "streaming:window=999999999", "streaming:window=1e3", "", "window"),
+    *("streaming:", "streaming:sinks=1,sinks=2", "window:-5", "window:1000000000", "full:window"),
 )
 CASES: list[dict[str, Any]] = [
     *({"model": SMOLLM2, "kv_retention": name} for name in NAMES),

@@ -227,7 +227,7 @@ def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> Non
     [
         ({"kv_retention": "streaming:sinks=9,window=8"}, "at most as many sinks"),
         ({"kv_retention": "window:8"}, "at least one block, 16 tokens"),
-        ({"kv_retention": "window:0"}, "at least one token"),
+        ({"kv_retention": "window:0"}, "a window of 1 to 999999999 tokens"),
         ({"kv_retention": "h2o"}, "full, window:1024, streaming"),
         ({"kv_retention": "streaming:heads=3"}, "full, window:1024, streaming"),
         ({"kv_retention": "streaming:sinks=4,window=9000"}, "at most 8192 tokens"),

@@ -18,7 +18,8 @@ from pagoda.errors import InvalidOptionError
 
 DEFAULT_SINKS, DEFAULT_WINDOW = 4, 1020
 FORMS = "full, window:1024, streaming or streaming:sinks=4,window=1020"
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"-?[0-9]{1,99}")
+_MOST_TOKENS = 10**9 - 1
 MOST_POSITIONS = 2**22
 """Tokens of a sequence of which only a part is kept: each has a row in tables of angles."""
 
@@ -26,8 +27,8 @@ MOST_POSITIONS = 2**22
 def parse_retention(text: str) -> AttentionWindow:
     """The window that `text` names.
 
-    Raises `InvalidOptionError` for another form, for a window of no token and for more sinks than
-    tokens of the window.
+    Raises `InvalidOptionError` for another form, for a number that is named twice or out of its
+    range, and for more sinks than tokens of the window.
     """
     if not isinstance(text, str):
         raise InvalidOptionError("kv_retention", text, FORMS)
@@ -57,24 +58,38 @@ def require_length(max_model_len: int, made_for: int, retention: AttentionWindow
 @lru_cache(maxsize=256)
 def _parse(text: str) -> AttentionWindow:
     name, _, given = text.partition(":")
-    if name == "full" and not given:
+    if text == "full":
         return FULL_ATTENTION
     if name == "window" and _NUMBER.fullmatch(given):
         return _window(text, int(given), 0)
+    if text == "streaming":
+        return AttentionWindow(DEFAULT_WINDOW, DEFAULT_SINKS)
     if name == "streaming":
-        numbers = {"sinks": DEFAULT_SINKS, "window": DEFAULT_WINDOW}
-        for part in given.split(",") if given else ():
-            key, _, value = part.partition("=")
-            if key not in numbers or not _NUMBER.fullmatch(value):
-                raise InvalidOptionError("kv_retention", text, FORMS)
-            numbers[key] = int(value)
-        return _window(text, numbers["window"], numbers["sinks"])
+        numbers = _numbers(text, given)
+        sinks = numbers.get("sinks", DEFAULT_SINKS)
+        return _window(text, numbers.get("window", DEFAULT_WINDOW), sinks)
     raise InvalidOptionError("kv_retention", text, FORMS)
 
 
+def _numbers(text: str, given: str) -> dict[str, int]:
+    """`sinks` and `window`, as far as they are named."""
+    numbers: dict[str, int] = {}
+    for part in given.split(","):
+        key, _, value = part.partition("=")
+        if key not in ("sinks", "window") or not _NUMBER.fullmatch(value):
+            raise InvalidOptionError("kv_retention", text, FORMS)
+        if key in numbers:
+            raise InvalidOptionError("kv_retention", text, f"{key} once")
+        numbers[key] = int(value)
+    return numbers
+
+
 def _window(text: str, window: int, sinks: int) -> AttentionWindow:
-    if window < 1:
-        raise InvalidOptionError("kv_retention", text, "the window must be at least one token")
+    if not 1 <= window <= _MOST_TOKENS:
+        limit = f"a window of 1 to {_MOST_TOKENS} tokens"
+        raise InvalidOptionError("kv_retention", text, limit)
+    if sinks < 0:
+        raise InvalidOptionError("kv_retention", text, "no sinks or more")
     if sinks > window:
         limit = f"at most as many sinks as the window has tokens, {window}"
         raise InvalidOptionError("kv_retention", text, limit)

@@ -6,17 +6,18 @@ const NUMBER = /^[0-9]{1,9}$/;
 
 /** Window and sinks of a name, `usual` where it leaves one out; null: it is no name. */
 export function parseRetention(name, usual) {
-  const [, method, given] = /^([^:]*):?(.*)$/s.exec(name);
-  if (method === "full" && !given) return KEEPS_ALL;
+  const [, method, colon, given] = /^([^:]*)(:?)(.*)$/s.exec(name);
+  if (colon && !given) return null;
+  if (method === "full") return given ? null : KEEPS_ALL;
   if (method === "window") return NUMBER.test(given) ? checked({ window: Number(given), sinks: 0 }) : null;
   if (method !== "streaming") return null;
-  const kept = { window: usual.window, sinks: usual.sinks };
+  const named = {};
   for (const part of given ? given.split(",") : []) {
     const [key, value, ...more] = part.split("=");
-    if (!["sinks", "window"].includes(key) || !NUMBER.test(value) || more.length) return null;
-    kept[key] = Number(value);
+    if (!["sinks", "window"].includes(key) || !NUMBER.test(value) || more.length || key in named) return null;
+    named[key] = Number(value);
   }
-  return checked(kept);
+  return checked({ window: usual.window, sinks: usual.sinks, ...named });
 }
 
 const checked = (kept) => (kept.window >= 1 && kept.sinks <= kept.window ? kept : null);
