@@ -13,7 +13,7 @@ from pagoda.cache import AttentionWindow, BlockTable, CacheManager
 from pagoda.cache.let_go import let_go
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import PagodaError
-from pagoda.scheduling import ScheduledSequence, Scheduler, Sequence, Status
+from pagoda.scheduling import ScheduledSequence, Scheduler, Sequence, Status, admitter
 
 NUM_LIVES = 300
 WINDOWS = (
@@ -105,15 +105,15 @@ def test_publishing_what_an_earlier_stay_computed(monkeypatch: pytest.MonkeyPatc
 
 def test_admitting_whoever_has_tokens_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sequence that was preempted comes back before its own tokens are known."""
-    is_held_up = Scheduler._is_held_up
+    is_held_up = admitter.is_held_up
 
-    def hold_nobody_up_for_tokens(self: Scheduler, sequence: Sequence) -> bool:
+    def hold_nobody_up_for_tokens(sequence: Sequence, cache: CacheManager) -> bool:
         pending, sequence.num_pending_tokens = sequence.num_pending_tokens, 0
-        found = is_held_up(self, sequence)
+        found = is_held_up(sequence, cache)
         sequence.num_pending_tokens = pending
         return found
 
-    monkeypatch.setattr(Scheduler, "_is_held_up", hold_nobody_up_for_tokens)
+    monkeypatch.setattr(admitter, "is_held_up", hold_nobody_up_for_tokens)
     expect_a_find()
 
 

@@ -21,14 +21,14 @@ from functools import partial
 from itertools import count
 
 from pagoda.cache import AttentionWindow, CacheManager, PrefixMatch
-from pagoda.cache.match import UNREAD
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.errors import InvalidRequestError
 from pagoda.request import Request
+from pagoda.scheduling.admitter import Admitter, is_ready
 from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
-from pagoda.scheduling.queue import POLICIES, Lane, OrderedSequences, in_order
+from pagoda.scheduling.queue import POLICIES, OrderedSequences, in_order
 from pagoda.scheduling.register import Register
 from pagoda.scheduling.seats import Seats
 from pagoda.scheduling.sequence import Sequence, Status, choices_of, longest, open_table
@@ -89,7 +89,10 @@ class Scheduler:
         self._waiting = OrderedSequences(POLICIES[policy], self._service)
         self._running = OrderedSequences(POLICIES[policy], self._service)
         num_seats = min(max_num_seqs, max_num_batched_tokens)
-        self._seats = Seats(num_seats, self._service, self._running, self._waiting, self._is_ready)
+        self._seats = Seats(
+            num_seats, self._service, self._running, self._waiting, partial(is_ready, cache=cache)
+        )
+        self._admitter = Admitter(cache, self.in_hand, self._seats, self._running, self._waiting)
         self._register = Register()
         self._ids = count()
         self._num_preemptions = 0
@@ -211,13 +214,14 @@ class Scheduler:
         step = StepBuilder(self._budget)
         for victim in self._seats.who_makes_way():
             self._preempt(victim)
-        running, all_fit = self._running, True
+        running = self._running
         streams = [each for each in running if each.num_uncomputed_tokens == 1]
         self._continue(streams, step, held_back)
         for lane in in_order(running.lanes | self._waiting.lanes, self._service):
             prompts = [each for each in running.of(lane) if each.num_uncomputed_tokens > 1]
             self._continue(prompts, step, held_back)
-            all_fit = self._admit(lane, step, takes_all=all_fit) and all_fit
+            for sequence, match in self._admitter.admitted(lane, step):
+                self._begin(sequence, match, step)
         for sequence, scheduled in step.scheduled.items():
             sequence.num_computed_tokens = scheduled.stop
             sequence.num_pending_tokens += scheduled.samples
@@ -295,77 +299,6 @@ class Scheduler:
         self._waiting.add(sequence)
 
     # ---- inside: waiting ---------------------------------------------------------------------
-
-    def _admit(self, lane: Lane, step: StepBuilder, *, takes_all: bool) -> bool:
-        """Admit in order, but only what fits as a whole beside what is already running.
-
-        Blocks that running sequences will certainly need for the tokens they have are spoken
-        for, and one more for each, so that admission does not lead straight to preemption.
-        Whoever waits for another's blocks is passed over; whoever does not fit into the pool is
-        not, by later lanes neither: False then. They get what their floors give them alone, as do
-        all lanes once the pool was short. Whoever is at its cap keeps nobody else waiting."""
-        if not self._waiting.of(lane) or not self._has_room(lane, step, takes_all):
-            return True
-        spoken_for = self._spoken_for()
-        for sequence in self._waiting.of(lane)[:]:
-            if not self._has_room(lane, step, takes_all):
-                break
-            self.in_hand.request_id = sequence.request.request_id
-            if self._is_held_up(sequence):
-                continue
-            match = self._match(sequence)
-            if match.in_flight is not None:
-                sequence.awaited_block = match.in_flight
-                continue
-            windows = sequence.table.windows
-            num_needed = self.cache.num_blocks_to_admit(sequence.num_tokens, match, windows)
-            allowance = self.cache.allowance(sequence.table, spoken_for)
-            if not takes_all or step.awaits_pool:
-                allowance = allowance.due_alone()
-            sequence.lacks_room = num_needed > allowance.num_blocks
-            if sequence.lacks_room:
-                self.in_hand.request_id = None
-                return not allowance.awaits_pool(num_needed)
-            self._begin(sequence, match, step)
-            num_more = self.cache.num_blocks_to_go_on(sequence.table, sequence.num_tokens)
-            spoken_for[lane.tenant] += num_more
-        self.in_hand.request_id = None
-        return True
-
-    def _has_room(self, lane: Lane, step: StepBuilder, takes_all: bool) -> bool:
-        """There are a token and a seat, and blocks for anybody or for whoever has a floor."""
-        is_due = self.cache.quota_of(lane.tenant).floor > 0
-        has_blocks = is_due or (takes_all and not step.awaits_pool)
-        return has_blocks and step.budget > 0 and self._seats.has_one_for(lane)
-
-    def _spoken_for(self) -> Counter[str]:
-        """Blocks that the running sequences will certainly need, by tenant."""
-        spoken_for = Counter[str]()
-        for each in self._running:
-            self.in_hand.request_id = each.request.request_id
-            spoken_for[each.tenant] += self.cache.num_blocks_to_go_on(each.table, each.num_tokens)
-        return spoken_for
-
-    def _is_held_up(self, sequence: Sequence) -> bool:
-        """Its newest token is still outstanding, from before it was preempted; or another sequence
-        is about to compute what this one would otherwise compute again."""
-        if sequence.fork_parent is not None or sequence.num_pending_tokens:
-            return True
-        block = sequence.awaited_block
-        if block is not None and self.cache.is_in_flight(block):
-            return True
-        sequence.awaited_block = None
-        return False
-
-    def _is_ready(self, sequence: Sequence) -> bool:
-        """It could run at once, for all that is known without looking for its blocks."""
-        is_at_cap = self.cache.allowance(sequence.table).is_at_cap
-        return not (sequence.lacks_room or is_at_cap or self._is_held_up(sequence))
-
-    def _match(self, sequence: Sequence) -> PrefixMatch:
-        if sequence.wants_prompt_logprobs:  # every prompt row's logits must be computed
-            return UNREAD
-        return self.cache.match(sequence.table, sequence.token_ids)
 
     def _begin(self, sequence: Sequence, match: PrefixMatch, step: StepBuilder) -> None:
         is_first = sequence.stay == 0

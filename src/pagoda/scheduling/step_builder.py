@@ -21,7 +21,8 @@ class StepBuilder:
     num_prompt_rows: int = 0
     """Rows of logits given for prompts' log-probabilities."""
     awaits_pool: bool = False
-    """Somebody was preempted since the pool was short: what is free goes to whoever runs."""
+    """The pool is short: somebody was preempted for it, or waits for it. What is free goes to
+    whoever runs, and to those whose floors give it to them."""
 
     def give(
         self, sequence: Sequence, start: int, stop: int, copies: tuple[BlockCopy, ...]
