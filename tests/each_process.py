@@ -12,6 +12,7 @@ import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
+from typing import Any
 
 import psutil
 import pytest
@@ -33,7 +34,7 @@ MUCH_BYTES = 2**26
 """Garbage is looked for, in a quarter second, where a process has grown by so much with a file."""
 PROCESS = psutil.Process()
 HELD_BYTES = pytest.StashKey[int]()
-"""Of a process, after its last file."""
+"""Of a process, when garbage was last looked for, or fewer since."""
 DEFAULT_MODEL = pytest.StashKey[Model]()
 """Of a run: what the files of one group share (see `by_file`), like the next."""
 BROWSER = pytest.StashKey[tuple[Browser, ExitStack]]()
@@ -87,7 +88,7 @@ def certificates_read_once() -> Iterator[None]:
     """Every HTTP client would read the authorities that it trusts anew, in 20 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
-        yield
+        yield  # no test asks for other authorities, nor to trust without them
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -135,25 +136,30 @@ def tidy_up(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     held = item.config.stash.setdefault(HELD_BYTES, 0)
     if item.get_closest_marker("model") or PROCESS.memory_info().rss > held + MUCH_BYTES:
         forget_applications()
-        gc.collect()  # engines and what they hold refer to one another
+        gc.collect()
+        held = sys.maxsize
     side_by_side.give_back_memory()
-    item.config.stash[HELD_BYTES] = PROCESS.memory_info().rss
+    item.config.stash[HELD_BYTES] = min(held, PROCESS.memory_info().rss)
 
 
 def end_browser(stash: pytest.Stash) -> None:
     """If one runs."""
     if BROWSER in stash:
-        stash[BROWSER][1].close()
+        _, running = stash[BROWSER]
         del stash[BROWSER]
+        running.close()
 
 
 def forget_applications() -> None:
     """FastAPI remembers of every route whether it is a coroutine, and so keeps the engine of it."""
-    for known in vars(sys.modules.get("fastapi.dependencies.models", sys)).values():
-        if (forget := getattr(known, "cache_clear", None)) is not None:
-            forget()
+    if "fastapi" in sys.modules:
+        models: Any = sys.modules["fastapi.dependencies.models"]
+        models._is_gen_callable_cached.cache_clear()
+        models._is_async_gen_callable_cached.cache_clear()
+        models._is_coroutine_callable_cached.cache_clear()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A run may end before its last test, as with `-x`: another process waits for the machine."""
     side_by_side.MACHINE.give_back()

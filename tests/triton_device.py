@@ -92,7 +92,7 @@ def compute_pairs_directly() -> None:
 
     The interpreter broadcasts by further operations of its language, dimension by dimension, and
     checks by six more whether a result fits its type; what they find it drops unless a kernel is
-    debugged. Here what does not fit fails.
+    debugged. Here what does not fit fails, in lanes that are masked later too.
     """
     import numpy as np
     from triton.language import core
@@ -123,7 +123,8 @@ def compute_pairs_directly() -> None:
     exact = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
     def require_fit(self: Any, lhs: Any, rhs: Any, operation: Any) -> None:
-        if lhs.type.scalar.int_bitwidth >= 64:
+        assert lhs.type.scalar == rhs.type.scalar
+        if lhs.type.scalar.int_bitwidth in (1, 64):
             return
         name = operation.__name__
         found = exact[name](lhs.handle.data, rhs.handle.data, dtype=np.int64)

@@ -233,13 +233,16 @@ A_WINDOW = "a window of 1 to 999999999 tokens"
     ("text", "limit"),
     [
         *((text, A_FORM) for text in ("", "fulll", "full:3", "full:", "window", "window:")),
-        *((text, A_FORM) for text in ("window:+1", "window:1.5", "streaming:", "streaming:4")),
+        *(
+            (text, A_FORM)
+            for text in ("window:+1", "window:1.5", "window:064", "streaming:", "streaming:4")
+        ),
         *((text, A_FORM) for text in ("streaming:sinks=x", "h2o:window=3", None, ["full"], {})),
         *((f"window:{number}", A_WINDOW) for number in (-1, 0, 10**9, 10**98)),
         ("streaming:window=-9", A_WINDOW),
-        ("streaming:sinks=-1", "no sinks or more"),
+        ("streaming:sinks=-1", "at least 0 sinks"),
         ("streaming:sinks=4,window=3", "at most as many sinks as the window has tokens, 3"),
-        ("streaming:sinks=4,window=9,sinks=4", "sinks once"),
+        ("streaming:sinks=4,window=9,sinks=4", "sinks named once"),
     ],
 )
 def test_what_is_no_retention_is_refused_by_name(text: str, limit: str) -> None:

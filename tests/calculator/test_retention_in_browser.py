@@ -24,6 +24,7 @@ NAMES = (
     *("window:8", "window:0", "window:", "streaming:sinks=9,window=8", "streaming:heads=3", "h2o"),
     *("streaming:window=8189", "streaming:window=999999999", "streaming:window=1e3", "", "window"),
     *("streaming:", "streaming:sinks=1,sinks=2", "window:-5", "window:1000000000", "full:window"),
+    *("window:0000001024", "window:064", "streaming:sinks=-0", "streaming:sinks=00,window=64"),
 )
 CASES: list[dict[str, Any]] = [
     *({"model": SMOLLM2, "kv_retention": name} for name in NAMES),

@@ -22,7 +22,7 @@ from pagoda.request import SamplingParams
 
 BLOCK_SIZE = 16
 NUM_TOKENS = 17
-"""A block and a bit: every answer fills a block of its own."""
+"""A block and a bit: every answer completes a block."""
 SHAPE = {"head_dim": 64, "num_hidden_layers": 6, "max_position_embeddings": 1280}
 """TurboQuant leaves two layers at each end as they are."""
 MIXES = [
@@ -112,10 +112,11 @@ def _told(choice: object) -> list[tuple[int, float]]:
 @pytest.mark.parametrize("mix", MIXES, ids=lambda mix: "-".join(map(str, mix.values())))
 def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, object]) -> None:
     assert len(CROWD) == 32
+    assert sum(len(asked.prompt) for asked in CROWD) <= 8192
     unshared = engine_of(model, mix, enable_prefix_caching=False, max_num_batched_tokens=8192)
     expected = told(unshared, CROWD)
     assert len({tuple(tokens) for answer in expected for tokens in answer}) > 32
-    number = MIXES.index(mix)  # by which others are alone under each format
+    number = MIXES.index(mix)  # the next format takes the next third
     for asked, answer in list(zip(CROWD, expected, strict=True))[number % 3 :: 3]:
         assert told(unshared, [asked]) == [answer], "alone"
 

@@ -15,16 +15,18 @@ from pagoda.server.app import create_app
 from server.fake_engine import FakeEngine
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
-def app() -> FastAPI:
-    """An application over an engine without a model, which a file's tests share.
+async def app(anyio_backend: str) -> FastAPI:
+    """An application over an engine without a model, which a file's tests share, as they share
+    their event loop: it is made of hundreds of schemas.
 
-    It is made of hundreds of schemas.
+    What it counts and keeps goes on from test to test: requests, lookups, stored responses. A file
+    about these has a `client` of its own.
     """
     return create_app(FakeEngine())  # type: ignore[arg-type]
 
@@ -32,8 +34,9 @@ def app() -> FastAPI:
 @pytest.fixture
 def engine(app: FastAPI) -> FakeEngine:
     """The application's, as new."""
-    app.state.engine.__init__()
-    return app.state.engine
+    engine: FakeEngine = app.state.engine
+    engine.renew()
+    return engine
 
 
 def client_of(app: FastAPI, **options: Any) -> httpx.AsyncClient:
@@ -45,6 +48,7 @@ def client_of(app: FastAPI, **options: Any) -> httpx.AsyncClient:
 @pytest.fixture
 async def client(app: FastAPI, engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the application, in the same process."""
+    assert app.state.engine is engine, "a file that has an engine of its own needs a client of it"
     async with client_of(app) as client:
         yield client
 

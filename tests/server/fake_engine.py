@@ -91,6 +91,11 @@ class FakeEngine:
     `says` are the pieces of a text that it says instead of the words, until it stops.
     """
 
+    def renew(self) -> None:
+        """Be as at first, whatever a test has made of it."""
+        vars(self).clear()
+        FakeEngine.__init__(self)
+
     def __init__(self) -> None:
         self.model_name = MODEL
         self.model_names = (MODEL, OTHER_NAME)

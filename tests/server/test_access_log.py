@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +26,13 @@ COMPLETIONS = "/v1/completions"
 KEY, PROMPT = "alices-secret-key", "a very private question"
 BODY = {"prompt": PROMPT, "max_tokens": 5}
 HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture
+async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
+    """Of an application that has counted nothing yet."""
+    async with client_of(create_app(engine)) as client:
+        yield client
 
 
 @pytest.fixture
@@ -194,13 +201,14 @@ async def test_every_response_has_a_request_id(
     assert all(answer.headers["x-request-id"] for answer in answers)
 
 
-async def test_requests_are_counted_by_kinds_that_clients_cannot_make_up() -> None:
-    async with client_of(create_app(FakeEngine())) as client:
-        for path in ("/version", "/version", "/made-up-1", "/made-up-2"):
-            await client.get(path)
-        await client.request("INVENTED", "/version")
-        await client.post(COMPLETIONS, json={"prompt": ""})
-        text = (await client.get("/metrics")).text
+async def test_requests_are_counted_by_kinds_that_clients_cannot_make_up(
+    client: httpx.AsyncClient,
+) -> None:
+    for path in ("/version", "/version", "/made-up-1", "/made-up-2"):
+        await client.get(path)
+    await client.request("INVENTED", "/version")
+    await client.post(COMPLETIONS, json={"prompt": ""})
+    text = (await client.get("/metrics")).text
     found = {
         line.split('engine="0",')[1].split(" ")[0]: float(line.split()[-1])
         for line in text.splitlines()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -9,6 +11,13 @@ from server.conftest import client_of
 from server.fake_engine import MAX_MODEL_LEN, MODEL, OTHER_NAME, FakeEngine
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def client(engine: FakeEngine) -> AsyncIterator[httpx.AsyncClient]:
+    """Of an application that has counted nothing yet."""
+    async with client_of(create_app(engine)) as client:
+        yield client
 
 
 async def test_health(client: httpx.AsyncClient) -> None:

@@ -18,7 +18,8 @@ from pagoda.errors import InvalidOptionError
 
 DEFAULT_SINKS, DEFAULT_WINDOW = 4, 1020
 FORMS = "full, window:1024, streaming or streaming:sinks=4,window=1020"
-_NUMBER = re.compile(r"-?[0-9]{1,99}")
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,99}")
+"""Also of numbers that are told to be out of their range."""
 _MOST_TOKENS = 10**9 - 1
 MOST_POSITIONS = 2**22
 """Tokens of a sequence of which only a part is kept: each has a row in tables of angles."""
@@ -79,7 +80,7 @@ def _numbers(text: str, given: str) -> dict[str, int]:
         if key not in ("sinks", "window") or not _NUMBER.fullmatch(value):
             raise InvalidOptionError("kv_retention", text, FORMS)
         if key in numbers:
-            raise InvalidOptionError("kv_retention", text, f"{key} once")
+            raise InvalidOptionError("kv_retention", text, f"{key} named once")
         numbers[key] = int(value)
     return numbers
 
@@ -89,7 +90,7 @@ def _window(text: str, window: int, sinks: int) -> AttentionWindow:
         limit = f"a window of 1 to {_MOST_TOKENS} tokens"
         raise InvalidOptionError("kv_retention", text, limit)
     if sinks < 0:
-        raise InvalidOptionError("kv_retention", text, "no sinks or more")
+        raise InvalidOptionError("kv_retention", text, "at least 0 sinks")
     if sinks > window:
         limit = f"at most as many sinks as the window has tokens, {window}"
         raise InvalidOptionError("kv_retention", text, limit)

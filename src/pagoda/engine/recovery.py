@@ -97,12 +97,14 @@ class Recovery:
             }
 
     def _forget(self, request_id: str) -> None:
-        if (forget := self._forget_by()) is not None:
-            forget(request_id)
+        forget = self._forget_by()
+        assert forget is not None, "recovery outlives its engine"
+        forget(request_id)
 
     def _start_over(self) -> None:
-        if (start_over := self._start_over_by()) is not None:
-            start_over()
+        start_over = self._start_over_by()
+        assert start_over is not None, "recovery outlives its engine"
+        start_over()
 
     def _forget_the_told(self) -> None:
         """A finished output in the news was the last of its request."""

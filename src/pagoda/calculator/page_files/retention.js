@@ -2,7 +2,7 @@
 
 const EVERY = 2 ** 31 - 1;
 export const KEEPS_ALL = { window: EVERY, sinks: 0 };
-const NUMBER = /^[0-9]{1,9}$/;
+const NUMBER = /^(0|[1-9][0-9]{0,8})$/;
 
 /** Window and sinks of a name, `usual` where it leaves one out; null: it is no name. */
 export function parseRetention(name, usual) {
