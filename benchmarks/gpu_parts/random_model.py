@@ -127,14 +127,14 @@ def random_weights(shape: Shape, dtype: torch.dtype, generator: torch.Generator)
         dim, q_rows = attention.head_dim, attention.num_heads * attention.head_dim
         kv_rows = 2 * attention.num_kv_heads * dim
         return LayerWeights(
-            input_norm=norm(spec.hidden_size),
+            attention_norm=norm(spec.hidden_size),
             qkv=matrix(q_rows + kv_rows, spec.hidden_size),
             qkv_bias=None,
             q_norm=norm(dim) if attention.qk_norm else None,
             k_norm=norm(dim) if attention.qk_norm else None,
             o=matrix(spec.hidden_size, q_rows),
             o_bias=None,
-            post_norm=norm(spec.hidden_size),
+            mlp_norm=norm(spec.hidden_size),
             gate_up=matrix(2 * inner, spec.hidden_size),
             gate_up_bias=None,
             down=matrix(spec.hidden_size, inner),

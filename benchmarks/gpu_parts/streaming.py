@@ -71,7 +71,7 @@ def _norm(setting: Setting, shape: Shape, rows: int) -> Pass:
     delta = torch.randn(rows, hidden, device=setting.device).to(setting.dtype)
     out, weight = torch.empty_like(delta), torch.ones_like(delta[0])
     moved = 2 * stream.nbytes + delta.nbytes + out.nbytes
-    eps = shape.spec.norm_eps
+    eps = shape.spec.norm.eps
     return Pass("add and norm", moved, lambda: add_rms_norm(out, stream, delta, weight, eps))
 
 
@@ -93,7 +93,7 @@ def _rotary(setting: Setting, shape: Shape, rows: int) -> Pass:
         "rotary and cache write",
         moved,
         lambda: rotate_and_store(
-            query, qkv, blocks, positions, slots, cosines, sines, norm, norm, shape.spec.norm_eps
+            query, qkv, blocks, positions, slots, cosines, sines, norm, norm, shape.spec.norm.eps
         ),
     )
 

@@ -162,9 +162,9 @@ def _named(
         q, k, v = own.qkv.split([count * attention.head_dim for count in rows])
         gate, up = own.gate_up.chunk(2)
         parts = {
-            names.input_norm: own.input_norm, names.q: q, names.k: k, names.v: v,
+            names.attention_norm: own.attention_norm, names.q: q, names.k: k, names.v: v,
             names.q_norm: own.q_norm, names.k_norm: own.k_norm, names.o: own.o,
-            names.post_norm: own.post_norm, names.gate: gate, names.up: up, names.down: own.down,
+            names.mlp_norm: own.mlp_norm, names.gate: gate, names.up: up, names.down: own.down,
         }  # fmt: skip
         for name, tensor in parts.items():
             if tensor is not None:

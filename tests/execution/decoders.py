@@ -12,7 +12,17 @@ import torch
 from pagoda.cache import AttentionWindow
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.execution.batch import Batch, GroupPages
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
+from pagoda.models.decoder import (
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    MLPSpec,
+    NormSpec,
+    RopeSpec,
+)
+from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.part import Parts
+from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.storage.block_storage import BlockStorage
 
@@ -29,7 +39,7 @@ def decoder_spec(
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         layers=tuple(DecoderLayer(attention, MLPSpec(80)) for attention in layers),
-        norm_eps=1e-5,
+        norm=NormSpec(1e-5),
         tie_word_embeddings=True,
         max_position_embeddings=4096,
         dtype="float32",
@@ -44,28 +54,17 @@ def random_weights(
     def normal(*shape: int, std: float = 0.2, mean: float = 0.0) -> torch.Tensor:
         return (torch.randn(*shape, generator=generator) * std + mean).to(dtype)
 
+    def merged(field: str, parts: Parts) -> torch.Tensor | None:
+        if not parts:
+            return None
+        shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        return normal(*shape, mean=1.0 if field.endswith("norm") else 0.0)
+
     hidden = spec.hidden_size
-    layers = []
-    for layer in spec.layers:
-        a, inner = layer.attention, layer.mlp.intermediate_size
-        q_width = a.num_heads * a.head_dim
-        width = q_width + 2 * a.num_kv_heads * a.head_dim
-        layers.append(
-            LayerWeights(
-                input_norm=normal(hidden, mean=1.0),
-                qkv=normal(width, hidden),
-                qkv_bias=normal(width) if a.qkv_bias else None,
-                q_norm=normal(a.head_dim, mean=1.0) if a.qk_norm else None,
-                k_norm=normal(a.head_dim, mean=1.0) if a.qk_norm else None,
-                o=normal(hidden, q_width),
-                o_bias=normal(hidden) if a.output_bias else None,
-                post_norm=normal(hidden, mean=1.0),
-                gate_up=normal(2 * inner, hidden),
-                gate_up_bias=normal(2 * inner) if layer.mlp.bias else None,
-                down=normal(hidden, inner),
-                down_bias=normal(hidden) if layer.mlp.bias else None,
-            )
-        )
+    layers = [
+        LayerWeights(**{field: merged(field, parts) for field, parts in layer.items()})
+        for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
+    ]
     embedding = normal(spec.vocab_size, hidden, std=0.5)
     return DecoderWeights(
         embedding=embedding,

@@ -17,7 +17,7 @@ from pagoda.errors import InvalidOptionError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.block_storage import attention_layers
 from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage
 
@@ -26,7 +26,7 @@ OWN = "levels5-float16-norm-hadamard/levels6-float32-offset-signs"
 NAMES = (*CODECS, OWN)
 FEW_NAMES = ("fp8_e4m3", "int8_per_token_head", "int4_per_token_head", "turboquant_k3v4_nc", OWN)
 """Codes of each width and each kind of numbers."""
-FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=True, qkv_bias=True)
+FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=QKNorm.HEAD, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
 MIXED = decoder_spec([FULL, WINDOW])
 ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])

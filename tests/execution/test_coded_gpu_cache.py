@@ -14,12 +14,12 @@ from pagoda.codecs import CODECS
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, RopeSpec
+from pagoda.models.decoder import AttentionSpec, QKNorm, RopeSpec
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE
 
 NUM_TOKENS, NUM_BLOCKS, BLOCK_SIZE = 70, 40, 8
-FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=True, qkv_bias=True)
+FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=QKNorm.HEAD, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
 MIXED = decoder_spec([FULL, WINDOW])
 

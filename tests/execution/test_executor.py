@@ -14,12 +14,12 @@ from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
 BLOCK_SIZE = 16
 NUM_TOKENS = 300
-FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
 LONG_WINDOW = AttentionSpec(6, 2, 32, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=270)
 MIXED = decoder_spec([FULL, WINDOW, LONG_WINDOW])

@@ -29,14 +29,14 @@ from pagoda.kernels.gpu.prefill_tiling import (
     PrefillTiling,
     tile_prefill,
 )
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE, HAS_GPU
 
 BLOCK_SIZE = 8
 NUM_TOKENS = 41
 MAX_MODEL_LEN = 64
-FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
 PARTIAL = AttentionSpec(4, 4, 16, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=30)
 MIXED = decoder_spec([FULL, WINDOW, PARTIAL])
@@ -131,7 +131,7 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
         return launch(kernel, *args, **kwargs)
 
     monkeypatch.setattr(launcher, method, note)
-    spec = decoder_spec([AttentionSpec(1, 1, 16, 0.25, rope_spec(16), qk_norm=True)])
+    spec = decoder_spec([AttentionSpec(1, 1, 16, 0.25, rope_spec(16), qk_norm=QKNorm.HEAD)])
     storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
     weights = on_device(random_weights(spec), DEVICE)
     executor, pager = GPUExecutor(spec, weights, storage, 300), Pager(32, 12)

@@ -26,11 +26,11 @@ from pagoda.execution.batch import Batch
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.reference import reference_logits
 from pagoda.kernels.gpu import prefill_tiling
-from pagoda.models.decoder import AttentionSpec, DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE
 
-ONE = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+ONE = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 BLOCK_SIZE, NUM_TOKENS = 8, 120
 CHUNKS = [90, 1, 1, 25, 1, 1, 1]
 

@@ -13,10 +13,10 @@ from pagoda.execution import reference
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.vector_statistics import VectorStatistics
-from pagoda.models.decoder import AttentionSpec
+from pagoda.models.decoder import AttentionSpec, QKNorm
 from pagoda.storage.cpu_storage import CPUStorage
 
-WIDE = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+WIDE = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 NARROW = AttentionSpec(4, 4, 16, 0.2, rope_spec(16), sliding_window=9)
 SPEC = decoder_spec([WIDE, WIDE, NARROW])
 TEXTS = [tokens(60, 1), tokens(45, 2)]
@@ -79,8 +79,8 @@ def test_moments_and_samples_are_those_of_the_reference(monkeypatch: pytest.Monk
 def test_values_are_what_the_first_layer_makes_of_the_tokens() -> None:
     weights = random_weights(SPEC)
     layer = weights.layers[0]
-    hidden = reference.rms_norm(
-        weights.embedding[torch.tensor(TEXTS[0])].float(), layer.input_norm, SPEC.norm_eps
+    hidden = reference.normed(
+        weights.embedding[torch.tensor(TEXTS[0])].float(), layer.attention_norm, SPEC.norm
     )
     qkv = functional.linear(hidden, layer.qkv.float(), layer.qkv_bias.float())
     expected = qkv[:, -64:].reshape(-1, 2, 32).transpose(0, 1).numpy()

@@ -15,10 +15,10 @@ from pagoda.codecs import codec_of
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm
 from pagoda.storage.cpu_storage import CPUStorage
 
-FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=True, qkv_bias=True)
+FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 BLOCK_SIZE = 8
 NUM_TOKENS = 600
 """More than two splits of a context."""

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pagoda.kernels import reference
-from pagoda.kernels.cpu.activation import silu
+from pagoda.kernels.cpu.activation import GATES, silu, tanh
 
 
-def test_silu_is_that_of_the_reference():
+@pytest.mark.parametrize("name", GATES)
+def test_a_gate_is_that_of_the_reference(name: str):
     x = np.random.default_rng(0).normal(size=500).astype(np.float32) * 6
-    expected = reference.silu_mul(np.stack((x, np.ones_like(x)), axis=1))[:, 0]
-    assert np.allclose([silu(value) for value in x], expected, rtol=1e-6, atol=1e-7)
+    expected = reference.gated(np.stack((x, np.ones_like(x)), axis=1), name)[:, 0]
+    assert np.allclose([GATES[name](value) for value in x], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_tangent_is_within_its_bound():
+    x = np.concatenate((np.linspace(-20, 20, 501), [-1e30, 1e30, 0, 1e-6])).astype(np.float32)
+    found = np.array([tanh(value) for value in x])
+    assert np.abs(found - np.tanh(x.astype(np.float64))).max() < 3e-7
 
 
 def test_far_values_neither_overflow_nor_leave_their_limits():

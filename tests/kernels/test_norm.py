@@ -7,19 +7,26 @@ from kernel_arrays import DTYPES, assert_close, records_of, stored
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine
-from pagoda.kernels.cpu.norm import norm_routine, rms_norm
+from pagoda.kernels.cpu.norm import add_rows, norm_routine, norm_rows
 from pagoda.kernels.cpu.team import phases
 
 
 def norm(
-    x: Array, rows: list[int], weight: Array, dtype: str, records: Array | None = None
+    x: Array,
+    rows: list[int],
+    weight: Array | None,
+    dtype: str,
+    records: Array | None = None,
+    *,
+    is_centred: bool = False,
 ) -> Array:
     out = stored(np.zeros((len(rows), x.shape[1])), dtype)
     chosen, eps, counters = np.array(rows), np.array([1e-5], np.float32), phases(1)
-    rms_norm(
-        counters.ctypes.data, norm_routine(dtype == "bfloat16").address, out.ctypes.data,
+    routine = norm_routine(dtype == "bfloat16", is_centred)
+    norm_rows(
+        counters.ctypes.data, routine.address, out.ctypes.data,
         out.itemsize, x.ctypes.data, chosen.ctypes.data, len(rows), x.shape[1],
-        weight.ctypes.data, eps.ctypes.data, round_routine().address,
+        0 if weight is None else weight.ctypes.data, eps.ctypes.data, round_routine().address,
         0 if records is None else records.ctypes.data,
     )  # fmt: skip
     return out
@@ -44,6 +51,27 @@ def test_rows_are_those_of_the_reference(dtype: str, rows: int, width: int):
     assert_close(norm(x, list(range(rows)), weight, dtype), expected, dtype)
     chosen = list(range(rows))[::2]
     assert_close(norm(x, chosen, weight, dtype), expected[::2], dtype)
+    centred = norm(x + 5, chosen, weight, dtype, is_centred=True)
+    assert_close(centred, reference.layer_norm(x[::2] + 5, weight, 1e-5), dtype)
+    assert np.array_equal(norm(x, chosen, None, dtype), stored(x[::2], dtype))
+
+
+@pytest.mark.parametrize("is_centred", [False, True])
+@pytest.mark.parametrize(("rows", "width"), [(1, 64), (7, 33), (40, 128)])
+def test_what_is_normed_and_scaled_is_added(rows: int, width: int, is_centred: bool):
+    rng = np.random.default_rng(rows)
+    stream, delta = (rng.normal(size=(rows, width)).astype(np.float32) for _ in range(2))
+    weight, scale = rng.normal(size=width).astype(np.float32), np.array([0.3], np.float32)
+    eps, numbers = np.array([1e-5], np.float32), np.arange(rows)
+    reference_norm = reference.layer_norm if is_centred else reference.rms_norm
+    for own, added in ((weight, reference_norm(delta, weight, 1e-5)), (None, delta)):
+        out, taken, counters = stream.copy(), delta.copy(), phases(1)
+        add_rows(
+            counters.ctypes.data, norm_routine(False, is_centred).address, out.ctypes.data,
+            taken.ctypes.data, numbers.ctypes.data, rows, width,
+            0 if own is None else own.ctypes.data, scale.ctypes.data, eps.ctypes.data,
+        )  # fmt: skip
+        assert_close(out, stream + 0.3 * added, "float32")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

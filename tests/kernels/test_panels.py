@@ -11,6 +11,7 @@ from pagoda.kernels import reference
 from pagoda.kernels.array import Array
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu import embed, multiply, panels
+from pagoda.kernels.cpu.activation import GATES
 from pagoda.kernels.cpu.kernel import kernel
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
 from pagoda.kernels.cpu.team import phases
@@ -124,9 +125,10 @@ def test_results_are_added_to_what_is_there(dtype: str, rows: int):
     assert_close(stream, expected, "float32")
 
 
+@pytest.mark.parametrize("name", GATES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "inner"), [(1, 64), (5, 80), (12, 32), (40, 96), (30, 37)])
-def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int):
+def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int, name: str):
     rng = np.random.default_rng(inner)
     weights = [stored(rng.normal(size=(inner, 64)), dtype) for _ in range(2)]
     x = stored(rng.normal(size=(rows, 64)), dtype)
@@ -134,8 +136,8 @@ def test_the_gate_is_that_of_the_reference(dtype: str, rows: int, inner: int):
     sums = np.concatenate([seen(x) @ seen(weight).T for weight in weights], axis=1)
     out = np.empty((rows, inner), x.dtype)
     biases = [bias[:inner].copy(), bias[inner:].copy()]
-    run(gate_routine(dtype == "bfloat16"), out, x, list(map(packed, weights)), biases)
-    assert_close(out, reference.silu_mul(sums + bias), dtype)
+    run(gate_routine(dtype == "bfloat16", name), out, x, list(map(packed, weights)), biases)
+    assert_close(out, reference.gated(sums + bias, name), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -145,9 +147,9 @@ def test_rows_can_be_read_from_their_panels(dtype: str, shape: tuple[int, int]):
     in_panels = packed(weight)
     table = table_of(in_panels)
     rows = np.array([shape[0] - 1, 0, shape[0] // 2])
-    out = np.empty((3, shape[1]), np.float32)
+    out, scale = np.empty((3, shape[1]), np.float32), np.array([0.75], np.float32)
     call_routine(
         embed.embed_routine(dtype == "bfloat16"), out.ctypes.data, rows.ctypes.data, 3,
-        table.ctypes.data, *shape, 0,
+        table.ctypes.data, *shape, scale.ctypes.data, 0,
     )  # fmt: skip
-    assert np.array_equal(out, seen(weight)[rows])
+    assert np.array_equal(out, seen(weight)[rows] * scale)

@@ -14,21 +14,23 @@ from pagoda.kernels.cpu.write import write_routines
 from pagoda.kernels.page_layout import plain_layout
 
 CASES = [
-    # heads, kv heads, head_dim, rotary_dim, block size, rows, with norm
-    (4, 2, 32, 32, 16, 1, False),
-    (9, 3, 64, 64, 16, 5, False),
-    (4, 1, 96, 96, 32, 9, True),
-    (2, 2, 128, 64, 8, 20, True),
-    (5, 5, 20, 0, 2, 12, False),
-    (16, 1, 256, 256, 64, 3, False),
-    (6, 2, 48, 24, 128, 8, True),
+    # heads, kv heads, head_dim, rotary_dim, block size, rows, what is normed together
+    (4, 2, 32, 32, 16, 1, None),
+    (9, 3, 64, 64, 16, 5, None),
+    (4, 1, 96, 96, 32, 9, "head"),
+    (2, 2, 128, 64, 8, 20, "row"),
+    (5, 5, 20, 0, 2, 12, None),
+    (16, 1, 256, 256, 64, 3, None),
+    (6, 2, 48, 24, 128, 8, "head"),
+    (6, 3, 32, 32, 16, 6, "row"),
 ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
 def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
-    heads, kv_heads, head_dim, rotary_dim, block_size, rows, with_norm = case
+    heads, kv_heads, head_dim, rotary_dim, block_size, rows, normed = case
+    with_norm, norms_rows = normed is not None, normed == "row"
     rng = np.random.default_rng(rows)
     group = group_of(dtype)
     qkv = rng.normal(size=(rows, (heads + 2 * kv_heads) * head_dim)).astype(np.float32)
@@ -43,7 +45,10 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     sinks = np.full((rows, heads * head_dim), np.nan, np.float32)
     angles = rng.uniform(0, 6, size=(50, rotary_dim // 2)).astype(np.float32)
     cosines, sines = np.cos(angles), np.sin(angles)
-    norms = [rng.normal(size=head_dim * with_norm).astype(np.float32) + 1 for _ in range(2)]
+    norms = [
+        rng.normal(size=head_dim * (count if norms_rows else 1)).astype(np.float32) + 1
+        for count in (heads, kv_heads)
+    ]
 
     eps, counters = np.array([1e-5], np.float32), phases(1)
     places = [norm.ctypes.data if with_norm else 0 for norm in norms]
@@ -54,7 +59,8 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
         blocks.ctypes.data, LayerPages(layout, blocks.itemsize, NO_CODES), slots.ctypes.data,
         positions.ctypes.data, sink_positions.ctypes.data, sinks.ctypes.data,
         HeadShape(kv_heads, heads // kv_heads, head_dim, block_size),
-        cosines.ctypes.data, sines.ctypes.data, rotary_dim // 2, *places, eps.ctypes.data, 0,
+        cosines.ctypes.data, sines.ctypes.data, rotary_dim // 2, *places,
+        int(norms_rows), eps.ctypes.data, 0,
     )  # fmt: skip
 
     pages = seen(blocks).reshape(num_blocks, 2, kv_heads, -1)
@@ -62,8 +68,10 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
     for row in range(rows):
         q, k, v = np.split(before[row], [heads, heads + kv_heads])
         if with_norm:
+            together = [x.reshape(1, -1) if norms_rows else x for x in (q, k)]
             q, k = (
-                reference.rms_norm(x, norm, 1e-5) for x, norm in zip((q, k), norms, strict=True)
+                reference.rms_norm(x, norm, 1e-5).reshape(-1, head_dim)
+                for x, norm in zip(together, norms, strict=True)
             )
         p = positions[row]
         s = sink_positions[row]

@@ -46,9 +46,9 @@ COVERED = [
 def test_a_file_describes_the_model_it_was_made_of(name, tmp_path):
     reference = load_spec(locate(str(write_checkpoint(tmp_path / "hf", CASES[name]))))
     spec = spec_of(tmp_path, name)
-    assert spec.norm_eps == pytest.approx(reference.norm_eps, rel=1e-6)
+    assert spec.norm.eps == pytest.approx(reference.norm.eps, rel=1e-6)
     for field in DecoderSpec.__dataclass_fields__:
-        if field != "norm_eps":
+        if field != "norm":
             assert getattr(spec, field) == getattr(reference, field)
 
 

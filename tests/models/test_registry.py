@@ -167,7 +167,7 @@ def assert_agrees(values: dict[str, Any]) -> None:
     assert len(spec.layers) == config.num_hidden_layers
     assert spec.vocab_size == config.vocab_size
     assert spec.hidden_size == config.hidden_size
-    assert spec.norm_eps == config.rms_norm_eps
+    assert spec.norm.eps == config.rms_norm_eps
     assert spec.tie_word_embeddings == config.tie_word_embeddings
     head_dim = getattr(config, "head_dim", None)
     for index, layer in enumerate(spec.layers):
@@ -271,7 +271,7 @@ def test_heads_have_norms_and_a_size_of_their_own_as_in_transformers(architectur
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(defaults(architecture))
     own = model.model.layers[0].self_attn
-    assert attention.qk_norm == hasattr(own, "q_norm")
+    assert (attention.qk_norm is not None) == hasattr(own, "q_norm")
     assert attention.head_dim == own.head_dim
     assert layers(architecture, head_dim=24)[0].attention.head_dim == 24
     only_qwen3 = architecture == "Qwen3ForCausalLM"

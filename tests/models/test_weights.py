@@ -43,14 +43,14 @@ def assert_weights(weights: DecoderWeights, state: State, dtype: torch.dtype) ->
     for index, layer in enumerate(weights.layers):
         prefix = f"model.layers.{index}."
         expected = {
-            "input_norm": ("weight", "input_layernorm"),
+            "attention_norm": ("weight", "input_layernorm"),
             "qkv": ("weight", *attention),
             "qkv_bias": ("bias", *attention),
             "q_norm": ("weight", "self_attn.q_norm"),
             "k_norm": ("weight", "self_attn.k_norm"),
             "o": ("weight", "self_attn.o_proj"),
             "o_bias": ("bias", "self_attn.o_proj"),
-            "post_norm": ("weight", "post_attention_layernorm"),
+            "mlp_norm": ("weight", "post_attention_layernorm"),
             "gate_up": ("weight", *mlp),
             "gate_up_bias": ("bias", *mlp),
             "down": ("weight", "mlp.down_proj"),

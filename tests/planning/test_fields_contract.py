@@ -362,7 +362,7 @@ def test_a_feature_of_a_gguf_file_is_refused_by_name_for_pagoda_alone(tmp_path: 
 
 def test_every_covered_kind_of_gguf_file_is_among_them() -> None:
     families = {CASES[case].family for case in GGUF_CASES}
-    covered = {ARCHITECTURES[row.architecture].model_type for row in GGUF_ARCHITECTURES.values()}
+    covered = {ARCHITECTURES[name].model_type for name in GGUF_ARCHITECTURES.values()}
     assert covered <= families
 
 

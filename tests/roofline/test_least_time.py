@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, NormSpec
 from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.roofline import MachineLimits, WorkItem, draw, roofline_seconds
@@ -18,7 +18,7 @@ def decoder(layer: DecoderLayer, num_layers: int, hidden_size: int, vocab_size: 
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         layers=(layer,) * num_layers,
-        norm_eps=1e-5,
+        norm=NormSpec(1e-5),
         tie_word_embeddings=True,
         max_position_embeddings=8192,
         dtype="bfloat16",

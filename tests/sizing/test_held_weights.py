@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, NormSpec
 from pagoda.models.names import GGUF_NAMES
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.sizing.held_weights import HeldWeights, hold
@@ -18,7 +18,7 @@ SPEC = DecoderSpec(
     vocab_size=100,
     hidden_size=64,
     layers=(LAYER, LAYER),
-    norm_eps=1e-5,
+    norm=NormSpec(1e-5),
     tie_word_embeddings=False,
     max_position_embeddings=128,
     dtype="bfloat16",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, NormSpec
 from pagoda.models.names import GGUF_NAMES
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.sizing.quantised_weights import RECIPES, quantised_types
@@ -17,7 +17,7 @@ SPEC = DecoderSpec(
     vocab_size=100,
     hidden_size=256,
     layers=(LAYER,),
-    norm_eps=1e-5,
+    norm=NormSpec(1e-5),
     tie_word_embeddings=False,
     max_position_embeddings=128,
     dtype="bfloat16",

@@ -15,7 +15,6 @@ from pagoda.models.config import CONFIG_FILE, ModelConfig, read_directory_config
 from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles, locate
-from pagoda.models.names import GGUF_NAMES
 from pagoda.models.quantization import SECTION, read_quantization
 from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS
 from pagoda.planning.request import ModelFacts
@@ -111,7 +110,7 @@ def _of_gguf(path: Path) -> ModelFacts:
         stored_as=commonest,
         refused_by_pagoda=reading.refused_by_pagoda,
         tensor_types=file.types,
-        tensor_names=GGUF_NAMES,
+        kind="gguf",
     )
 
 

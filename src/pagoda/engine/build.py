@@ -26,6 +26,7 @@ from pagoda.engine.tenant_quota import TenantQuota, parse_quotas
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import ModelFiles, locate
+from pagoda.models.registry import weight_names
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import OnProgress
@@ -110,7 +111,8 @@ def _held(
 ) -> HeldWeights:
     form, asked = FORMATS[files.kind], options.quantization
     dtype = policy.dtype(options.dtype, spec.dtype, asked)
-    parts, types = DecoderParts.of(spec, form.names), form.types(files)
+    parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind))
+    types = form.types(files)
     return hold(
         parts,
         dtype,

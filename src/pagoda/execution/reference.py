@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,7 +11,15 @@ from torch.nn import functional
 
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.codecs import Codec, SideCodec
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, RopeSpec
+from pagoda.models.decoder import (
+    Activation,
+    AttentionSpec,
+    DecoderSpec,
+    MLPSpec,
+    NormSpec,
+    QKNorm,
+    RopeSpec,
+)
 from pagoda.models.weights import DecoderWeights, LayerWeights
 
 
@@ -30,23 +39,45 @@ def reference_logits(
     if that were all there is: keys are rotated anew, by their places among those that are left.
     """
     codecs = codec if isinstance(codec, Sequence) else [codec] * len(spec.layers)
-    x = weights.embedding[torch.tensor(token_ids)].to(dtype)
-    for layer, layer_weights, own in zip(spec.layers, weights.layers, codecs, strict=True):
-        hidden = rms_norm(x, layer_weights.input_norm, spec.norm_eps)
-        x = x + attention(hidden, layer.attention, layer_weights, spec.norm_eps, own, retention)
-        hidden = rms_norm(x, layer_weights.post_norm, spec.norm_eps)
-        gate_up = linear(hidden, layer_weights.gate_up, layer_weights.gate_up_bias)
-        gate, up = gate_up.chunk(2, dim=-1)
-        gated = functional.silu(gate) * up
-        x = x + linear(gated, layer_weights.down, layer_weights.down_bias)
-    return linear(rms_norm(x, weights.final_norm, spec.norm_eps), weights.lm_head, None)
+    x = weights.embedding[torch.tensor(token_ids)].to(dtype) * spec.embedding_scale
+    norm = spec.norm
+    for layer, own, codec in zip(spec.layers, weights.layers, codecs, strict=True):
+        hidden = normed(x, own.attention_norm, norm)
+        attended = attention(hidden, layer.attention, own, norm, codec, retention)
+        x = x + normed(attended, own.attention_output_norm, norm) * layer.residual_scale
+        if not layer.norms.is_parallel:
+            hidden = normed(x, own.mlp_norm, norm)
+        added = feed_forward(hidden, layer.mlp, own)
+        x = x + normed(added, own.mlp_output_norm, norm) * layer.residual_scale
+    logits = linear(normed(x, weights.final_norm, norm), weights.lm_head, None) * spec.logit_scale
+    return capped(logits, spec.logit_cap)
+
+
+def feed_forward(
+    hidden: torch.Tensor, spec: MLPSpec, weights: LayerWeights[torch.Tensor]
+) -> torch.Tensor:
+    """[num_tokens, hidden_size] to the same shape."""
+    gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
+    return linear(ACTIVATIONS[spec.activation](gate) * up, weights.down, weights.down_bias)
+
+
+ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
+    Activation.SILU: functional.silu,
+    Activation.GELU_TANH: partial(functional.gelu, approximate="tanh"),
+}
+"""What each does to a gate."""
+
+
+def capped(x: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """cap · tanh(x / cap), or x where there is no cap."""
+    return x if cap is None else torch.tanh(x / cap) * cap
 
 
 def attention(
     hidden: torch.Tensor,
     spec: AttentionSpec,
     weights: LayerWeights[torch.Tensor],
-    eps: float,
+    norm: NormSpec,
     codec: Codec | None = None,
     retention: AttentionWindow = FULL_ATTENTION,
 ) -> torch.Tensor:
@@ -54,12 +85,14 @@ def attention(
     num_tokens = hidden.shape[0]
     q_width, kv_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     qkv = linear(hidden, weights.qkv, weights.qkv_bias)
-    q, k, v = (
-        part.view(num_tokens, -1, spec.head_dim).transpose(0, 1)
-        for part in qkv.split([q_width, kv_width, kv_width], dim=-1)
-    )  # each [heads, tokens, head_dim]
-    if weights.q_norm is not None and weights.k_norm is not None:
-        q, k = rms_norm(q, weights.q_norm, eps), rms_norm(k, weights.k_norm, eps)
+    rows = qkv.split([q_width, kv_width, kv_width], dim=-1)
+    norms = (weights.q_norm, weights.k_norm, None)
+    if spec.qk_norm is QKNorm.ROW:
+        rows = [_rms_normed(*each, norm) for each in zip(rows, norms, strict=True)]
+    heads = [part.view(num_tokens, -1, spec.head_dim) for part in rows]
+    if spec.qk_norm is QKNorm.HEAD:
+        heads = [_rms_normed(*each, norm) for each in zip(heads, norms, strict=True)]
+    q, k, v = (part.transpose(0, 1) for part in heads)  # each [heads, tokens, head_dim]
     group_size = spec.num_heads // spec.num_kv_heads
     window = AttentionWindow(spec.sliding_window or EVERY_TOKEN).narrowed(retention)
     if window.sinks:
@@ -143,9 +176,18 @@ def rotate(x: torch.Tensor, rope: RopeSpec, positions: torch.Tensor | None = Non
     return torch.cat(rotated, dim=-1)
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """x / sqrt(mean(x²) + eps) · weight over the last axis."""
-    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * weight.to(x.dtype)
+def normed(x: torch.Tensor, weight: torch.Tensor | None, norm: NormSpec) -> torch.Tensor:
+    """x normed over the last axis (see `NormSpec`), or x where there are no weights."""
+    if weight is None:
+        return x
+    if norm.is_centred:
+        x = x - x.mean(dim=-1, keepdim=True)
+    scaled = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.eps)
+    return scaled * (weight.to(x.dtype) + norm.weight_offset)
+
+
+def _rms_normed(x: torch.Tensor, weight: torch.Tensor | None, norm: NormSpec) -> torch.Tensor:
+    return normed(x, weight, replace(norm, is_centred=False))
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

@@ -92,6 +92,12 @@ def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     return wide / np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + eps) * weight
 
 
+def layer_norm(x: Array, weight: Array, eps: float) -> Array:
+    """`rms_norm` of x with the mean of the last axis taken off, float64."""
+    wide = x.astype(np.float64)
+    return rms_norm(wide - wide.mean(axis=-1, keepdims=True), weight, eps)
+
+
 def rotate(x: Array, cosine: Array, sine: Array) -> Array:
     """x: [..., head_dim] with value i turned against value i + len(cosine), float64."""
     half = len(cosine)
@@ -102,10 +108,22 @@ def rotate(x: Array, cosine: Array, sine: Array) -> Array:
     return out
 
 
-def silu_mul(gate_up: Array) -> Array:
-    """gate / (1 + exp(-gate)) · up, the halves of the last axis, float64."""
+def gated(gate_up: Array, activation: str) -> Array:
+    """activation(gate) · up, the halves of the last axis, float64."""
     gate, up = np.split(gate_up.astype(np.float64), 2, axis=-1)
-    return gate / (1 + np.exp(-gate)) * up
+    return ACTIVATIONS[activation](gate) * up
+
+
+def _silu(x: Array) -> Array:
+    return x / (1 + np.exp(-x))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+"""By name."""
 
 
 def product(x: Array, weight: Array) -> Array:

@@ -18,6 +18,7 @@ import torch
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.mapped import release_pages
+from pagoda.models.part import Part
 from pagoda.models.rows import copy_rows
 from pagoda.models.stored_rows import StoredRows
 from pagoda.models.stored_tensors import DTYPES, StoredTensor
@@ -37,49 +38,42 @@ class SafetensorsCheckpoint:
             {name: tensor.shape for name, tensor in self._tensors.items()}
         )
 
-    def read(self, name: str, target: torch.Tensor) -> None:
-        """Copy a tensor into `target`, which has its shape, converting to its dtype."""
-        tensor = self._tensors[name]
+    def read(self, part: Part, target: torch.Tensor) -> None:
+        """Copy a part into `target`, which has its shape, converting to its dtype."""
+        tensor = self._tensors[part.name]
         if tensor.dtype not in DTYPES:
-            raise UnsupportedModelError(name, tensor.dtype, f"covered are {', '.join(DTYPES)}")
+            raise UnsupportedModelError(part.name, tensor.dtype, f"covered are {', '.join(DTYPES)}")
         dtype = getattr(torch, DTYPES[tensor.dtype])
         stored = torch.frombuffer(
             tensor.data, dtype=dtype, count=math.prod(tensor.shape), offset=tensor.start
-        ).view(tensor.shape)
-        if tensor.size_bytes <= _CHUNK_BYTES:
-            copy_rows(stored, target)
-            release_pages(tensor.data, tensor.start, tensor.size_bytes)
-            return
-        row_bytes = tensor.size_bytes // tensor.shape[0]
+        ).view(-1, *part.shape[1:])
+        row_bytes = tensor.size_bytes // len(stored)
         step = max(1, _CHUNK_BYTES // row_bytes)
-        for first in range(0, tensor.shape[0], step):
-            rows = stored[first : first + step]
-            target[first : first + step].copy_(rows)
-            release_pages(tensor.data, tensor.start + first * row_bytes, rows.nbytes)
+        for first in range(0, part.shape[0], step):
+            rows = target[first : first + step]
+            copy_rows(stored[part.rows(first, len(rows))], rows)
+            start = tensor.start + (part.first_row + first) * row_bytes
+            release_pages(tensor.data, start, len(rows) * row_bytes)
 
-    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
-        """Copy rows of q or k; here they are stored in the order they are used."""
-        self.read(name, target)
-
-    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
+    def stored(self, part: Part) -> StoredRows | None:
         """A matrix as the file stores it: of type BF16, F16, F32 or F64."""
-        tensor = self._tensors[name]
-        if len(tensor.shape) != 2:
+        tensor = self._tensors[part.name]
+        if len(part.shape) != 2:
             return None
+        size_bytes = tensor.size_bytes // math.prod(tensor.shape) * math.prod(part.shape)
+        start = tensor.start + part.first_row * (size_bytes // part.shape[0])
         return StoredRows(
-            name=name,
+            name=part.name,
             type=tensor.dtype,
-            shape=(tensor.shape[0], tensor.shape[1]),
-            nbytes=tensor.size_bytes,
-            blocks=partial(_rows, tensor),
-            read=partial(self.read, name),
-            release=partial(release_pages, tensor.data, tensor.start, tensor.size_bytes),
+            shape=(part.shape[0], part.shape[1]),
+            nbytes=size_bytes,
+            blocks=partial(_rows, tensor, part),
+            read=partial(self.read, part),
+            release=partial(release_pages, tensor.data, start, size_bytes),
         )
 
 
-def _rows(tensor: StoredTensor, first: int, count: int) -> npt.NDArray[np.uint8]:
-    """Rows as they lie in the file, not copied."""
-    row_bytes = tensor.size_bytes // tensor.shape[0]
-    start = tensor.start + first * row_bytes
-    stored = np.frombuffer(tensor.data, np.uint8, count * row_bytes, start)
-    return stored.reshape(count, row_bytes)
+def _rows(tensor: StoredTensor, part: Part, first: int, count: int) -> npt.NDArray[np.uint8]:
+    """Rows as they lie in the file, not copied where they are in order."""
+    stored = np.frombuffer(tensor.data, np.uint8, tensor.size_bytes, tensor.start)
+    return stored.reshape(math.prod(tensor.shape[:-1]), -1)[part.rows(first, count)]

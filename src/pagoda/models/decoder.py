@@ -2,14 +2,21 @@
 
 Families differ in this data, not in forward code. One layer, as the executor runs it:
 
-    x = x + o_proj(attention(rope(qk_norm(qkv_proj(norm(x))))))
-    x = x + down_proj(act(gate) * up),  gate, up = gate_up_proj(norm(x))
+    x = x + residual_scale · norm(o_proj(attention(rope(qk_norm(qkv_proj(norm(x)))))))
+    x = x + residual_scale · norm(down_proj(act(gate) * up)),  gate, up = gate_up_proj(norm(x))
+
+Which of the four norms there are is `NormPlacement`. Before the first layer x is the embedding
+times `embedding_scale`; behind the last one
+
+    logits = cap(lm_head(norm(x)) · logit_scale),  cap(y) = logit_cap · tanh(y / logit_cap)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
@@ -25,11 +32,58 @@ class RopeSpec:
 
     `inv_freq` holds `rotary_dim / 2` angles per position, the context extension (linear, dynamic,
     llama3, yarn) already applied; cosine and sine are multiplied by `attention_factor`. The
-    half-split layout is used: value i is rotated with value i + rotary_dim / 2.
+    half-split layout is used: value i is rotated with value i + rotary_dim / 2. What lies behind
+    the first rotary_dim values of a head stays as it is.
     """
 
     inv_freq: tuple[float, ...]
     attention_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NormSpec:
+    """How rows are normed, everywhere in a decoder: x / sqrt(mean(x²) + eps) · (weight + offset).
+
+    RMS norm (arXiv 1910.07467), or layer norm (arXiv 1607.06450) where the mean is taken off first.
+    """
+
+    eps: float
+    is_centred: bool = False
+    """Takes the mean off x, but not where heads are normed."""
+    weight_offset: float = 0.0
+    """Added to every weight, in float32."""
+
+
+class QKNorm(Enum):
+    """What of a row's queries, and of its keys, is normed together."""
+
+    HEAD = "head"
+    """Each head for itself, all with the same weights."""
+    ROW = "row"
+    """All heads as one row."""
+
+
+class NormPlacement(NamedTuple):
+    """Which norms a layer has."""
+
+    attention: bool
+    """Of what attention takes."""
+    attention_output: bool
+    """Of what it adds to the stream."""
+    mlp: bool
+    """Of what the feed-forward part takes."""
+    mlp_output: bool
+    """Of what it adds to the stream."""
+    is_parallel: bool = False
+    """The feed-forward part takes what attention takes, normed once."""
+
+
+PRE_NORM = NormPlacement(attention=True, attention_output=False, mlp=True, mlp_output=False)
+POST_NORM = NormPlacement(attention=False, attention_output=True, mlp=False, mlp_output=True)
+SANDWICH_NORM = NormPlacement(attention=True, attention_output=True, mlp=True, mlp_output=True)
+PARALLEL_NORM = NormPlacement(
+    attention=True, attention_output=False, mlp=False, mlp_output=False, is_parallel=True
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +101,8 @@ class AttentionSpec:
     """A token sees itself and the `sliding_window - 1` tokens before it; None: all."""
     qkv_bias: bool = False
     output_bias: bool = False
-    qk_norm: bool = False
-    """RMS norm over head_dim of every query and key head, before RoPE."""
+    qk_norm: QKNorm | None = None
+    """RMS norm of queries and keys before RoPE."""
 
     def cached_as(self, form: str) -> AttentionLayerSpec | SlidingWindowLayerSpec:
         """What the layer keeps, in a format."""
@@ -58,12 +112,21 @@ class AttentionSpec:
         return SlidingWindowLayerSpec(kept, self.sliding_window)
 
 
+class Activation(Enum):
+    """The function of a gate."""
+
+    SILU = "silu"
+    """x / (1 + exp(-x))"""
+    GELU_TANH = "gelu_tanh"
+    """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) (arXiv 1606.08415)"""
+
+
 @dataclass(frozen=True, slots=True)
 class MLPSpec:
     """Gated feed-forward part of one layer."""
 
     intermediate_size: int
-    activation: str = "silu"
+    activation: Activation = Activation.SILU
     bias: bool = False
 
 
@@ -73,6 +136,9 @@ class DecoderLayer:
 
     attention: AttentionSpec
     mlp: MLPSpec
+    norms: NormPlacement = PRE_NORM
+    residual_scale: float = 1.0
+    """Multiplies what each half adds to the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +150,16 @@ class DecoderSpec:
     vocab_size: int
     hidden_size: int
     layers: tuple[DecoderLayer, ...]
-    norm_eps: float
+    norm: NormSpec
     tie_word_embeddings: bool
     max_position_embeddings: int
     """Longest sequence the model was made for, in tokens, context extension included."""
     dtype: str
     """Dtype of the checkpoint's weights: float32, float16 or bfloat16."""
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_cap: float | None = None
+    """None: logits are not capped."""
 
     def angle_bytes(self, num_positions: int) -> int:
         """Bytes of the tables of angles for so many positions, which engines make at their start.

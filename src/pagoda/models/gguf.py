@@ -18,6 +18,7 @@ from gguf.quants import dequantize
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.gguf_header import GGUFTensor, read_header
 from pagoda.models.mapped import map_file, release_pages
+from pagoda.models.part import Rows
 
 
 class GGUFFile:
@@ -40,27 +41,28 @@ class GGUFFile:
         """GGUF's name of each tensor's type, by the tensor's."""
         return {name: tensor.type.name for name, tensor in self.tensors.items()}
 
-    def read_rows(self, name: str, first: int, num_rows: int) -> npt.NDArray[np.float32]:
-        """Rows of a tensor as float32, [num_rows, columns]; a vector is one row.
+    def read_rows(self, name: str, rows: Rows) -> npt.NDArray[np.float32]:
+        """Rows of a tensor as float32, [rows, columns]; a vector is one row.
 
         Raises `UnsupportedModelError` for a quantisation that cannot be undone.
         """
         tensor = self.tensors[name]
         try:
-            rows = dequantize(self.stored_rows(name, first, num_rows), tensor.type)
+            values = dequantize(self.stored_rows(name, rows), tensor.type)
         except NotImplementedError as error:
             raise UnsupportedModelError(
                 name, tensor.type.name, "this quantisation is not covered"
             ) from error
-        return rows
+        return values
 
-    def stored_rows(self, name: str, first: int, num_rows: int) -> npt.NDArray[np.uint8]:
-        """Rows of a tensor as they lie in the file, [num_rows, bytes of a row], not copied."""
+    def stored_rows(self, name: str, rows: Rows) -> npt.NDArray[np.uint8]:
+        """Rows of a tensor as they lie in the file, [rows, bytes of a row], not copied if in order.
+
+        All axes but the last count as rows.
+        """
         tensor = self.tensors[name]
-        start = tensor.offset + first * tensor.row_bytes
-        size_bytes = num_rows * tensor.row_bytes
-        stored = np.frombuffer(self._data, dtype=np.uint8, count=size_bytes, offset=start)
-        return stored.reshape(num_rows, tensor.row_bytes)
+        stored = np.frombuffer(self._data, np.uint8, tensor.size_bytes, tensor.offset)
+        return stored.reshape(-1, tensor.row_bytes)[rows]
 
     def release(self, name: str) -> None:
         """Give the pages of a tensor back."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from pagoda.models.gguf import GGUFFile
-from pagoda.models.gguf_config import gguf_architecture
+from pagoda.models.part import Part
 from pagoda.models.rows import copy_rows
 from pagoda.models.stored_rows import StoredRows
-
-Values = npt.NDArray[np.float32]
 
 _CHUNK_VALUES = 1 << 20
 """Numbers that are de-quantised at once: 4 MB of float32."""
@@ -29,70 +24,35 @@ class GGUFCheckpoint:
 
     def __init__(self, file: GGUFFile) -> None:
         self._file = file
-        self._interleaved = gguf_architecture(file).interleaved
         self.shapes: Mapping[str, tuple[int, ...]] = MappingProxyType(
             {name: tensor.shape for name, tensor in file.tensors.items()}
         )
 
-    def read(self, name: str, target: torch.Tensor) -> None:
-        """Copy a tensor into `target`, which has its shape, converting to its dtype."""
-        self._read(name, target, 1, _as_stored)
-
-    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
-        """Copy rows of q or k, put into the order of the half-split rotation."""
-        reorder = partial(_half_split, head_dim=head_dim) if self._interleaved else _as_stored
-        self._read(name, target, head_dim, reorder)
-
-    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
-        """A matrix as the file stores it; `head_dim`: in the order of `read_rotary`."""
-        tensor = self._file.tensors[name]
-        if len(tensor.shape) != 2:
-            return None
-        blocks, read = partial(self._file.stored_rows, name), partial(self.read, name)
-        if head_dim is not None:
-            read = partial(self.read_rotary, name, head_dim=head_dim)
-            if self._interleaved:
-                order = _half_split(np.arange(tensor.shape[0]), head_dim)
-                blocks = partial(self._chosen_rows, name, order)
-        return StoredRows(
-            name=name,
-            type=tensor.type.name,
-            shape=(tensor.shape[0], tensor.shape[1]),
-            nbytes=tensor.size_bytes,
-            blocks=blocks,
-            read=read,
-            release=partial(self._file.release, name),
-        )
-
-    def _chosen_rows(
-        self, name: str, order: npt.NDArray[np.int64], first: int, count: int
-    ) -> npt.NDArray[np.uint8]:
-        """Rows as stored, of an order of all of them."""
-        rows = self._file.stored_rows(name, 0, len(order))
-        return rows[order[first : first + count]]
-
-    def _read(
-        self, name: str, target: torch.Tensor, multiple: int, reorder: Callable[[Values], Values]
-    ) -> None:
-        """De-quantise chunks of a whole `multiple` of rows, reorder and copy them."""
+    def read(self, part: Part, target: torch.Tensor) -> None:
+        """Copy a part into `target`, which has its shape, converting to its dtype."""
         if target.dim() == 1:
-            vector = reorder(self._file.read_rows(name, 0, 1)[0])
-            copy_rows(torch.from_numpy(vector), target)
+            vector = self._file.read_rows(part.name, slice(None)).reshape(-1)
+            copy_rows(torch.from_numpy(vector[part.rows(0, len(target))]), target)
             return
         num_rows, columns = target.shape
-        step = max(1, _CHUNK_VALUES // columns // multiple) * multiple
+        step = max(1, _CHUNK_VALUES // columns)
         for first in range(0, num_rows, step):
-            count = min(step, num_rows - first)
-            rows = reorder(self._file.read_rows(name, first, count))
-            copy_rows(torch.from_numpy(rows), target[first : first + count])
-        self._file.release(name)
+            chunk = target[first : first + step]
+            rows = self._file.read_rows(part.name, part.rows(first, len(chunk)))
+            copy_rows(torch.from_numpy(rows), chunk)
+        self._file.release(part.name)
 
-
-def _as_stored(rows: Values) -> Values:
-    return rows
-
-
-def _half_split(rows: npt.NDArray[Any], head_dim: int) -> npt.NDArray[Any]:
-    """Rows of heads that rotate i with i + 1 → rows that rotate i with i + head_dim / 2."""
-    pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+    def stored(self, part: Part) -> StoredRows | None:
+        """A matrix as the file stores it."""
+        tensor = self._file.tensors[part.name]
+        if len(part.shape) != 2:
+            return None
+        return StoredRows(
+            name=part.name,
+            type=tensor.type.name,
+            shape=(part.shape[0], part.shape[1]),
+            nbytes=part.shape[0] * tensor.row_bytes,
+            blocks=lambda first, count: self._file.stored_rows(part.name, part.rows(first, count)),
+            read=partial(self.read, part),
+            release=partial(self._file.release, part.name),
+        )

@@ -12,24 +12,14 @@ from pagoda.models.gguf import GGUFFile
 from pagoda.models.names import GGUF_NAMES
 from pagoda.models.near import near_names
 
-
-@dataclass(frozen=True, slots=True)
-class GGUFArchitecture:
-    """One value of `general.architecture`."""
-
-    architecture: str
-    """The same in the Hugging Face naming."""
-    interleaved: bool
-    """Whether rows of q and k are stored for a rotation of neighbours, i with i + 1."""
-
-
 GGUF_ARCHITECTURES = {
-    "llama": GGUFArchitecture("LlamaForCausalLM", interleaved=True),
-    "qwen2": GGUFArchitecture("Qwen2ForCausalLM", interleaved=False),
-    "qwen3": GGUFArchitecture("Qwen3ForCausalLM", interleaved=False),
-    "smollm3": GGUFArchitecture("SmolLM3ForCausalLM", interleaved=True),
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
 }
-"""Covered values of `general.architecture`; Mistral is stored as llama."""
+"""Covered values of `general.architecture`, in the Hugging Face naming; Mistral is stored as llama.
+"""
 
 ROPE_FACTORS = "rope_freqs.weight"
 _MOST_ROPE_FACTORS = 2**13
@@ -77,8 +67,11 @@ _SCALING = {
 }
 
 
-def gguf_architecture(file: GGUFFile) -> GGUFArchitecture:
-    """The row of the file's architecture; `UnsupportedModelError` where there is none."""
+def gguf_architecture(file: GGUFFile) -> str:
+    """The file's architecture in the Hugging Face naming.
+
+    Raises `UnsupportedModelError` where it is not covered.
+    """
     name = file.metadata.get("general.architecture")
     if type(name) is not str or name not in GGUF_ARCHITECTURES:
         near = near_names(name, GGUF_ARCHITECTURES)
@@ -94,7 +87,7 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     tell. Raises `UnsupportedModelError` for a feature that is not covered, `ModelError` for a key
     that is missing.
     """
-    architecture = gguf_architecture(file).architecture
+    architecture = gguf_architecture(file)
     prefix = f"{file.metadata['general.architecture']}."
     own = _Metadata(prefix, file.metadata)
     _refuse_uncovered(own, file)
@@ -204,5 +197,5 @@ def _rope_factors(file: GGUFFile) -> list[float]:
     if len(shape) > 1 or shape[0] > _MOST_ROPE_FACTORS:
         limit = f"must be a vector of at most {_MOST_ROPE_FACTORS}"
         raise ModelError(ROPE_FACTORS, shape, limit)
-    values: list[float] = file.read_rows(ROPE_FACTORS, 0, 1)[0].tolist()
+    values: list[float] = file.read_rows(ROPE_FACTORS, slice(None))[0].tolist()
     return values

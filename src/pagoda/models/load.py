@@ -15,10 +15,9 @@ from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
-from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
 from pagoda.models.quantised_checkpoint import QuantisedCheckpoint
 from pagoda.models.quantization import read_quantization
-from pagoda.models.registry import decoder_spec, find_family
+from pagoda.models.registry import decoder_spec, find_family, weight_names
 from pagoda.models.schemes.quantised_tensors import quantised_types
 from pagoda.models.weights import (
     DecoderWeights,
@@ -36,7 +35,6 @@ class Format:
 
     config: Callable[[ModelFiles], ModelConfig]
     source: Callable[[ModelFiles], TensorSource]
-    names: WeightNames
     types: Callable[[ModelFiles], Mapping[str, str]]
     """The type of each tensor that is quantised, by its name, as `StoredRows` has it."""
     scheme: Callable[[ModelFiles], str | None]
@@ -71,14 +69,12 @@ FORMATS = {
     "directory": Format(
         config=_directory_config,
         source=_directory_source,
-        names=HUGGING_FACE_NAMES,
         types=_directory_types,
         scheme=_directory_scheme,
     ),
     "gguf": Format(
         config=lambda files: read_gguf_config(files.gguf),
         source=lambda files: GGUFCheckpoint(files.gguf),
-        names=GGUF_NAMES,
         types=lambda files: files.gguf.types,
         scheme=lambda _: None,
     ),
@@ -111,5 +107,5 @@ def load_weights(
     called with the bytes that are done and the bytes in all. Raises `ModelError` where a tensor is
     missing, misshaped or too many, or a file is truncated.
     """
-    form = FORMATS[files.kind]
-    return load_decoder(spec, form.source(files), form.names, dtype, on_progress, device, keeps)
+    source, names = FORMATS[files.kind].source(files), weight_names(spec.architecture, files.kind)
+    return load_decoder(spec, source, names, dtype, on_progress, device, keeps)

@@ -1,4 +1,4 @@
-"""What the weights of a decoder are called in a checkpoint."""
+"""How a checkpoint stores a decoder: names of its weights, and the form in which they lie there."""
 
 from __future__ import annotations
 
@@ -10,26 +10,36 @@ class WeightNames:
     """Names of one checkpoint format.
 
     A layer's tensor is called `layer.format(index) + name + ".weight"` (or `".bias"`); the names
-    below leave both ends out. The others are whole names.
+    below leave both ends out. The others are whole names. "": the format has no such weight.
     """
 
     embedding: str
     final_norm: str
     lm_head: str
     layer: str
-    input_norm: str
+    attention_norm: str
     q: str
     k: str
     v: str
     q_norm: str
     k_norm: str
     o: str
-    post_norm: str
+    mlp_norm: str
     gate: str
     up: str
     down: str
     ignored: tuple[str, ...]
     """Endings of tensors that may be in the file and are computed here, or taken elsewhere."""
+    attention_output_norm: str = ""
+    mlp_output_norm: str = ""
+    qkv: str = ""
+    """Rows of q, then of k, then of v, where they are one tensor."""
+    gate_up: str = ""
+    """Rows of gate, then of up, where they are one tensor."""
+    rotates_neighbours: bool = False
+    """Rows of q and k are stored for a rotation of i with i + 1."""
+    norm_offset: float = 0.0
+    """What has been added to the weights of norms that the model has."""
 
 
 HUGGING_FACE_NAMES = WeightNames(
@@ -37,14 +47,14 @@ HUGGING_FACE_NAMES = WeightNames(
     final_norm="model.norm.weight",
     lm_head="lm_head.weight",
     layer="model.layers.{}.",
-    input_norm="input_layernorm",
+    attention_norm="input_layernorm",
     q="self_attn.q_proj",
     k="self_attn.k_proj",
     v="self_attn.v_proj",
     q_norm="self_attn.q_norm",
     k_norm="self_attn.k_norm",
     o="self_attn.o_proj",
-    post_norm="post_attention_layernorm",
+    mlp_norm="post_attention_layernorm",
     gate="mlp.gate_proj",
     up="mlp.up_proj",
     down="mlp.down_proj",
@@ -56,16 +66,18 @@ GGUF_NAMES = WeightNames(
     final_norm="output_norm.weight",
     lm_head="output.weight",
     layer="blk.{}.",
-    input_norm="attn_norm",
+    attention_norm="attn_norm",
     q="attn_q",
     k="attn_k",
     v="attn_v",
     q_norm="attn_q_norm",
     k_norm="attn_k_norm",
     o="attn_output",
-    post_norm="ffn_norm",
+    mlp_norm="ffn_norm",
     gate="ffn_gate",
     up="ffn_up",
     down="ffn_down",
-    ignored=("rope_freqs.weight",),
+    attention_output_norm="post_attention_norm",
+    mlp_output_norm="post_ffw_norm",
+    ignored=("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from pagoda.kernels.block_types import PANEL
 from pagoda.models.checkpoint import SafetensorsCheckpoint
+from pagoda.models.part import Part
 from pagoda.models.rows import copy_rows
 from pagoda.models.schemes.quantised_tensors import QuantisedTensors
 from pagoda.models.schemes.scheme import Scheme
@@ -42,35 +46,41 @@ class QuantisedCheckpoint:
                 found.left_aside[0],
             )
 
-    def read(self, name: str, target: torch.Tensor) -> None:
-        """Copy a tensor into `target`, which has its shape, converting to its dtype."""
-        matrix = self._matrices.get(name)
+    def read(self, part: Part, target: torch.Tensor) -> None:
+        """Copy a part into `target`, which has its shape, converting to its dtype."""
+        matrix = self._matrices.get(part.name)
         if matrix is None:
-            self._plain.read(name, target)
+            self._plain.read(part, target)
             return
-        num_rows, columns = matrix.shape
+        num_rows, columns = part.shape
         step = max(1, _CHUNK_VALUES // columns // PANEL) * PANEL
         for first in range(0, num_rows, step):
-            count = min(step, num_rows - first)
-            rows = torch.from_numpy(matrix.values(first, count))
-            copy_rows(rows, target[first : first + count])
+            chunk = target[first : first + step]
+            rows = _chosen(matrix.values, part, first, len(chunk))
+            copy_rows(torch.from_numpy(rows), chunk)
         matrix.release()
 
-    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
-        """Copy rows of q or k; here they are stored in the order they are used."""
-        self.read(name, target)
-
-    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
+    def stored(self, part: Part) -> StoredRows | None:
         """A matrix as its blocks have it; a plain one by the name of its dtype."""
-        matrix = self._matrices.get(name)
+        matrix = self._matrices.get(part.name)
         if matrix is None:
-            return self._plain.stored(name, head_dim)
+            return self._plain.stored(part)
         return StoredRows(
-            name=name,
+            name=part.name,
             type=matrix.type,
-            shape=matrix.shape,
-            nbytes=matrix.nbytes,
-            blocks=matrix.blocks,
-            read=partial(self.read, name),
+            shape=(part.shape[0], part.shape[1]),
+            nbytes=matrix.nbytes * part.shape[0] // matrix.shape[0],
+            blocks=partial(_chosen, matrix.blocks, part),
+            read=partial(self.read, part),
             release=matrix.release,
         )
+
+
+def _chosen(
+    rows_of: Callable[[int, int], npt.NDArray[Any]], part: Part, first: int, count: int
+) -> npt.NDArray[Any]:
+    """Rows of a part, of a matrix that gives its own from a multiple of `PANEL` on."""
+    rows = part.rows(first, count)
+    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    start = int(numbers.min()) // PANEL * PANEL
+    return rows_of(start, int(numbers.max()) + 1 - start)[numbers - start]

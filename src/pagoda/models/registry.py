@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
@@ -13,6 +13,7 @@ from pagoda.models.families.mistral import mistral
 from pagoda.models.families.qwen2 import qwen2
 from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.smollm3 import smollm3
+from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
 from pagoda.models.near import near_names
 from pagoda.models.quantization import read_quantization
 
@@ -25,15 +26,26 @@ class Family:
     """What its configs call themselves."""
     read: Callable[[ModelConfig, int | None], DecoderSpec]
     """Turns a config and the longest sequence to be run, in tokens, into the decoder."""
+    names: WeightNames = HUGGING_FACE_NAMES
+    """What weights are called in safetensors."""
+    gguf_names: WeightNames = GGUF_NAMES
 
+
+_NEIGHBOURS = replace(GGUF_NAMES, rotates_neighbours=True)
 
 ARCHITECTURES: dict[str, Family] = {
-    "LlamaForCausalLM": Family("llama", llama),
-    "MistralForCausalLM": Family("mistral", mistral),
+    "LlamaForCausalLM": Family("llama", llama, gguf_names=_NEIGHBOURS),
+    "MistralForCausalLM": Family("mistral", mistral, gguf_names=_NEIGHBOURS),
     "Qwen2ForCausalLM": Family("qwen2", qwen2),
     "Qwen3ForCausalLM": Family("qwen3", qwen3),
-    "SmolLM3ForCausalLM": Family("smollm3", smollm3),
+    "SmolLM3ForCausalLM": Family("smollm3", smollm3, gguf_names=_NEIGHBOURS),
 }
+
+
+def weight_names(architecture: str, kind: str) -> WeightNames:
+    """What an architecture's weights are called in a kind of files: directory or gguf."""
+    family = ARCHITECTURES[architecture]
+    return family.gguf_names if kind == "gguf" else family.names
 
 
 def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> DecoderSpec:

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, QKNorm
 from pagoda.models.names import WeightNames
+from pagoda.models.part import Part, Parts, RotatedHeads
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One tensor of the checkpoint, which becomes rows of a merged one."""
-
-    name: str
-    shape: tuple[int, ...]
-    rotary_head_dim: int | None = None
-    """Set for q and k: their rows are in the order of the rotation."""
-
-
-Parts = tuple[Part, ...]
-"""Those of one weight, one below the other."""
 LayerParts = dict[str, Parts]
 """Field of `LayerWeights` → the parts it is merged from, in order; empty where there is none."""
-
-_MATRICES = ("qkv", "o", "gate_up", "down")
-"""Fields of `LayerWeights`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +30,16 @@ class DecoderParts:
         return cls(
             embedding=(Part(names.embedding, matrix),),
             layers=tuple(
-                _layer_parts(layer, names, names.layer.format(index), spec.hidden_size)
+                _LayerNames(layer, names, names.layer.format(index), spec.hidden_size).parts()
                 for index, layer in enumerate(spec.layers)
             ),
-            final_norm=(Part(names.final_norm, (spec.hidden_size,)),),
+            final_norm=(Part(names.final_norm, (spec.hidden_size,), added=names.norm_offset),),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
         )
 
     @property
     def all(self) -> Parts:
-        """Every tensor that is needed."""
+        """Every tensor that is needed, or rows of one."""
         of_layers = (parts for layer in self.layers for parts in layer.values())
         outside = (self.embedding, self.final_norm, self.lm_head)
         return tuple(part for parts in (*outside, *of_layers) for part in parts)
@@ -75,39 +60,92 @@ class DecoderParts:
                     yield parts
 
 
-def _layer_parts(
-    layer: DecoderLayer, names: WeightNames, prefix: str, hidden_size: int
-) -> LayerParts:
-    """What each weight of a layer is merged from."""
-    attention, mlp = layer.attention, layer.mlp
-    head_dim = attention.head_dim
-    q_rows, kv_rows = attention.num_heads * head_dim, attention.num_kv_heads * head_dim
+@dataclass(frozen=True, slots=True)
+class _LayerNames:
+    """A layer, and what its tensors are called."""
 
-    def qkv(kind: str, *columns: int) -> Parts:
-        return (
-            Part(f"{prefix}{names.q}.{kind}", (q_rows, *columns), head_dim),
-            Part(f"{prefix}{names.k}.{kind}", (kv_rows, *columns), head_dim),
-            Part(f"{prefix}{names.v}.{kind}", (kv_rows, *columns)),
-        )
+    layer: DecoderLayer
+    names: WeightNames
+    prefix: str
+    hidden_size: int
 
-    def plain(kind: str, shape: tuple[int, ...], *modules: str) -> Parts:
-        return tuple(Part(f"{prefix}{module}.{kind}", shape) for module in modules)
+    def parts(self) -> LayerParts:
+        """What each weight of the layer is merged from."""
+        layer, names, hidden = self.layer, self.names, self.hidden_size
+        attention, mlp, norms = layer.attention, layer.mlp, layer.norms
+        inner = mlp.intermediate_size
+        q_norm, k_norm = _norm_widths(attention)
+        return {
+            "attention_norm": self._norm(norms.attention, names.attention_norm, hidden),
+            "qkv": self._qkv("weight", hidden),
+            "qkv_bias": self._qkv("bias") if attention.qkv_bias else (),
+            "q_norm": self._norm(q_norm > 0, names.q_norm, q_norm),
+            "k_norm": self._norm(k_norm > 0, names.k_norm, k_norm),
+            "o": self._plain("weight", (hidden, attention.num_heads * attention.head_dim), names.o),
+            "o_bias": self._bias(attention.output_bias, hidden, names.o),
+            "attention_output_norm": self._norm(
+                norms.attention_output, names.attention_output_norm, hidden
+            ),
+            "mlp_norm": self._norm(norms.mlp, names.mlp_norm, hidden),
+            "gate_up": self._gate_up("weight", inner, hidden),
+            "gate_up_bias": self._gate_up("bias", inner) if mlp.bias else (),
+            "down": self._plain("weight", (hidden, inner), names.down),
+            "down_bias": self._bias(mlp.bias, hidden, names.down),
+            "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
+        }
 
-    def only(wanted: bool, parts: Parts) -> Parts:
-        return parts if wanted else ()
+    def _plain(self, kind: str, shape: tuple[int, ...], name: str) -> Parts:
+        return (Part(f"{self.prefix}{name}.{kind}", shape),)
 
-    inner = mlp.intermediate_size
-    return {
-        "input_norm": plain("weight", (hidden_size,), names.input_norm),
-        "qkv": qkv("weight", hidden_size),
-        "qkv_bias": only(attention.qkv_bias, qkv("bias")),
-        "q_norm": only(attention.qk_norm, plain("weight", (head_dim,), names.q_norm)),
-        "k_norm": only(attention.qk_norm, plain("weight", (head_dim,), names.k_norm)),
-        "o": plain("weight", (hidden_size, q_rows), names.o),
-        "o_bias": only(attention.output_bias, plain("bias", (hidden_size,), names.o)),
-        "post_norm": plain("weight", (hidden_size,), names.post_norm),
-        "gate_up": plain("weight", (inner, hidden_size), names.gate, names.up),
-        "gate_up_bias": only(mlp.bias, plain("bias", (inner,), names.gate, names.up)),
-        "down": plain("weight", (hidden_size, inner), names.down),
-        "down_bias": only(mlp.bias, plain("bias", (hidden_size,), names.down)),
-    }
+    def _bias(self, wanted: bool, width: int, name: str) -> Parts:
+        return self._plain("bias", (width,), name) if wanted else ()
+
+    def _norm(self, wanted: bool, name: str, width: int) -> Parts:
+        if not wanted:
+            return ()
+        return (Part(f"{self.prefix}{name}.weight", (width,), added=self.names.norm_offset),)
+
+    def _qkv(self, kind: str, *columns: int) -> Parts:
+        attention, names = self.layer.attention, self.names
+        head_dim = attention.head_dim
+        rotated = None
+        if names.rotates_neighbours:
+            pairs = head_dim // 2 if attention.rope is None else len(attention.rope.inv_freq)
+            rotated = RotatedHeads(head_dim, 2 * pairs)
+        query, kept = attention.num_heads * head_dim, attention.num_kv_heads * head_dim
+        heights, orders = (query, kept, kept), (rotated, rotated, None)
+        own = (names.q, names.k, names.v)
+        return self._rows(kind, columns, names.qkv, own, heights, orders)
+
+    def _gate_up(self, kind: str, inner: int, *columns: int) -> Parts:
+        names = self.names
+        heights, own = (inner, inner), (names.gate, names.up)
+        return self._rows(kind, columns, names.gate_up, own, heights, (None, None))
+
+    def _rows(
+        self,
+        kind: str,
+        columns: tuple[int, ...],
+        merged: str,
+        names: tuple[str, ...],
+        heights: tuple[int, ...],
+        orders: tuple[RotatedHeads | None, ...],
+    ) -> Parts:
+        """Tensors one below the other: each its own, or rows of one that is `merged`."""
+        whole = (sum(heights), *columns)
+        parts, first = [], 0
+        for name, height, order in zip(names, heights, orders, strict=True):
+            own = Part(f"{self.prefix}{name}.{kind}", (height, *columns), order)
+            of_merged = Part(f"{self.prefix}{merged}.{kind}", own.shape, order, first, whole)
+            parts.append(of_merged if merged else own)
+            first += height
+        return tuple(parts)
+
+
+def _norm_widths(attention: AttentionSpec) -> tuple[int, int]:
+    """Weights of the norms of queries and of keys; 0: there is none."""
+    if attention.qk_norm is None:
+        return 0, 0
+    if attention.qk_norm is QKNorm.HEAD:
+        return attention.head_dim, attention.head_dim
+    return attention.num_heads * attention.head_dim, attention.num_kv_heads * attention.head_dim

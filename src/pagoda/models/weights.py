@@ -12,9 +12,10 @@ import torch
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.names import WeightNames
+from pagoda.models.part import Part, Parts
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import GPUMemory, HostMemory, WeightMemory
-from pagoda.models.weight_parts import DecoderParts, LayerParts, Part, Parts
+from pagoda.models.weight_parts import DecoderParts, LayerParts
 
 DTYPES = {
     "float32": torch.float32,
@@ -37,21 +38,23 @@ class LayerWeights(Generic[M]):
     h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size.
     """
 
-    input_norm: torch.Tensor
-    """[h]"""
+    attention_norm: torch.Tensor | None
+    """[h]; which norms there are is the layer's `NormPlacement`"""
     qkv: M
     """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads."""
     qkv_bias: torch.Tensor | None
     """[(Hq + 2 Hkv) * D]"""
     q_norm: torch.Tensor | None
-    """[D]"""
+    """[D], or [Hq * D] where all heads are normed as one row"""
     k_norm: torch.Tensor | None
-    """[D]"""
+    """[D] or [Hkv * D]"""
     o: M
     """[h, Hq * D]"""
     o_bias: torch.Tensor | None
     """[h]"""
-    post_norm: torch.Tensor
+    attention_output_norm: torch.Tensor | None
+    """[h]"""
+    mlp_norm: torch.Tensor | None
     """[h]"""
     gate_up: M
     """[2 I, h]: the rows of gate, then those of up."""
@@ -60,6 +63,8 @@ class LayerWeights(Generic[M]):
     down: M
     """[h, I]"""
     down_bias: torch.Tensor | None
+    """[h]"""
+    mlp_output_norm: torch.Tensor | None
     """[h]"""
 
 
@@ -116,19 +121,12 @@ class TensorSource(Protocol):
         """Tensors that change nothing, which a model may not have."""
         ...
 
-    def read(self, name: str, target: torch.Tensor) -> None:
-        """Copy a tensor into `target`, which has its shape, converting to its dtype."""
+    def read(self, part: Part, target: torch.Tensor) -> None:
+        """Copy a part into `target`, which has its shape, converting to its dtype."""
         ...
 
-    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
-        """Copy rows of q or k, put into the order of the half-split rotation."""
-        ...
-
-    def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
-        """A matrix as the file stores it, in the order of `read` or, for heads, `read_rotary`.
-
-        None for a vector.
-        """
+    def stored(self, part: Part) -> StoredRows | None:
+        """A matrix as the file stores it, its rows in the order of `read`; None for a vector."""
         ...
 
 
@@ -177,7 +175,7 @@ def _stored(
     """The parts of every matrix that is kept."""
     found: dict[Part, StoredRows] = {}
     for parts in matrices:
-        rows = [source.stored(part.name, part.rotary_head_dim) for part in parts]
+        rows = [source.stored(part) for part in parts]
         whole = [each for each in rows if each is not None]
         if len(whole) == len(parts) and (kept := keeps(whole)):
             found.update(zip(parts, kept, strict=True))
@@ -189,12 +187,12 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
     shapes = source.shapes
     for part in parts:
         if part.name not in shapes:
-            limit = f"the files lack this tensor, {part.shape}"
+            limit = f"the files lack this tensor, {part.stored_shape}"
             if part.name.removesuffix("weight") + "qweight" in shapes:
                 limit += "; there is a qweight, but config.json has no quantization_config for it"
             raise ModelError(part.name, None, limit)
-        if shapes[part.name] != part.shape:
-            raise ModelError(part.name, shapes[part.name], f"its shape must be {part.shape}")
+        if shapes[part.name] != part.stored_shape:
+            raise ModelError(part.name, shapes[part.name], f"its shape must be {part.stored_shape}")
     known = {part.name for part in parts} | {names.lm_head} | source.spare
     for name in sorted(shapes.keys() - known):
         if not name.endswith(names.ignored):
@@ -241,15 +239,20 @@ class _Assembler:
         for part in parts:
             start, end = end, end + part.shape[0]
             target = merged[start:end]
-            if part.rotary_head_dim is None:
-                self._source.read(part.name, target)
-            else:
-                self._source.read_rotary(part.name, target, part.rotary_head_dim)
+            self._read(part, target)
             _require_finite(part.name, target)
             self._done_bytes += target.nbytes
             if self._on_progress is not None:
                 self._on_progress(self._done_bytes, self._total_bytes)
         return self._room.settle(merged)
+
+    def _read(self, part: Part, target: torch.Tensor) -> None:
+        if not part.added:
+            self._source.read(part, target)
+            return
+        values = torch.empty(part.shape, dtype=torch.float32)
+        self._source.read(part, values)
+        target.copy_(values.sub_(part.added))
 
     def matrix(self, parts: Parts) -> Matrix:
         """The parts merged, or, where one is stored, each by itself."""
@@ -264,16 +267,18 @@ class _Assembler:
     def layer(self, parts: LayerParts) -> LayerWeights[Matrix]:
         """All weights of one layer."""
         return LayerWeights(
-            input_norm=self.merge(parts["input_norm"]),
+            attention_norm=self.merge_if_any(parts["attention_norm"]),
             qkv=self.matrix(parts["qkv"]),
             qkv_bias=self.merge_if_any(parts["qkv_bias"]),
             q_norm=self.merge_if_any(parts["q_norm"]),
             k_norm=self.merge_if_any(parts["k_norm"]),
             o=self.matrix(parts["o"]),
             o_bias=self.merge_if_any(parts["o_bias"]),
-            post_norm=self.merge(parts["post_norm"]),
+            attention_output_norm=self.merge_if_any(parts["attention_output_norm"]),
+            mlp_norm=self.merge_if_any(parts["mlp_norm"]),
             gate_up=self.matrix(parts["gate_up"]),
             gate_up_bias=self.merge_if_any(parts["gate_up_bias"]),
             down=self.matrix(parts["down"]),
             down_bias=self.merge_if_any(parts["down_bias"]),
+            mlp_output_norm=self.merge_if_any(parts["mlp_output_norm"]),
         )

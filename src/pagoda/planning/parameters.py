@@ -10,12 +10,16 @@ embeddings  vocabulary × hidden, twice where the output head is its own
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderSpec
+from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.part import Parts
+from pagoda.models.weight_parts import DecoderParts, LayerParts
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.patterns import indices
@@ -28,6 +32,8 @@ _SHARED_WIDTHS = (
     "shared_expert_intermediate_size", "shared_intermediate_size",
     "moe_shared_expert_intermediate_size",
 )  # fmt: skip
+_MLP = ("gate_up", "gate_up_bias", "down", "down_bias")
+"""Fields of `LayerParts`."""
 _NO_MLP = ("mamba", "mamba2", "falcon_mamba")
 
 
@@ -103,26 +109,22 @@ def count_parameters(
 
 def parameters_of(decoder: DecoderSpec) -> Parameters:
     """The parts of a decoder that Pagoda runs, to the last number; the last norm is `other`."""
-    hidden = decoder.hidden_size
-    embedding = decoder.vocab_size * hidden
-    counted = {layer: _numbers_of(layer, hidden) for layer in set(decoder.layers)}
+    parts = DecoderParts.of(decoder, HUGGING_FACE_NAMES)
     return Parameters(
-        embedding,
-        0 if decoder.tie_word_embeddings else embedding,
-        tuple(counted[layer] for layer in decoder.layers),
-        hidden,
+        _numbers_in(parts.embedding),
+        _numbers_in(parts.lm_head),
+        tuple(map(_of_layer, parts.layers)),
+        _numbers_in(parts.final_norm),
     )
 
 
-def _numbers_of(layer: DecoderLayer, hidden: int) -> LayerParameters:
-    attention, width = layer.attention, layer.mlp.intermediate_size
-    queries = attention.num_heads * attention.head_dim
-    mixed = queries + 2 * attention.num_kv_heads * attention.head_dim
-    mixing = hidden * (mixed + queries) + 2 * hidden
-    mixing += mixed * attention.qkv_bias + hidden * attention.output_bias
-    mixing += 2 * attention.head_dim * attention.qk_norm
-    mlp = 3 * hidden * width + (2 * width + hidden) * layer.mlp.bias
-    return LayerParameters(mixing, mlp)
+def _of_layer(parts: LayerParts) -> LayerParameters:
+    mlp = sum(_numbers_in(parts[field]) for field in _MLP)
+    return LayerParameters(sum(map(_numbers_in, parts.values())) - mlp, mlp)
+
+
+def _numbers_in(parts: Parts) -> int:
+    return sum(math.prod(part.shape) for part in parts)
 
 
 def _count_by_fields(text: ModelConfig, model: Architecture) -> Parameters:

@@ -11,7 +11,6 @@ from pagoda.cache.retention import parse_retention
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.config import ModelConfig
-from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.held_weights import ACTIVATION_DTYPES
 from pagoda.sizing.quantised_weights import QUANTIZATIONS
@@ -40,8 +39,8 @@ class ModelFacts:
     """What Pagoda's engine says of a file that it does not run, where the config cannot tell."""
     tensor_types: Mapping[str, str] | None = None
     """The type of each tensor that is quantised; None: there are no files to tell."""
-    tensor_names: WeightNames = HUGGING_FACE_NAMES
-    """What tensors are called there."""
+    kind: str = "directory"
+    """Of its files: directory or gguf."""
 
     @classmethod
     def of_row(cls, hub_id: str, row: Mapping[str, Any]) -> ModelFacts:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pagoda.models.quantization import presumed_types, read_quantization
+from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import text_config
@@ -140,7 +141,7 @@ def weights_in_pagoda(
 ) -> PagodaWeights:
     """The weights as Pagoda's engine would have them on such a device."""
     assert model.decoder is not None
-    parts = DecoderParts.of(model.decoder, facts.tensor_names)
+    parts = DecoderParts.of(model.decoder, weight_names(model.decoder.architecture, facts.kind))
     scheme, types = read_quantization(facts.config), facts.tensor_types
     is_presumed = types is None and scheme is not None
     if types is None:

@@ -137,7 +137,8 @@ class Calibration:
         found.update(f"{_RECIPE}\n{self.spec!r}\n{self.weights.dtype}\n{_text()}".encode())
         for layer in self.weights.layers:
             vectors = (
-                layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm, layer.qkv_bias,
+                layer.attention_norm, layer.attention_output_norm, layer.mlp_norm,
+                layer.mlp_output_norm, layer.q_norm, layer.k_norm, layer.qkv_bias,
             )  # fmt: skip
             for vector in vectors:
                 found.update(b"-" if vector is None else vector.float().numpy().tobytes())

@@ -29,6 +29,7 @@ from pagoda.execution.cpu.quantised_rows import keeps_as
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_weights
 from pagoda.models.locate import ModelFiles
+from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights, Keeps, OnProgress, keeps_none
 from pagoda.sizing.cache_size import CacheSize
@@ -101,7 +102,7 @@ class PreparedCPU:
         asked, form = self.options.quantization, FORMATS[files.kind]
         if not self.backend.policy.keeps_stored(dtype, asked):
             return keeps_none
-        parts = DecoderParts.of(spec, form.names)
+        parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind))
         return keeps_as(quantised_types(parts, form.types(files), asked))
 
 

@@ -8,11 +8,11 @@ import numba
 import numpy as np
 import torch
 
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.attention_tiler import AttentionTiler
 from pagoda.execution.cpu.panel_weights import PanelWeights
-from pagoda.execution.cpu.segment import Segment, segments
+from pagoda.execution.cpu.segment import Segment, adds_later, segments
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
@@ -36,7 +36,7 @@ from pagoda.storage.cpu_storage import CPUStorage
 OnLayer = Callable[[int, Array], None]
 
 _FLOAT, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
-_EMBED_PHASES, _PROJECT_PHASES = 1, 2
+_EMBED_PHASES, _PROJECT_PHASES = 1, 3
 _MOST_KEPT_ROWS = 256
 """Rows of logits whose memory is used again."""
 
@@ -48,7 +48,7 @@ class CPUExecutor:
     and the logits in float32. `max_model_len` is the longest sequence, in tokens;
     `num_threads` work on a step (None: one per core; no more than Numba has). With `rounds_rows`
     what weights of quantised types are multiplied with is rounded to eight bits. Raises
-    UnsupportedModelError for an activation without a kernel, InvalidOptionError for no thread.
+    InvalidOptionError for no thread.
     """
 
     def __init__(
@@ -61,9 +61,6 @@ class CPUExecutor:
         *,
         rounds_rows: bool = False,
     ) -> None:
-        for layer in spec.layers:
-            if layer.mlp.activation != "silu":
-                raise UnsupportedModelError("activation", layer.mlp.activation, "silu is covered")
         self.spec = spec
         self.storage = storage
         self.max_model_len = max_model_len
@@ -78,9 +75,14 @@ class CPUExecutor:
         tables = {rope: RotaryTables.of(rope, max_model_len, made_for) for rope in ropes}
         self._segments = segments(spec, weights, storage, tables)
         self._dtype = np.dtype(np.uint16 if weights.dtype == torch.bfloat16 else np.float32)
-        self._final_norm = weights.final_norm.float().numpy()
+        self._final_norm = (weights.final_norm.float() + spec.norm.weight_offset).numpy()
         self._no_bias = np.zeros(spec.vocab_size, np.float32)
-        self._eps = np.array([spec.norm_eps], np.float32)
+        self._eps = _one(spec.norm.eps)
+        self._embedding_scale = _one(spec.embedding_scale)
+        adjusts = spec.logit_cap is not None or spec.logit_scale != 1.0
+        self._logit_scale = _one(spec.logit_scale) if adjusts else None
+        self._logit_cap = None if spec.logit_cap is None else _one(spec.logit_cap)
+        self._adds_later = any(map(adds_later, spec.layers))
         self._workspace = Workspace()
         self._tilers: dict[HeadShape, dict[int, AttentionTiler]] = {}
         for segment in self._segments:
@@ -193,6 +195,7 @@ class CPUExecutor:
             most_rows=tilings.most_rows,
             rows=rows.ctypes.data,
             stream=address("stream", widths.hidden, _FLOAT),
+            delta=address("delta", widths.hidden, _FLOAT) if self._adds_later else 0,
             hidden=address("hidden", widths.hidden, self._dtype),
             qkv=address("qkv", widths.qkv, _FLOAT),
             sink_queries=address("sinks", widths.attended, _FLOAT) if tilings.has_sinks else 0,
@@ -228,8 +231,20 @@ class CPUExecutor:
             lm_head=self._weights.lm_head.address,
             no_bias=self._no_bias.ctypes.data,
             norm=self._final_norm.ctypes.data,
+            embedding_scale=self._embedding_scale.ctypes.data,
+            logit_scale=_address(self._logit_scale),
+            logit_cap=_address(self._logit_cap),
             vocab_size=self.spec.vocab_size,
             logits=logits.ctypes.data,
             logit_rows=batch.logit_rows.ctypes.data,
             num_logit_rows=len(batch.logit_rows),
         )
+
+
+def _one(number: float) -> Array:
+    return np.array([number], np.float32)
+
+
+def _address(values: Array | None) -> int:
+    """0 for none."""
+    return 0 if values is None else int(values.ctypes.data)

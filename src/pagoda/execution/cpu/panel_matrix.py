@@ -128,9 +128,10 @@ class PanelMatrix:
         """The weight as it was: [out, in] float32. paired: plain parts are bfloat16."""
         out = np.empty(self.shape, np.float32)
         rows, memory = np.arange(len(out)), np.empty(SLICE_BYTES, np.uint8)
+        one = np.ones(1, np.float32)
         embed_routine(paired).ctypes(
             out.ctypes.data, rows.ctypes.data, len(out), self.address, *self.shape,
-            memory.ctypes.data,
+            one.ctypes.data, memory.ctypes.data,
         )  # fmt: skip
         return out
 

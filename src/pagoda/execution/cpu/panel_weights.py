@@ -40,14 +40,16 @@ class PanelLayer:
     gate: PanelMatrix
     up: PanelMatrix
     down: PanelMatrix
-    input_norm: torch.Tensor
+    attention_norm: torch.Tensor | None
     qkv_bias: torch.Tensor | None
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
     o_bias: torch.Tensor | None
-    post_norm: torch.Tensor
+    attention_output_norm: torch.Tensor | None
+    mlp_norm: torch.Tensor | None
     gate_up_bias: torch.Tensor | None
     down_bias: torch.Tensor | None
+    mlp_output_norm: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,16 @@ class _Packer:
             gate=self.matrix(gate),
             up=self.matrix(up),
             down=self.matrix(layer.down),
-            input_norm=layer.input_norm,
+            attention_norm=layer.attention_norm,
             qkv_bias=layer.qkv_bias,
             q_norm=layer.q_norm,
             k_norm=layer.k_norm,
             o_bias=layer.o_bias,
-            post_norm=layer.post_norm,
+            attention_output_norm=layer.attention_output_norm,
+            mlp_norm=layer.mlp_norm,
             gate_up_bias=layer.gate_up_bias,
             down_bias=layer.down_bias,
+            mlp_output_norm=layer.mlp_output_norm,
         )
 
 

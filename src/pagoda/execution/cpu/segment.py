@@ -23,7 +23,7 @@ from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.rotary import MOST_ROWS
 from pagoda.kernels.cpu.write import WriteRoutines, write_routines
 from pagoda.kernels.page_layout import PageLayout
-from pagoda.models.decoder import DecoderLayer, DecoderSpec, RopeSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec, NormSpec, QKNorm, RopeSpec
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
 _LOG2_E = 1.4426950408889634
@@ -68,19 +68,25 @@ def segments(
     layers = zip(spec.layers, weights.layers, storage.layers, groups, strict=True)
     parts = [_Part(*layer) for layer in layers]
     dtype = weights.dtype
-    return tuple(_segment(list(run), ropes, dtype) for _, run in groupby(parts, _shape))
+    return tuple(_segment(list(run), ropes, dtype, spec.norm) for _, run in groupby(parts, _shape))
+
+
+def adds_later(layer: DecoderLayer) -> bool:
+    """Whether what the layer adds to the stream is normed or scaled first."""
+    norms = layer.norms
+    return norms.attention_output or norms.mlp_output or layer.residual_scale != 1.0
 
 
 def _shape(part: _Part) -> tuple[object, ...]:
     attention = part.spec.attention
     return (
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
-        part.spec.mlp.intermediate_size, part.storage.array.dtype, coded_form(part.storage),
-        part.storage.layout,
+        part.spec.mlp.intermediate_size, part.spec.mlp.activation, part.storage.array.dtype,
+        coded_form(part.storage), part.storage.layout,
     )  # fmt: skip
 
 
-def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segment:
+def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype, norm: NormSpec) -> Segment:
     attention, storage, weights = parts[0].spec.attention, parts[0].storage, parts[0].weights
     num_kv_heads = attention.num_kv_heads
     group_size = attention.num_heads // num_kv_heads
@@ -89,7 +95,9 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     is_paired = dtype == torch.bfloat16
     form = page_form(storage, is_paired=is_paired)
     kept: list[Array] = []
-    table = [[*_fields(part, ropes, kept), *code_fields(part.storage, kept)] for part in parts]
+    table = [
+        [*_fields(part, ropes, norm, kept), *code_fields(part.storage, kept)] for part in parts
+    ]
     return Segment(
         table=np.array(table, np.int64),
         shape=shape,
@@ -102,7 +110,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
             cache_size=form.item_size,
         ),
         layout=storage.layout,
-        routines=routines(is_paired),
+        routines=routines(is_paired, norm.is_centred, parts[0].spec.mlp.activation.value),
         panels=product_routines(is_paired),
         write=write_routines(form, *fits(storage.codec)),
         heads=head_routines(form),
@@ -112,12 +120,15 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype) -> Segmen
     )
 
 
-def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
+def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> LayerFields:
     """One layer's row of the table; what it has addresses of is added to `kept`."""
 
     def address(values: Array) -> int:
         kept.append(values)
         return int(values.ctypes.data)
+
+    def one(number: float) -> int:
+        return address(np.array([number], np.float32))
 
     def floats(values: torch.Tensor) -> int:
         return address(values.float().numpy())
@@ -126,7 +137,7 @@ def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
         return floats(torch.zeros(weight.shape[0]) if values is None else values)
 
     def norm(values: torch.Tensor | None) -> int:
-        return 0 if values is None else floats(values)
+        return 0 if values is None else address((values.float() + spec.weight_offset).numpy())
 
     weights, attention = part.weights, part.spec.attention
     rope = ropes[attention.rope]
@@ -139,19 +150,24 @@ def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
         gate=weights.gate.address,
         up=weights.up.address,
         down=weights.down.address,
-        input_norm=floats(weights.input_norm),
+        attention_norm=norm(weights.attention_norm),
         qkv_bias=bias(weights.qkv_bias, weights.qkv),
         q_norm=norm(weights.q_norm),
         k_norm=norm(weights.k_norm),
+        norms_rows=int(attention.qk_norm is QKNorm.ROW),
         o_bias=bias(weights.o_bias, weights.o),
-        post_norm=floats(weights.post_norm),
+        attention_output_norm=norm(weights.attention_output_norm),
+        mlp_norm=norm(weights.mlp_norm),
+        is_parallel=int(part.spec.norms.is_parallel),
         gate_bias=bias(gate_bias, weights.gate),
         up_bias=bias(up_bias, weights.up),
         down_bias=bias(weights.down_bias, weights.down),
+        mlp_output_norm=norm(weights.mlp_output_norm),
+        residual_scale=one(part.spec.residual_scale) if adds_later(part.spec) else 0,
         cosines=address(rope.cosines),
         sines=address(rope.sines),
         half=rope.cosines.shape[1],
         blocks=part.storage.array.ctypes.data,
-        scale=address(np.array([attention.scale * _LOG2_E], np.float32)),
+        scale=one(attention.scale * _LOG2_E),
         group=part.group,
     )

@@ -69,13 +69,13 @@ class Decoder:
         sights: Sequence[Sight],
     ) -> None:
         self._weights = weights
-        self._eps = spec.norm_eps
+        self._eps = spec.norm.eps
         device, made_for = weights.embedding.device, spec.max_position_embeddings
         ropes = {
             rope: _on_device(RotaryTables.of(rope, max_model_len, made_for), device)
             for rope in {layer.attention.rope for layer in spec.layers}
         }
-        norms = [layer.input_norm for layer in weights.layers]
+        norms = [_present(layer.attention_norm) for layer in weights.layers]
         self._first_norm, *next_norms = [*norms, weights.final_norm]
         codes = layer_codes(storage, device)
         groups = storage.spec.group_of_layers
@@ -122,7 +122,7 @@ class Decoder:
             product(memory.qkv, hidden, weights.qkv, weights.qkv_bias)
             self._attend(inputs, layer, memory)
             product(delta, memory.attended.view(count, -1), weights.o, weights.o_bias)
-            add_rms_norm(hidden, stream, delta, weights.post_norm, self._eps)
+            add_rms_norm(hidden, stream, delta, _present(weights.mlp_norm), self._eps)
             product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
             silu_mul(memory.gated, memory.gate_up)
             product(delta, memory.gated, weights.down, weights.down_bias)
@@ -176,3 +176,8 @@ def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor
         torch.from_numpy(tables.cosines).to(device),
         torch.from_numpy(tables.sines).to(device),
     )
+
+
+def _present(weight: torch.Tensor | None) -> torch.Tensor:
+    assert weight is not None
+    return weight

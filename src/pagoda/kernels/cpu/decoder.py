@@ -1,16 +1,17 @@
 """A whole step of a decoder in one compiled function: from token ids to logits, over all layers.
 
 Every thread runs the same function and takes its share of each phase (see `team`); Python is called
-once a step. One layer is eleven phases, each a barrier:
+once a step. One layer is up to thirteen phases, each a barrier:
 
-    norm | qkv | rotary and write | attention | merge | round | o
-    norm | gate and up | round | down
+    norm | qkv | rotary and write | attention | merge | round | o | add
+    norm | gate and up | round | down | add
 
 The two that round are left out where products take rows as they are. A norm rounds its own rows.
 
-A projection adds straight to the residual stream, which is float32, and the gate is applied where
-the sums of gate and up are still in cache. So only what the next product reads is rounded to the
-weights' dtype. All arrays are taken by address, so that the code is the same for every model.
+A projection adds straight to the residual stream, which is float32, unless what it adds is normed
+or scaled first. The gate is applied where the sums of gate and up are still in cache. So only what
+the next product reads is rounded to the weights' dtype. All arrays are taken by address, so that
+the code is the same for every model.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from pagoda.kernels.cpu.embed import embed_routine
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import round_routine, round_rows
 from pagoda.kernels.cpu.kernel import kernel
+from pagoda.kernels.cpu.logits import adjust_logits
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
-from pagoda.kernels.cpu.norm import norm_routine, rms_norm
+from pagoda.kernels.cpu.norm import add_rows, norm_routine, norm_rows
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import CodeFields, LayerPages
@@ -45,7 +47,7 @@ from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 from pagoda.kernels.cpu.write import WriteRoutines
 from pagoda.kernels.page_layout import PageLayout
 
-PHASES = 11
+PHASES = 13
 """Phases of one layer."""
 _ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
@@ -65,24 +67,34 @@ class LayerFields(NamedTuple):
     gate: int
     up: int
     down: int
-    input_norm: int
-    """[h]"""
+    attention_norm: int
+    """[h], or at 0: no norm"""
     qkv_bias: int
     """[Q]"""
     q_norm: int
-    """[D], or at 0: no norm"""
+    """[D], or [Hq * D] where it norms rows, or at 0: no norm"""
     k_norm: int
-    """As `q_norm`."""
+    """As `q_norm`, [D] or [Hkv * D]."""
+    norms_rows: int
+    """1: all heads of a row's queries are normed together, and of its keys; else 0. No address."""
     o_bias: int
     """[h]"""
-    post_norm: int
-    """[h]"""
+    attention_output_norm: int
+    """As `attention_norm`."""
+    mlp_norm: int
+    """As `attention_norm`."""
+    is_parallel: int
+    """1: the feed-forward part takes the rows that attention has taken; else 0. No address."""
     gate_bias: int
     """[I]"""
     up_bias: int
     """[I]"""
     down_bias: int
     """[h]"""
+    mlp_output_norm: int
+    """As `attention_norm`."""
+    residual_scale: int
+    """[1], or at 0: what is added to the stream is added as it is."""
     cosines: int
     """[positions, rotary_dim / 2]"""
     sines: int
@@ -120,6 +132,7 @@ class Routines(NamedTuple):
 
     embed: int
     norm: int
+    norm_delta: int
     rotate: int
     keep: int
     add: int
@@ -128,15 +141,19 @@ class Routines(NamedTuple):
 
 
 @cache
-def routines(paired_weights: bool) -> Routines:
-    """For weights in bfloat16, which come in pairs, or float32."""
+def routines(paired_weights: bool, is_centred: bool, activation: str) -> Routines:
+    """For weights in bfloat16, which come in pairs, or float32.
+
+    is_centred: norms take the mean off; activation: of gates.
+    """
     return Routines(
         embed_routine(paired_weights).address,
-        norm_routine(paired_weights).address,
+        norm_routine(paired_weights, is_centred).address,
+        norm_routine(False, is_centred).address,
         rotate_routine().address,
         sum_routine(adds=False).address,
         sum_routine(adds=True).address,
-        gate_routine(paired_weights).address,
+        gate_routine(paired_weights, activation).address,
         round_routine().address,
     )
 
@@ -162,6 +179,8 @@ class Step(NamedTuple):
     """[rows] int64: 0, 1, 2, …"""
     stream: int
     """[rows, h] float32: the residual stream, changed"""
+    delta: int
+    """[rows, h] float32: what is added to the stream, where it is normed or scaled first"""
     hidden: int
     """[rows, h] of the weights' dtype"""
     qkv: int
@@ -201,9 +220,9 @@ def _run_layer(
     )
     rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
     hidden_depth = widths.hidden * size // 4
-    rms_norm(
+    norm_rows(
         phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
-        layer.input_norm, step.eps, routines.round, step.records,
+        layer.attention_norm, step.eps, routines.round, step.records,
     )  # fmt: skip
     multiply(
         phase + PHASE_BYTES, threads, panels, routines.keep, memory,
@@ -214,7 +233,7 @@ def _run_layer(
         phase + 2 * PHASE_BYTES, threads, routines.rotate, write, step.qkv, rows,
         layer.blocks, pages, tiling.slot_mapping, tiling.positions, tiling.sink_positions,
         step.sink_queries, shape, layer.cosines, layer.sines, layer.half, layer.q_norm,
-        layer.k_norm, step.eps, memory,
+        layer.k_norm, layer.norms_rows, step.eps, memory,
     )  # fmt: skip
     attention = Layer(
         step.attended, widths.attended * size, step.qkv, widths.qkv * 4, step.sink_queries,
@@ -225,28 +244,44 @@ def _run_layer(
         rows_of_heads, scratch,
     )  # fmt: skip
     _round(phase + 5 * PHASE_BYTES, step, routines, step.attended, rows, widths.attended)
+    adds_later = layer.residual_scale != 0
+    added = step.delta if adds_later else step.stream
+    add = routines.keep if adds_later else routines.add
     multiply(
-        phase + 6 * PHASE_BYTES, threads, panels, routines.add, memory,
-        step.stream, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
+        phase + 6 * PHASE_BYTES, threads, panels, add, memory,
+        added, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
         widths.attended * size // 4, step.records, layer.o, _NONE, widths.hidden, layer.o_bias,
         _NONE, layer.gate,
     )  # fmt: skip
-    rms_norm(
-        phase + 7 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
-        widths.hidden, layer.post_norm, step.eps, routines.round, step.records,
-    )  # fmt: skip
+    if adds_later:
+        add_rows(
+            phase + 7 * PHASE_BYTES, routines.norm_delta, step.stream, step.delta, step.rows, rows,
+            widths.hidden, layer.attention_output_norm, layer.residual_scale, step.eps,
+        )  # fmt: skip
+    if layer.is_parallel != 0:
+        _round(phase + 8 * PHASE_BYTES, step, routines, step.hidden, rows, widths.hidden)
+    else:
+        norm_rows(
+            phase + 8 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
+            widths.hidden, layer.mlp_norm, step.eps, routines.round, step.records,
+        )  # fmt: skip
     multiply(
-        phase + 8 * PHASE_BYTES, threads, panels, routines.gate, memory,
+        phase + 9 * PHASE_BYTES, threads, panels, routines.gate, memory,
         step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth, step.records,
         layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
     )  # fmt: skip
-    _round(phase + 9 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
+    _round(phase + 10 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
     multiply(
-        phase + 10 * PHASE_BYTES, threads, panels, routines.add, memory,
-        step.stream, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
+        phase + 11 * PHASE_BYTES, threads, panels, add, memory,
+        added, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
         widths.inner * size // 4, step.records, layer.down, _NONE, widths.hidden, layer.down_bias,
         _NONE, following,
     )  # fmt: skip
+    if adds_later:
+        add_rows(
+            phase + 12 * PHASE_BYTES, routines.norm_delta, step.stream, step.delta, step.rows, rows,
+            widths.hidden, layer.mlp_output_norm, layer.residual_scale, step.eps,
+        )  # fmt: skip
 
 
 @kernel
@@ -293,6 +328,12 @@ class Ends(NamedTuple):
     """[vocab_size] float32 zeros"""
     norm: int
     """[h] float32"""
+    embedding_scale: int
+    """[1] float32"""
+    logit_scale: int
+    """[1] float32, or at 0: logits are neither scaled nor capped."""
+    logit_cap: int
+    """[1] float32, or at 0: logits are not capped."""
     vocab_size: int
     """No address."""
     logits: int
@@ -305,7 +346,7 @@ class Ends(NamedTuple):
 
 @kernel
 def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
-    """stream[r] = the embedding of token_ids[r]."""
+    """stream[r] = the embedding of token_ids[r], scaled."""
     total = (step.num_rows + _ITEM_ROWS - 1) // _ITEM_ROWS
     for thread in prange(step.num_threads):
         mine = 0
@@ -316,7 +357,8 @@ def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
                 routines.embed,
                 (step.stream + first * widths.hidden * 4, ends.token_ids + first * 8,
                  min(_ITEM_ROWS, step.num_rows - first), ends.embedding, ends.vocab_size,
-                 widths.hidden, step.memory + thread * step.memory_bytes),
+                 widths.hidden, ends.embedding_scale,
+                 step.memory + thread * step.memory_bytes),
             )  # fmt: skip
             mine += 1
             item = claim(step.counters)
@@ -327,9 +369,9 @@ def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
 def project(
     step: Step, ends: Ends, widths: Widths, routines: Routines, panels: ProductRoutines
 ) -> None:
-    """logits = norm(stream[logit_rows]) · lm_head."""
+    """logits = norm(stream[logit_rows]) · lm_head, scaled and capped."""
     for thread in prange(step.num_threads):
-        rms_norm(
+        norm_rows(
             step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
             ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
             routines.round, step.records,
@@ -341,3 +383,8 @@ def project(
             step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4, step.records,
             ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
         )  # fmt: skip
+        if ends.logit_scale != 0:
+            adjust_logits(
+                step.counters + 2 * PHASE_BYTES, ends.logits, ends.num_logit_rows, ends.vocab_size,
+                ends.logit_scale, ends.logit_cap,
+            )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from pagoda.kernels.block_types import PANEL
@@ -20,13 +21,15 @@ def embed_routine(paired: bool) -> Any:
     """For an embedding of bfloat16, which come in pairs, or float32."""
 
     def embed_rows(
-        out: int, token_ids: int, count: int, table: int, vocab_size: int, width: int, memory: int
-    ) -> None:
-        """out[r] = row token_ids[r] of a weight in panels.
+        out: int, token_ids: int, count: int, table: int, vocab_size: int, width: int, scale: int,
+        memory: int,
+    ) -> None:  # fmt: skip
+        """out[r] = scale · row token_ids[r] of a weight in panels.
 
         out: [count, width] float32; token_ids: [count] int64; table: the panels of a weight
-        [vocab_size, width]; memory: `SLICE_BYTES`.
+        [vocab_size, width]; scale: [1] float32; memory: `SLICE_BYTES`.
         """
+        factor = number_at(scale, 0, False)
         for r in range(count):
             token_id = integer_at(token_ids, r, 64)
             place, column = token_id // PANEL, token_id % PANEL
@@ -35,7 +38,7 @@ def embed_routine(paired: bool) -> Any:
             if panel.decode == 0:
                 columns = min(PANEL, vocab_size - place * PANEL)
                 group = 2 if paired else 1
-                _copy_column(target, panel.address, column, columns, width, group, paired)
+                _copy_column(target, panel.address, column, columns, width, group, factor, paired)
             else:
                 for first in range(0, width, SLICE_VALUES):
                     size = min(SLICE_VALUES, width - first)
@@ -44,19 +47,27 @@ def embed_routine(paired: bool) -> Any:
                         (memory, panel.address, first, size, column // LANES * LANES, LANES, 0),
                     )
                     _copy_column(
-                        target + first * 4, memory, column, PANEL, size, TOGETHER, TOGETHER == 2
+                        target + first * 4,
+                        memory,
+                        column,
+                        PANEL,
+                        size,
+                        TOGETHER,
+                        factor,
+                        TOGETHER == 2,
                     )
 
-    return compiled(embed_rows, 7)
+    return compiled(embed_rows, 8)
 
 
 @njit(error_model="numpy")
 def _copy_column(
-    out: int, panel: int, column: int, columns: int, count: int, group: int, paired: bool
-) -> None:
-    """out[:count] = a column of a panel of so many columns, in groups; float32."""
+    out: int, panel: int, column: int, columns: int, count: int, group: int, factor: np.float32,
+    paired: bool,
+) -> None:  # fmt: skip
+    """out[:count] = factor · a column of a panel of so many columns, in groups; float32."""
     for k in range(count // group):
         for g in range(group):
             place = (k * columns + column) * group + g
             number = number_at(panel, place, True) if paired else number_at(panel, place, False)
-            put_number(out, k * group + g, number, False)
+            put_number(out, k * group + g, number * factor, False)

@@ -23,16 +23,23 @@ MOST_ROWS = 16
 
 
 @njit(error_model="numpy")
-def _prepare_head(
-    head: int, head_dim: int, norm: int, eps: np.float32, cosines: int, sines: int, half: int
-) -> None:
-    """Give a head, [head_dim] float32, its norm, unless that is at 0, and its rotation."""
-    if norm != 0:
-        factor = norm_factor(head, head_dim, eps)
-        for i in range(head_dim):
-            value = number_at(head, i, False) * factor * number_at(norm, i, False)
-            put_number(head, i, value, False)
-    _turn(head, half, cosines, sines)
+def _prepare_heads(
+    heads: int, count: int, head_dim: int, norm: int, norm_width: int, eps: np.float32,
+    cosines: int, sines: int, half: int,
+) -> None:  # fmt: skip
+    """Give heads, [count, head_dim] float32, their norm, unless that is at 0, and their rotation.
+
+    norm_width: numbers that are normed together, of one head or of all.
+    """
+    if norm != 0 and count:
+        for start in range(0, count * head_dim, norm_width):
+            part = heads + start * 4
+            factor = norm_factor(part, norm_width, eps)
+            for i in range(norm_width):
+                value = number_at(part, i, False) * factor * number_at(norm, i, False)
+                put_number(part, i, value, False)
+    for head in range(count):
+        _turn(heads + head * head_dim * 4, half, cosines, sines)
 
 
 @emitted
@@ -66,21 +73,20 @@ def rotate_routine() -> Any:
 
     def rotate_row(
         qkv: int, num_heads: int, num_keys: int, head_dim: int, cosines: int, sines: int,
-        half: int, q_norm: int, k_norm: int, eps: int,
+        half: int, q_norm: int, k_norm: int, norms_rows: int, eps: int,
     ) -> None:  # fmt: skip
         """qkv: [(num_heads + num_keys) * head_dim or more] float32, changed.
 
-        cosines, sines: [half] float32. q_norm, k_norm: [head_dim] float32, or at 0. eps: [1].
+        cosines, sines: [half] float32. q_norm, k_norm: [head_dim] float32, or at 0; with norms_rows
+        [num_heads * head_dim] and [num_keys * head_dim]: all heads are one row. eps: [1].
         """
-        small = number_at(eps, 0, False)
-        for h in range(num_heads):
-            query = qkv + h * head_dim * 4
-            _prepare_head(query, head_dim, q_norm, small, cosines, sines, half)
-        for h in range(num_heads, num_heads + num_keys):
-            key = qkv + h * head_dim * 4
-            _prepare_head(key, head_dim, k_norm, small, cosines, sines, half)
+        small, keys = number_at(eps, 0, False), qkv + num_heads * head_dim * 4
+        q_width = num_heads * head_dim if norms_rows else head_dim
+        k_width = num_keys * head_dim if norms_rows else head_dim
+        _prepare_heads(qkv, num_heads, head_dim, q_norm, q_width, small, cosines, sines, half)
+        _prepare_heads(keys, num_keys, head_dim, k_norm, k_width, small, cosines, sines, half)
 
-    return compiled(rotate_row, 10)
+    return compiled(rotate_row, 11)
 
 
 @njit(error_model="numpy")
@@ -88,7 +94,7 @@ def rotate_and_write(
     phase: int, num_threads: int, rotate: int, write: WriteRoutines, qkv: int, rows: int,
     blocks: int, pages: LayerPages, slot_mapping: int, positions: int, sink_positions: int,
     sink_queries: int, shape: HeadShape, cosines: int, sines: int, half: int, q_norm: int,
-    k_norm: int, eps: int, memory: int,
+    k_norm: int, norms_rows: int, eps: int, memory: int,
 ) -> None:  # fmt: skip
     """A thread's share of what follows the projection; see `rotate_routine`, `write_row`.
 
@@ -118,13 +124,13 @@ def rotate_and_write(
                 call(
                     rotate,
                     (query, num_heads, 0, shape.head_dim, cosines + angles, sines + angles, half,
-                     q_norm, k_norm, eps),
+                     q_norm, k_norm, norms_rows, eps),
                 )  # fmt: skip
             angles = integer_at(positions, r, 32) * half * 4
             call(
                 rotate,
                 (row, num_heads, shape.num_kv_heads, shape.head_dim, cosines + angles,
-                 sines + angles, half, q_norm, k_norm, eps),
+                 sines + angles, half, q_norm, k_norm, norms_rows, eps),
             )  # fmt: skip
         if sink_positions != 0:
             turn_queries(

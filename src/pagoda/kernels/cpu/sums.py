@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from pagoda.kernels.block_types import PANEL
-from pagoda.kernels.cpu.activation import silu
+from pagoda.kernels.cpu.activation import GATES
 from pagoda.kernels.cpu.number import number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
 
@@ -34,19 +34,23 @@ def sum_routine(adds: bool) -> Any:
 
 
 @cache
-def gate_routine(paired: bool) -> Any:
-    """What `multiply` calls for the product with gate and up; for bfloat16, or float32."""
+def gate_routine(paired: bool, activation: str) -> Any:
+    """What `multiply` calls for the product with gate and up; for bfloat16, or float32.
+
+    activation: one of `GATES`.
+    """
+    function = GATES[activation]
 
     def gate(
         out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
     ) -> None:
-        """out = silu(gate + bias) · (up + second_bias); out: of the routine's dtype."""
+        """out = activation(gate + bias) · (up + second_bias); out: of the routine's dtype."""
         for r in range(rows):
             target, gates = out + r * row_bytes, sums + r * SUMS_BYTES
             ups = gates + PANEL * 4
             for c in range(width):
                 x = number_at(gates, c, False) + number_at(bias, c, False)
                 up = number_at(ups, c, False) + number_at(second_bias, c, False)
-                put_number(target, c, silu(x) * up, paired)
+                put_number(target, c, function(x) * up, paired)
 
     return compiled(gate, 7)

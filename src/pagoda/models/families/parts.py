@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
+from pagoda.models.decoder import (
+    Activation,
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    MLPSpec,
+    NormSpec,
+    QKNorm,
+    RopeSpec,
+)
 from pagoda.models.rope import Rope, read_rope
 
 FULL_ATTENTION = "full_attention"
@@ -79,7 +88,7 @@ def attention(
     sliding_window: int | None = None,
     qkv_bias: bool = False,
     output_bias: bool = False,
-    qk_norm: bool = False,
+    qk_norm: QKNorm | None = None,
 ) -> AttentionSpec:
     """Grouped-query attention with the usual scale."""
     return AttentionSpec(
@@ -96,11 +105,11 @@ def attention(
 
 
 def mlp(config: ModelConfig, sizes: Sizes, *, bias: bool = False) -> MLPSpec:
-    """The gated feed-forward part; only SiLU is covered."""
+    """The gated feed-forward part."""
     activation = config.string("hidden_act", default="silu")
     if activation not in ("silu", "swish"):
         raise UnsupportedModelError("hidden_act", activation, "only silu is covered")
-    return MLPSpec(sizes.intermediate_size, "silu", bias)
+    return MLPSpec(sizes.intermediate_size, Activation.SILU, bias)
 
 
 def rope(
@@ -175,7 +184,7 @@ def decoder(
         vocab_size=config.integer("vocab_size"),
         hidden_size=sizes.hidden_size,
         layers=tuple(layers),
-        norm_eps=config.number("rms_norm_eps", default=1e-6),
+        norm=NormSpec(config.number("rms_norm_eps", default=1e-6)),
         tie_word_embeddings=config.boolean("tie_word_embeddings", default=tie_word_embeddings),
         max_position_embeddings=longest,
         dtype=dtype,

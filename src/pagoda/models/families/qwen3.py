@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec, QKNorm
 from pagoda.models.families import parts
 from pagoda.models.families.qwen2 import DEFAULT_NUM_KV_HEADS, upper_layer_windows
 
@@ -25,7 +25,7 @@ def qwen3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
                 sliding_window=window,
                 qkv_bias=bias,
                 output_bias=bias,
-                qk_norm=True,
+                qk_norm=QKNorm.HEAD,
             ),
             mlp,
         )
