@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ import torch
 
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.gguf_config import gguf_architecture
+from pagoda.models.half_split import half_split, half_split_order
 from pagoda.models.rows import copy_rows
 from pagoda.models.stored_rows import StoredRows
 
@@ -40,7 +40,8 @@ class GGUFCheckpoint:
 
     def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
         """Copy rows of q or k, put into the order of the half-split rotation."""
-        reorder = partial(_half_split, head_dim=head_dim) if self._interleaved else _as_stored
+        order = half_split_order(head_dim, head_dim)
+        reorder = partial(half_split, order=order) if self._interleaved else _as_stored
         self._read(name, target, head_dim, reorder)
 
     def stored(self, name: str, head_dim: int | None) -> StoredRows | None:
@@ -52,7 +53,8 @@ class GGUFCheckpoint:
         if head_dim is not None:
             read = partial(self.read_rotary, name, head_dim=head_dim)
             if self._interleaved:
-                order = _half_split(np.arange(tensor.shape[0]), head_dim)
+                in_head = half_split_order(head_dim, head_dim)
+                order = half_split(np.arange(tensor.shape[0]), in_head)
                 blocks = partial(self._chosen_rows, name, order)
         return StoredRows(
             name=name,
@@ -90,9 +92,3 @@ class GGUFCheckpoint:
 
 def _as_stored(rows: Values) -> Values:
     return rows
-
-
-def _half_split(rows: npt.NDArray[Any], head_dim: int) -> npt.NDArray[Any]:
-    """Rows of heads that rotate i with i + 1 → rows that rotate i with i + head_dim / 2."""
-    pairs = rows.reshape(-1, head_dim // 2, 2, *rows.shape[1:])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

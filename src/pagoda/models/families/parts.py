@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, RopeSpec
-from pagoda.models.rope import Rope, read_rope
+from pagoda.models.rope import ONE_FOR_ALL, RopeForm, read_rope
+from pagoda.models.rope_types import Rope
 
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
@@ -109,9 +110,10 @@ def rope(
     max_model_len: int | None,
     *,
     default_theta: float = 10_000.0,
+    form: RopeForm = ONE_FOR_ALL,
 ) -> Rope:
-    """The rotary embedding of the family's heads."""
-    return read_rope(config, sizes.head_dim, default_theta, max_model_len)
+    """The rotary embedding of the family's heads, or of those of one kind of layer."""
+    return read_rope(config, sizes.head_dim, default_theta, max_model_len, form)
 
 
 def layer_windows(
