@@ -5,8 +5,8 @@ in GGUF files store heads for a rotation of i with i + 1. Put into the order
 
     0 2 4 … | 1 3 5 … | what does not rotate
 
-rows of q and k give the same products of queries and keys, since both are permuted alike. Biases and
-the weights of a norm over a head follow the same order.
+rows of q and k give the same products of queries and keys, since both are permuted alike. Biases,
+and the weights of a norm over a head, follow the same order.
 """
 
 from __future__ import annotations
