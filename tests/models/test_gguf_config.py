@@ -147,7 +147,7 @@ def test_a_key_that_is_missing_is_named(key, tmp_path):
         ({"logit_scale": 0.5}, "llama.logit_scale=0.5"),
         ({"attention.value_length": 32}, "llama.attention.value_length=32"),
         ({"rope.dimension_count": 8}, "llama.rope.dimension_count=8: only the head size, 16"),
-        ({"rope.scaling.type": "longrope"}, "rope_type='longrope': covered are"),
+        ({"rope.scaling.type": "su"}, "rope_type='su': covered are"),
         ({"rope.scaling.attn_factor": 1.25}, "llama.rope.scaling.attn_factor=1.25"),
         ({"split.count": 3}, "split.count=3: merge the parts"),
     ],

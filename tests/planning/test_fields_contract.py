@@ -274,7 +274,7 @@ def test_yarn_without_a_factor_is_as_long_as_the_engine_says() -> None:
         ({"architectures": ["GemmaForCausalLM"]}, "architectures"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config.quant_method"),
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type"),
+        ({"rope_parameters": {"rope_type": "axial"}}, "rope_parameters.rope_type"),
         ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types"),
         ({"dtype": "float8_e4m3fn"}, "dtype"),
         ({"head_dim": 15}, "head_dim"),

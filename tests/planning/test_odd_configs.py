@@ -15,7 +15,7 @@ from pagoda.cli.plan_model import find_facts
 from pagoda.errors import ModelError, RefusedError
 from pagoda.models.config import ModelConfig
 from pagoda.models.registry import ARCHITECTURES, decoder_spec
-from pagoda.models.rope import ROPE_TYPES
+from pagoda.models.rope_types import ROPE_TYPES
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -32,6 +32,7 @@ READ_BESIDE = (
 ROPE_NUMBERS = (
     "factor", "rope_theta", "original_max_position_embeddings", "low_freq_factor",
     "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
+    "partial_rotary_factor",
 )  # fmt: skip
 
 NUMBERS = st.one_of(

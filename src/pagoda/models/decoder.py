@@ -30,10 +30,10 @@ _ANGLE_BYTES = 4
 class RopeSpec:
     """Rotary position embedding of one kind of layer.
 
-    `inv_freq` holds `rotary_dim / 2` angles per position, the context extension (linear, dynamic,
-    llama3, yarn) already applied; cosine and sine are multiplied by `attention_factor`. The
-    half-split layout is used: value i is rotated with value i + rotary_dim / 2. What lies behind
-    the first rotary_dim values of a head stays as it is.
+    `inv_freq` holds `rotary_dim / 2` angles per position, the context extension already applied
+    (`pagoda.models.rope_types`); cosine and sine are multiplied by `attention_factor`. The
+    half-split layout is used: of a head's first `rotary_dim` values, value i is rotated with value
+    i + rotary_dim / 2; the others stay.
     """
 
     inv_freq: tuple[float, ...]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pagoda.models.head_order import half_split_order
+from pagoda.models.half_split import half_split_order
 
 Rows = slice | npt.NDArray[np.int64]
 """Which rows of a tensor, as arrays are indexed."""
@@ -49,7 +49,7 @@ class Part:
             return slice(self.first_row + first, self.first_row + first + count)
         head_dim, rotary_dim = self.rotated
         wanted = np.arange(first, first + count)
-        order = np.asarray(half_split_order(head_dim, rotary_dim), np.int64)
+        order = half_split_order(head_dim, rotary_dim)
         return self.first_row + wanted // head_dim * head_dim + order[wanted % head_dim]
 
 

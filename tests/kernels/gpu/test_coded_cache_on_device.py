@@ -72,7 +72,7 @@ def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) 
     """Equal but for sums in another order, which a turn and a norm have: one level then, rarely."""
     rng = np.random.default_rng(shape.head_dim)
     heads, kv_heads, dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
-    num_tokens, num_positions, half = 37, 11, dim // 2 - is_normed
+    num_tokens, num_positions, half = 37, 11, dim // 2 - is_normed * (dim // 8)
     spread = rng.lognormal(0, 2, (num_tokens, 1, 1))
     x = (rng.normal(size=(num_tokens, heads + 2 * kv_heads, dim)) * spread).astype(np.float32)
     x[0, heads:] = 0

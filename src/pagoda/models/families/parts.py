@@ -17,7 +17,8 @@ from pagoda.models.decoder import (
     QKNorm,
     RopeSpec,
 )
-from pagoda.models.rope import Rope, read_rope
+from pagoda.models.rope import ONE_FOR_ALL, RopeForm, read_rope
+from pagoda.models.rope_types import Rope
 
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
@@ -118,9 +119,10 @@ def rope(
     max_model_len: int | None,
     *,
     default_theta: float = 10_000.0,
+    form: RopeForm = ONE_FOR_ALL,
 ) -> Rope:
     """The rotary embedding of the family's heads."""
-    return read_rope(config, sizes.head_dim, default_theta, max_model_len)
+    return read_rope(config, sizes.head_dim, default_theta, max_model_len, form)
 
 
 def layer_windows(
