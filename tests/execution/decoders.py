@@ -64,6 +64,7 @@ def random_weights(
                 gate_up_bias=normal(2 * inner) if layer.mlp.bias else None,
                 down=normal(hidden, inner),
                 down_bias=normal(hidden) if layer.mlp.bias else None,
+                sink_logits=normal(a.num_heads, std=1.0, mean=1.0) if a.sink_logits else None,
             )
         )
     embedding = normal(spec.vocab_size, hidden, std=0.5)

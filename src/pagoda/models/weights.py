@@ -61,6 +61,8 @@ class LayerWeights(Generic[M]):
     """[h, I]"""
     down_bias: torch.Tensor | None
     """[h]"""
+    sink_logits: torch.Tensor | None = None
+    """[Hq]"""
 
 
 @dataclass(frozen=True, slots=True)

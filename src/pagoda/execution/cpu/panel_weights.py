@@ -48,6 +48,7 @@ class PanelLayer:
     post_norm: torch.Tensor
     gate_up_bias: torch.Tensor | None
     down_bias: torch.Tensor | None
+    sink_logits: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class _Packer:
             post_norm=layer.post_norm,
             gate_up_bias=layer.gate_up_bias,
             down_bias=layer.down_bias,
+            sink_logits=layer.sink_logits,
         )
 
 

@@ -128,6 +128,9 @@ def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
     def norm(values: torch.Tensor | None) -> int:
         return 0 if values is None else floats(values)
 
+    def logits(values: Sequence[float]) -> int:
+        return address(np.array(values, np.float32) * np.float32(_LOG2_E))
+
     weights, attention = part.weights, part.spec.attention
     rope = ropes[attention.rope]
     gate_bias, up_bias = (None, None)
@@ -154,4 +157,6 @@ def _fields(part: _Part, ropes: Ropes, kept: list[Array]) -> LayerFields:
         blocks=part.storage.array.ctypes.data,
         scale=address(np.array([attention.scale * _LOG2_E], np.float32)),
         group=part.group,
+        logit_cap=0 if attention.logit_cap is None else logits([attention.logit_cap]),
+        sink_logits=0 if weights.sink_logits is None else logits(weights.sink_logits.tolist()),
     )
