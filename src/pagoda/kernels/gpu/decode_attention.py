@@ -192,7 +192,9 @@ def merge_splits(
     dims = tl.arange(0, padded_dim)
     used = splits < num_splits
     parts = (index.to(tl.int64) * num_heads + head) * max_splits + splits
-    merged = merged_parts(split_sums, split_masses, parts, used, head, sink_logits, head_dim, padded_dim)
+    merged = merged_parts(
+        split_sums, split_masses, parts, used, head, sink_logits, head_dim, padded_dim
+    )
     row = tl.load(rows + index).to(tl.int64)
     place = out + (row * num_heads + head) * head_dim + dims
     tl.store(place, merged.to(out.dtype.element_ty), mask=dims < head_dim)
