@@ -58,6 +58,8 @@ def random_weights(
         if not parts:
             return None
         shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+        if field == "sink_logits":
+            return normal(*shape, std=1.0, mean=1.0)
         return normal(*shape, mean=1.0 if field.endswith("norm") else 0.0)
 
     hidden = spec.hidden_size

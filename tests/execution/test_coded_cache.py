@@ -27,7 +27,16 @@ NAMES = (*CODECS, OWN)
 FEW_NAMES = ("fp8_e4m3", "int8_per_token_head", "int4_per_token_head", "turboquant_k3v4_nc", OWN)
 """Codes of each width and each kind of numbers."""
 FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=QKNorm.HEAD, qkv_bias=True)
-WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
+WINDOW = AttentionSpec(
+    6,
+    2,
+    64,
+    0.1,
+    RopeSpec((1.0, 0.1, 0.01), 1.2),
+    sliding_window=7,
+    logit_cap=5.0,
+    sink_logits=True,
+)
 MIXED = decoder_spec([FULL, WINDOW])
 ODD = decoder_spec([AttentionSpec(4, 4, 80, 80**-0.5, rope_spec(80))])
 

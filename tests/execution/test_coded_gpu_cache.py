@@ -20,7 +20,16 @@ from triton_device import DEVICE
 
 NUM_TOKENS, NUM_BLOCKS, BLOCK_SIZE = 70, 40, 8
 FULL = AttentionSpec(6, 2, 64, 64**-0.5, rope_spec(64), qk_norm=QKNorm.HEAD, qkv_bias=True)
-WINDOW = AttentionSpec(6, 2, 64, 0.1, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=7)
+WINDOW = AttentionSpec(
+    6,
+    2,
+    64,
+    0.1,
+    RopeSpec((1.0, 0.1, 0.01), 1.2),
+    sliding_window=7,
+    logit_cap=5.0,
+    sink_logits=True,
+)
 MIXED = decoder_spec([FULL, WINDOW])
 
 

@@ -20,8 +20,12 @@ from pagoda.storage.cpu_storage import CPUStorage
 BLOCK_SIZE = 16
 NUM_TOKENS = 300
 FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
-WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
-LONG_WINDOW = AttentionSpec(6, 2, 32, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=270)
+WINDOW = AttentionSpec(
+    6, 2, 32, 0.3, None, sliding_window=7, output_bias=True, logit_cap=5.0, sink_logits=True
+)
+LONG_WINDOW = AttentionSpec(
+    6, 2, 32, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=270, sink_logits=True
+)  # fmt: skip
 MIXED = decoder_spec([FULL, WINDOW, LONG_WINDOW])
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -33,8 +33,12 @@ from triton_device import DEVICE
 BLOCK_SIZE, NUM_BLOCKS = 8, 40
 NUM_TOKENS, MAX_MODEL_LEN = 41, 64
 FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
-WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
-PARTIAL = AttentionSpec(4, 4, 16, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=30)
+WINDOW = AttentionSpec(
+    6, 2, 32, 0.3, None, sliding_window=7, output_bias=True, sink_logits=True
+)  # fmt: skip
+PARTIAL = AttentionSpec(
+    4, 4, 16, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=30, logit_cap=2.0
+)  # fmt: skip
 MIXED = decoder_spec([FULL, WINDOW, PARTIAL])
 ONE_LAYER = decoder_spec([FULL])
 DTYPES = {

@@ -31,6 +31,7 @@ from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE
 
 ONE = AttentionSpec(1, 1, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
+BENT = dataclasses.replace(ONE, logit_cap=2.0, sink_logits=True)
 BLOCK_SIZE, NUM_TOKENS = 8, 120
 CHUNKS = [90, 1, 1, 25, 1, 1, 1]
 
@@ -45,6 +46,7 @@ CASES = {
     "many sinks": (windowed(None), AttentionWindow(30, 29)),
     "streaming beside windows": (windowed(None, 16), AttentionWindow(48, 3)),
     "the last ones alone": (windowed(None), AttentionWindow(50)),
+    "streaming, capped and with sink logits": (decoder_spec([BENT]), AttentionWindow(48, 3)),
 }
 
 

@@ -19,6 +19,7 @@ from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm
 from pagoda.storage.cpu_storage import CPUStorage
 
 FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
+BENT = dataclasses.replace(FULL, logit_cap=2.0, sink_logits=True)
 BLOCK_SIZE = 8
 NUM_TOKENS = 600
 """More than two splits of a context."""
@@ -37,6 +38,7 @@ CASES = {
     "many sinks": (windowed(None), AttentionWindow(300, 280)),
     "streaming beside windows": (windowed(None, 16), AttentionWindow(48, 3)),
     "the last ones alone": (windowed(None, None), AttentionWindow(50)),
+    "streaming, capped and with sink logits": (decoder_spec([BENT]), AttentionWindow(300, 20)),
 }
 
 
@@ -91,7 +93,7 @@ def test_rows_see_what_the_reference_sees(case: str) -> None:
      "levels5-float16-norm-hadamard/levels6-float32-offset"],
 )  # fmt: skip
 def test_sinks_of_codes_are_met_in_the_basis_of_codes(form: str) -> None:
-    wide = dataclasses.replace(FULL, head_dim=64, rope=rope_spec(64))
+    wide = dataclasses.replace(BENT, head_dim=64, rope=rope_spec(64))
     spec, retention = decoder_spec([wide]), AttentionWindow(36, 4)
     codec = codec_of(form)
     assert codec is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_arrays import assert_close, group_of, seen, stored
+from kernel_arrays import TOLERANCE, assert_close, group_of, seen, stored
 
 from pagoda.kernels import reference
 from pagoda.kernels.array import Array
@@ -61,6 +61,8 @@ class Pages:
         sinks: int = 0,
         sink_queries: Array | None = None,
         first_split: int = 0,  # that rows have parts of
+        logit_cap: float | None = None,
+        sink_logits: Array | None = None,
     ) -> Array:
         heads = self.kv_heads * self.group
         out = stored(np.full((len(positions), heads * self.head_dim), np.nan), self.dtype)
@@ -86,12 +88,15 @@ class Pages:
         paged_attention(
             out, queries, [self.blocks], tiling, self.shape, scale, num_threads,
             sink_queries=sink_queries,
+            logit_cap=None if logit_cap is None else logit_cap * LOG2_E,
+            sink_logits=None if sink_logits is None else (sink_logits * LOG2_E).astype(np.float32),
         )  # fmt: skip
         return out
 
     def expected(
         self, query: Array, sequence: int, position: int, window: int | None, sinks: int = 0,
-        sink_query: Array | None = None,
+        sink_query: Array | None = None, logit_cap: float | None = None,
+        sink_logits: Array | None = None,
     ) -> Array:  # fmt: skip
         heads = self.kv_heads * self.group
         pages = seen(self.blocks).reshape(len(self.blocks), 2, self.kv_heads, -1)
@@ -101,7 +106,7 @@ class Pages:
         )
         return reference.paged_attention(
             own, pages, self.tables[sequence], position, self.head_dim**-0.5, self.packed, window,
-            sinks, of_sinks,
+            sinks, of_sinks, logit_cap, sink_logits,
         ).reshape(-1)  # fmt: skip
 
 
@@ -149,10 +154,46 @@ def test_sinks_are_met_by_queries_of_their_own(pages: Pages, window: int, sinks:
         assert_close(out[row], expected, pages.dtype)
 
 
+@pytest.mark.parametrize(("window", "sinks"), [(NO_WINDOW, 0), (37, 0), (100, 3)])
+@pytest.mark.parametrize(
+    ("logit_cap", "level"), [(0.5, None), (5.0, None), (50.0, 0.0), (None, -2.0), (None, 12.0)]
+)
+def test_scores_are_capped_and_sink_logits_take_their_part(
+    pages: Pages, window: int, sinks: int, logit_cap: float | None, level: float | None
+):
+    positions = [pages.context - 1, pages.split + 2, pages.split - 1, 1, 0]
+    queries, of_sinks = pages.queries(5), pages.queries(5)
+    heads = pages.kv_heads * pages.group
+    sink_logits = None if level is None else pages.rng.normal(size=heads) + level
+    more = {"logit_cap": logit_cap, "sink_logits": sink_logits}
+    out = pages.run(
+        queries, positions, [(0, 0, 1, 0, 3), (1, 1, 4, 0, 2)], window=window, sinks=sinks,
+        sink_queries=of_sinks, **more,
+    )  # fmt: skip
+    for row, (sequence, position) in enumerate(zip((0, 1, 1, 1, 1), positions, strict=True)):
+        expected = pages.expected(
+            queries[row], sequence, position, window, sinks, of_sinks[row], **more
+        )
+        # Far below 1 where sink logits have most of the weight; errors of weights do not even out.
+        bound = 4 * TOLERANCE[pages.dtype] * np.abs(expected).max()
+        assert np.abs(seen(out[row]) - expected).max() <= bound
+
+
+def test_sink_logits_that_vanish_change_no_bit_and_those_that_are_all_leave_nothing(pages: Pages):
+    positions, heads = [pages.context - 1, 3], pages.kv_heads * pages.group
+    queries, work = pages.queries(2), [(0, 0, 1, 0, 3), (1, 1, 1, 0, 1)]
+    without = pages.run(queries, positions, work)
+    for vanishing in (-1e3, -np.inf):
+        out = pages.run(queries, positions, work, sink_logits=np.full(heads, vanishing))
+        assert np.array_equal(out, without)
+    assert not seen(pages.run(queries, positions, work, sink_logits=np.full(heads, 1e3))).any()
+
+
+@pytest.mark.parametrize("extras", [False, True], ids=["", "capped-and-with-sink-logits"])
 @pytest.mark.parametrize("sinks", [0, 4])
 @pytest.mark.parametrize("window", [NO_WINDOW, 300])
 def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(
-    pages: Pages, window: int, sinks: int
+    pages: Pages, window: int, sinks: int, extras: bool
 ):
     last = pages.context - 1
     positions = list(range(last - 9, last + 1))
@@ -161,9 +202,12 @@ def test_not_a_bit_depends_on_tiles_parts_companions_or_threads(
     first = max(0, positions[0] - window + 1) // pages.split if sinks else 0
     splits = range(first, 3)
     starts = [len(splits) * row for row in range(10)]
+    sink_logits = pages.rng.normal(size=pages.kv_heads * pages.group)
 
     def run(work: list[tuple[int, ...]], **more: object) -> Array:
         kept = {"window": window, "sinks": sinks, "sink_queries": of_sinks, "first_split": first}
+        if extras:
+            kept |= {"logit_cap": 5.0, "sink_logits": sink_logits}
         return pages.run(queries, positions, work, **kept, **more)
 
     one_by_one = run([(0, r, 1, 0, 3) for r in range(10)])

@@ -1,17 +1,39 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
-from numba import njit
+from numba import float32, njit
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.number import exp2, number_at, put_number
+from pagoda.kernels.cpu.number import (
+    emitted,
+    exp2,
+    hyperbolic_tangent,
+    number_at,
+    put_number,
+)
 
 
 @njit
 def powers(out: Array, x: Array) -> None:
     for i in range(len(x)):
         out[i] = exp2(x[i])
+
+
+@emitted
+def tanh(typing: Any, x: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return hyperbolic_tangent(builder, args[0])
+
+    return float32(float32), emit
+
+
+@njit
+def tangents(out: Array, x: Array) -> None:
+    for i in range(len(x)):
+        out[i] = tanh(x[i])
 
 
 @njit
@@ -36,6 +58,17 @@ def test_powers_of_two_are_within_their_bound_and_end_in_zero():
     far = np.array([-126.5, -1e4, -1e30, -np.inf], np.float32)
     powers(far, far.copy())
     assert np.array_equal(far, np.zeros(4))
+
+
+def test_hyperbolic_tangents_are_within_their_bound_and_end_in_one():
+    sizes = np.concatenate((np.logspace(-30, 2, 40_000), np.linspace(0.1, 2, 20_000)))
+    x = np.concatenate((sizes, -sizes)).astype(np.float32)
+    out = np.empty_like(x)
+    tangents(out, x)
+    assert np.abs(out / np.tanh(x.astype(np.float64)) - 1).max() < 3e-7
+    far = np.array([0, 30, -30, 1e30, -np.inf, np.nan], np.float32)
+    tangents(far, far.copy())
+    assert np.array_equal(far, [0, 1, -1, 1, -1, np.nan], equal_nan=True)
 
 
 def test_bfloat16_is_rounded_as_pytorch_rounds():

@@ -11,29 +11,31 @@ from pagoda.kernels.cpu.softmax import LOWEST, SCALE_ROWS, soften
 
 @njit
 def soften_row(
-    scores: int, weights: int, count: int, begin: int, end: int, scale: np.float32, marks: int,
-    is_paired: bool,
+    scores: int, weights: int, count: int, begin: int, end: int, scale: np.float32,
+    cap: np.float32, marks: int, is_paired: bool,
 ) -> None:  # fmt: skip
     if is_paired:
-        soften(scores, weights, count, begin, end, scale, marks, marks + 4, 0, 0, 0, True, "")
+        soften(scores, weights, count, begin, end, scale, cap, marks, marks + 4, 0, 0, 0, True, "")
     else:
-        soften(scores, weights, count, begin, end, scale, marks, marks + 4, 0, 0, 0, False, "")
+        soften(scores, weights, count, begin, end, scale, cap, marks, marks + 4, 0, 0, 0, False, "")
 
 
 def softened(
-    scores: Array, weights: Array, begin: int, end: int, scale: np.float32
+    scores: Array, weights: Array, begin: int, end: int, scale: np.float32, cap: float = 0.0
 ) -> tuple[float, float]:
     marks = np.empty(2, np.float32)
     soften_row(
-        scores.ctypes.data, weights.ctypes.data, len(scores), begin, end, scale, marks.ctypes.data,
-        weights.dtype == np.uint16,
+        scores.ctypes.data, weights.ctypes.data, len(scores), begin, end, scale, np.float32(cap),
+        marks.ctypes.data, weights.dtype == np.uint16,
     )  # fmt: skip
     return marks[0], marks[1]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", [(0,), (2,), (0, 1), (0, 1, 2, 3)])
-def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...]):
+@pytest.mark.parametrize(
+    ("rows", "cap"), [((0,), 0.0), ((2,), 0.0), ((0, 1), 2.0), ((0, 1, 2, 3), 0.0)]
+)
+def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...], cap: float):
     rng, (width, begin, end) = np.random.default_rng(sum(rows)), (128, 3, 100)
     scores, weights = rng.normal(size=width).astype(np.float32), stored(np.ones(width), dtype)
     scales = rng.uniform(0.5, 2, (SCALE_ROWS, width)).astype(np.float32)
@@ -44,6 +46,8 @@ def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...]):
         for row in range(SCALE_ROWS)
     )
     wanted = (scores[begin:end] * key_scale + query_sum * (1 in rows) * key_offset) * SCALE
+    wanted = cap * np.tanh(wanted / cap) if cap else wanted
+    cap = np.float32(cap)
     expected = np.exp2(wanted - wanted.max())
     marks = np.array([0, 0, np.nan, query_sum], np.float32)
     places = [marks[i:].ctypes.data for i in range(4)]
@@ -52,7 +56,7 @@ def test_scales_meet_scores_and_weights(dtype: str, rows: tuple[int, ...]):
     @njit
     def run(scores: int, weights: int, highest: int, mass: int, scales: int, sums: int, off: int):
         soften(
-            scores, weights, width, begin, end, SCALE, highest, mass, scales, sums, off,
+            scores, weights, width, begin, end, SCALE, cap, highest, mass, scales, sums, off,
             is_paired, beside,
         )  # fmt: skip
 
@@ -89,6 +93,21 @@ def test_weights_are_powers_of_two_below_the_highest(dtype: str, width: int, beg
     assert not got[:begin].any()
     assert not got[end:].any()
     assert mass == pytest.approx(got.sum(dtype=np.float64), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cap", [0.01, 5.0, 50.0, 1e4])
+def test_scores_are_capped(dtype: str, cap: float):
+    scores = np.random.default_rng(0).normal(size=192).astype(np.float32) * 20
+    scores[:5], scores[100:] = np.nan, np.inf
+    wanted = cap * np.tanh(scores[5:100].astype(np.float64) * SCALE / cap)
+    weights = stored(np.full(192, np.nan), dtype)
+    highest, mass = softened(scores, weights, 5, 100, SCALE, cap)
+    assert highest == pytest.approx(wanted.max(), rel=1e-6)
+    expected = np.exp2(wanted - wanted.max())
+    assert np.abs(seen(weights)[5:100] - expected).max() < 4 * TOLERANCE[dtype]
+    assert not seen(weights)[100:].any()
+    assert mass == pytest.approx(seen(weights).sum(dtype=np.float64), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -98,7 +98,8 @@ def attention(
     if window.sinks:
         k, v = k.repeat_interleave(group_size, dim=0), v.repeat_interleave(group_size, dim=0)
         row = _row if codec is None else partial(_stored_row, codec)
-        attended = torch.stack([row(q, k, v, p, spec, window) for p in range(num_tokens)])
+        sinks = weights.sink_logits
+        attended = torch.stack([row(q, k, v, p, spec, window, sinks) for p in range(num_tokens)])
         return linear(attended.view(num_tokens, q_width), weights.o, weights.o_bias)
     if spec.rope is not None:
         q, k = rotate(q, spec.rope), rotate(k, spec.rope)
@@ -108,8 +109,8 @@ def attention(
     positions = torch.arange(num_tokens)
     distance = positions[:, None] - positions
     seen = (distance >= 0) & (distance < window.window)
-    scores = (q @ k.transpose(1, 2) * spec.scale).masked_fill(~seen, -torch.inf)
-    attended = scores.softmax(dim=-1) @ v
+    scores = _scores(q @ k.transpose(1, 2), spec).masked_fill(~seen, -torch.inf)
+    attended = _softmax(scores, weights.sink_logits) @ v
     return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
 
 
@@ -120,6 +121,7 @@ def _row(
     position: int,
     spec: AttentionSpec,
     window: AttentionWindow,
+    sink_logits: torch.Tensor | None,
 ) -> torch.Tensor:
     """What one row gets, [heads, head_dim], of keys that are rotated by their places in the cache
     (StreamingLLM, arXiv 2309.17453); q, k and v: [heads, tokens, head_dim], not rotated."""
@@ -129,7 +131,7 @@ def _row(
     if spec.rope is not None:
         places = torch.arange(len(kept))
         query, keys = rotate(query, spec.rope, places[-1:]), rotate(keys, spec.rope, places)
-    weights = (query @ keys.transpose(1, 2) * spec.scale).softmax(dim=-1)
+    weights = _softmax(_scores(query @ keys.transpose(1, 2), spec), sink_logits)
     return (weights @ v[:, kept])[:, 0]
 
 
@@ -141,6 +143,7 @@ def _stored_row(
     position: int,
     spec: AttentionSpec,
     window: AttentionWindow,
+    sink_logits: torch.Tensor | None,
 ) -> torch.Tensor:
     """`_row` of keys and values that were stored, rotated by their own positions: sinks meet a
     query that is as far from them as if the window followed right behind."""
@@ -155,8 +158,22 @@ def _stored_row(
             keys = rotate(keys, spec.rope, torch.tensor(kept))
         if kept:
             scores.append(turned @ _recalled(codec.key, keys).transpose(1, 2))
-    weights = (torch.cat(scores, dim=2) * spec.scale).softmax(dim=-1)
+    weights = _softmax(_scores(torch.cat(scores, dim=2), spec), sink_logits)
     return (weights @ _recalled(codec.value, v[:, [*sinks, *others]]))[:, 0]
+
+
+def _scores(products: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
+    """From q · k to what the softmax takes: scaled, and capped where the layer has a cap."""
+    scores, cap = products * spec.scale, spec.logit_cap
+    return scores if cap is None else cap * torch.tanh(scores / cap)
+
+
+def _softmax(scores: torch.Tensor, sink_logits: torch.Tensor | None) -> torch.Tensor:
+    """Weights of [heads, rows, tokens]; sink logits, [heads], take their part and have no value."""
+    if sink_logits is None:
+        return scores.softmax(dim=-1)
+    joined = sink_logits.to(scores.dtype)[:, None, None].expand(*scores.shape[:2], 1)
+    return torch.cat([scores, joined], dim=-1).softmax(dim=-1)[..., :-1]
 
 
 def _recalled(codec: SideCodec, vectors: torch.Tensor) -> torch.Tensor:

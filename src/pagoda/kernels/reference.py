@@ -58,12 +58,15 @@ def paged_attention(
     window: int | None = None,
     sinks: int = 0,
     sink_query: Array | None = None,
+    logit_cap: float | None = None,
+    sink_logits: Array | None = None,
 ) -> Array:
     """What one token sees: [num_heads, head_dim] float64 for query: [num_heads, head_dim].
 
     Query head h reads KV head h // (num_heads / num_kv_heads). The token at `position` sees
     itself, and before it all tokens or the last `window - 1`; and the first `sinks`, which meet
-    `sink_query`.
+    `sink_query`. With a `logit_cap` a score s becomes cap · tanh(s / cap). sink_logits: [num_heads],
+    each one more logit of its head's softmax, without a value.
     """
     num_heads, head_dim = query.shape
     num_kv_heads = blocks.shape[2]
@@ -81,8 +84,11 @@ def paged_attention(
             key, value = read_token(blocks, slot, h // (num_heads // num_kv_heads), head_dim, group)
             scores.append(np.dot(own[h].astype(np.float64), key) * scale)
             values.append(value.astype(np.float64))
-        weights = np.exp(np.array(scores) - max(scores))
-        out[h] = weights @ np.array(values) / weights.sum()
+        if logit_cap is not None:
+            scores = [logit_cap * np.tanh(score / logit_cap) for score in scores]
+        extra = [] if sink_logits is None else [float(sink_logits[h])]
+        weights = np.exp(np.array(scores + extra) - max(scores + extra))
+        out[h] = weights[: len(scores)] @ np.array(values) / weights.sum()
     return out
 
 

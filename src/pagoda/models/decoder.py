@@ -103,6 +103,10 @@ class AttentionSpec:
     output_bias: bool = False
     qk_norm: QKNorm | None = None
     """RMS norm of queries and keys before RoPE."""
+    logit_cap: float | None = None
+    """A score s becomes cap · tanh(s / cap) before the softmax (Gemma 2, arXiv 2408.00118)."""
+    sink_logits: bool = False
+    """Each query head has a learned logit without a value that takes part in the softmax."""
 
     def cached_as(self, form: str) -> AttentionLayerSpec | SlidingWindowLayerSpec:
         """What the layer keeps, in a format."""

@@ -32,6 +32,8 @@ class WeightNames:
     """Endings of tensors that may be in the file and are computed here, or taken elsewhere."""
     attention_output_norm: str = ""
     mlp_output_norm: str = ""
+    sink_logits: str = ""
+    """With its ending, which is not the same in all formats."""
     qkv: str = ""
     """Rows of q, then of k, then of v, where they are one tensor."""
     gate_up: str = ""
@@ -58,6 +60,7 @@ HUGGING_FACE_NAMES = WeightNames(
     gate="mlp.gate_proj",
     up="mlp.up_proj",
     down="mlp.down_proj",
+    sink_logits="self_attn.sinks",
     ignored=("rotary_emb.inv_freq",),
 )
 
@@ -79,5 +82,6 @@ GGUF_NAMES = WeightNames(
     down="ffn_down",
     attention_output_norm="post_attention_norm",
     mlp_output_norm="post_ffw_norm",
+    sink_logits="attn_sinks.weight",
     ignored=("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 )

@@ -92,6 +92,7 @@ class _LayerNames:
             "down": self._plain("weight", (hidden, inner), names.down),
             "down_bias": self._bias(mlp.bias, hidden, names.down),
             "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
+            "sink_logits": self._sink_logits(),
         }
 
     def _plain(self, kind: str, shape: tuple[int, ...], name: str) -> Parts:
@@ -99,6 +100,12 @@ class _LayerNames:
 
     def _bias(self, wanted: bool, width: int, name: str) -> Parts:
         return self._plain("bias", (width,), name) if wanted else ()
+
+    def _sink_logits(self) -> Parts:
+        attention = self.layer.attention
+        if not attention.sink_logits:
+            return ()
+        return (Part(f"{self.prefix}{self.names.sink_logits}", (attention.num_heads,)),)
 
     def _norm(self, wanted: bool, name: str, width: int) -> Parts:
         if not wanted:

@@ -66,6 +66,8 @@ class LayerWeights(Generic[M]):
     """[h]"""
     mlp_output_norm: torch.Tensor | None
     """[h]"""
+    sink_logits: torch.Tensor | None
+    """[Hq]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,4 +283,5 @@ class _Assembler:
             down=self.matrix(parts["down"]),
             down_bias=self.merge_if_any(parts["down_bias"]),
             mlp_output_norm=self.merge_if_any(parts["mlp_output_norm"]),
+            sink_logits=self.merge_if_any(parts["sink_logits"]),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,11 +36,15 @@ class AttentionCase:
     """all, a window, or a window and sinks: kernels know no more of them beforehand."""
     dtype: torch.dtype = torch.bfloat16
     codec: str | None = None
+    logit_cap: float | None = None
+    sink_logits: bool = False
 
     def __str__(self) -> str:
         return (
             f"D={self.head_dim} group={self.group_size} block={self.block_size} "
             f"sees={self.sees} {self.dtype}{f' codes={self.codec}' if self.codec else ''}"
+            f"{f' cap={self.logit_cap}' if self.logit_cap else ''}"
+            f"{' sink logits' if self.sink_logits else ''}"
         )
 
     def windows(self, query: torch.Tensor) -> Windows | None:
@@ -47,6 +52,12 @@ class AttentionCase:
         if self.sees == "all":
             return None
         return Windows(integers(64, 2), query if self.sees == "sinks" else None)
+
+    @property
+    def softmax(self) -> dict[str, Any]:
+        """What is done to scores beside scaling them."""
+        sink_logits = numbers(8 * self.group_size, dtype=self.dtype) if self.sink_logits else None
+        return {"logit_cap": self.logit_cap, "sink_logits": sink_logits}
 
     def codes(self) -> PageCodes | None:
         """Of eight KV heads."""
@@ -74,6 +85,11 @@ ATTENTION_CASES = (
     AttentionCase(128, 16, 32, "sinks"),
     AttentionCase(256, 8, 16, "window"),
     AttentionCase(128, 4, 16, "all", torch.float32),
+    AttentionCase(256, 2, 16, "window", logit_cap=50.0),
+    AttentionCase(64, 8, 16, "window", sink_logits=True),
+    AttentionCase(
+        128, 2, 16, "sinks", codec="int8_per_token_head", logit_cap=50.0, sink_logits=True
+    ),
     AttentionCase(128, 4, 16, "sinks", codec="int8_per_token_head"),
     AttentionCase(64, 3, 16, "all", torch.float16, codec="turboquant_k8v4"),
     AttentionCase(128, 8, 32, "all", codec="turboquant_k3v4_nc"),
@@ -102,13 +118,14 @@ def attention_launches() -> Iterator[Launch]:
             partial(
                 decode_attention, query, query, blocks, block_tables, integers(64),
                 integers(64), integers(64), 0.1, windows, partial_sums, codes,
+                **case.softmax,
             ),
         )  # fmt: skip
         yield Launch(
             f"prefill_attention {case}",
             partial(
                 prefill_attention, query, query, blocks, block_tables, tiling, 0.1, windows,
-                partial_sums, codes,
+                partial_sums, codes, **case.softmax,
             ),
         )  # fmt: skip
         if codes is not None:

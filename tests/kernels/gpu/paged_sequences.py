@@ -6,7 +6,8 @@ any order, and all that no token of a test may see is NaN.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,6 +79,9 @@ class PagedSequences:
     """[Σ num_queries, num_heads, head_dim]"""
     sink_query: torch.Tensor
     """Likewise"""
+    logit_cap: float | None = None
+    sink_logits: torch.Tensor | None = None
+    """[num_heads]"""
 
     @property
     def windows(self) -> Windows | None:
@@ -87,6 +91,11 @@ class PagedSequences:
         sizes = torch.tensor([[self.window.window, self.window.sinks]], dtype=torch.int32)
         sizes = sizes.repeat(len(self.context_lens), 1).to(self.query.device)
         return Windows(sizes, self.sink_query if self.window.sinks else None)
+
+    @property
+    def softmax(self) -> dict[str, Any]:
+        """What kernels are told of it by name."""
+        return {"logit_cap": self.logit_cap, "sink_logits": self.sink_logits}
 
     def empty(self) -> torch.Tensor:
         """Where results go: NaN, so that what is not written shows."""
@@ -112,8 +121,12 @@ class PagedSequences:
             kv_head = head // self.shape.group_size
             queries = np.where(is_sink[:, None], of_sinks[head], own[head])
             scores = (keys[:, kv_head] * queries).sum(1) * self.shape.scale
+            if self.logit_cap is not None:
+                scores = self.logit_cap * np.tanh(scores / self.logit_cap)
+            if self.sink_logits is not None:
+                scores = np.append(scores, float(self.sink_logits[head]))
             weights = np.exp(scores - scores.max())
-            out[head] = weights @ values[:, kv_head] / weights.sum()
+            out[head] = weights[: len(values)] @ values[:, kv_head] / weights.sum()
         return out
 
 
@@ -167,6 +180,23 @@ def paged_sequences(
         torch.from_numpy(starts).to(DEVICE),
         *torch.from_numpy(queries).to(DEVICE, shape.dtype),
     )
+
+
+softmaxes = st.one_of(
+    st.just((None, None)),
+    st.tuples(st.sampled_from([None, 0.5, 5.0, 50.0]), st.sampled_from([None, -3.0, 0.0, 6.0])),
+)
+
+
+def with_softmax(
+    case: PagedSequences, logit_cap: float | None, level: float | None
+) -> PagedSequences:
+    """A case with a cap, and with random sink logits near a level."""
+    if level is None:
+        return replace(case, logit_cap=logit_cap)
+    logits = torch.from_numpy(np.random.default_rng(1).normal(size=case.shape.num_heads) + level)
+    own = logits.to(case.query.device, torch.float32)
+    return replace(case, logit_cap=logit_cap, sink_logits=own)
 
 
 def assert_near(got: torch.Tensor, expected: Array) -> None:

@@ -35,6 +35,9 @@ SPILLED_BYTES_IN_FLOAT32 = {("prefill_tile", "80"): 200, ("prefill_tile", "90"):
 """As `SPILLED_BYTES`: float32 is for comparison, on any chip without the products that read shared
 memory, so nobody tunes it."""
 
+SPILLED_BYTES_OF_CAPS = {("prefill_tile", "80"): 128}
+"""As `SPILLED_BYTES`, where scores are capped: sixteen registers more, for heads of 256."""
+
 SPILLED_BYTES_OF_CODES = {"decode_splits": 16, "prefill_tile": 64, "coded_rotary_kernel": 80}
 """As `SPILLED_BYTES`, on any chip: where codes become levels in registers, on chips of NVIDIA's."""
 
@@ -81,6 +84,7 @@ def test_every_kernel_compiles_and_fits(chip: str, compiled: dict[str, Figures])
         assert each["shared_bytes"] <= SHARED_BYTES[each["chip"]], each
         is_float32 = "torch.float32" in each["launch"]
         bounds = SPILLED_BYTES_IN_FLOAT32 if is_float32 else SPILLED_BYTES
+        bounds = SPILLED_BYTES_OF_CAPS if "cap=" in each["launch"] else bounds
         allowed = bounds.get((each["kernel"], each["chip"]), 0)
         is_coded = "codes=" in each["launch"]
         if is_coded:

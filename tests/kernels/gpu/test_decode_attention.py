@@ -18,11 +18,13 @@ from paged_sequences import (
     assert_near,
     cache_shapes,
     paged_sequences,
+    softmaxes,
     windows,
+    with_softmax,
 )
 
 from pagoda.cache import AttentionWindow
-from pagoda.kernels.gpu.attention_tile import key_offsets
+from pagoda.kernels.gpu.attention_tile import capped, key_offsets
 from pagoda.kernels.gpu.decode_attention import SPLIT_TOKENS, decode_attention, tile_tokens
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import MAX_SPLITS, decode_parts
@@ -44,6 +46,7 @@ def decode(case: PagedSequences, rows: list[int] | None = None) -> torch.Tensor:
     decode_attention(
         out, case.query, case.blocks, case.block_tables, case.context_lens,
         index, index, case.shape.scale, case.windows, partial,
+        **case.softmax,
     )  # fmt: skip
     return out
 
@@ -61,12 +64,15 @@ def check(case: PagedSequences, out: torch.Tensor) -> None:
     cache_shapes,
     st.lists(st.integers(0, 400), min_size=1, max_size=3),
     windows,
+    softmaxes,
     st.integers(0, 2**32 - 1),
 )
 def test_like_the_plain_truth(
-    shape: CacheShape, context_lens: list[int], window: AttentionWindow | None, seed: int
-) -> None:
+    shape: CacheShape, context_lens: list[int], window: AttentionWindow | None,
+    softmax: tuple[float | None, float | None], seed: int,
+) -> None:  # fmt: skip
     case = paged_sequences(shape, context_lens, [1] * len(context_lens), window, seed)
+    case = with_softmax(case, *softmax)
     check(case, decode(case))
 
 
@@ -92,8 +98,11 @@ def test_shape_of_llama_3_8b(num_tokens: int) -> None:
     check(case, decode(case))
 
 
-def test_a_row_is_the_same_alone_and_in_a_batch() -> None:
-    case = paged_sequences(HEADS, [700, 3, 0, 256, 300], [1] * 5)
+@pytest.mark.parametrize("softmax", [(None, None), (5.0, 1.0)])
+def test_a_row_is_the_same_alone_and_in_a_batch(
+    softmax: tuple[float | None, float | None],
+) -> None:
+    case = with_softmax(paged_sequences(HEADS, [700, 3, 0, 256, 300], [1] * 5), *softmax)
     together = decode(case)
     for row, context_len in enumerate(case.context_lens.tolist()):
         # alone, its table is as short as can be, too
@@ -132,6 +141,30 @@ def test_rows_and_sequences_are_any_and_other_rows_stay() -> None:
         exchanged[sequence] = case.query[row]
         expected = replace(case, query=exchanged).expected(sequence)
         assert_near(out[row : row + 1], expected)
+
+
+@pytest.mark.parametrize("context_len", [200, 600])
+def test_sink_logits_may_vanish_or_leave_nothing(context_len: int) -> None:
+    case = paged_sequences(HEADS, [context_len], [1])
+    vanishing, overwhelming = (with_softmax(case, None, level) for level in (-1e3, 1e3))
+    assert torch.equal(decode(vanishing), decode(case))
+    assert (decode(overwhelming) == 0).all()
+
+
+@triton.jit
+def store_capped(out, x, cap):
+    i = tl.arange(0, 4096)
+    tl.store(out + i, capped(tl.load(x + i), cap))
+
+
+@pytest.mark.parametrize("cap", [5.0, 50.0])
+def test_scores_are_capped_within_their_bound(cap: float, device: torch.device) -> None:
+    sizes = torch.logspace(-6, 2.5, 2048, device=device)
+    x = torch.cat([sizes, -sizes])
+    out = torch.empty_like(x)
+    store_capped[(1,)](out, x, cap)
+    truth = cap * torch.tanh(x.double() / cap)
+    assert ((out - truth) / truth).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

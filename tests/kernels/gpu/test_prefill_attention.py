@@ -14,7 +14,9 @@ from paged_sequences import (
     assert_near,
     cache_shapes,
     paged_sequences,
+    softmaxes,
     windows,
+    with_softmax,
 )
 
 from pagoda.cache import AttentionWindow
@@ -69,7 +71,7 @@ def run(case: PagedSequences, tiling: PrefillTiling[Array]) -> torch.Tensor:
     prefill_attention(
         out, case.query, case.blocks, case.block_tables,
         PrefillTiling(tiling.kind, tiles, merges, tiling.rounds), case.shape.scale, case.windows,
-        partial,
+        partial, **case.softmax,
     )  # fmt: skip
     return out
 
@@ -93,13 +95,16 @@ lengths = st.integers(0, 170).flatmap(
     cache_shapes,
     st.lists(lengths, min_size=1, max_size=2),
     windows,
+    softmaxes,
     st.integers(0, 2**32 - 1),
 )
 def test_like_the_plain_truth(
-    shape: CacheShape, lengths: list[tuple[int, int]], window: AttentionWindow | None, seed: int
-) -> None:
+    shape: CacheShape, lengths: list[tuple[int, int]], window: AttentionWindow | None,
+    softmax: tuple[float | None, float | None], seed: int,
+) -> None:  # fmt: skip
     context_lens, num_queries = map(list, zip(*lengths, strict=True))
     case = paged_sequences(shape, context_lens, num_queries, window, seed)
+    case = with_softmax(case, *softmax)
     out = prefill(case, list(range(len(lengths))))
     for sequence, length in enumerate(num_queries):
         if length > 0:
@@ -203,6 +208,7 @@ SPLIT_LENGTHS = [SPLIT_FROM + 76, 33, SPLIT_FROM * 5 // 4 + 20, SPLIT_FROM]
 
 def test_a_split_sequence_is_the_same_alone_and_in_a_batch() -> None:
     case = paged_sequences(HEADS, [*SPLIT_LENGTHS, 7], [20, 33, 40, 2, 5])
+    case = with_softmax(case, 5.0, 1.0)
     together = prefill(case, [4, 2, 0, 1, 3])
     for sequence in range(5):
         alone = prefill(case, [sequence])

@@ -50,6 +50,7 @@ class PanelLayer:
     gate_up_bias: torch.Tensor | None
     down_bias: torch.Tensor | None
     mlp_output_norm: torch.Tensor | None
+    sink_logits: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ class _Packer:
             gate_up_bias=layer.gate_up_bias,
             down_bias=layer.down_bias,
             mlp_output_norm=layer.mlp_output_norm,
+            sink_logits=layer.sink_logits,
         )
 
 

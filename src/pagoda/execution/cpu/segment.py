@@ -139,6 +139,9 @@ def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> Lay
     def norm(values: torch.Tensor | None) -> int:
         return 0 if values is None else address((values.float() + spec.weight_offset).numpy())
 
+    def logits(values: Sequence[float]) -> int:
+        return address(np.array(values, np.float32) * np.float32(_LOG2_E))
+
     weights, attention = part.weights, part.spec.attention
     rope = ropes[attention.rope]
     gate_bias, up_bias = (None, None)
@@ -170,4 +173,6 @@ def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> Lay
         blocks=part.storage.array.ctypes.data,
         scale=one(attention.scale * _LOG2_E),
         group=part.group,
+        logit_cap=0 if attention.logit_cap is None else logits([attention.logit_cap]),
+        sink_logits=0 if weights.sink_logits is None else logits(weights.sink_logits.tolist()),
     )

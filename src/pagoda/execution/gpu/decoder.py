@@ -6,7 +6,7 @@ But on ROCm: logits are rounded there on their way, in memory taken for that (se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,6 +52,11 @@ class _Layer(NamedTuple):
     """As `cosines`."""
     next_norm: torch.Tensor
     """[h], of the next layer, or the final one"""
+
+    @property
+    def softmax(self) -> dict[str, Any]:
+        """What attention does to scores beside scaling them."""
+        return {"logit_cap": self.attention.logit_cap, "sink_logits": self.weights.sink_logits}
 
 
 class Decoder:
@@ -151,13 +156,13 @@ class Decoder:
             decode_attention(
                 memory.attended, memory.query, blocks, own.block_tables, inputs.context_lens,
                 inputs.decode_rows, inputs.decode_sequences, attention.scale, windows,
-                memory.partial, codes,
+                memory.partial, codes, **layer.softmax,
             )  # fmt: skip
         tiling = inputs.prefill.get(layer.kind)
         if tiling is not None:
             prefill_attention(
                 memory.attended, memory.query, blocks, own.block_tables, tiling,
-                attention.scale, windows, memory.partial, codes,
+                attention.scale, windows, memory.partial, codes, **layer.softmax,
             )  # fmt: skip
         if codes is not None and codes.output_turn is not None:
             turn_heads(memory.attended, codes.output_turn)

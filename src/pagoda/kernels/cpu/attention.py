@@ -8,7 +8,8 @@ The context of a row is cut into splits of whole blocks, fixed by position. In e
 and the pieces are merged in the order of the splits. Where a row sees sinks these come first, as a
 piece of their own, met by queries that were rotated as if the window followed right behind them
 (StreamingLLM, arXiv 2309.17453): so no page is ever rotated anew. Every sum has one order, fixed by
-positions alone. So a row's result does not depend on the other rows of the batch, on how a prompt
+positions alone. Sink logits, which have no values, join a row's mass once, when its sums are
+complete (gpt-oss, arXiv 2508.10925). So a row's result does not depend on the other rows of the batch, on how a prompt
 was cut into chunks, on where its blocks lie or on the number of threads; not in a single bit.
 
 Queries and p are rounded to the dtype of the cache before they meet K and V; all else is float32.
@@ -107,6 +108,10 @@ class Layer(NamedTuple):
     """Of the cache."""
     scale: int
     """[1] float32, times log2(e): multiplies q · k"""
+    logit_cap: int
+    """[1] float32, times log2(e): a score s becomes cap · tanh(s / cap); 0: it stays"""
+    sink_logits: int
+    """[num_heads] float32, times log2(e): one more logit for each query head; 0: none"""
     pages: LayerPages
     """How the blocks are laid out."""
 
@@ -151,7 +156,7 @@ def _finish_rows(
     call(
         row_routines.finish,
         (layer.out, layer.out_bytes, tokens, count, first_head, end_head, shape.group_size,
-         head_dim, scratch.sums, scratch.mass),
+         head_dim, scratch.sums, scratch.highest, scratch.mass, layer.sink_logits),
     )  # fmt: skip
 
 
@@ -199,8 +204,8 @@ def _attend_span(
         row_routines.soften,
         (scratch.scores, scratch.weights, scratch.width, used, tiling.positions, tokens,
          count, heads[1] - heads[0], shape.group_size, origin, begin, end, window, layer.scale,
-         scratch.added_highest, scratch.added_mass, scratch.scales, scratch.query_sums,
-         scratch.offsets),
+         layer.logit_cap, scratch.added_highest, scratch.added_mass, scratch.scales,
+         scratch.query_sums, scratch.offsets),
     )  # fmt: skip
     weigh_split(
         scratch, head_rows, layer.blocks, layer.pages, table, span, heads, shape, routines,

@@ -53,7 +53,7 @@ def _attend_alone(
         for number in range(layers.shape[0]):
             own = Layer(
                 place[0], place[1], place[2], place[3], place[4], place[5], layers[number],
-                place[6], LayerPages(layout, item_size, codes),
+                place[6], place[7], place[8], LayerPages(layout, item_size, codes),
             )  # fmt: skip
             phase = counters + 2 * number * PHASE_BYTES
             attend(
@@ -65,7 +65,8 @@ def _attend_alone(
 def paged_attention(
     out: Array, queries: Array, layers: Sequence[Array], tiling: AttentionTiling, shape: HeadShape,
     scale: float, num_threads: int, coded: CodedBlocks | None = None,
-    sink_queries: Array | None = None,
+    sink_queries: Array | None = None, logit_cap: float | None = None,
+    sink_logits: Array | None = None,
 ) -> None:  # fmt: skip
     """The attention of some layers alone, by all threads; the last is what stays in `out`.
 
@@ -73,14 +74,17 @@ def paged_attention(
     [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
     or bfloat16 bits; the latter bytes where they are `coded`. queries: [rows, at least
     num_heads * head_dim] float32, heads first, the same for all; sink_queries: likewise, what
-    meets sinks, where the tiling has any. scale, times log2(e), multiplies q · k.
+    meets sinks, where the tiling has any. scale, times log2(e), multiplies q · k. logit_cap, times log2(e), and
+    sink_logits: [num_heads] float32, times log2(e): see `Layer`.
     """
-    factor = np.array([scale], np.float32)
+    factor, cap = (np.array([each or 0.0], np.float32) for each in (scale, logit_cap))
     form, layout, codes = coded or _plain(layers[0], shape)
     sinks = queries if sink_queries is None else sink_queries
     place = (
         out.ctypes.data, out.strides[0], queries.ctypes.data, queries.strides[0],
         sinks.ctypes.data, sinks.strides[0], factor.ctypes.data,
+        0 if logit_cap is None else cap.ctypes.data,
+        0 if sink_logits is None else sink_logits.ctypes.data,
     )  # fmt: skip
     routines = head_routines(form)
     size = scratch_at(0, tiling.most_rows, shape, routines).end

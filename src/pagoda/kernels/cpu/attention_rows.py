@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 from pagoda.kernels.cpu.number import exp2, fma, integer_at, number_at, put_number
 from pagoda.kernels.cpu.routine import compiled
@@ -49,17 +50,19 @@ def soften_routine(paired: bool, scales: tuple[int, ...] = ()) -> Any:
     def soften_rows(
         scores: int, weights: int, width: int, used: int, positions: int, tokens: int, count: int,
         num_heads: int, group_size: int, origin: int, begin: int, end: int, window: int,
-        scale: int, highest: int, mass: int, scales: int, query_sums: int, offsets: int,
+        scale: int, logit_cap: int, highest: int, mass: int, scales: int, query_sums: int,
+        offsets: int,
     ) -> None:  # fmt: skip
         """From the scores of all rows to weights, highest and mass.
 
         scores, weights: [rows, width], of which `used` columns count, the first at token `origin`;
         positions: int32, of token tokens[t]: [count] int64. A row sees tokens begin … end - 1, but
-        none after its own and none before the `window` that ends there. scale: [1] float32.
-        scales: [num_heads, `SCALE_ROWS`, used] float32. query_sums, read, and offsets, written:
-        [rows] float32. See `softmax`.
+        none after its own and none before the `window` that ends there. scale: [1] float32,
+        and logit_cap, which may be at 0: there is none. scales: [num_heads, `SCALE_ROWS`, used]
+        float32. query_sums, read, and offsets, written: [rows] float32. See `softmax`.
         """
         factor = number_at(scale, 0, False)
+        cap = number_at(logit_cap, 0, False) if logit_cap != 0 else np.float32(0.0)
         size = 2 if paired else 4
         row = 0
         for head in range(num_heads):
@@ -71,12 +74,12 @@ def soften_routine(paired: bool, scales: tuple[int, ...] = ()) -> Any:
                 for _ in range(group_size):
                     soften(
                         scores + row * width * 4, weights + row * width * size, used, first, last,
-                        factor, highest + row * 4, mass + row * 4, of_head, query_sums + row * 4,
-                        offsets + row * 4, paired, beside,
+                        factor, cap, highest + row * 4, mass + row * 4, of_head,
+                        query_sums + row * 4, offsets + row * 4, paired, beside,
                     )  # fmt: skip
                     row += 1
 
-    return compiled(soften_rows, 19)
+    return compiled(soften_rows, 20)
 
 
 @cache
@@ -153,25 +156,43 @@ def save_routine() -> Any:
     return compiled(save_rows, 14)
 
 
+@njit(error_model="numpy")
+def joined_inverse(highest: np.float32, mass: np.float32, sink_logit: np.float32) -> np.float32:
+    """What sums that are relative to `highest` are multiplied with once a logit joins their mass."""
+    together = max(highest, sink_logit)
+    factor = exp2(highest - together)
+    return factor / fma(mass, factor, exp2(sink_logit - together))
+
+
 @cache
 def finish_routine(paired: bool) -> Any:
     """For results in bfloat16, which come in pairs, or float32."""
 
     def finish_rows(
         out: int, row_bytes: int, tokens: int, count: int, first_head: int, end_head: int,
-        group_size: int, head_dim: int, sums: int, mass: int,
+        group_size: int, head_dim: int, sums: int, highest: int, mass: int, sink_logits: int,
     ) -> None:  # fmt: skip
-        """out: rows tokens[t], all heads in each; written: sums divided by their mass."""
+        """out: rows tokens[t], all heads in each; written: sums divided by their mass.
+
+        sink_logits: [num_heads] float32, each of which joins the mass of its head's rows; or at 0:
+        none.
+        """
         row = 0
         for head in range(first_head, end_head):
             for t in range(count):
                 target = out + integer_at(tokens, t, 64) * row_bytes
                 for g in range(group_size):
                     start = (head * group_size + g) * head_dim
-                    inverse = np.float32(1.0) / number_at(mass, row, False)
+                    if sink_logits == 0:
+                        inverse = np.float32(1.0) / number_at(mass, row, False)
+                    else:
+                        inverse = joined_inverse(
+                            number_at(highest, row, False), number_at(mass, row, False),
+                            number_at(sink_logits, head * group_size + g, False),
+                        )  # fmt: skip
                     for d in range(head_dim):
                         value = number_at(sums, row * head_dim + d, False) * inverse
                         put_number(target, start + d, value, paired)
                     row += 1
 
-    return compiled(finish_rows, 10)
+    return compiled(finish_rows, 12)

@@ -107,6 +107,10 @@ class LayerFields(NamedTuple):
     """[1]: times log2(e), multiplies q · k."""
     group: int
     """The cache's group that the layer is of. No address."""
+    logit_cap: int
+    """[1]: times log2(e), what scores are held below; or at 0: nothing."""
+    sink_logits: int
+    """[num_heads]: times log2(e); or at 0: none."""
 
 
 _NUM_FIELDS = len(LayerFields._fields)
@@ -237,7 +241,8 @@ def _run_layer(
     )  # fmt: skip
     attention = Layer(
         step.attended, widths.attended * size, step.qkv, widths.qkv * 4, step.sink_queries,
-        widths.attended * 4, layer.blocks, layer.scale, pages,
+        widths.attended * 4, layer.blocks, layer.scale, layer.logit_cap, layer.sink_logits,
+        pages,
     )  # fmt: skip
     attend(
         phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,

@@ -193,13 +193,47 @@ def power_of_two(builder: Any, x: Any, terms: int) -> Any:
 
 def polynomial(builder: Any, f: Any, terms: int) -> Any:
     """2 ** f for f in [-0.5, 0.5] from so many terms of Taylor's series after the first."""
+    return _sum_of_powers(builder, f, _terms(terms))
+
+
+def _terms(count: int) -> list[float]:
+    """Coefficients of Taylor's series of 2 ** f, the highest first, down to 1."""
     coefficients = [1.0]
-    for term in range(1, terms + 1):
+    for term in range(1, count + 1):
         coefficients.insert(0, coefficients[0] * _LN_2 / term)
+    return coefficients
+
+
+def _sum_of_powers(builder: Any, f: Any, coefficients: list[float]) -> Any:
     p = constant(f.type, coefficients[0])
     for coefficient in coefficients[1:]:
         p = fused(builder, p, f, constant(f.type, coefficient))
     return p
+
+
+def hyperbolic_tangent(builder: Any, x: Any) -> Any:
+    """tanh(x) of float32, one or a vector, within 3e-7 relative.
+
+    tanh |x| = -m / (2 + m) with m = 2 ** t - 1, t = -2 |x| · log2(e) = n + f: the series of 2 ** f
+    without its 1 tells 2 ** f - 1 of a small f to the last bits, so m = 2 ** n · (2 ** f - 1) +
+    (2 ** n - 1) is as exact near 0 as elsewhere.
+    """
+    whole_kind = _like(x.type, _I32)
+    sign = builder.and_(builder.bitcast(x, whole_kind), constant(whole_kind, -(2**31)))
+    size = builder.bitcast(builder.xor(builder.bitcast(x, whole_kind), sign), x.type)
+    t = builder.fmul(size, constant(x.type, -2 / _LN_2))
+    beyond = builder.fcmp_ordered("<", t, constant(x.type, -40.0))  # where m is -1
+    t = builder.select(beyond, constant(x.type, -40.0), t)
+    shifter = constant(x.type, 12582912.0)  # as in `power_of_two`
+    shifted = builder.fadd(t, shifter)
+    f = builder.fsub(t, builder.fsub(shifted, shifter))
+    grown = builder.fmul(f, _sum_of_powers(builder, f, _terms(PRECISE)[:-1]))
+    exponent = builder.shl(builder.bitcast(shifted, whole_kind), constant(whole_kind, 23))
+    one = constant(x.type, 1.0)
+    power = builder.bitcast(builder.add(builder.bitcast(one, whole_kind), exponent), x.type)
+    m = fused(builder, power, grown, builder.fsub(power, one))
+    bent = builder.fdiv(builder.fneg(m), builder.fadd(m, constant(x.type, 2.0)))
+    return builder.bitcast(builder.or_(builder.bitcast(bent, whole_kind), sign), x.type)
 
 
 def constant(kind: Any, value: float) -> Any:

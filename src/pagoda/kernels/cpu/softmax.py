@@ -16,7 +16,14 @@ from llvmlite import ir
 from numba import float32, types
 from numba.core import cgutils
 
-from pagoda.kernels.cpu.number import COARSE, PRECISE, constant, emitted, fused
+from pagoda.kernels.cpu.number import (
+    COARSE,
+    PRECISE,
+    constant,
+    emitted,
+    fused,
+    hyperbolic_tangent,
+)
 from pagoda.kernels.cpu.vector import (
     F32,
     I32,
@@ -42,13 +49,14 @@ KEY_SCALE, KEY_OFFSET, VALUE_SCALE, VALUE_OFFSET = range(SCALE_ROWS)
 
 @emitted
 def soften(
-    typing: Any, scores: Any, weights: Any, count: Any, begin: Any, end: Any, scale: Any,
+    typing: Any, scores: Any, weights: Any, count: Any, begin: Any, end: Any, scale: Any, cap: Any,
     highest: Any, mass: Any, scales: Any, query_sum: Any, offset: Any, paired: Any, beside: Any,
 ) -> Any:  # fmt: skip
     """weights[t] = 2 ** (score of t - highest) for t = begin … end - 1, 0 for all others.
 
     By addresses; for kernels only. The score of t is scores[t] · scale, and with scales of keys
-    (scores[t] · key scale + query_sum · key offset) · scale. scores: [count] float32, changed;
+    (scores[t] · key scale + query_sum · key offset) · scale; with a cap other than 0 it is then
+    cap · tanh(score / cap). scores: [count] float32, changed;
     count: a multiple of `WIDTH`. weights: [count] bfloat16 if `paired`, a constant, else float32;
     with scales of values each is multiplied with its token's, and `offset`, float32, is written:
     Σ weight · value offset. highest, mass: float32 that are written: the highest score, and the sum
@@ -56,17 +64,18 @@ def soften(
     float32, of which there are those whose numbers are in the text `beside`, a constant.
     """
     size = types.intp
-    signature = types.void(*[size] * 5, float32, *[size] * 5, paired, beside)
+    signature = types.void(*[size] * 5, float32, float32, *[size] * 5, paired, beside)
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        row = _Row(builder, paired.literal_value, beside.literal_value, args[2], args[8])
+        row = _Row(builder, paired.literal_value, beside.literal_value, args[2], args[9])
         start, marks, total, sums, offsets = (
-            builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 6, 7, 9, 10)
+            builder.inttoptr(args[i], F32.as_pointer()) for i in (0, 7, 8, 10, 11)
         )
         target = builder.inttoptr(args[1], row.stored.as_pointer())
-        count, begin, end, scale = args[2:6]
+        count, begin, end, scale, cap = args[2:7]
         if row.has(KEY_SCALE):
             row.scale(start, sums)
+        scale = row.cap(start, scale, cap)
         partial = builder.or_(
             builder.icmp_signed(">", begin, index(0)), builder.icmp_signed("<", end, count)
         )
@@ -117,6 +126,20 @@ class _Row:
                 added = builder.fmul(self._read(KEY_OFFSET, column), total)
                 score = fused(builder, score, factor, added)
             store_vector(builder, score, place)
+
+    def cap(self, start: Any, scale: Any, cap: Any) -> Any:
+        """With a cap, scores become whole and capped, in place; returns what is left of `scale`."""
+        builder, one = self._builder, constant(F32, 1.0)
+        is_capped = builder.fcmp_ordered("!=", cap, constant(F32, 0.0))
+        with builder.if_then(is_capped, likely=False):
+            inward = spread(builder, builder.fdiv(scale, cap), LANES)
+            outward = spread(builder, cap, LANES)
+            with self._columns() as column:
+                place = builder.gep(start, [column])
+                score = builder.fmul(load_vector(builder, place, floats()), inward)
+                bent = hyperbolic_tangent(builder, score)
+                store_vector(builder, builder.fmul(bent, outward), place)
+        return builder.select(is_capped, one, scale)
 
     def weigh(self, start: Any, target: Any, scale: Any, highest: Any) -> tuple[Any, Any]:
         """Write all weights; their sum, and that of their products with values' offsets: in 64

@@ -19,6 +19,8 @@ from pagoda.kernels.gpu.read_codes import code_levels, vector_scales
 LOG2_E = math.log2(math.e)
 """The scale of scores is multiplied by it, and powers of two stand for those of e."""
 
+_LOG2_E = tl.constexpr(LOG2_E)
+
 NOTHING_YET = tl.constexpr(-3.0e38)
 """The highest score before the first; finite, so that no difference of two infinities arises."""
 
@@ -65,15 +67,42 @@ def load_rows(pointers, visible, head_dim: tl.constexpr, padded_dim: tl.constexp
 
 
 @triton.jit
+def capped(scores, cap):
+    """cap · tanh(scores / cap), within 1e-6 relative: by its series where a score is small, since
+    a power near 1 loses what tells it from 1."""
+    x = scores / cap
+    square = x * x
+    series = 62.0 / 2835.0
+    series = series * square - 17.0 / 315.0
+    series = series * square + 2.0 / 15.0
+    series = series * square - 1.0 / 3.0
+    near = scores * (series * square + 1.0)
+    power = tl.exp2(tl.abs(x) * (-2.0 * _LOG2_E))
+    far = cap * (1.0 - power) / (1.0 + power)
+    return tl.where(square < 0.0625, near, tl.where(x < 0, -far, far))
+
+
+@triton.jit
+def joined(mass, highest, sink_logits):
+    """What sums relative to `highest` are multiplied with once a sink logit joins the mass of each
+    row, and their mass then."""
+    sinks = sink_logits.to(tl.float32) * _LOG2_E
+    together = tl.maximum(highest, sinks)
+    decay = tl.exp2(highest - together)
+    return decay, mass * decay + tl.exp2(sinks - together)
+
+
+@triton.jit
 def attend_tile(
-    sums, mass, highest, query, keys, values, seen, scale,
+    sums, mass, highest, query, keys, values, seen, scale, cap,
     key_scales=None, key_shifts=None, value_scales=None, value_shifts=None,
 ):  # fmt: skip
     """The online softmax over one more tile of tokens (Milakov & Gimelshein, 2018).
 
     sums: [rows, dim] float32, Σ 2 ** (score - highest) · value; mass: [rows], Σ of the weights;
     highest: [rows]. seen: [rows or 1, tokens] bool, or None where every row sees every token.
-    A tile of which a row sees nothing changes that row in no bit. scale > 0. Returns the three.
+    A tile of which a row sees nothing changes that row in no bit. scale > 0. cap: where scores are
+    held below, times log2(e) as the scale; None: nowhere. Returns the three.
 
     Of codes, keys and values are levels, which scales and shifts, [tokens] float32 or None, make
     the vectors: they meet scores and weights. key_shifts: [rows, tokens], a query's part of each.
@@ -83,6 +112,9 @@ def attend_tile(
         scores *= key_scales[None, :]
     if key_shifts is not None:
         scores += key_shifts
+    if cap is not None:
+        scores = capped(scores * scale, cap)
+        scale = 1.0
     if seen is not None:
         scores = tl.where(seen, scores, float("-inf"))
     new_highest = tl.maximum(highest, tl.max(scores, 1) * scale)
@@ -101,7 +133,7 @@ def attend_tile(
 @triton.jit
 def attend_tokens(
     sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head, readable, seen,
-    scale, key_levels, value_levels,
+    scale, cap, key_levels, value_levels,
     num_kv_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
     head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
@@ -118,7 +150,9 @@ def attend_tokens(
         values_at = keys_at + num_kv_heads * block_size * head_dim
         keys = load_rows(keys_at, readable, head_dim, padded_dim)
         values = load_rows(values_at, readable, head_dim, padded_dim)
-        sums, mass, highest = attend_tile(sums, mass, highest, query, keys, values, seen, scale)
+        sums, mass, highest = attend_tile(
+            sums, mass, highest, query, keys, values, seen, scale, cap
+        )
     else:
         block = blocks + block_ids.to(tl.int64) * form.block_bytes
         place = (tokens.to(tl.uint32) % block_size).to(tl.int32)
@@ -142,7 +176,7 @@ def attend_tokens(
                 block, place, kv_head, readable, values_of(form), block_size
             )
         sums, mass, highest = attend_tile(
-            sums, mass, highest, query, keys, values, seen, scale,
+            sums, mass, highest, query, keys, values, seen, scale, cap,
             vector_scales(block, place, kv_head, readable, keys_of(form), 0), key_shifts,
             vector_scales(block, place, kv_head, readable, values_of(form), 0), value_shifts,
         )  # fmt: skip

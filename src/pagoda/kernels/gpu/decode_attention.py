@@ -24,6 +24,7 @@ from pagoda.kernels.gpu.attention_tile import (
     ON_AMD,
     attend_tokens,
     block_ids_of,
+    joined,
 )
 from pagoda.kernels.gpu.code_form import PageCodes, page_shape, read_tables
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
@@ -78,7 +79,7 @@ def split_length(num_tokens, tile: tl.constexpr, least: tl.constexpr, max_splits
 
 @triton.jit
 def attend_span(
-    sums, mass, highest, query, blocks, table, begin, end, seen_from, kv_head, scale,
+    sums, mass, highest, query, blocks, table, begin, end, seen_from, kv_head, scale, cap,
     key_levels, value_levels,
     num_kv_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
     head_dim: tl.constexpr, padded_dim: tl.constexpr, tile: tl.constexpr, form: tl.constexpr,
@@ -99,7 +100,7 @@ def attend_span(
         next_ids = block_ids_of(table, tokens + tile, tokens + tile < end, block_size)
         sums, mass, highest = attend_tokens(
             sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head,
-            seen, seen[None, :], scale, key_levels, value_levels,
+            seen, seen[None, :], scale, cap, key_levels, value_levels,
             num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form,
         )  # fmt: skip
         block_ids = next_ids
@@ -109,7 +110,7 @@ def attend_span(
 @triton.jit(do_not_specialize=["table_width"])
 def decode_splits(
     out, query, blocks, block_tables, context_lens, rows, sequences, split_sums, split_masses,
-    key_levels, value_levels, sizes, sink_query, table_width, scale,
+    key_levels, value_levels, sizes, sink_query, sink_logits, table_width, scale, cap,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     block_numbers: tl.constexpr, head_tile: tl.constexpr, head_dim: tl.constexpr,
     padded_dim: tl.constexpr, tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr,
@@ -148,15 +149,20 @@ def decode_splits(
             sinks = tl.where(split == 0, sinks, 0)
             sums, mass, highest = attend_span(
                 sums, mass, highest, tl.load(sink_query + places, mask=within, other=0.0),
-                blocks, table, 0, sinks, None, kv_head, scale, key_levels, value_levels,
+                blocks, table, 0, sinks, None, kv_head, scale, cap, key_levels, value_levels,
                 num_kv_heads, block_size, block_numbers, head_dim, padded_dim, tile, form, 1,
             )  # fmt: skip
         sums, mass, highest = attend_span(
             sums, mass, highest, own_query, blocks, table, begin, end,
-            None if sizes is None else seen_from, kv_head, scale, key_levels, value_levels,
+            None if sizes is None else seen_from, kv_head, scale, cap, key_levels, value_levels,
             num_kv_heads, block_size, block_numbers, head_dim, padded_dim, tile, form, stages,
         )  # fmt: skip
 
+        if sink_logits is not None:
+            if num_splits == 1:  # else it joins what is merged
+                own = tl.load(sink_logits + head_ids, mask=heads < group_size, other=0.0)
+                decay, mass = joined(mass, highest, own)
+                sums *= decay[:, None]
         sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
         if num_splits == 1:
             tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
@@ -169,7 +175,7 @@ def decode_splits(
 
 @triton.jit
 def merge_splits(
-    out, split_sums, split_masses, context_lens, rows, sequences, sizes,
+    out, split_sums, split_masses, context_lens, rows, sequences, sizes, sink_logits,
     num_heads: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
     tile: tl.constexpr, least: tl.constexpr, max_splits: tl.constexpr, has_sinks: tl.constexpr,
 ):  # fmt: skip
@@ -186,7 +192,9 @@ def merge_splits(
     dims = tl.arange(0, padded_dim)
     used = splits < num_splits
     parts = (index.to(tl.int64) * num_heads + head) * max_splits + splits
-    merged = merged_parts(split_sums, split_masses, parts, used, head_dim, padded_dim)
+    merged = merged_parts(
+        split_sums, split_masses, parts, used, head, sink_logits, head_dim, padded_dim
+    )
     row = tl.load(rows + index).to(tl.int64)
     place = out + (row * num_heads + head) * head_dim + dims
     tl.store(place, merged.to(out.dtype.element_ty), mask=dims < head_dim)
@@ -204,6 +212,9 @@ def decode_attention(
     windows: Windows | None,
     partial: PartialSums,
     codes: PageCodes | None = None,
+    *,
+    logit_cap: float | None = None,
+    sink_logits: torch.Tensor | None = None,
 ) -> None:
     """Write to `out` what each of the given rows sees of its sequence.
 
@@ -214,6 +225,8 @@ def decode_attention(
     row zeros. rows, sequences: [n] int32: row rows[i] is the last token of sequence sequences[i].
     scale > 0. windows: None: all is seen. partial: for at least decode_parts(n, num_heads);
     written. codes: blocks are [num_blocks, bytes] uint8 of these; queries are turned as keys are.
+    logit_cap: above 0: a score s becomes cap · tanh(s / cap). sink_logits: [num_heads], one more
+    logit of each row, without a value.
     """
     _, num_heads, head_dim = query.shape
     num_kv_heads, block_size, block_numbers = page_shape(blocks, codes)
@@ -249,8 +262,10 @@ def decode_attention(
         *read_tables(codes),
         sizes,
         sink_query,
+        sink_logits,
         block_tables.stride(0),
         scale * LOG2_E,
+        None if logit_cap is None else logit_cap * LOG2_E,
         num_kv_heads=num_kv_heads,
         group_size=num_heads // num_kv_heads,
         block_size=block_size,
@@ -270,6 +285,7 @@ def decode_attention(
             rows,
             sequences,
             sizes,
+            sink_logits,
             num_heads=num_heads,
             has_sinks=sink_query is not None,
             **shape,

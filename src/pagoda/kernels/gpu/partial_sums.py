@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from pagoda.kernels.gpu.attention_tile import load_rows
+from pagoda.kernels.gpu.attention_tile import joined, load_rows
 
 
 class PartialSums(NamedTuple):
@@ -34,13 +34,21 @@ class PartialSums(NamedTuple):
 
 @triton.jit
 def merged_parts(
-    sums, masses, parts, used, head_dim: tl.constexpr, padded_dim: tl.constexpr
+    sums, masses, parts, used, head, sink_logits, head_dim: tl.constexpr,
+    padded_dim: tl.constexpr,
 ):  # fmt: skip
     """The result of `parts`, int64, those of one row and head in the order of their splits.
 
-    used: [parts] bool; at least one of the used parts saw a token. Returns [padded_dim] float32.
+    used: [parts] bool; at least one of the used parts saw a token. sink_logits: [heads], of which
+    that of `head` joins the mass, or None. Returns [padded_dim] float32.
     """
     log_masses = tl.load(masses + parts, mask=used, other=float("-inf"))
     rows = load_rows(sums + parts * head_dim, used, head_dim, padded_dim)
-    weights = tl.exp2(log_masses - tl.max(log_masses, 0))
-    return tl.sum(rows * weights[:, None], 0) / tl.sum(weights, 0)
+    highest = tl.max(log_masses, 0)
+    weights = tl.exp2(log_masses - highest)
+    mass = tl.sum(weights, 0)
+    merged = tl.sum(rows * weights[:, None], 0)
+    if sink_logits is not None:
+        decay, mass = joined(mass, highest, tl.load(sink_logits + head))
+        merged *= decay
+    return merged / mass

@@ -30,6 +30,7 @@ from pagoda.kernels.gpu.attention_tile import (
     ON_AMD,
     attend_tokens,
     block_ids_of,
+    joined,
 )
 from pagoda.kernels.gpu.code_form import BlockForm, PageCodes, page_shape, read_tables
 from pagoda.kernels.gpu.partial_sums import PartialSums, merged_parts
@@ -83,7 +84,7 @@ class ProgramShape(NamedTuple):
 @triton.jit
 def attend_part(
     sums, mass, highest, query, query_sums, positions, begin, end, seen_from, window,
-    blocks, table, kv_head, scale, key_levels, value_levels,
+    blocks, table, kv_head, scale, cap, key_levels, value_levels,
     num_kv_heads: tl.constexpr, block_size: tl.constexpr, block_numbers: tl.constexpr,
     head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
     tile: tl.constexpr, masked: tl.constexpr, stages: tl.constexpr,
@@ -107,7 +108,7 @@ def attend_part(
                 seen = seen & readable[None, :] & (tokens[None, :] > positions[:, None] - window)
         sums, mass, highest = attend_tokens(
             sums, mass, highest, query, query_sums, blocks, block_ids, tokens, kv_head,
-            readable, seen, scale, key_levels, value_levels,
+            readable, seen, scale, cap, key_levels, value_levels,
             num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form,
         )  # fmt: skip
         block_ids = next_ids
@@ -126,7 +127,8 @@ def sums_of(query, form: tl.constexpr):
 @triton.jit(do_not_specialize=["first_tile", "table_width"])
 def prefill_tile(
     out, query, blocks, block_tables, tiles, split_sums, split_masses,
-    key_levels, value_levels, sizes, sink_query, first_tile, table_width, scale,
+    key_levels, value_levels, sizes, sink_query, sink_logits, first_tile, table_width,
+    scale, cap,
     num_kv_heads: tl.constexpr, group_size: tl.constexpr, block_size: tl.constexpr,
     block_numbers: tl.constexpr, tile_rows: tl.constexpr, head_dim: tl.constexpr,
     padded_dim: tl.constexpr, tile: tl.constexpr, stages: tl.constexpr, form: tl.constexpr,
@@ -167,7 +169,7 @@ def prefill_tile(
         own_query = tl.load(sink_query + places, mask=within, other=0.0)
         sums, mass, highest = attend_part(
             sums, mass, highest, own_query, sums_of(own_query, form), positions, 0, sinks,
-            0, NO_WINDOW, blocks, table, kv_head, scale, key_levels, value_levels,
+            0, NO_WINDOW, blocks, table, kv_head, scale, cap, key_levels, value_levels,
             num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
         )  # fmt: skip
     own_query = tl.load(query + places, mask=within, other=0.0)
@@ -184,20 +186,24 @@ def prefill_tile(
         full_begin = tl.maximum(tl.minimum(tl.cdiv(last_from, tile) * tile, full_end), begin)
         sums, mass, highest = attend_part(
             sums, mass, highest, own_query, query_sums, positions, begin, full_begin,
-            seen_from, window, blocks, table, kv_head, scale, key_levels, value_levels,
+            seen_from, window, blocks, table, kv_head, scale, cap, key_levels, value_levels,
             num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
         )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, query_sums, positions, full_begin, full_end,
-        seen_from, window, blocks, table, kv_head, scale, key_levels, value_levels,
+        seen_from, window, blocks, table, kv_head, scale, cap, key_levels, value_levels,
         num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, False, stages,
     )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, query_sums, positions,
-        tl.maximum(full_begin, full_end), end, seen_from, window, blocks, table, kv_head, scale,
+        tl.maximum(full_begin, full_end), end, seen_from, window, blocks, table, kv_head, scale, cap,
         key_levels, value_levels,
         num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
     )  # fmt: skip
+    if sink_logits is not None:
+        if partial_row < 0:  # else it joins what is merged
+            decay, mass = joined(mass, highest, tl.load(sink_logits + head_ids))
+            sums *= decay[:, None]
     mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
     sums = sums / mass[:, None]
     if partial_row < 0:
@@ -211,7 +217,7 @@ def prefill_tile(
 
 @triton.jit(do_not_specialize=["first_merge"])
 def merge_tiles(
-    out, merges, split_sums, split_masses, first_merge,
+    out, merges, split_sums, split_masses, sink_logits, first_merge,
     num_heads: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
     max_splits: tl.constexpr,
 ):  # fmt: skip
@@ -225,8 +231,9 @@ def merge_tiles(
     rows = (tl.load(merge + 2) + own + splits * num_rows).to(tl.int64)
     used = splits < tl.load(merge + 3)
     merged = merged_parts(
-        split_sums, split_masses, rows * num_heads + head, used, head_dim, padded_dim
-    )
+        split_sums, split_masses, rows * num_heads + head, used, head, sink_logits,
+        head_dim, padded_dim,
+    )  # fmt: skip
     dims = tl.arange(0, padded_dim)
     row = (tl.load(merge) + own).to(tl.int64)
     place = out + (row * num_heads + head) * head_dim + dims
@@ -243,6 +250,9 @@ def prefill_attention(
     windows: Windows | None,
     partial: PartialSums,
     codes: PageCodes | None = None,
+    *,
+    logit_cap: float | None = None,
+    sink_logits: torch.Tensor | None = None,
 ) -> None:
     """Write to `out` what each row of the tiling's tiles sees of its sequence.
 
@@ -252,7 +262,7 @@ def prefill_attention(
     anything where no row sees a token. The last row of a sequence is the last token of its context.
     scale > 0. windows: those the tiling was made for; None: all is seen. partial: for at least
     PREFILL_PARTS; written. codes: blocks are [num_blocks, bytes] uint8 of these; queries are turned
-    as keys are.
+    as keys are. logit_cap, sink_logits: as `decode_attention` takes them.
     """
     _, num_heads, head_dim = query.shape
     num_kv_heads, block_size, block_numbers = page_shape(blocks, codes)
@@ -279,9 +289,11 @@ def prefill_attention(
             *read_tables(codes),
             sizes,
             sink_query,
+            sink_logits,
             each.first_tile,
             block_tables.stride(0),
             scale * LOG2_E,
+            None if logit_cap is None else logit_cap * LOG2_E,
             num_kv_heads=num_kv_heads,
             group_size=kind.group_size,
             block_size=block_size,
@@ -300,6 +312,7 @@ def prefill_attention(
                 out,
                 tiling.merges,
                 *partial,
+                sink_logits,
                 each.first_merge,
                 num_heads=num_heads,
                 head_dim=head_dim,
