@@ -69,6 +69,8 @@ def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
 
 
+_LAYERS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
+
 CASES: Mapping[str, Case] = {
     "llama-mha": _llama(num_key_value_heads=4),
     "llama-gqa": _llama(),
@@ -105,6 +107,105 @@ CASES: Mapping[str, Case] = {
             "use_sliding_window": True,
             "sliding_window": 8,
             "max_window_layers": 2,
+        },
+    ),
+    "cohere2": Case("cohere2", {"sliding_window": 8, "logit_scale": 0.3}),
+    "cohere2-bias": Case(
+        "cohere2", {"layer_types": _LAYERS, "attention_bias": True, "sliding_window": 20}
+    ),
+    "exaone4": Case("exaone4", {"sliding_window": 8, "head_dim": 24}),
+    "exaone4-full": Case(
+        "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}
+    ),
+    "gemma": Case("gemma", {"head_dim": 32, "num_key_value_heads": 1}),
+    "gemma2": Case(
+        "gemma2",
+        {
+            "head_dim": 32,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 20,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
+    "gemma2-untied": Case(
+        "gemma2",
+        {
+            "head_dim": 32,
+            "layer_types": _LAYERS,
+            "sliding_window": 20,
+            "tie_word_embeddings": False,
+            "attn_logit_softcapping": None,
+            "final_logit_softcapping": None,
+        },
+    ),
+    "gemma3": Case(
+        "gemma3_text",
+        {
+            "head_dim": 32,
+            "sliding_window": 8,
+            "num_hidden_layers": 7,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "gemma3-bias": Case(
+        "gemma3_text",
+        {
+            "head_dim": 32,
+            "layer_types": _LAYERS,
+            "sliding_window": 20,
+            "attention_bias": True,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
+    "glm": Case("glm", {"head_dim": 32}),
+    "glm4": Case("glm4", {"head_dim": 24}),
+    "glm4-no-bias": Case("glm4", {"head_dim": 32, "attention_bias": False}),
+    "granite": Case(
+        "granite",
+        {
+            "embedding_multiplier": 12.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 3.0,
+        },
+    ),
+    "granite-bias": Case(
+        "granite", {"attention_bias": True, "mlp_bias": True, "residual_multiplier": 0.5}
+    ),
+    "olmo2": Case("olmo2"),
+    "olmo2-bias": Case("olmo2", {"attention_bias": True, "head_dim": 24}),
+    "olmo3": Case("olmo3", {"sliding_window": 8}),
+    "olmo3-yarn": Case(
+        "olmo3",
+        {
+            "sliding_window": 20,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "rope_theta": 5e5,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+            },
+        },
+    ),
+    "phi3": Case("phi3", {"sliding_window": 8}),
+    "phi3-long": Case(
+        "phi3",
+        {
+            "num_key_value_heads": 1,
+            "original_max_position_embeddings": 64,
+            **_rope(
+                "longrope",
+                partial_rotary_factor=0.75,
+                short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+                long_factor=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            ),
         },
     ),
     "smollm3": Case("smollm3"),

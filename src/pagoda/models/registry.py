@@ -8,8 +8,18 @@ from dataclasses import dataclass, replace
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
+from pagoda.models.families.cohere2 import cohere2
+from pagoda.models.families.exaone4 import exaone4
+from pagoda.models.families.gemma import gemma
+from pagoda.models.families.gemma2 import gemma2
+from pagoda.models.families.gemma3 import gemma3
+from pagoda.models.families.glm4 import glm, glm4
+from pagoda.models.families.granite import granite
 from pagoda.models.families.llama import llama
 from pagoda.models.families.mistral import mistral
+from pagoda.models.families.olmo2 import olmo2
+from pagoda.models.families.olmo3 import olmo3
+from pagoda.models.families.phi3 import phi3
 from pagoda.models.families.qwen2 import qwen2
 from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.smollm3 import smollm3
@@ -32,10 +42,45 @@ class Family:
 
 
 _NEIGHBOURS = replace(GGUF_NAMES, rotates_neighbours=True)
+_POST_NORMS = replace(
+    HUGGING_FACE_NAMES,
+    attention_output_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_output_norm="post_feedforward_layernorm",
+)
+_GEMMA = replace(GGUF_NAMES, norm_offset=1.0)
+_ONE_QKV = replace(HUGGING_FACE_NAMES, qkv="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")
+_GLM = replace(HUGGING_FACE_NAMES, gate_up="mlp.gate_up_proj", rotates_neighbours=True)
+_GGUF_ONE_GATE_UP = replace(GGUF_NAMES, gate_up="ffn_up")
 
 ARCHITECTURES: dict[str, Family] = {
+    "Cohere2ForCausalLM": Family(
+        "cohere2",
+        cohere2,
+        replace(HUGGING_FACE_NAMES, rotates_neighbours=True),
+        replace(GGUF_NAMES, rotates_neighbours=True),
+    ),
+    "Exaone4ForCausalLM": Family("exaone4", exaone4, _POST_NORMS),
+    "GemmaForCausalLM": Family("gemma", gemma, gguf_names=_GEMMA),
+    "Gemma2ForCausalLM": Family("gemma2", gemma2, _POST_NORMS, _GEMMA),
+    "Gemma3ForCausalLM": Family("gemma3_text", gemma3, _POST_NORMS, _GEMMA),
+    "GlmForCausalLM": Family("glm", glm, _GLM),
+    "Glm4ForCausalLM": Family(
+        "glm4",
+        glm4,
+        replace(
+            _GLM,
+            attention_output_norm="post_self_attn_layernorm",
+            mlp_output_norm="post_mlp_layernorm",
+        ),
+        replace(_GGUF_ONE_GATE_UP, rotates_neighbours=True),
+    ),
+    "GraniteForCausalLM": Family("granite", granite, gguf_names=_NEIGHBOURS),
     "LlamaForCausalLM": Family("llama", llama, gguf_names=_NEIGHBOURS),
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=_NEIGHBOURS),
+    "Olmo2ForCausalLM": Family("olmo2", olmo2, _POST_NORMS),
+    "Olmo3ForCausalLM": Family("olmo3", olmo3, _POST_NORMS),
+    "Phi3ForCausalLM": Family("phi3", phi3, _ONE_QKV, replace(_GGUF_ONE_GATE_UP, qkv="attn_qkv")),
     "Qwen2ForCausalLM": Family("qwen2", qwen2),
     "Qwen3ForCausalLM": Family("qwen3", qwen3),
     "SmolLM3ForCausalLM": Family("smollm3", smollm3, gguf_names=_NEIGHBOURS),

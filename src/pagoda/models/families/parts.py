@@ -90,27 +90,46 @@ def attention(
     qkv_bias: bool = False,
     output_bias: bool = False,
     qk_norm: QKNorm | None = None,
+    scale: float | None = None,
+    logit_cap: float | None = None,
 ) -> AttentionSpec:
-    """Grouped-query attention with the usual scale."""
+    """Grouped-query attention; `scale` is head_dim ** -0.5 unless given."""
     return AttentionSpec(
         num_heads=sizes.num_heads,
         num_kv_heads=sizes.num_kv_heads,
         head_dim=sizes.head_dim,
-        scale=sizes.head_dim**-0.5,
+        scale=sizes.head_dim**-0.5 if scale is None else scale,
         rope=rope,
         sliding_window=sliding_window,
         qkv_bias=qkv_bias,
         output_bias=output_bias,
         qk_norm=qk_norm,
+        logit_cap=logit_cap,
     )
 
 
-def mlp(config: ModelConfig, sizes: Sizes, *, bias: bool = False) -> MLPSpec:
-    """The gated feed-forward part."""
-    activation = config.string("hidden_act", default="silu")
-    if activation not in ("silu", "swish"):
-        raise UnsupportedModelError("hidden_act", activation, "only silu is covered")
-    return MLPSpec(sizes.intermediate_size, Activation.SILU, bias)
+ACTIVATIONS = {
+    "silu": Activation.SILU,
+    "swish": Activation.SILU,
+    "gelu_pytorch_tanh": Activation.GELU_TANH,
+    "gelu_new": Activation.GELU_TANH,
+}
+"""By the names that configs give them."""
+
+
+def mlp(
+    config: ModelConfig,
+    sizes: Sizes,
+    *,
+    bias: bool = False,
+    field: str = "hidden_act",
+    default: str = "silu",
+) -> MLPSpec:
+    """The gated feed-forward part, with the activation that a field names."""
+    name = config.string(field, default=default)
+    if name not in ACTIVATIONS:
+        raise UnsupportedModelError(field, name, f"covered are {', '.join(ACTIVATIONS)}")
+    return MLPSpec(sizes.intermediate_size, ACTIVATIONS[name], bias)
 
 
 def rope(
@@ -140,11 +159,7 @@ def layer_windows(
         window = config.optional_integer("sliding_window", absent=default_window)
     if types is None:
         return tuple(window if slides else None for slides in defaults)
-    for name in types:
-        if name not in (FULL_ATTENTION, SLIDING_ATTENTION):
-            raise UnsupportedModelError(
-                "layer_types", name, f"covered are {FULL_ATTENTION} and {SLIDING_ATTENTION}"
-            )
+    _require_covered(types)
     if SLIDING_ATTENTION in types and window is None:
         raise config.error(
             "sliding_window",
@@ -152,6 +167,32 @@ def layer_windows(
             "layer_types has sliding layers, so use_sliding_window and a window are needed",
         )
     return tuple(window if name == SLIDING_ATTENTION else None for name in types)
+
+
+def windows_by_pattern(
+    config: ModelConfig, window: int | None, num_layers: int, pattern: int
+) -> tuple[int | None, ...]:
+    """The sliding window of each layer: `layer_types` decides, else one in `pattern` has none.
+
+    The last of each `pattern` layers attends to all.
+    """
+    types = config.items("layer_types", str, length=num_layers)
+    if types is None:
+        slides = [bool((index + 1) % pattern) for index in range(num_layers)]
+    else:
+        _require_covered(types)
+        slides = [name == SLIDING_ATTENTION for name in types]
+        if any(slides) and window is None:
+            raise config.error("sliding_window", window, "layer_types has sliding layers")
+    return tuple(window if slid else None for slid in slides)
+
+
+def _require_covered(layer_types: Sequence[str]) -> None:
+    for name in layer_types:
+        if name not in (FULL_ATTENTION, SLIDING_ATTENTION):
+            raise UnsupportedModelError(
+                "layer_types", name, f"covered are {FULL_ATTENTION} and {SLIDING_ATTENTION}"
+            )
 
 
 def require_layer_types(config: ModelConfig, window: int | None, num_layers: int) -> None:
@@ -175,8 +216,9 @@ def decoder(
     longest: int,
     *,
     tie_word_embeddings: bool = False,
+    norm_eps: float = 1e-6,
 ) -> DecoderSpec:
-    """The whole decoder; `tie_word_embeddings` is the family's default."""
+    """The whole decoder; `tie_word_embeddings` and `norm_eps` are the family's defaults."""
     dtype = config.string("dtype", default=config.string("torch_dtype", default="float32"))
     dtype = dtype.removeprefix("torch.")
     if dtype not in _DTYPES:
@@ -186,8 +228,13 @@ def decoder(
         vocab_size=config.integer("vocab_size"),
         hidden_size=sizes.hidden_size,
         layers=tuple(layers),
-        norm=NormSpec(config.number("rms_norm_eps", default=1e-6)),
+        norm=NormSpec(config.number("rms_norm_eps", default=norm_eps)),
         tie_word_embeddings=config.boolean("tie_word_embeddings", default=tie_word_embeddings),
         max_position_embeddings=longest,
         dtype=dtype,
     )
+
+
+def optional_number(config: ModelConfig, name: str, *, absent: float) -> float | None:
+    """A number above 0; None where the field is null, `absent` where it is missing."""
+    return config.optional_number(name) if name in config.values else absent

@@ -1,0 +1,55 @@
+"""Cohere 2 (Command R7B and A): both halves of a layer take the same row, normed by layer norm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import PARALLEL_NORM, DecoderLayer, DecoderSpec, NormSpec
+from pagoda.models.families import parts
+
+ARCHITECTURE = "Cohere2ForCausalLM"
+DEFAULT_SLIDING_WINDOW = 4096
+DEFAULT_PATTERN = 4
+DEFAULT_LOGIT_SCALE = 0.0625
+
+
+def cohere2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
+    """Layers that slide have positions; the one in `sliding_window_pattern` that does not has none.
+
+    Heads have hidden_size / num_attention_heads numbers, whatever a config says.
+    """
+    own = {name: value for name, value in config.values.items() if name != "head_dim"}
+    sizes = parts.read_sizes(ModelConfig(own, config.prefix))
+    rope = parts.rope(config, sizes, max_model_len)
+    window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
+    pattern = config.integer("sliding_window_pattern", default=DEFAULT_PATTERN)
+    bias = config.boolean("attention_bias", default=False)
+    mlp = parts.mlp(config, sizes)
+    layers = [
+        DecoderLayer(
+            parts.attention(
+                sizes,
+                None if own is None else rope.spec,
+                sliding_window=own,
+                qkv_bias=bias,
+                output_bias=bias,
+            ),
+            mlp,
+            PARALLEL_NORM,
+        )
+        for own in parts.windows_by_pattern(config, window, sizes.num_layers, pattern)
+    ]
+    decoder = parts.decoder(
+        config,
+        ARCHITECTURE,
+        sizes,
+        layers,
+        rope.max_position_embeddings,
+        tie_word_embeddings=True,
+    )
+    return replace(
+        decoder,
+        norm=NormSpec(config.number("layer_norm_eps", default=1e-5), is_centred=True),
+        logit_scale=config.number("logit_scale", default=DEFAULT_LOGIT_SCALE),
+    )

@@ -1,0 +1,45 @@
+"""Gemma: Llama with weights of norms that are off by one, a scaled embedding and GeGLU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.families import parts
+
+ARCHITECTURE = "GemmaForCausalLM"
+ACTIVATION = "gelu_pytorch_tanh"
+DEFAULT_NUM_KV_HEADS = 16
+DEFAULT_HEAD_DIM = 256
+
+
+def gemma(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
+    """`hidden_act` of the first checkpoints says gelu and means its tanh form."""
+    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=DEFAULT_HEAD_DIM)
+    rope = parts.rope(config, sizes, max_model_len)
+    parts.require_layer_types(config, None, sizes.num_layers)
+    bias = config.boolean("attention_bias", default=False)
+    layer = DecoderLayer(
+        parts.attention(sizes, rope.spec, qkv_bias=bias, output_bias=bias),
+        parts.mlp(config, sizes, field="hidden_activation", default=ACTIVATION),
+    )
+    layers = (layer,) * sizes.num_layers
+    decoder = parts.decoder(
+        config,
+        ARCHITECTURE,
+        sizes,
+        layers,
+        rope.max_position_embeddings,
+        tie_word_embeddings=True,
+    )
+    return as_gemma(decoder)
+
+
+def as_gemma(decoder: DecoderSpec) -> DecoderSpec:
+    """What all Gemmas share: weights of norms are stored less one, embeddings times √h."""
+    return replace(
+        decoder,
+        norm=replace(decoder.norm, weight_offset=1.0),
+        embedding_scale=decoder.hidden_size**0.5,
+    )
