@@ -56,9 +56,11 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("way", WAYS)
 def test_logits_are_those_of_transformers(loaded: Loaded, way: str):
-    storage = CPUStorage(loaded.spec.cache_spec(16, "float32"), 20)
+    cache = loaded.spec.cache_spec(16, "float32")
+    num_blocks = NUM_TOKENS // 16 * len(cache.groups)
+    storage = CPUStorage(cache, num_blocks)
     executor = CPUExecutor(loaded.spec, loaded.panels, storage, NUM_TOKENS, num_threads=1)
-    pager = Pager(16, 10 * len(storage.spec.groups), storage.spec.windows)
+    pager = Pager(16, num_blocks, storage.spec.windows)
     sequence = pager.sequence(loaded.token_ids)
     steps = [executor.forward(pager.batch([(sequence, count)])).clone() for count in WAYS[way]]
     logits = torch.cat(steps)
