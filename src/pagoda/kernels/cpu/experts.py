@@ -170,8 +170,9 @@ def _run_shared(
         )  # fmt: skip
     multiply(
         phase + 2 * PHASE_BYTES, num_threads, panels, routines.keep, memory, work.shared_out,
-        rows.hidden * 4, _FLOAT_SIZE, work.shared_gated, rows.num_rows, own.shared_inner * size // 4,
-        rows.records, own.shared_down, _NONE, rows.hidden, own.shared_down_bias, _NONE, following,
+        rows.hidden * 4, _FLOAT_SIZE, work.shared_gated, rows.num_rows,
+        own.shared_inner * size // 4, rows.records, own.shared_down, _NONE, rows.hidden,
+        own.shared_down_bias, _NONE, following,
     )  # fmt: skip
 
 
