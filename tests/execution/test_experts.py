@@ -46,6 +46,7 @@ CASES = {
     "a shared gate": (
         ExpertsSpec(7, 2, 20, normalised=False, shared=SHARED, shared_gate=True), 34,
     ),
+    "wide": (ExpertsSpec(3, 2, 16, shared=MLPSpec(8), shared_gate=True), 1100),
     "biases": (
         ExpertsSpec(8, 2, 44, bias=True, router_bias=True, shared=MLPSpec(6, bias=True)), 64,
     ),
