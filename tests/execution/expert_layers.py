@@ -108,7 +108,7 @@ class Layer:
     spec: ExpertsSpec
     weights: ExpertsWeights[PanelMatrix]
     dtype: torch.dtype
-    num_threads: int = 2
+    num_threads: int = 1
     rounds: bool = False
 
     def __post_init__(self) -> None:

@@ -24,8 +24,6 @@ from pagoda.models.weight_memory import HostMemory
 from pagoda.sizing.kept_weights import matrix_bytes
 from stored_blocks import random_rows
 
-pytestmark = pytest.mark.threads
-
 DTYPES = (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-6}
 """Relative to the largest value: bfloat16 rounds what is gated."""
@@ -84,18 +82,32 @@ def test_experts_are_those_of_the_reference(name: str, dtype: torch.dtype):
         assert_near(stream - before, expected, dtype)
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CASES)
 def test_not_a_bit_depends_on_other_rows_or_threads(name: str, dtype: torch.dtype):
     spec, hidden = CASES[name]
-    layer = Layer(spec, in_panels(some_weights(spec, hidden, dtype)), dtype)
-    alone = Layer(spec, layer.weights, dtype, num_threads=1)
+    layer = Layer(spec, in_panels(some_weights(spec, hidden, dtype)), dtype, num_threads=2)
+    alone = Layer(spec, layer.weights, dtype)
     x = some_rows(40, hidden, dtype)
     together = layer.run(x)
     for row in range(len(x)):
         assert torch.equal(alone.run(x[row : row + 1]), together[row : row + 1])
     same = x[3:4].expand(200, -1).contiguous()  # all of them go to the same experts
     assert torch.equal(layer.run(same), together[3:4].expand(200, -1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_expert_makes_of_a_row_what_a_plain_part_does(dtype: torch.dtype):
+    """Bit for bit: the shared expert, which is one, has the weights of the only other."""
+    spec, hidden = ExpertsSpec(1, 1, 80, shared=MLPSpec(80)), 600
+    one = some_weights(spec, hidden, dtype)
+    same = replace(one, shared_gate=one.gate[0], shared_up=one.up[0], shared_down=one.down[0])
+    both = Layer(spec, in_panels(same), dtype)
+    alone = Layer(replace(spec, shared=None), both.weights, dtype)
+    for num_rows in (*ROWS, 200):
+        x = some_rows(num_rows, hidden, dtype)
+        assert torch.equal(both.run(x), 2 * alone.run(x))
 
 
 def test_rows_lie_together_by_expert():
