@@ -11,7 +11,9 @@ from pagoda.kernels.cpu.activation import GATES, silu, tanh
 def test_a_gate_is_that_of_the_reference(name: str):
     x = np.random.default_rng(0).normal(size=500).astype(np.float32) * 6
     expected = reference.gated(np.stack((x, np.ones_like(x)), axis=1), name)[:, 0]
-    assert np.allclose([GATES[name](value) for value in x], expected, rtol=1e-6, atol=1e-6)
+    assert np.allclose(
+        [GATES[name](value, np.float32(1)) for value in x], expected, rtol=1e-6, atol=1e-6
+    )
 
 
 def test_the_tangent_is_within_its_bound():

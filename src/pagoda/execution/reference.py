@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.codecs import Codec, SideCodec
+from pagoda.execution.reference_gate import gated
 from pagoda.models.decoder import (
-    Activation,
     AttentionSpec,
     DecoderSpec,
     MLPSpec,
@@ -58,14 +58,7 @@ def feed_forward(
 ) -> torch.Tensor:
     """[num_tokens, hidden_size] to the same shape."""
     gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
-    return linear(ACTIVATIONS[spec.activation](gate) * up, weights.down, weights.down_bias)
-
-
-ACTIVATIONS: Mapping[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
-    Activation.SILU: functional.silu,
-    Activation.GELU_TANH: partial(functional.gelu, approximate="tanh"),
-}
-"""What each does to a gate."""
+    return linear(gated(gate, up, spec.activation), weights.down, weights.down_bias)
 
 
 def capped(x: torch.Tensor, cap: float | None) -> torch.Tensor:

@@ -115,20 +115,26 @@ def rotate(x: Array, cosine: Array, sine: Array) -> Array:
 
 
 def gated(gate_up: Array, activation: str) -> Array:
-    """activation(gate) · up, the halves of the last axis, float64."""
+    """What an activation makes of gate and up, the halves of the last axis, float64."""
     gate, up = np.split(gate_up.astype(np.float64), 2, axis=-1)
-    return ACTIVATIONS[activation](gate) * up
+    return ACTIVATIONS[activation](gate, up)
 
 
-def _silu(x: Array) -> Array:
-    return x / (1 + np.exp(-x))
+def _silu(gate: Array, up: Array) -> Array:
+    return gate / (1 + np.exp(-gate)) * up
 
 
-def _gelu_tanh(x: Array) -> Array:
-    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+def _gelu_tanh(gate: Array, up: Array) -> Array:
+    inner = np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)
+    return gate / 2 * (1 + np.tanh(inner)) * up
 
 
-ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh}
+def _clamped_swiglu(gate: Array, up: Array) -> Array:
+    low = np.minimum(gate, 7)
+    return low / (1 + np.exp(-1.702 * low)) * (np.clip(up, -7, 7) + 1)
+
+
+ACTIVATIONS = {"silu": _silu, "gelu_tanh": _gelu_tanh, "clamped_swiglu": _clamped_swiglu}
 """By name."""
 
 

@@ -22,6 +22,7 @@ from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
+from pagoda.errors import ModelError
 
 _ANGLE_BYTES = 4
 
@@ -123,6 +124,8 @@ class Activation(Enum):
     """x / (1 + exp(-x))"""
     GELU_TANH = "gelu_tanh"
     """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) (arXiv 1606.08415)"""
+    CLAMPED_SWIGLU = "clamped_swiglu"
+    """x · sigmoid(1.702 x) for x at most 7, times up + 1, up from -7 to 7 (arXiv 2508.10925)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,67 @@ class MLPSpec:
     intermediate_size: int
     activation: Activation = Activation.SILU
     bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """Feed-forward part of one layer in which each row goes to some of many experts.
+
+        scores = scoring(router · x)
+        chosen = the `num_used` highest of scores + correction, in the best groups alone
+        weights = scores of the chosen, / their sum where they are normalised, · scale
+        y = Σ weight · expert(x) + shared(x) · sigmoid(shared gate · x)
+
+    Softmax over all scores, normalised, is softmax over the logits of the chosen ones. Raises
+    `ModelError` for numbers that contradict one another.
+    """
+
+    num_experts: int
+    num_used: int
+    """Experts of each row."""
+    intermediate_size: int
+    """Of each expert."""
+    activation: Activation = Activation.SILU
+    """Of the shared expert too."""
+    bias: bool = False
+    """Of each expert's gate, up and down."""
+    router_bias: bool = False
+    scoring: str = "softmax"
+    """softmax or sigmoid"""
+    normalised: bool = True
+    scale: float = 1.0
+    correction_bias: bool = False
+    """Added to scores for choosing, not for weights (DeepSeek-V3, arXiv 2412.19437)."""
+    num_groups: int = 1
+    """Of equally many experts, one after the other."""
+    num_used_groups: int = 1
+    """Groups that a row's experts are chosen from."""
+    group_top: int = 1
+    """1 or 2: a group is as good as the sum of so many of its highest scores."""
+    shared: MLPSpec | None = None
+    """An expert that every row goes to."""
+    shared_gate: bool = False
+    """Whether what the shared expert makes of a row is multiplied with a sigmoid."""
+
+    def __post_init__(self) -> None:
+        experts, groups = self.num_experts, self.num_groups
+        if not 1 <= groups <= experts or experts % groups:
+            raise ModelError("num_groups", groups, f"must divide the {experts} experts")
+        if not 1 <= self.num_used_groups <= groups:
+            raise ModelError("num_used_groups", self.num_used_groups, f"1 to {groups} groups")
+        group_size = experts // groups
+        if not 1 <= self.group_top <= min(2, group_size):
+            raise ModelError("group_top", self.group_top, f"1 to {min(2, group_size)} of a group")
+        most = self.num_used_groups * group_size
+        if not 1 <= self.num_used <= most:
+            raise ModelError("num_used", self.num_used, f"1 to {most} experts")
+        if self.scoring not in ("softmax", "sigmoid"):
+            raise ModelError("scoring", self.scoring, "softmax or sigmoid")
+        if self.shared is None and self.shared_gate:
+            raise ModelError("shared_gate", self.shared_gate, "there is no shared expert")
+        if self.shared is not None and self.shared.activation != self.activation:
+            limit = f"must be {self.activation.value}, as of the other experts"
+            raise ModelError("shared.activation", self.shared.activation.value, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,25 +9,29 @@ from pagoda.kernels.cpu.number import LOG2_E, exp2
 
 _ROOT_2_OVER_PI = np.float32(0.7978845608028654)
 _CUBE = np.float32(0.044715)
+_STEEPNESS, _LIMIT = np.float32(1.702), np.float32(7.0)
+
+
+@njit(error_model="numpy")
+def sigmoid(x: np.float32) -> np.float32:
+    """1 / (1 + exp(-x)) of a float32."""
+    # exp2 takes what is at most 0: s or 1 - s with s = sigmoid(|x|).
+    small = exp2(-abs(x) * LOG2_E)
+    share = np.float32(1.0) / (np.float32(1.0) + small)
+    return small * share if x < np.float32(0.0) else share
 
 
 @njit(error_model="numpy")
 def silu(x: np.float32) -> np.float32:
     """x / (1 + exp(-x)) of a float32."""
-    # exp2 takes what is at most 0: silu(x) = x · s or x · (1 - s) with s = sigmoid(|x|).
-    small = exp2(-abs(x) * LOG2_E)
-    share = np.float32(1.0) / (np.float32(1.0) + small)
-    return x * (small * share if x < np.float32(0.0) else share)
+    return x * sigmoid(x)
 
 
 @njit(error_model="numpy")
 def gelu_tanh(x: np.float32) -> np.float32:
     """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) of a float32 (arXiv 1606.08415, section 2)."""
     # (1 + tanh(y)) / 2 is the sigmoid of 2 y.
-    y = np.float32(2.0) * _ROOT_2_OVER_PI * (x + _CUBE * x * x * x)
-    small = exp2(-abs(y) * LOG2_E)
-    share = np.float32(1.0) / (np.float32(1.0) + small)
-    return x * (small * share if y < np.float32(0.0) else share)
+    return x * sigmoid(np.float32(2.0) * _ROOT_2_OVER_PI * (x + _CUBE * x * x * x))
 
 
 @njit(error_model="numpy")
@@ -38,5 +42,23 @@ def tanh(x: np.float32) -> np.float32:
     return -size if x < np.float32(0.0) else size
 
 
-GATES = {"silu": silu, "gelu_tanh": gelu_tanh}
-"""By the name of the activation."""
+@njit(error_model="numpy")
+def _silu_gate(gate: np.float32, up: np.float32) -> np.float32:
+    return silu(gate) * up
+
+
+@njit(error_model="numpy")
+def _gelu_tanh_gate(gate: np.float32, up: np.float32) -> np.float32:
+    return gelu_tanh(gate) * up
+
+
+@njit(error_model="numpy")
+def _clamped_gate(gate: np.float32, up: np.float32) -> np.float32:
+    """gate' · sigmoid(1.702 gate') · (up' + 1): at most 7, up' at least -7 (gpt-oss,
+    arXiv 2508.10925)."""
+    low = min(gate, _LIMIT)
+    return low * sigmoid(_STEEPNESS * low) * (max(-_LIMIT, min(up, _LIMIT)) + np.float32(1.0))
+
+
+GATES = {"silu": _silu_gate, "gelu_tanh": _gelu_tanh_gate, "clamped_swiglu": _clamped_gate}
+"""What is made of a number of gate and of up, by the name of the activation."""

@@ -172,6 +172,48 @@ class Rows(NamedTuple):
 
 
 @njit(error_model="numpy")
+def rows_from(rows: Rows, start: int, count: int) -> Rows:
+    """`count` of some rows, from row `start` on."""
+    records = rows.records + start * RECORD_BYTES if rows.records != 0 else 0
+    x = rows.x + start * rows.depth * 4
+    return Rows(x, count, rows.depth, records, rows.record_stride)
+
+
+class Weight(NamedTuple):
+    """A weight in panels, [width, depth groups], or two whose columns belong together."""
+
+    first: int
+    """Address of the table of its panels, with one entry more at its end."""
+    second: int
+    """0, or the table of another of that shape, which `gate_routine` alone takes."""
+    width: int
+    bias: int
+    """Address: [width] float32"""
+    second_bias: int
+    """As `bias`; without a second weight it is not read."""
+
+
+class Target(NamedTuple):
+    """What becomes of a product."""
+
+    use: int
+    """Address of `sum_routine` or of a gate's routine."""
+    out: int
+    """Address of what `use` writes for the first row."""
+    row_bytes: int
+    """From row to row."""
+    item_size: int
+    """From column to column, in bytes."""
+
+
+class Ahead(NamedTuple):
+    """Addresses of the two panels that are read next."""
+
+    first: int
+    other: int
+
+
+@njit(error_model="numpy")
 def _is_rounded(rows: Rows, panel: PanelEntry) -> bool:
     return rows.records != 0 and panel.rounded != 0
 
@@ -235,11 +277,82 @@ def _multiply_alone(
 
 
 @njit(error_model="numpy")
-def _chunk_rows(rows: int, columns: int, num_threads: int, most: int) -> int:
-    """Rows of an item, in whole tiles: few enough that all threads are busy to the end."""
+def panels_at_once(weight: Weight, rows: int) -> int:
+    """Many rows take panels in pairs, few take them one by one; gate and up belong together."""
+    return 2 if weight.second == 0 and rows > PANEL_ROWS else 1
+
+
+@njit(error_model="numpy")
+def chunk_rows(weight: Weight, rows: int, columns: int, num_threads: int) -> int:
+    """Rows of an item, in whole tiles: few enough that all threads are busy to the end.
+
+    columns: items side by side in all that is multiplied at the time.
+    """
+    if rows <= PANEL_ROWS:
+        return rows
+    is_plain = PanelEntry(*integers_at(weight.first, TABLE_FIELDS)).decode == 0
+    most = _CHUNK_ROWS if is_plain else _STORED_CHUNK_ROWS
     wanted = (_ITEMS_PER_THREAD * num_threads + columns - 1) // columns
     chunks = max((rows + most - 1) // most, min(wanted, rows // _LEAST_CHUNK))
     return -(-rows // (chunks * TILE_ROWS)) * TILE_ROWS
+
+
+@njit(error_model="numpy")
+def panels_from(table: int) -> Ahead:
+    """The first two panels of a table."""
+    return Ahead(integer_at(table, 0, 64), integer_at(table, TABLE_FIELDS, 64))
+
+
+@njit(error_model="numpy")
+def panels_of_item(weight: Weight, place: int) -> Ahead:
+    """The panels of an item of `multiply_item`."""
+    entry = place * ENTRY_BYTES
+    if weight.second == 0:
+        return panels_from(weight.first + entry)
+    return Ahead(integer_at(weight.first + entry, 0, 64), integer_at(weight.second + entry, 0, 64))
+
+
+@njit(error_model="numpy")
+def multiply_item(
+    routines: ProductRoutines, memory: int, part: Rows, weight: Weight, target: Target, place: int,
+    in_pairs: bool, ahead: Ahead,
+) -> None:  # fmt: skip
+    """The product of some rows with one panel, or two.
+
+    memory: `MEMORY_BYTES` of the thread's own. target: its `out` is of the first of these rows.
+    place: which panel is the first. in_pairs: the weight is multiplied with more than `PANEL_ROWS`
+    rows, of which these are some. ahead: what plain panels ask from memory meanwhile.
+    """
+    is_gated = weight.second != 0
+    panel = PanelEntry(*integers_at(weight.first + place * ENTRY_BYTES, TABLE_FIELDS))
+    beside = weight.first + (place + 1) * ENTRY_BYTES
+    if is_gated:
+        beside = weight.second + place * ENTRY_BYTES
+    other = PanelEntry(*integers_at(beside, TABLE_FIELDS))
+    column = place * PANEL
+    size = min(PANEL, weight.width - column)
+    other_size = size
+    if not is_gated:
+        other_size = min(PANEL, max(0, weight.width - column - PANEL)) if in_pairs else 0
+    is_pair = in_pairs and other_size > 0
+    is_rounded = _is_rounded(part, panel) or _is_rounded(part, other)
+    if is_pair and not is_rounded and panel.decode != 0 and other.decode != 0:
+        _multiply_stored(routines, memory, 0, part, panel, other, True)
+    elif is_pair and panel.decode == 0 and other.decode == 0 and other_size == PANEL:
+        _multiply_pair(
+            _plain(routines), memory, part.x, part.num_rows, part.depth, panel.address,
+            other.address, part.depth, ahead.first, ahead.other, 0,
+        )  # fmt: skip
+    else:
+        _multiply_alone(routines, memory, 0, part, panel, size, ahead.first)
+        if other_size > 0:
+            _multiply_alone(routines, memory, PANEL, part, other, other_size, ahead.other)
+    wanted = size if is_gated else size + other_size
+    call(
+        target.use,
+        (target.out + column * target.item_size, target.row_bytes, memory, part.num_rows, wanted,
+         weight.bias + column * 4, weight.second_bias + column * 4),
+    )  # fmt: skip
 
 
 @njit(error_model="numpy")
@@ -251,68 +364,31 @@ def multiply(
     """A thread's share of the product of all rows of x with a weight in panels.
 
     phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
-    use: `sum_routine` or `gate_routine`. memory: `MEMORY_BYTES` of the thread's own. out: what
-    `use` writes, `row_bytes` from row to row and `item_size` from column to column.
+    memory: `MEMORY_BYTES` of the thread's own. use, out, row_bytes, item_size: see `Target`.
     x: [rows, depth groups] of the weight's dtype; records: of these rows, see `Rows`.
-    first: the table of a weight's panels, [width, depth groups], with one entry more at its end;
-    second: 0, or the table of another of that shape, whose columns are wanted together with the
-    first's, which `gate_routine` alone does.
-    bias, second_bias: [width] float32; without a second it is not read.
+    first, second, width, bias, second_bias: see `Weight`.
     following: the table of what will be read next, two panels, which plain panels ask from memory.
     """
-    num_panels = (width + PANEL - 1) // PANEL
-    # Many rows take panels in pairs, few take them one by one; gate and up belong together.
-    is_gated = second != 0
-    step = 2 if not is_gated and rows > PANEL_ROWS else 1
-    columns = (num_panels + step - 1) // step
-    is_plain = PanelEntry(*integers_at(first, TABLE_FIELDS)).decode == 0
-    most = _CHUNK_ROWS if is_plain else _STORED_CHUNK_ROWS
-    chunk = _chunk_rows(rows, columns, num_threads, most) if rows > PANEL_ROWS else rows
+    weight = Weight(first, second, width, bias, second_bias)
+    all_rows = Rows(x, rows, depth, records, rows * RECORD_BYTES)
+    step = panels_at_once(weight, rows)
+    columns = ((width + PANEL - 1) // PANEL + step - 1) // step
+    chunk = chunk_rows(weight, rows, columns, num_threads)
     chunks = (rows + chunk - 1) // chunk
     total = columns * chunks
     mine = 0
     item = claim(phase)
     while item < total:
         upcoming = claim(phase)
-        place = item // chunks * step
         start = item % chunks * chunk
-        count = min(chunk, rows - start)
-        rounded = records + start * RECORD_BYTES if records != 0 else 0
-        part = Rows(x + start * depth * 4, count, depth, rounded, rows * RECORD_BYTES)
-        panel = PanelEntry(*integers_at(first + place * ENTRY_BYTES, TABLE_FIELDS))
-        beside = second + place * ENTRY_BYTES if is_gated else first + (place + 1) * ENTRY_BYTES
-        other = PanelEntry(*integers_at(beside, TABLE_FIELDS))
-        ahead, ahead_other = integer_at(following, 0, 64), integer_at(following, TABLE_FIELDS, 64)
+        ahead = panels_from(following)
         if upcoming < total:
-            entry = upcoming // chunks * step * ENTRY_BYTES
-            ahead = integer_at(first + entry, 0, 64)
-            ahead_other = integer_at(
-                second + entry if is_gated else first + entry + ENTRY_BYTES, 0, 64
-            )
-        column = place * PANEL
-        size = min(PANEL, width - column)
-        other_size = size
-        if not is_gated:
-            other_size = min(PANEL, max(0, width - column - PANEL)) if step == 2 else 0
-        is_pair = rows > PANEL_ROWS and other_size > 0
-        is_rounded = _is_rounded(part, panel) or _is_rounded(part, other)
-        if is_pair and not is_rounded and panel.decode != 0 and other.decode != 0:
-            _multiply_stored(routines, memory, 0, part, panel, other, True)
-        elif is_pair and panel.decode == 0 and other.decode == 0 and other_size == PANEL:
-            _multiply_pair(
-                _plain(routines), memory, part.x, count, depth, panel.address, other.address, depth,
-                ahead, ahead_other, 0,
-            )  # fmt: skip
-        else:
-            _multiply_alone(routines, memory, 0, part, panel, size, ahead)
-            if other_size > 0:
-                _multiply_alone(routines, memory, PANEL, part, other, other_size, ahead_other)
-        wanted = size if is_gated else size + other_size
-        target = out + start * row_bytes + column * item_size
-        call(
-            use,
-            (target, row_bytes, memory, count, wanted, bias + column * 4, second_bias + column * 4),
-        )
+            ahead = panels_of_item(weight, upcoming // chunks * step)
+        multiply_item(
+            routines, memory, rows_from(all_rows, start, min(chunk, rows - start)), weight,
+            Target(use, out + start * row_bytes, row_bytes, item_size), item // chunks * step,
+            rows > PANEL_ROWS, ahead,
+        )  # fmt: skip
         mine += 1
         item = upcoming
     finish(phase, mine, total)

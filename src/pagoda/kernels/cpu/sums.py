@@ -44,13 +44,13 @@ def gate_routine(paired: bool, activation: str) -> Any:
     def gate(
         out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
     ) -> None:
-        """out = activation(gate + bias) · (up + second_bias); out: of the routine's dtype."""
+        """out = what the activation makes of gate + bias and up + second_bias; of the dtype."""
         for r in range(rows):
             target, gates = out + r * row_bytes, sums + r * SUMS_BYTES
             ups = gates + PANEL * 4
             for c in range(width):
                 x = number_at(gates, c, False) + number_at(bias, c, False)
                 up = number_at(ups, c, False) + number_at(second_bias, c, False)
-                put_number(target, c, function(x) * up, paired)
+                put_number(target, c, function(x, up), paired)
 
     return compiled(gate, 7)

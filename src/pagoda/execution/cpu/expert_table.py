@@ -1,0 +1,182 @@
+"""A layer's experts as compiled code takes them: whole numbers, most of them addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pagoda.errors import UnsupportedModelError
+from pagoda.execution.cpu.panel_matrix import PanelMatrix
+from pagoda.execution.cpu.workspace import Workspace
+from pagoda.kernels.array import Array
+from pagoda.kernels.cpu.experts import MOST_EXPERTS, ExpertsFields, ExpertsMemory
+from pagoda.kernels.cpu.grouped_product import GroupedWeight
+from pagoda.kernels.cpu.int8_rows import record_bytes
+from pagoda.kernels.cpu.route import RouteFields
+from pagoda.models.decoder import ExpertsSpec
+from pagoda.models.expert_weights import ExpertsWeights
+
+_FLOAT, _INT, _BYTE = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint8)
+
+
+def expert_fields(
+    spec: ExpertsSpec,
+    weights: ExpertsWeights[PanelMatrix],
+    gate_routine: int,
+    kept: list[Array],
+) -> Array:
+    """`RouteFields` and `ExpertsFields` of one layer: [fields] int64.
+
+    gate_routine: address of what gates, for the activation and dtype. What the row has addresses of
+    is added to `kept`, and it too, but for weights in panels. Raises UnsupportedModelError for more
+    experts than kernels can route to.
+    """
+    if spec.num_experts > MOST_EXPERTS:
+        limit = f"at most {MOST_EXPERTS} are covered"
+        raise UnsupportedModelError("num_experts", spec.num_experts, limit)
+    keeper = _Keeper(kept)
+    row = np.array(
+        [
+            *_route_fields(spec, weights, keeper),
+            *_experts_fields(spec, weights, gate_routine, keeper),
+        ],
+        np.int64,
+    )
+    kept.append(row)
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    """Gives addresses of arrays, and keeps them."""
+
+    kept: list[Array]
+
+    def array(self, values: Array) -> int:
+        self.kept.append(values)
+        return int(values.ctypes.data)
+
+    def floats(self, values: torch.Tensor) -> int:
+        return self.array(values.float().contiguous().numpy())
+
+    def bias(self, values: torch.Tensor | None, size: int) -> int:
+        """Filled up with zeros to as many numbers."""
+        whole = torch.zeros(size)
+        if values is not None:
+            whole[: len(values)] = values
+        return self.floats(whole)
+
+    def biases(self, values: torch.Tensor | None, count: int, size: int) -> list[int]:
+        """One for each expert; the same zeros for all where there are none."""
+        if values is None:
+            return [self.bias(None, size)] * count
+        start = self.floats(values)
+        return [start + number * size * _FLOAT.itemsize for number in range(count)]
+
+
+def _route_fields(
+    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], keeper: _Keeper
+) -> RouteFields:
+    return RouteFields(
+        num_experts=spec.num_experts,
+        num_used=spec.num_used,
+        uses_softmax=int(spec.scoring == "softmax"),
+        is_normalised=int(spec.normalised),
+        num_groups=spec.num_groups,
+        num_used_groups=spec.num_used_groups,
+        group_top=spec.group_top,
+        correction=0 if weights.correction is None else keeper.floats(weights.correction),
+        scale=keeper.array(np.array([spec.scale], np.float32)),
+    )
+
+
+def _experts_fields(
+    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], gate_routine: int, keeper: _Keeper
+) -> ExpertsFields:
+    shared_inner = 0 if spec.shared is None else spec.shared.intermediate_size
+    hidden_size = weights.router.shape[1]
+    return ExpertsFields(
+        router=weights.router.address,
+        router_bias=keeper.bias(weights.router_bias, weights.router.shape[0]),
+        table=keeper.array(_table(spec, weights, hidden_size, keeper)),
+        inner=spec.intermediate_size,
+        gate_routine=gate_routine,
+        shared_gate=_address(weights.shared_gate),
+        shared_up=_address(weights.shared_up),
+        shared_down=_address(weights.shared_down),
+        shared_gate_bias=keeper.bias(weights.shared_gate_bias, shared_inner),
+        shared_up_bias=keeper.bias(weights.shared_up_bias, shared_inner),
+        shared_down_bias=keeper.bias(weights.shared_down_bias, hidden_size),
+        shared_inner=shared_inner,
+        is_shared_gated=int(spec.shared_gate),
+    )
+
+
+def _table(
+    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], hidden_size: int, keeper: _Keeper
+) -> Array:
+    """[experts, 2, fields of `GroupedWeight`] int64"""
+    count, inner = spec.num_experts, spec.intermediate_size
+    gate_biases = keeper.biases(weights.gate_bias, count, inner)
+    up_biases = keeper.biases(weights.up_bias, count, inner)
+    down_biases = keeper.biases(weights.down_bias, count, hidden_size)
+    gate_up = map(GroupedWeight, *_addresses(weights.gate, weights.up), gate_biases, up_biases)
+    [downs] = _addresses(weights.down)
+    down = (
+        GroupedWeight(address, 0, bias, 0) for address, bias in zip(downs, down_biases, strict=True)
+    )
+    return np.array([*zip(gate_up, down, strict=True)], np.int64)
+
+
+def _addresses(*matrices: Sequence[PanelMatrix]) -> list[list[int]]:
+    return [[matrix.address for matrix in each] for each in matrices]
+
+
+def _address(matrix: PanelMatrix | None) -> int:
+    return 0 if matrix is None else matrix.address
+
+
+def experts_memory(
+    workspace: Workspace,
+    specs: Sequence[ExpertsSpec],
+    hidden_size: int,
+    num_rows: int,
+    dtype: np.dtype[np.generic],
+    *,
+    rounds_rows: bool,
+) -> Array:
+    """`ExpertsMemory` for a step of so many rows: [fields] int64, good until the workspace grows.
+
+    specs: of all layers that share it; dtype: the weights', bfloat16 as uint16.
+    """
+    inner = max(spec.intermediate_size for spec in specs)
+    num_experts = max(spec.num_experts for spec in specs)
+    shared = max(0 if spec.shared is None else spec.shared.intermediate_size for spec in specs)
+    used = max(spec.num_used for spec in specs)
+    places = num_rows * used
+
+    def address(name: str, rows: int, width: int, kind: np.dtype[np.generic]) -> int:
+        return workspace.address(f"expert {name}", rows, width, kind)
+
+    memory = ExpertsMemory(
+        logits=address("logits", num_rows, num_experts + 1, _FLOAT),
+        chosen=address("chosen", num_rows, used, _INT),
+        weights=address("weights", num_rows, used, _FLOAT),
+        starts=address("starts", 1, num_experts + 1, _INT),
+        sources=address("sources", places, 1, _INT),
+        places=address("places", num_rows, used, _INT),
+        gathered=address("gathered", places, hidden_size, dtype),
+        gated=address("gated", places, inner, dtype),
+        out=address("out", places, hidden_size, _FLOAT),
+        records=(
+            address("records", places, record_bytes(max(hidden_size, inner)), _BYTE)
+            if rounds_rows
+            else 0
+        ),
+        shared_gated=address("shared gated", num_rows, shared, dtype),
+        shared_out=address("shared out", num_rows, hidden_size if shared else 0, _FLOAT),
+    )
+    return np.array(memory, np.int64)
