@@ -64,7 +64,7 @@ def random_weights(
 
     hidden = spec.hidden_size
     layers = [
-        LayerWeights(**{field: merged(field, parts) for field, parts in layer.items()})
+        LayerWeights(**{field: merged(field, parts) for field, parts in layer.own.items()})
         for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
     ]
     embedding = normal(spec.vocab_size, hidden, std=0.5)

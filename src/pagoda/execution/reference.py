@@ -11,10 +11,12 @@ from torch.nn import functional
 
 from pagoda.cache.window import EVERY_TOKEN, FULL_ATTENTION, AttentionWindow
 from pagoda.codecs import Codec, SideCodec
+from pagoda.execution.reference_experts import run_experts
 from pagoda.execution.reference_gate import gated
 from pagoda.models.decoder import (
     AttentionSpec,
     DecoderSpec,
+    ExpertsSpec,
     MLPSpec,
     NormSpec,
     QKNorm,
@@ -54,9 +56,14 @@ def reference_logits(
 
 
 def feed_forward(
-    hidden: torch.Tensor, spec: MLPSpec, weights: LayerWeights[torch.Tensor]
+    hidden: torch.Tensor, spec: MLPSpec | ExpertsSpec, weights: LayerWeights[torch.Tensor]
 ) -> torch.Tensor:
     """[num_tokens, hidden_size] to the same shape."""
+    if isinstance(spec, ExpertsSpec):
+        assert weights.experts is not None
+        return run_experts(hidden, spec, weights.experts)
+    assert weights.gate_up is not None
+    assert weights.down is not None
     gate, up = linear(hidden, weights.gate_up, weights.gate_up_bias).chunk(2, dim=-1)
     return linear(gated(gate, up, spec.activation), weights.down, weights.down_bias)
 

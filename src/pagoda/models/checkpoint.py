@@ -46,14 +46,21 @@ class SafetensorsCheckpoint:
         dtype = getattr(torch, DTYPES[tensor.dtype])
         stored = torch.frombuffer(
             tensor.data, dtype=dtype, count=math.prod(tensor.shape), offset=tensor.start
-        ).view(-1, *part.shape[1:])
+        )
+        if part.is_turned:
+            columns, rows = tensor.shape[-2:]
+            number, first = divmod(part.first_row, rows)
+            turned = stored.view(-1, columns, rows)[number].T[first :: part.step]
+            copy_rows(turned[: part.shape[0]], target)
+            return
+        stored = stored.view(-1, *part.shape[1:])
         row_bytes = tensor.size_bytes // len(stored)
         step = max(1, _CHUNK_BYTES // row_bytes)
         for first in range(0, part.shape[0], step):
-            rows = target[first : first + step]
-            copy_rows(stored[part.rows(first, len(rows))], rows)
+            chunk = target[first : first + step]
+            copy_rows(stored[part.rows(first, len(chunk))], chunk)
             start = tensor.start + (part.first_row + first) * row_bytes
-            release_pages(tensor.data, start, len(rows) * row_bytes)
+            release_pages(tensor.data, start, len(chunk) * row_bytes)
 
     def stored(self, part: Part) -> StoredRows | None:
         """A matrix as the file stores it: of type BF16, F16, F32 or F64."""
@@ -76,4 +83,10 @@ class SafetensorsCheckpoint:
 def _rows(tensor: StoredTensor, part: Part, first: int, count: int) -> npt.NDArray[np.uint8]:
     """Rows as they lie in the file, not copied where they are in order."""
     stored = np.frombuffer(tensor.data, np.uint8, tensor.size_bytes, tensor.start)
+    if part.is_turned:
+        columns, rows = tensor.shape[-2:]
+        number, start = divmod(part.first_row, rows)
+        item = tensor.size_bytes // math.prod(tensor.shape)
+        turned = stored.view(f"V{item}").reshape(-1, columns, rows)[number].T[start :: part.step]
+        return np.ascontiguousarray(turned[first : first + count]).view(np.uint8)
     return stored.reshape(math.prod(tensor.shape[:-1]), -1)[part.rows(first, count)]

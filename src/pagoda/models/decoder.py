@@ -203,7 +203,7 @@ class DecoderLayer:
     """One decoder layer."""
 
     attention: AttentionSpec
-    mlp: MLPSpec
+    mlp: MLPSpec | ExpertsSpec
     norms: NormPlacement = PRE_NORM
     residual_scale: float = 1.0
     """Multiplies what each half adds to the stream."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -48,3 +49,9 @@ class ExpertsWeights(Generic[M]):
     """[S]"""
     shared_down_bias: torch.Tensor | None = None
     """[h]"""
+
+    def tensors(self) -> Iterator[Any]:
+        """All that there are."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            yield from value if isinstance(value, tuple) else () if value is None else (value,)

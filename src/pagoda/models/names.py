@@ -6,6 +6,35 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertNames:
+    """Names of the tensors of a layer's experts, behind the layer's prefix.
+
+    Those of gate, up and down leave the ending out. {} in them is the expert's number; without it
+    the tensor is that of all experts, [E, rows, columns].
+    """
+
+    router: str
+    gate: str
+    up: str
+    down: str
+    gate_up: str = ""
+    """Rows of gate, then of up, where they are one tensor."""
+    bias: str = ".bias"
+    """Ending of a bias."""
+    weight: str = ".weight"
+    router_bias: str = ""
+    correction: str = ""
+    shared_gate: str = ""
+    shared_up: str = ""
+    shared_down: str = ""
+    shared_gate_up: str = ""
+    shared_router: str = ""
+    """Of the gate of the shared expert."""
+    are_transposed: bool = False
+    """Tensors of all experts are [E, columns, rows], and rows of gate and of up take turns."""
+
+
+@dataclass(frozen=True, slots=True)
 class WeightNames:
     """Names of one checkpoint format.
 
@@ -42,6 +71,7 @@ class WeightNames:
     """Rows of q and k are stored for a rotation of i with i + 1."""
     norm_offset: float = 0.0
     """What has been added to the weights of norms that the model has."""
+    experts: ExpertNames | None = None
 
 
 HUGGING_FACE_NAMES = WeightNames(

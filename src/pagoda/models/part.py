@@ -37,6 +37,11 @@ class Part:
     """Shape of the tensor, where it has more rows; all but the last axis count as rows."""
     added: float = 0.0
     """What the file has added to the numbers."""
+    step: int = 1
+    """From one of the tensor's rows to the next."""
+    is_turned: bool = False
+    """The tensor is [any, columns, rows]: of each [columns, rows], columns are what counts as rows.
+    """
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -46,7 +51,8 @@ class Part:
     def rows(self, first: int, count: int) -> Rows:
         """The tensor's rows that become `count` rows of the part, from row `first` on."""
         if self.rotated is None:
-            return slice(self.first_row + first, self.first_row + first + count)
+            start = self.first_row + first * self.step
+            return slice(start, start + count * self.step, self.step)
         head_dim, rotary_dim = self.rotated
         wanted = np.arange(first, first + count)
         order = half_split_order(head_dim, rotary_dim)

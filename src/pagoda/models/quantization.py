@@ -47,7 +47,7 @@ def presumed_types(scheme: Scheme, parts: DecoderParts, dtype: str) -> dict[str,
     return {
         part.name: scheme.presumed(part.shape[1], dtype).type(part.shape[1])
         for layer in parts.layers
-        for merged in layer.values()
+        for merged in layer
         for part in merged
         if len(part.shape) == 2 and not any(name in part.name for name in scheme.ignored)
     }

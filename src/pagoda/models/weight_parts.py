@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, QKNorm
+from pagoda.models.decoder import (
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    ExpertsSpec,
+    MLPSpec,
+    QKNorm,
+)
+from pagoda.models.expert_parts import ExpertsParts
 from pagoda.models.names import WeightNames
 from pagoda.models.part import Part, Parts, RotatedHeads
 
-LayerParts = dict[str, Parts]
-"""Field of `LayerWeights` → the parts it is merged from, in order; empty where there is none."""
+
+@dataclass(frozen=True, slots=True)
+class LayerParts:
+    """What each weight of a layer is merged from, in order."""
+
+    own: Mapping[str, Parts]
+    """By field of `LayerWeights`; empty where there is none."""
+    experts: ExpertsParts | None = None
+
+    def __iter__(self) -> Iterator[Parts]:
+        """Those of each weight that lies by itself in panels, as gate and up do."""
+        for field, parts in self.own.items():
+            if field == "gate_up":
+                yield from ((part,) for part in parts)
+            elif parts:
+                yield parts
+        yield from self.experts or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +63,7 @@ class DecoderParts:
     @property
     def all(self) -> Parts:
         """Every tensor that is needed, or rows of one."""
-        of_layers = (parts for layer in self.layers for parts in layer.values())
+        of_layers = (parts for layer in self.layers for parts in layer)
         outside = (self.embedding, self.final_norm, self.lm_head)
         return tuple(part for parts in (*outside, *of_layers) for part in parts)
 
@@ -53,11 +76,11 @@ class DecoderParts:
     def of_layers(self) -> Iterator[Parts]:
         """Those of each weight of a layer that lies by itself in panels, as gate and up do."""
         for layer in self.layers:
-            for field, parts in layer.items():
-                if field == "gate_up":
-                    yield from ((part,) for part in parts)
-                elif parts:
-                    yield parts
+            yield from layer
+
+
+FEED_FORWARD = ("gate_up", "gate_up_bias", "down", "down_bias")
+"""Fields of `LayerWeights` that are empty where there are experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +95,9 @@ class _LayerNames:
     def parts(self) -> LayerParts:
         """What each weight of the layer is merged from."""
         layer, names, hidden = self.layer, self.names, self.hidden_size
-        attention, mlp, norms = layer.attention, layer.mlp, layer.norms
-        inner = mlp.intermediate_size
+        attention, norms = layer.attention, layer.norms
         q_norm, k_norm = _norm_widths(attention)
-        return {
+        own = {
             "attention_norm": self._norm(norms.attention, names.attention_norm, hidden),
             "qkv": self._qkv("weight", hidden),
             "qkv_bias": self._qkv("bias") if attention.qkv_bias else (),
@@ -87,13 +109,30 @@ class _LayerNames:
                 norms.attention_output, names.attention_output_norm, hidden
             ),
             "mlp_norm": self._norm(norms.mlp, names.mlp_norm, hidden),
+            **self._feed_forward(),
+            "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
+            "sink_logits": self._sink_logits(),
+        }
+        return LayerParts(own, self._experts())
+
+    def _feed_forward(self) -> dict[str, Parts]:
+        mlp, names, hidden = self.layer.mlp, self.names, self.hidden_size
+        if isinstance(mlp, ExpertsSpec):
+            return dict.fromkeys(FEED_FORWARD, ())
+        inner = mlp.intermediate_size
+        return {
             "gate_up": self._gate_up("weight", inner, hidden),
             "gate_up_bias": self._gate_up("bias", inner) if mlp.bias else (),
             "down": self._plain("weight", (hidden, inner), names.down),
             "down_bias": self._bias(mlp.bias, hidden, names.down),
-            "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
-            "sink_logits": self._sink_logits(),
         }
+
+    def _experts(self) -> ExpertsParts | None:
+        mlp, names = self.layer.mlp, self.names
+        if isinstance(mlp, MLPSpec):
+            return None
+        assert names.experts is not None
+        return ExpertsParts.of(mlp, names.experts, self.prefix, self.hidden_size)
 
     def _plain(self, kind: str, shape: tuple[int, ...], name: str) -> Parts:
         return (Part(f"{self.prefix}{name}.{kind}", shape),)

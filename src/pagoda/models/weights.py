@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -11,6 +11,8 @@ import torch
 
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderSpec
+from pagoda.models.expert_parts import ExpertsParts
+from pagoda.models.expert_weights import ExpertsWeights
 from pagoda.models.names import WeightNames
 from pagoda.models.part import Part, Parts
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
@@ -56,18 +58,25 @@ class LayerWeights(Generic[M]):
     """[h]"""
     mlp_norm: torch.Tensor | None
     """[h]"""
-    gate_up: M
-    """[2 I, h]: the rows of gate, then those of up."""
+    gate_up: M | None
+    """[2 I, h]: the rows of gate, then those of up; None where there are experts"""
     gate_up_bias: torch.Tensor | None
     """[2 I]"""
-    down: M
-    """[h, I]"""
+    down: M | None
+    """[h, I]; likewise"""
     down_bias: torch.Tensor | None
     """[h]"""
     mlp_output_norm: torch.Tensor | None
     """[h]"""
     sink_logits: torch.Tensor | None
     """[Hq]"""
+    experts: ExpertsWeights[M] | None = None
+
+    def tensors(self) -> Iterator[Any]:
+        """All that there are."""
+        weights = [getattr(self, field.name) for field in fields(self) if field.name != "experts"]
+        yield from (weight for weight in weights if weight is not None)
+        yield from () if self.experts is None else self.experts.tensors()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +104,7 @@ class DecoderWeights(Generic[M]):
 
     def _tensors(self) -> list[Any]:
         found: list[Any] = [self.embedding, self.final_norm, self.lm_head]
-        for layer in self.layers:
-            weights = (getattr(layer, field.name) for field in fields(layer))
-            found += [weight for weight in weights if weight is not None]
-        return found
+        return [*found, *(each for layer in self.layers for each in layer.tensors())]
 
 
 Keeps = Callable[[Sequence[StoredRows]], Sequence[StoredRows]]
@@ -266,8 +272,13 @@ class _Assembler:
         """None where the layer has no such weight."""
         return self.merge(parts) if parts else None
 
-    def layer(self, parts: LayerParts) -> LayerWeights[Matrix]:
+    def matrix_if_any(self, parts: Parts) -> Matrix | None:
+        """None where the layer has no such matrix."""
+        return self.matrix(parts) if parts else None
+
+    def layer(self, layer: LayerParts) -> LayerWeights[Matrix]:
         """All weights of one layer."""
+        parts = layer.own
         return LayerWeights(
             attention_norm=self.merge_if_any(parts["attention_norm"]),
             qkv=self.matrix(parts["qkv"]),
@@ -278,10 +289,35 @@ class _Assembler:
             o_bias=self.merge_if_any(parts["o_bias"]),
             attention_output_norm=self.merge_if_any(parts["attention_output_norm"]),
             mlp_norm=self.merge_if_any(parts["mlp_norm"]),
-            gate_up=self.matrix(parts["gate_up"]),
+            gate_up=self.matrix_if_any(parts["gate_up"]),
             gate_up_bias=self.merge_if_any(parts["gate_up_bias"]),
-            down=self.matrix(parts["down"]),
+            down=self.matrix_if_any(parts["down"]),
             down_bias=self.merge_if_any(parts["down_bias"]),
             mlp_output_norm=self.merge_if_any(parts["mlp_output_norm"]),
             sink_logits=self.merge_if_any(parts["sink_logits"]),
+            experts=None if layer.experts is None else self.experts(layer.experts),
+        )
+
+    def experts(self, parts: ExpertsParts) -> ExpertsWeights[Matrix]:
+        """All weights of a layer's experts."""
+
+        def of_each(biases: Parts) -> torch.Tensor | None:
+            return self.merge(biases).view(len(biases), -1) if biases else None
+
+        return ExpertsWeights(
+            router=self.matrix(parts.router),
+            gate=tuple(map(self.matrix, parts.gate)),
+            up=tuple(map(self.matrix, parts.up)),
+            down=tuple(map(self.matrix, parts.down)),
+            router_bias=self.merge_if_any(parts.router_bias),
+            correction=self.merge_if_any(parts.correction),
+            gate_bias=of_each(parts.gate_bias),
+            up_bias=of_each(parts.up_bias),
+            down_bias=of_each(parts.down_bias),
+            shared_gate=self.matrix_if_any(parts.shared_gate),
+            shared_up=self.matrix_if_any(parts.shared_up),
+            shared_down=self.matrix_if_any(parts.shared_down),
+            shared_gate_bias=self.merge_if_any(parts.shared_gate_bias),
+            shared_up_bias=self.merge_if_any(parts.shared_up_bias),
+            shared_down_bias=self.merge_if_any(parts.shared_down_bias),
         )

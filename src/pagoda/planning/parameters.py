@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec
-from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.decoder import DecoderSpec, ExpertsSpec
 from pagoda.models.part import Parts
-from pagoda.models.weight_parts import DecoderParts, LayerParts
+from pagoda.models.registry import weight_names
+from pagoda.models.weight_parts import FEED_FORWARD, DecoderParts, LayerParts
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.patterns import indices
@@ -32,8 +32,6 @@ _SHARED_WIDTHS = (
     "shared_expert_intermediate_size", "shared_intermediate_size",
     "moe_shared_expert_intermediate_size",
 )  # fmt: skip
-_MLP = ("gate_up", "gate_up_bias", "down", "down_bias")
-"""Fields of `LayerParts`."""
 _NO_MLP = ("mamba", "mamba2", "falcon_mamba")
 
 
@@ -109,18 +107,27 @@ def count_parameters(
 
 def parameters_of(decoder: DecoderSpec) -> Parameters:
     """The parts of a decoder that Pagoda runs, to the last number; the last norm is `other`."""
-    parts = DecoderParts.of(decoder, HUGGING_FACE_NAMES)
+    parts = DecoderParts.of(decoder, weight_names(decoder.architecture, "directory"))
     return Parameters(
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),
-        tuple(map(_of_layer, parts.layers)),
+        tuple(
+            _of_layer(each, layer.mlp.num_used if isinstance(layer.mlp, ExpertsSpec) else 0)
+            for each, layer in zip(parts.layers, decoder.layers, strict=True)
+        ),
         _numbers_in(parts.final_norm),
     )
 
 
-def _of_layer(parts: LayerParts) -> LayerParameters:
-    mlp = sum(_numbers_in(parts[field]) for field in _MLP)
-    return LayerParameters(sum(map(_numbers_in, parts.values())) - mlp, mlp)
+def _of_layer(parts: LayerParts, num_used: int) -> LayerParameters:
+    mlp = sum(_numbers_in(parts.own[field]) for field in FEED_FORWARD)
+    mixing = sum(map(_numbers_in, parts.own.values())) - mlp
+    experts = parts.experts
+    if experts is None:
+        return LayerParameters(mixing, mlp)
+    mlp = sum(map(_numbers_in, experts.every_row_reads))
+    chosen = sum(map(_numbers_in, experts.of_chosen))
+    return LayerParameters(mixing, mlp, chosen, len(experts.gate), num_used)
 
 
 def _numbers_in(parts: Parts) -> int:
