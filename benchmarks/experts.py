@@ -27,12 +27,9 @@ from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.experts import (
     EXPERT_PHASES,
-    ExpertsRoutines,
-    ExpertsRows,
     experts,
-    experts_routines,
 )
-from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.sums import gate_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
 from pagoda.models.decoder import ExpertsSpec
@@ -43,14 +40,14 @@ _ROUNDS = 60
 
 @njit(parallel=True)
 def _run_layers(
-    counters: int, memory: int, num_threads: int, routines: ExpertsRoutines,
-    panels: ProductRoutines, layers: Array, work: int, rows: ExpertsRows, following: int,
+    counters: int, memory: int, num_threads: int, layers: Array, work: int, x: int, out: int,
+    following: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         for number in range(len(layers)):
             experts(
-                counters + number * EXPERT_PHASES * PHASE_BYTES, num_threads, routines, panels,
-                memory + thread * MEMORY_BYTES, layers[number], work, rows, following,
+                counters + number * EXPERT_PHASES * PHASE_BYTES, num_threads,
+                memory + thread * MEMORY_BYTES, layers[number], work, x, 1, 0, out, 0, following,
             )  # fmt: skip
 
 
@@ -93,7 +90,9 @@ class Layers:
         spec = ExpertsSpec(self._num_experts, num_used, self._inner)
         kept: list[Array] = []
         gate = gate_routine(is_paired)
-        fields = [expert_fields(spec, each, gate.address, kept) for each in self._weights]
+        fields = [
+            expert_fields(spec, each, self._dtype, gate.address, kept) for each in self._weights
+        ]
         places = np.array([each.ctypes.data for each in fields])
         kind = np.dtype(np.uint16 if is_paired else np.float32)
         workspace = Workspace()
@@ -103,13 +102,10 @@ class Layers:
         following = self._weights[0].router.address
 
         def run() -> None:
-            x = next(inputs).data_ptr()
-            rows = ExpertsRows(x, 1, self._hidden, many.itemsize, 0, out.data_ptr(), 0)
             counters = phases(EXPERT_PHASES * len(places))
             _run_layers(
-                counters.ctypes.data, self._memory.ctypes.data, self._num_threads,
-                experts_routines(), product_routines(is_paired), places, work.ctypes.data, rows,
-                following,
+                counters.ctypes.data, self._memory.ctypes.data, self._num_threads, places,
+                work.ctypes.data, next(inputs).data_ptr(), out.data_ptr(), following,
             )  # fmt: skip
 
         return best_seconds(run, _ROUNDS)

@@ -176,6 +176,44 @@ CASES: Mapping[str, Case] = {
     "granite-bias": Case(
         "granite", {"attention_bias": True, "mlp_bias": True, "residual_multiplier": 0.5}
     ),
+    "gpt-oss": Case(
+        "gpt_oss",
+        {"head_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 8},
+    ),
+    "granite-moe": Case(
+        "granitemoe",
+        {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.5,
+        },
+    ),
+    "mixtral": Case("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "mixtral-window": Case(
+        "mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3, "sliding_window": 8}
+    ),
+    "olmoe": Case("olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
+    "qwen2-moe": Case(
+        "qwen2_moe",
+        {
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 40,
+            "shared_expert_intermediate_size": 72,
+            "mlp_only_layers": [1],
+            "norm_topk_prob": True,
+        },
+    ),
+    "qwen3-moe": Case(
+        "qwen3_moe",
+        {
+            "num_experts": 9,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 24,
+            "decoder_sparse_step": 2,
+        },
+    ),
     "olmo2": Case("olmo2"),
     "olmo2-bias": Case("olmo2", {"attention_bias": True, "head_dim": 24}),
     "olmo3": Case("olmo3", {"sliding_window": 8}),

@@ -16,14 +16,11 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.experts import (
     EXPERT_PHASES,
     ExpertsMemory,
-    ExpertsRoutines,
-    ExpertsRows,
     experts,
-    experts_routines,
 )
 from pagoda.kernels.cpu.int8_rows import record_bytes, round_routine, round_some
 from pagoda.kernels.cpu.kernel import kernel
-from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES
 from pagoda.kernels.cpu.sums import gate_routine
 from pagoda.kernels.cpu.team import phases
 from pagoda.models.decoder import ExpertsSpec
@@ -32,13 +29,13 @@ from pagoda.models.expert_weights import ExpertsWeights
 
 @kernel
 def run_by_threads(
-    counters: int, memory: int, num_threads: int, routines: ExpertsRoutines,
-    panels: ProductRoutines, fields: int, work: int, rows: ExpertsRows, following: int,
+    counters: int, memory: int, num_threads: int, fields: int, work: int, x: int, rows: int,
+    records: int, target: int, adds: int, following: int,
 ) -> None:  # fmt: skip
     for thread in prange(num_threads):
         experts(
-            counters, num_threads, routines, panels, memory + thread * MEMORY_BYTES, fields, work,
-            rows, following,
+            counters, num_threads, memory + thread * MEMORY_BYTES, fields, work, x, rows, records,
+            target, adds, following,
         )  # fmt: skip
 
 
@@ -114,8 +111,9 @@ class Layer:
         paired = self.dtype == torch.bfloat16
         self.kept: list[Array] = []
         self.gate = gate_routine(paired, self.spec.activation.value)
-        self.fields = expert_fields(self.spec, self.weights, self.gate.address, self.kept)
-        self.panels = product_routines(paired)
+        self.fields = expert_fields(
+            self.spec, self.weights, self.dtype, self.gate.address, self.kept
+        )
         self.workspace = Workspace()
 
     @property
@@ -139,13 +137,9 @@ class Layer:
         counters = phases(EXPERT_PHASES)
         memory = np.full(self.num_threads * MEMORY_BYTES, 0xFF, np.uint8)
         run_by_threads(
-            counters.ctypes.data, memory.ctypes.data, self.num_threads, experts_routines(),
-            self.panels, self.fields.ctypes.data, work.ctypes.data,
-            ExpertsRows(
-                x.data_ptr(), num_rows, self.hidden, self.dtype.itemsize,
-                records.ctypes.data if self.rounds else 0, out.data_ptr(), int(stream is not None),
-            ),
-            self.weights.router.address,
+            counters.ctypes.data, memory.ctypes.data, self.num_threads, self.fields.ctypes.data,
+            work.ctypes.data, x.data_ptr(), num_rows, records.ctypes.data if self.rounds else 0,
+            out.data_ptr(), int(stream is not None), self.weights.router.address,
         )  # fmt: skip
         self.work = ExpertsMemory(*work.tolist())
         return out

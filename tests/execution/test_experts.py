@@ -191,5 +191,6 @@ def test_experts_may_keep_the_type_of_their_file(num_used: int, rounds: bool):
 
 def test_more_experts_than_a_thread_can_route_to_are_refused():
     spec = ExpertsSpec(MOST_EXPERTS + 1, 2, 16)
+    weights = in_panels(some_weights(ExpertsSpec(2, 1, 2), 2, torch.float32))
     with pytest.raises(UnsupportedModelError, match="num_experts"):
-        expert_fields(spec, in_panels(some_weights(ExpertsSpec(2, 1, 2), 2, torch.float32)), 0, [])
+        expert_fields(spec, weights, torch.float32, 0, [])

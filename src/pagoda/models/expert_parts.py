@@ -69,7 +69,7 @@ class _Tensors:
         spec, names, hidden = self.spec, self.names, self.hidden
         count, inner = spec.num_experts, spec.intermediate_size
         experts = range(count)
-        router = (self._whole(names.router, count, hidden),)
+        router: Parts = (self._whole(names.router, count, hidden),)
         if spec.shared_gate:
             router = (*router, self._whole(names.shared_router, 1, hidden))
         with_bias = experts if spec.bias else ()

@@ -14,16 +14,21 @@ from pagoda.models.families.gemma import gemma
 from pagoda.models.families.gemma2 import gemma2
 from pagoda.models.families.gemma3 import gemma3
 from pagoda.models.families.glm4 import glm, glm4
-from pagoda.models.families.granite import granite
+from pagoda.models.families.gpt_oss import gpt_oss
+from pagoda.models.families.granite import granite, granite_moe
 from pagoda.models.families.llama import llama
 from pagoda.models.families.mistral import mistral
+from pagoda.models.families.mixtral import mixtral
 from pagoda.models.families.olmo2 import olmo2
 from pagoda.models.families.olmo3 import olmo3
+from pagoda.models.families.olmoe import olmoe
 from pagoda.models.families.phi3 import phi3
 from pagoda.models.families.qwen2 import qwen2
+from pagoda.models.families.qwen2_moe import qwen2_moe
 from pagoda.models.families.qwen3 import qwen3
+from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.smollm3 import smollm3
-from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, WeightNames
+from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, ExpertNames, WeightNames
 from pagoda.models.near import near_names
 from pagoda.models.quantization import read_quantization
 
@@ -53,6 +58,41 @@ _ONE_QKV = replace(HUGGING_FACE_NAMES, qkv="self_attn.qkv_proj", gate_up="mlp.ga
 _GLM = replace(HUGGING_FACE_NAMES, gate_up="mlp.gate_up_proj", rotates_neighbours=True)
 _GGUF_ONE_GATE_UP = replace(GGUF_NAMES, gate_up="ffn_up")
 
+_QWEN_EXPERTS = ExpertNames(
+    router="mlp.gate.weight",
+    gate="mlp.experts.{}.gate_proj",
+    up="mlp.experts.{}.up_proj",
+    down="mlp.experts.{}.down_proj",
+    shared_gate="mlp.shared_expert.gate_proj",
+    shared_up="mlp.shared_expert.up_proj",
+    shared_down="mlp.shared_expert.down_proj",
+    shared_router="mlp.shared_expert_gate.weight",
+)
+_MIXTRAL_EXPERTS = ExpertNames(
+    router="block_sparse_moe.gate.weight",
+    gate="block_sparse_moe.experts.{}.w1",
+    up="block_sparse_moe.experts.{}.w3",
+    down="block_sparse_moe.experts.{}.w2",
+)
+_GRANITE_EXPERTS = ExpertNames(
+    router="block_sparse_moe.router.layer.weight",
+    gate="",
+    up="",
+    gate_up="block_sparse_moe.input_linear",
+    down="block_sparse_moe.output_linear",
+)
+_GPT_OSS_EXPERTS = ExpertNames(
+    router="mlp.router.weight",
+    router_bias="mlp.router.bias",
+    gate="",
+    up="",
+    gate_up="mlp.experts.gate_up_proj",
+    down="mlp.experts.down_proj",
+    weight="",
+    bias="_bias",
+    are_transposed=True,
+)
+
 ARCHITECTURES: dict[str, Family] = {
     "Cohere2ForCausalLM": Family(
         "cohere2",
@@ -75,13 +115,29 @@ ARCHITECTURES: dict[str, Family] = {
         ),
         replace(_GGUF_ONE_GATE_UP, rotates_neighbours=True),
     ),
+    "GptOssForCausalLM": Family(
+        "gpt_oss", gpt_oss, replace(HUGGING_FACE_NAMES, experts=_GPT_OSS_EXPERTS)
+    ),
+    "GraniteMoeForCausalLM": Family(
+        "granitemoe", granite_moe, replace(HUGGING_FACE_NAMES, experts=_GRANITE_EXPERTS)
+    ),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=_NEIGHBOURS),
     "LlamaForCausalLM": Family("llama", llama, gguf_names=_NEIGHBOURS),
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=_NEIGHBOURS),
+    "MixtralForCausalLM": Family(
+        "mixtral", mixtral, replace(HUGGING_FACE_NAMES, experts=_MIXTRAL_EXPERTS)
+    ),
+    "OlmoeForCausalLM": Family("olmoe", olmoe, replace(HUGGING_FACE_NAMES, experts=_QWEN_EXPERTS)),
     "Olmo2ForCausalLM": Family("olmo2", olmo2, _POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, _POST_NORMS),
     "Phi3ForCausalLM": Family("phi3", phi3, _ONE_QKV, replace(_GGUF_ONE_GATE_UP, qkv="attn_qkv")),
     "Qwen2ForCausalLM": Family("qwen2", qwen2),
+    "Qwen2MoeForCausalLM": Family(
+        "qwen2_moe", qwen2_moe, replace(HUGGING_FACE_NAMES, experts=_QWEN_EXPERTS)
+    ),
+    "Qwen3MoeForCausalLM": Family(
+        "qwen3_moe", qwen3_moe, replace(HUGGING_FACE_NAMES, experts=_QWEN_EXPERTS)
+    ),
     "Qwen3ForCausalLM": Family("qwen3", qwen3),
     "SmolLM3ForCausalLM": Family("smollm3", smollm3, gguf_names=_NEIGHBOURS),
 }

@@ -16,6 +16,7 @@ from importlib.resources import files as package_files
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pagoda.cache.formats import vector_format
 from pagoda.cache.slots import num_blocks_for
@@ -136,15 +137,12 @@ class Calibration:
         found = blake2b(digest_size=8)
         found.update(f"{_RECIPE}\n{self.spec!r}\n{self.weights.dtype}\n{_text()}".encode())
         for layer in self.weights.layers:
-            vectors = (
-                layer.attention_norm, layer.attention_output_norm, layer.mlp_norm,
-                layer.mlp_output_norm, layer.q_norm, layer.k_norm, layer.qkv_bias,
-            )  # fmt: skip
-            for vector in vectors:
-                found.update(b"-" if vector is None else vector.float().numpy().tobytes())
-            for matrix in (layer.qkv, layer.o, layer.gate, layer.up, layer.down):
-                for part in matrix.parts:
-                    found.update(_sample(part.memory))
+            for weight in layer.all():
+                if isinstance(weight, torch.Tensor):
+                    found.update(weight.float().numpy().tobytes())
+                else:
+                    for part in weight.parts:
+                        found.update(_sample(part.memory))
         return found.hexdigest()
 
 

@@ -11,6 +11,7 @@ import torch
 from pagoda.errors import InvalidOptionError
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.attention_tiler import AttentionTiler
+from pagoda.execution.cpu.expert_table import experts_memory
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.segment import Segment, adds_later, segments
 from pagoda.execution.cpu.workspace import Workspace
@@ -30,7 +31,7 @@ from pagoda.kernels.cpu.decoder import (
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import record_bytes
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.decoder import DecoderSpec, ExpertsSpec
 from pagoda.storage.cpu_storage import CPUStorage
 
 OnLayer = Callable[[int, Array], None]
@@ -83,6 +84,8 @@ class CPUExecutor:
         self._logit_scale = _one(spec.logit_scale) if adjusts else None
         self._logit_cap = None if spec.logit_cap is None else _one(spec.logit_cap)
         self._adds_later = any(map(adds_later, spec.layers))
+        parts = {layer.mlp for layer in spec.layers}
+        self._experts = [part for part in parts if isinstance(part, ExpertsSpec)]
         self._workspace = Workspace()
         self._tilers: dict[HeadShape, dict[int, AttentionTiler]] = {}
         for segment in self._segments:
@@ -120,10 +123,10 @@ class CPUExecutor:
             shape: GroupTilings({group: tiler.tile(batch) for group, tiler in tilers.items()})
             for shape, tilers in self._tilers.items()
         }
-        num_done = 0
+        experts, num_done = self._experts_memory(batch.num_tokens), 0
         for number, segment in enumerate(self._segments):
             shape = segment.shape
-            step = self._step(batch, numbers, segment, tilings[shape])
+            step = self._step(batch, numbers, segment, tilings[shape], experts)
             if number == 0:
                 beginning = step._replace(counters=counter)
                 embed(beginning, ends, segment.widths, segment.routines)
@@ -177,7 +180,27 @@ class CPUExecutor:
             )
         )
 
-    def _step(self, batch: Batch, rows: Array, segment: Segment, tilings: GroupTilings) -> Step:
+    def _experts_memory(self, num_rows: int) -> Array | None:
+        """None where no layer has experts."""
+        if not self._experts:
+            return None
+        return experts_memory(
+            self._workspace,
+            self._experts,
+            self.spec.hidden_size,
+            num_rows,
+            self._dtype,
+            rounds_rows=self._rounds_rows,
+        )
+
+    def _step(
+        self,
+        batch: Batch,
+        rows: Array,
+        segment: Segment,
+        tilings: GroupTilings,
+        experts: Array | None,
+    ) -> Step:
         count, widths = batch.num_tokens, segment.widths
         size = memory_bytes(tilings.most_rows, segment.shape, segment.heads)
         memory = self._workspace.address("memory", self._num_threads, size, _BYTE)
@@ -203,6 +226,7 @@ class CPUExecutor:
             gated=address("gated", widths.inner, self._dtype),
             records=self._records(count, widths),
             eps=self._eps.ctypes.data,
+            experts=0 if experts is None else experts.ctypes.data,
         )
 
     def _records(self, num_rows: int, widths: Widths) -> int:

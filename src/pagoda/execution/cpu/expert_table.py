@@ -12,9 +12,16 @@ from pagoda.errors import UnsupportedModelError
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.experts import MOST_EXPERTS, ExpertsFields, ExpertsMemory
+from pagoda.kernels.cpu.experts import (
+    MOST_EXPERTS,
+    ExpertsFields,
+    ExpertsMemory,
+    experts_routine,
+    experts_row,
+)
 from pagoda.kernels.cpu.grouped_product import GroupedWeight
 from pagoda.kernels.cpu.int8_rows import record_bytes
+from pagoda.kernels.cpu.multiply import product_routines
 from pagoda.kernels.cpu.route import RouteFields
 from pagoda.models.decoder import ExpertsSpec
 from pagoda.models.expert_weights import ExpertsWeights
@@ -25,24 +32,26 @@ _FLOAT, _INT, _BYTE = np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.uint
 def expert_fields(
     spec: ExpertsSpec,
     weights: ExpertsWeights[PanelMatrix],
+    dtype: torch.dtype,
     gate_routine: int,
     kept: list[Array],
 ) -> Array:
-    """`RouteFields` and `ExpertsFields` of one layer: [fields] int64.
+    """The row of one layer, `experts_row`: [fields] int64.
 
-    gate_routine: address of what gates, for the activation and dtype. What the row has addresses of
-    is added to `kept`, and it too, but for weights in panels. Raises UnsupportedModelError for more
-    experts than kernels can route to.
+    dtype: of what products take, float32 or bfloat16; gate_routine: address of what gates, for the
+    activation and dtype. What the row has addresses of is added to `kept`, and it too, but for
+    weights in panels. Raises UnsupportedModelError for more experts than kernels can route to.
     """
     if spec.num_experts > MOST_EXPERTS:
         limit = f"at most {MOST_EXPERTS} are covered"
         raise UnsupportedModelError("num_experts", spec.num_experts, limit)
     keeper = _Keeper(kept)
     row = np.array(
-        [
-            *_route_fields(spec, weights, keeper),
-            *_experts_fields(spec, weights, gate_routine, keeper),
-        ],
+        experts_row(
+            _own_fields(spec, weights, dtype, gate_routine, keeper),
+            _route_fields(spec, weights, keeper),
+            product_routines(dtype == torch.bfloat16),
+        ),
         np.int64,
     )
     kept.append(row)
@@ -93,17 +102,24 @@ def _route_fields(
     )
 
 
-def _experts_fields(
-    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], gate_routine: int, keeper: _Keeper
+def _own_fields(
+    spec: ExpertsSpec,
+    weights: ExpertsWeights[PanelMatrix],
+    dtype: torch.dtype,
+    gate_routine: int,
+    keeper: _Keeper,
 ) -> ExpertsFields:
     shared_inner = 0 if spec.shared is None else spec.shared.intermediate_size
     hidden_size = weights.router.shape[1]
     return ExpertsFields(
+        routine=experts_routine().address,
         router=weights.router.address,
         router_bias=keeper.bias(weights.router_bias, weights.router.shape[0]),
         table=keeper.array(_table(spec, weights, hidden_size, keeper)),
-        inner=spec.intermediate_size,
         gate_routine=gate_routine,
+        hidden=hidden_size,
+        inner=spec.intermediate_size,
+        weight_size=dtype.itemsize,
         shared_gate=_address(weights.shared_gate),
         shared_up=_address(weights.shared_up),
         shared_down=_address(weights.shared_down),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.panel_matrix import OnPacked, PanelMatrix
 from pagoda.models.decoder import DecoderSpec
+from pagoda.models.expert_weights import ExpertsWeights
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import HostMemory
 from pagoda.models.weights import DecoderWeights, LayerWeights
@@ -37,9 +39,9 @@ class PanelLayer:
 
     qkv: PanelMatrix
     o: PanelMatrix
-    gate: PanelMatrix
-    up: PanelMatrix
-    down: PanelMatrix
+    gate: PanelMatrix | None
+    up: PanelMatrix | None
+    down: PanelMatrix | None
     attention_norm: torch.Tensor | None
     qkv_bias: torch.Tensor | None
     q_norm: torch.Tensor | None
@@ -51,6 +53,13 @@ class PanelLayer:
     down_bias: torch.Tensor | None
     mlp_output_norm: torch.Tensor | None
     sink_logits: torch.Tensor | None
+    experts: ExpertsWeights[PanelMatrix] | None = None
+
+    def all(self) -> Iterator[PanelMatrix | torch.Tensor]:
+        """Every weight."""
+        own = (getattr(self, field.name) for field in fields(self) if field.name != "experts")
+        yield from (weight for weight in own if weight is not None)
+        yield from () if self.experts is None else self.experts.tensors()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +108,7 @@ class PanelWeights:
     def size_bytes(self) -> int:
         """Bytes of all weights; a tied one counts once."""
         tied = 0 if self.lm_head is self.embedding else self.lm_head.nbytes
-        layers = sum(
-            value.nbytes
-            for layer in self.layers
-            for field in fields(layer)
-            if (value := getattr(layer, field.name)) is not None
-        )
+        layers = sum(weight.nbytes for layer in self.layers for weight in layer.all())
         return self.embedding.nbytes + tied + self.final_norm.nbytes + layers
 
 
@@ -131,9 +135,9 @@ class _Packer:
         return PanelLayer(
             qkv=self.matrix(layer.qkv),
             o=self.matrix(layer.o),
-            gate=self.matrix(gate),
-            up=self.matrix(up),
-            down=self.matrix(layer.down),
+            gate=self.matrix_if_any(gate),
+            up=self.matrix_if_any(up),
+            down=self.matrix_if_any(layer.down),
             attention_norm=layer.attention_norm,
             qkv_bias=layer.qkv_bias,
             q_norm=layer.q_norm,
@@ -145,11 +149,27 @@ class _Packer:
             down_bias=layer.down_bias,
             mlp_output_norm=layer.mlp_output_norm,
             sink_logits=layer.sink_logits,
+            experts=None if layer.experts is None else self.experts(layer.experts),
         )
 
+    def matrix_if_any(self, matrix: Matrix | None) -> PanelMatrix | None:
+        """None where the layer has no such matrix."""
+        return None if matrix is None else self.matrix(matrix)
 
-def _halves(gate_up: Matrix) -> tuple[Matrix, ...]:
-    """Gate and up."""
+    def experts(self, weights: ExpertsWeights[Matrix]) -> ExpertsWeights[PanelMatrix]:
+        """Each matrix in panels of its own."""
+        values = {field.name: getattr(weights, field.name) for field in fields(weights)}
+        one = ("router", "shared_gate", "shared_up", "shared_down")
+        of_each = ("gate", "up", "down")
+        values |= {name: self.matrix_if_any(values[name]) for name in one}
+        values |= {name: tuple(map(self.matrix, values[name])) for name in of_each}
+        return ExpertsWeights(**values)
+
+
+def _halves(gate_up: Matrix | None) -> tuple[Matrix | None, ...]:
+    """Gate and up, where there are any."""
+    if gate_up is None:
+        return None, None
     if isinstance(gate_up, torch.Tensor):
         return gate_up.chunk(2)
     return tuple(
@@ -163,7 +183,9 @@ def _memory_for(weights: DecoderWeights[Matrix]) -> HostMemory:
     if weights.lm_head is not weights.embedding:
         matrices.append(weights.lm_head)
     for layer in weights.layers:
-        matrices += [layer.qkv, layer.o, *_halves(layer.gate_up), layer.down]
+        own = (layer.qkv, layer.o, *_halves(layer.gate_up), layer.down)
+        matrices += [matrix for matrix in own if matrix is not None]
+        matrices += () if layer.experts is None else layer.experts.tensors()
     kept = [
         [part for part in matrix.parts if isinstance(part, StoredRows)]
         for matrix in matrices

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from pagoda.execution.cpu.expert_table import expert_fields
 from pagoda.execution.cpu.layer_codes import code_fields, coded_form, fits, page_form
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.panel_weights import PanelLayer, PanelWeights
@@ -21,9 +22,18 @@ from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, product_routines
 from pagoda.kernels.cpu.page_product import HeadRoutines, head_routines
 from pagoda.kernels.cpu.rotary import MOST_ROWS
+from pagoda.kernels.cpu.sums import gate_routine
 from pagoda.kernels.cpu.write import WriteRoutines, write_routines
 from pagoda.kernels.page_layout import PageLayout
-from pagoda.models.decoder import DecoderLayer, DecoderSpec, NormSpec, QKNorm, RopeSpec
+from pagoda.models.decoder import (
+    DecoderLayer,
+    DecoderSpec,
+    ExpertsSpec,
+    MLPSpec,
+    NormSpec,
+    QKNorm,
+    RopeSpec,
+)
 from pagoda.storage.cpu_storage import CPULayer, CPUStorage
 
 _LOG2_E = 1.4426950408889634
@@ -81,7 +91,7 @@ def _shape(part: _Part) -> tuple[object, ...]:
     attention = part.spec.attention
     return (
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
-        part.spec.mlp.intermediate_size, part.spec.mlp.activation, part.storage.array.dtype,
+        part.spec.mlp, part.storage.array.dtype,
         coded_form(part.storage), part.storage.layout,
     )  # fmt: skip
 
@@ -96,7 +106,8 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype, norm: Nor
     form = page_form(storage, is_paired=is_paired)
     kept: list[Array] = []
     table = [
-        [*_fields(part, ropes, norm, kept), *code_fields(part.storage, kept)] for part in parts
+        [*_fields(part, ropes, norm, dtype, kept), *code_fields(part.storage, kept)]
+        for part in parts
     ]
     return Segment(
         table=np.array(table, np.int64),
@@ -105,7 +116,7 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype, norm: Nor
             hidden=weights.qkv.shape[1],
             qkv=weights.qkv.shape[0],
             attended=weights.o.shape[1],
-            inner=weights.down.shape[1],
+            inner=_inner(parts[0].spec),
             weight_size=dtype.itemsize,
             cache_size=form.item_size,
         ),
@@ -120,7 +131,17 @@ def _segment(parts: Sequence[_Part], ropes: Ropes, dtype: torch.dtype, norm: Nor
     )
 
 
-def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> LayerFields:
+def _inner(layer: DecoderLayer) -> int:
+    """The widest row within the feed-forward part that all rows have."""
+    mlp = layer.mlp
+    if isinstance(mlp, MLPSpec):
+        return mlp.intermediate_size
+    return 0 if mlp.shared is None else mlp.shared.intermediate_size
+
+
+def _fields(
+    part: _Part, ropes: Ropes, spec: NormSpec, dtype: torch.dtype, kept: list[Array]
+) -> LayerFields:
     """One layer's row of the table; what it has addresses of is added to `kept`."""
 
     def address(values: Array) -> int:
@@ -133,8 +154,13 @@ def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> Lay
     def floats(values: torch.Tensor) -> int:
         return address(values.float().numpy())
 
-    def bias(values: torch.Tensor | None, weight: PanelMatrix) -> int:
+    def bias(values: torch.Tensor | None, weight: PanelMatrix | None) -> int:
+        if weight is None:
+            return 0
         return floats(torch.zeros(weight.shape[0]) if values is None else values)
+
+    def table(weight: PanelMatrix | None) -> int:
+        return 0 if weight is None else weight.address
 
     def norm(values: torch.Tensor | None) -> int:
         return 0 if values is None else address((values.float() + spec.weight_offset).numpy())
@@ -150,9 +176,9 @@ def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> Lay
     return LayerFields(
         qkv=weights.qkv.address,
         o=weights.o.address,
-        gate=weights.gate.address,
-        up=weights.up.address,
-        down=weights.down.address,
+        gate=table(weights.gate if weights.experts is None else weights.experts.router),
+        up=table(weights.up),
+        down=table(weights.down),
         attention_norm=norm(weights.attention_norm),
         qkv_bias=bias(weights.qkv_bias, weights.qkv),
         q_norm=norm(weights.q_norm),
@@ -175,4 +201,15 @@ def _fields(part: _Part, ropes: Ropes, spec: NormSpec, kept: list[Array]) -> Lay
         group=part.group,
         logit_cap=0 if attention.logit_cap is None else logits([attention.logit_cap]),
         sink_logits=0 if weights.sink_logits is None else logits(weights.sink_logits.tolist()),
+        experts=_experts(part, dtype, kept),
     )
+
+
+def _experts(part: _Part, dtype: torch.dtype, kept: list[Array]) -> int:
+    """Address of what a layer's experts are; 0 where it has none."""
+    spec, weights = part.spec.mlp, part.weights.experts
+    if weights is None:
+        return 0
+    assert isinstance(spec, ExpertsSpec)
+    gate = gate_routine(dtype == torch.bfloat16, spec.activation.value).address
+    return int(expert_fields(spec, weights, dtype, gate, kept).ctypes.data)

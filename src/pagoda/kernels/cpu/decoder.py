@@ -1,12 +1,13 @@
 """A whole step of a decoder in one compiled function: from token ids to logits, over all layers.
 
 Every thread runs the same function and takes its share of each phase (see `team`); Python is called
-once a step. One layer is up to thirteen phases, each a barrier:
+once a step. One layer is some phases, each a barrier:
 
     norm | qkv | rotary and write | attention | merge | round | o | add
     norm | gate and up | round | down | add
 
-The two that round are left out where products take rows as they are. A norm rounds its own rows.
+In place of gate and up, round and down there may be experts (`experts`). The two phases that round
+are left out where products take rows as they are. A norm rounds its own rows.
 
 A projection adds straight to the residual stream, which is float32, unless what it adds is normed
 or scaled first. The gate is applied where the sums of gate and up are still in cache. So only what
@@ -31,6 +32,7 @@ from pagoda.kernels.cpu.attention import (
 from pagoda.kernels.cpu.attention_scratch import scratch_at
 from pagoda.kernels.cpu.attention_tiling import TilingAddresses
 from pagoda.kernels.cpu.embed import embed_routine
+from pagoda.kernels.cpu.experts import EXPERT_PHASES, experts
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import round_routine, round_rows
 from pagoda.kernels.cpu.kernel import kernel
@@ -47,7 +49,7 @@ from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
 from pagoda.kernels.cpu.write import WriteRoutines
 from pagoda.kernels.page_layout import PageLayout
 
-PHASES = 13
+PHASES = 9 + EXPERT_PHASES + 1
 """Phases of one layer."""
 _ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
@@ -65,6 +67,7 @@ class LayerFields(NamedTuple):
     qkv: int
     o: int
     gate: int
+    """Or the router, where there are experts, which have no up nor down here."""
     up: int
     down: int
     attention_norm: int
@@ -107,6 +110,8 @@ class LayerFields(NamedTuple):
     """[1]: times log2(e), multiplies q · k."""
     group: int
     """The cache's group that the layer is of. No address."""
+    experts: int
+    """Of the layer's `experts_row`; 0: it has none, but one gate, up and down."""
     logit_cap: int
     """[1]: times log2(e), what scores are held below; or at 0: nothing."""
     sink_logits: int
@@ -199,6 +204,8 @@ class Step(NamedTuple):
     """What rounding makes of the rows that a product takes; 0: they are not rounded."""
     eps: int
     """[1] float32, of every norm"""
+    experts: int
+    """Of `ExpertsMemory`; 0: no layer has experts."""
 
 
 @njit(error_model="numpy")
@@ -270,22 +277,29 @@ def _run_layer(
             phase + 8 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
             widths.hidden, layer.mlp_norm, step.eps, routines.round, step.records,
         )  # fmt: skip
-    multiply(
-        phase + 9 * PHASE_BYTES, threads, panels, routines.gate, memory,
-        step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth, step.records,
-        layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
-    )  # fmt: skip
-    _round(phase + 10 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
-    multiply(
-        phase + 11 * PHASE_BYTES, threads, panels, add, memory,
-        added, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
-        widths.inner * size // 4, step.records, layer.down, _NONE, widths.hidden, layer.down_bias,
-        _NONE, following,
-    )  # fmt: skip
+    if layer.experts != 0:
+        experts(
+            phase + 9 * PHASE_BYTES, threads, memory, layer.experts, step.experts, step.hidden,
+            rows, step.records, added, 0 if adds_later else 1, following,
+        )  # fmt: skip
+    else:
+        multiply(
+            phase + 9 * PHASE_BYTES, threads, panels, routines.gate, memory,
+            step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth, step.records,
+            layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
+        )  # fmt: skip
+        _round(phase + 10 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
+        multiply(
+            phase + 11 * PHASE_BYTES, threads, panels, add, memory,
+            added, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
+            widths.inner * size // 4, step.records, layer.down, _NONE, widths.hidden,
+            layer.down_bias, _NONE, following,
+        )  # fmt: skip
     if adds_later:
         add_rows(
-            phase + 12 * PHASE_BYTES, routines.norm_delta, step.stream, step.delta, step.rows, rows,
-            widths.hidden, layer.mlp_output_norm, layer.residual_scale, step.eps,
+            phase + (9 + EXPERT_PHASES) * PHASE_BYTES, routines.norm_delta, step.stream,
+            step.delta, step.rows, rows, widths.hidden, layer.mlp_output_norm,
+            layer.residual_scale, step.eps,
         )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ shared expert are left out where there is none, those that round where products 
 are. Not a bit of a row's result depends on its batch.
 
     Shazeer et al., "Outrageously large neural networks", arXiv 1701.06538
+
+All of it is one routine, which models without experts need not compile.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from pagoda.kernels.cpu.grouped_product import (
 )
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine, round_rows
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, Rows, Target, multiply
-from pagoda.kernels.cpu.number import integers_at
+from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.route import RouteFields, route, route_bytes, route_routine
+from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.sums import sum_routine
 from pagoda.kernels.cpu.team import PHASE_BYTES
 
@@ -46,22 +49,28 @@ assert COMBINE_BYTES <= MEMORY_BYTES
 
 
 class ExpertsFields(NamedTuple):
-    """The experts of a layer: what follows its `RouteFields` in a row of whole numbers.
+    """The experts of a layer: the first whole numbers of its row, most of them addresses.
 
-    E is the number of experts, I their inner size, S that of the shared expert. Weights are tables
-    of panels, biases are float32, of zeros where there are none.
+    E is the number of experts, h the hidden size, I their inner size, S that of the shared expert.
+    Weights are tables of panels, biases are float32, of zeros where there are none.
     """
 
+    routine: int
+    """`experts_routine`"""
     router: int
     """[E, h], or, where the shared expert has a gate, [E + 1, h], of which that is the last row."""
     router_bias: int
     """As many numbers as the router has rows."""
     table: int
     """[E, 2] `GroupedWeight`: gate and up, which are two, and down, which is one."""
-    inner: int
-    """I; no address."""
     gate_routine: int
     """Of what gates experts and the shared one (`sums.gate_routine`)."""
+    hidden: int
+    """h; no address."""
+    inner: int
+    """I; no address."""
+    weight_size: int
+    """Bytes of a number that products take; no address."""
     shared_gate: int
     """[S, h]"""
     shared_up: int
@@ -72,9 +81,18 @@ class ExpertsFields(NamedTuple):
     shared_up_bias: int
     shared_down_bias: int
     shared_inner: int
-    """S; 0: there is no shared expert, and nothing of it is read."""
+    """S; 0: there is no shared expert, and nothing of it is read. No address."""
     is_shared_gated: int
     """Whether the shared expert has a gate; no address."""
+
+
+class ExpertsRoutines(NamedTuple):
+    """Addresses of what the part calls beside products' inner loops and the gate."""
+
+    route: int
+    combine: int
+    keep: int
+    round: int
 
 
 class ExpertsMemory(NamedTuple):
@@ -106,23 +124,15 @@ class ExpertsMemory(NamedTuple):
     """[rows, h] float32"""
 
 
-_ROUTE_FIELDS = len(RouteFields._fields)
 _OWN_FIELDS = len(ExpertsFields._fields)
+_ROUTE_FIELDS = len(RouteFields._fields)
+_PRODUCT_FIELDS = len(ProductRoutines._fields)
+_ROUTINE_FIELDS = len(ExpertsRoutines._fields)
 _MEMORY_FIELDS = len(ExpertsMemory._fields)
 
 
-class ExpertsRoutines(NamedTuple):
-    """Addresses of what the part calls beside products' inner loops and the gate."""
-
-    route: int
-    combine: int
-    keep: int
-    round: int
-
-
 @cache
-def experts_routines() -> ExpertsRoutines:
-    """The same for every model."""
+def _experts_routines() -> ExpertsRoutines:
     return ExpertsRoutines(
         route_routine().address,
         combine_routine().address,
@@ -131,128 +141,148 @@ def experts_routines() -> ExpertsRoutines:
     )
 
 
-class ExpertsRows(NamedTuple):
-    """The rows that go to experts, and what becomes of them."""
+def experts_row(own: ExpertsFields, how: RouteFields, panels: ProductRoutines) -> tuple[int, ...]:
+    """The row of a layer: its `ExpertsFields`, how it routes, and what routines it takes."""
+    return (*own, *how, *panels, *_experts_routines())
 
+
+class _Layer(NamedTuple):
+    """A thread's view of a layer and a step."""
+
+    phase: int
+    num_threads: int
+    memory: int
     x: int
-    """Address: [num_rows, h] of the weights' dtype"""
     num_rows: int
-    hidden: int
-    """h"""
-    weight_size: int
-    """Bytes of a number of x."""
     records: int
-    """Of x; changed where there is a shared expert, whose inner rows they have to hold as well. 0:
-    rows are not rounded."""
-    target: int
-    """Address: [num_rows, h] float32"""
-    adds: int
-    """Unless 0, results are added to the target, else written there."""
 
 
 @njit(error_model="numpy")
 def _run_shared(
-    phase: int, num_threads: int, routines: ExpertsRoutines, panels: ProductRoutines, memory: int,
-    own: ExpertsFields, work: ExpertsMemory, rows: ExpertsRows, following: int,
+    layer: _Layer, own: ExpertsFields, panels: ProductRoutines, routines: ExpertsRoutines,
+    work: ExpertsMemory, following: int,
 ) -> None:  # fmt: skip
     """Three phases: shared_out = the shared expert's results."""
-    size = rows.weight_size
+    size, rows, inner = own.weight_size, layer.num_rows, own.shared_inner
     multiply(
-        phase, num_threads, panels, own.gate_routine, memory, work.shared_gated,
-        own.shared_inner * size, size, rows.x, rows.num_rows, rows.hidden * size // 4, rows.records,
-        own.shared_gate, own.shared_up, own.shared_inner, own.shared_gate_bias, own.shared_up_bias,
+        layer.phase + 4 * PHASE_BYTES, layer.num_threads, panels, own.gate_routine, layer.memory,
+        work.shared_gated, inner * size, size, layer.x, rows, own.hidden * size // 4, layer.records,
+        own.shared_gate, own.shared_up, inner, own.shared_gate_bias, own.shared_up_bias,
         own.shared_down,
     )  # fmt: skip
-    if rows.records != 0:
+    if layer.records != 0:
         round_rows(
-            phase + PHASE_BYTES, routines.round, rows.records, work.shared_gated, rows.num_rows,
-            own.shared_inner,
+            layer.phase + 5 * PHASE_BYTES, routines.round, layer.records, work.shared_gated, rows,
+            inner,
         )  # fmt: skip
     multiply(
-        phase + 2 * PHASE_BYTES, num_threads, panels, routines.keep, memory, work.shared_out,
-        rows.hidden * 4, _FLOAT_SIZE, work.shared_gated, rows.num_rows,
-        own.shared_inner * size // 4, rows.records, own.shared_down, _NONE, rows.hidden,
-        own.shared_down_bias, _NONE, following,
+        layer.phase + 6 * PHASE_BYTES, layer.num_threads, panels, routines.keep, layer.memory,
+        work.shared_out, own.hidden * 4, _FLOAT_SIZE, work.shared_gated, rows, inner * size // 4,
+        layer.records, own.shared_down, _NONE, own.hidden, own.shared_down_bias, _NONE, following,
     )  # fmt: skip
 
 
 @njit(error_model="numpy")
 def _run_chosen(
-    phase: int, routines: ExpertsRoutines, panels: ProductRoutines, memory: int,
-    own: ExpertsFields, work: ExpertsMemory, rows: ExpertsRows, count: int, gate_up: Groups,
-    down: Groups, following: int,
+    layer: _Layer, own: ExpertsFields, panels: ProductRoutines, routines: ExpertsRoutines,
+    work: ExpertsMemory, count: int, gate_up: Groups, down: Groups, following: int,
 ) -> None:  # fmt: skip
-    """Three phases: out = the results of all experts, each with its rows."""
-    size, stride = rows.weight_size, count * RECORD_BYTES
+    """Three phases: out = the results of all experts, each with its rows; count: all of these."""
+    size, stride = own.weight_size, count * RECORD_BYTES
     multiply_grouped(
-        phase, panels, memory, Target(own.gate_routine, work.gated, own.inner * size, size),
-        Rows(work.gathered, count, rows.hidden * size // 4, work.records, stride), gate_up,
+        layer.phase + 7 * PHASE_BYTES, panels, layer.memory,
+        Target(own.gate_routine, work.gated, own.inner * size, size),
+        Rows(work.gathered, count, own.hidden * size // 4, work.records, stride), gate_up,
         first_used(down),
     )  # fmt: skip
     if work.records != 0:
-        round_rows(phase + PHASE_BYTES, routines.round, work.records, work.gated, count, own.inner)
+        round_rows(
+            layer.phase + 8 * PHASE_BYTES, routines.round, work.records, work.gated, count,
+            own.inner,
+        )  # fmt: skip
     multiply_grouped(
-        phase + 2 * PHASE_BYTES, panels, memory,
-        Target(routines.keep, work.out, rows.hidden * 4, _FLOAT_SIZE),
+        layer.phase + 9 * PHASE_BYTES, panels, layer.memory,
+        Target(routines.keep, work.out, own.hidden * 4, _FLOAT_SIZE),
         Rows(work.gated, count, own.inner * size // 4, work.records, stride), down, following,
     )  # fmt: skip
 
 
+@cache
+def experts_routine() -> Any:
+    """What `experts` calls. Compiles it or takes it from disk."""
+
+    def run_experts(
+        phase: int, num_threads: int, memory: int, fields: int, work_fields: int, x: int,
+        rows: int, records: int, target: int, adds: int, following: int,
+    ) -> None:  # fmt: skip
+        """See `experts`."""
+        how_at = fields + 8 * _OWN_FIELDS
+        panels_at = how_at + 8 * _ROUTE_FIELDS
+        own = ExpertsFields(*integers_at(fields, _OWN_FIELDS))
+        how = RouteFields(*integers_at(how_at, _ROUTE_FIELDS))
+        panels = ProductRoutines(*integers_at(panels_at, _PRODUCT_FIELDS))
+        routines = ExpertsRoutines(*integers_at(panels_at + 8 * _PRODUCT_FIELDS, _ROUTINE_FIELDS))
+        work = ExpertsMemory(*integers_at(work_fields, _MEMORY_FIELDS))
+        layer = _Layer(phase, num_threads, memory, x, rows, records)
+        num_logits = how.num_experts + (1 if own.is_shared_gated != 0 else 0)
+        count = rows * how.num_used
+        has_shared = own.shared_inner != 0
+        multiply(
+            phase, num_threads, panels, routines.keep, memory, work.logits, num_logits * 4,
+            _FLOAT_SIZE, x, rows, own.hidden * own.weight_size // 4, records, own.router, _NONE,
+            num_logits, own.router_bias, _NONE, own.shared_gate if has_shared else own.router,
+        )  # fmt: skip
+        route(
+            phase + PHASE_BYTES, routines.route, work.chosen, work.weights, work.logits,
+            num_logits, rows, how.num_used, how_at, memory,
+        )  # fmt: skip
+        group_rows(
+            phase + 2 * PHASE_BYTES, work.starts, work.sources, work.places, work.chosen, rows,
+            how.num_used, how.num_experts, memory,
+        )  # fmt: skip
+        gather_rows(
+            phase + 3 * PHASE_BYTES, work.gathered, x, work.sources, count, own.hidden,
+            own.weight_size, routines.round, work.records,
+        )  # fmt: skip
+        gate_up = Groups(
+            own.table, EXPERT_BYTES, own.inner, how.num_experts, work.starts, how.num_used,
+            num_threads,
+        )  # fmt: skip
+        down = Groups(
+            own.table + WEIGHT_BYTES, EXPERT_BYTES, own.hidden, how.num_experts, work.starts,
+            how.num_used, num_threads,
+        )  # fmt: skip
+        if has_shared:
+            _run_shared(layer, own, panels, routines, work, first_used(gate_up))
+        _run_chosen(layer, own, panels, routines, work, count, gate_up, down, following)
+        shared = Shared(
+            work.shared_out if has_shared else 0,
+            work.logits + how.num_experts * 4 if own.is_shared_gated != 0 else 0, num_logits,
+        )  # fmt: skip
+        combine(
+            phase + 10 * PHASE_BYTES, routines.combine, target, adds, work.out, rows, own.hidden,
+            work.places, work.weights, how.num_used, shared, memory,
+        )  # fmt: skip
+
+    return compiled(run_experts, 11)
+
+
 @njit(error_model="numpy")
 def experts(
-    phase: int, num_threads: int, routines: ExpertsRoutines, panels: ProductRoutines, memory: int,
-    fields: int, work_fields: int, rows: ExpertsRows, following: int,
+    phase: int, num_threads: int, memory: int, fields: int, work_fields: int, x: int, rows: int,
+    records: int, target: int, adds: int, following: int,
 ) -> None:  # fmt: skip
     """A thread's share of a layer's experts: target = or += Σ weight · expert(x) + shared(x).
 
     phase: of `EXPERT_PHASES` that nobody has begun, the same for all threads; num_threads: how many
-    those are. memory: `MEMORY_BYTES` of the thread's own. fields: address of `RouteFields` and
-    `ExpertsFields`; work_fields: of `ExpertsMemory`, all changed. following: as for `multiply`.
+    those are. memory: `MEMORY_BYTES` of the thread's own. fields: address of `experts_row`;
+    work_fields: of `ExpertsMemory`, all changed. x: [rows, h] of the weights' dtype; records: of
+    these rows, changed where there is a shared expert, whose inner rows they have to hold as well,
+    or 0: rows are not rounded. target: [rows, h] float32, added to unless `adds` is 0. following:
+    as for `multiply`.
     """
-    how = RouteFields(*integers_at(fields, _ROUTE_FIELDS))
-    own = ExpertsFields(*integers_at(fields + 8 * _ROUTE_FIELDS, _OWN_FIELDS))
-    work = ExpertsMemory(*integers_at(work_fields, _MEMORY_FIELDS))
-    num_logits = how.num_experts + (1 if own.is_shared_gated != 0 else 0)
-    count = rows.num_rows * how.num_used
-    has_shared = own.shared_inner != 0
-    multiply(
-        phase, num_threads, panels, routines.keep, memory, work.logits, num_logits * 4, _FLOAT_SIZE,
-        rows.x, rows.num_rows, rows.hidden * rows.weight_size // 4, rows.records, own.router, _NONE,
-        num_logits, own.router_bias, _NONE, own.shared_gate if has_shared else own.router,
-    )  # fmt: skip
-    route(
-        phase + PHASE_BYTES, routines.route, work.chosen, work.weights, work.logits, num_logits,
-        rows.num_rows, how.num_used, fields, memory,
-    )  # fmt: skip
-    group_rows(
-        phase + 2 * PHASE_BYTES, work.starts, work.sources, work.places, work.chosen, rows.num_rows,
-        how.num_used, how.num_experts, memory,
-    )  # fmt: skip
-    gather_rows(
-        phase + 3 * PHASE_BYTES, work.gathered, rows.x, work.sources, count, rows.hidden,
-        rows.weight_size, routines.round, work.records,
-    )  # fmt: skip
-    gate_up = Groups(
-        own.table, EXPERT_BYTES, own.inner, how.num_experts, work.starts, how.num_used, num_threads
-    )
-    down = Groups(
-        own.table + WEIGHT_BYTES, EXPERT_BYTES, rows.hidden, how.num_experts, work.starts,
-        how.num_used, num_threads,
-    )  # fmt: skip
-    if has_shared:
-        _run_shared(
-            phase + 4 * PHASE_BYTES, num_threads, routines, panels, memory, own, work, rows,
-            first_used(gate_up),
-        )  # fmt: skip
-    _run_chosen(
-        phase + 7 * PHASE_BYTES, routines, panels, memory, own, work, rows, count, gate_up, down,
-        following,
-    )  # fmt: skip
-    shared = Shared(
-        work.shared_out if has_shared else 0,
-        work.logits + how.num_experts * 4 if own.is_shared_gated != 0 else 0, num_logits,
-    )  # fmt: skip
-    combine(
-        phase + 10 * PHASE_BYTES, routines.combine, rows.target, rows.adds, work.out, rows.num_rows,
-        rows.hidden, work.places, work.weights, how.num_used, shared, memory,
+    call(
+        integer_at(fields, 0, 64),
+        (phase, num_threads, memory, fields, work_fields, x, rows, records, target, adds,
+         following),
     )  # fmt: skip

@@ -5,14 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec, MLPSpec
 from pagoda.models.families import parts
+from pagoda.models.families.experts import experts
 
 ARCHITECTURE = "GraniteForCausalLM"
 
 
 def granite(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     """`logits_scaling` divides; the other three multiply."""
+    return _granite(config, ARCHITECTURE, max_model_len)
+
+
+def granite_moe(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
+    """Granite with experts."""
+    decoder = _granite(config, "GraniteMoeForCausalLM", max_model_len)
+    [dense] = {layer.mlp for layer in decoder.layers}
+    assert isinstance(dense, MLPSpec)
+    sparse = experts(config, dense, default_count=8, default_used=2)
+    layers = tuple(replace(layer, mlp=sparse) for layer in decoder.layers)
+    return replace(decoder, layers=layers)
+
+
+def _granite(config: ModelConfig, architecture: str, max_model_len: int | None) -> DecoderSpec:
     sizes = parts.read_sizes(config)
     parts.require_layer_types(config, None, sizes.num_layers)
     rope = parts.rope(config, sizes, max_model_len)
@@ -29,7 +44,7 @@ def granite(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         residual_scale=config.number("residual_multiplier", default=1.0),
     )
     layers = (layer,) * sizes.num_layers
-    decoder = parts.decoder(config, ARCHITECTURE, sizes, layers, rope.max_position_embeddings)
+    decoder = parts.decoder(config, architecture, sizes, layers, rope.max_position_embeddings)
     return replace(
         decoder,
         embedding_scale=config.number("embedding_multiplier", default=1.0),
