@@ -1,15 +1,28 @@
 """The least times, beside numbers worked out by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, NormSpec
+from pagoda.models.decoder import (
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    ExpertsSpec,
+    MLPSpec,
+    NormSpec,
+)
 from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.roofline import MachineLimits, WorkItem, draw, roofline_seconds
 from pagoda.roofline.least_time import StepCost, step_costs
 from pagoda.sizing.held_weights import hold
+
+
+def reads(num_bytes: int) -> Callable[[int], int]:
+    """Weights of which every step reads as much."""
+    return lambda num_tokens: num_bytes
 
 
 def decoder(layer: DecoderLayer, num_layers: int, hidden_size: int, vocab_size: int) -> DecoderSpec:
@@ -39,7 +52,7 @@ ATTENDED_OPERATIONS = 2 * 4 * 2 * 2
 
 
 def costs(*items: WorkItem, spec: DecoderSpec = TINY) -> list[StepCost]:
-    return list(step_costs(spec, "bfloat16", WEIGHT_BYTES, items))
+    return list(step_costs(spec, "bfloat16", reads(WEIGHT_BYTES), items))
 
 
 def test_one_request() -> None:
@@ -96,21 +109,22 @@ def test_the_slower_of_reading_and_computing_counts_in_each_step() -> None:
     # 1,280 operations against 376 bytes, then 504 operations against 424 bytes.
     assert (prompt.operations, prompt.read_bytes) == (1240, 376)
     assert (answer.operations, answer.read_bytes) == (504, 424)
-    assert roofline_seconds(TINY, "bfloat16", WEIGHT_BYTES, work, limits) == 1240 / 2 + 424
-    assert roofline_seconds(TINY, "float32", 2 * WEIGHT_BYTES, work, limits) == 752 + 848
+    assert roofline_seconds(TINY, "bfloat16", reads(WEIGHT_BYTES), work, limits) == 1240 / 2 + 424
+    assert roofline_seconds(TINY, "float32", reads(2 * WEIGHT_BYTES), work, limits) == 752 + 848
 
 
 def test_the_weights_are_read_as_they_are_held() -> None:
     limits = MachineLimits(read_bandwidth=1.0, product_rate=1e9)
     work = [WorkItem((1, 2, 3), 2)]
-    plain = roofline_seconds(TINY, "bfloat16", WEIGHT_BYTES, work, limits)
-    assert roofline_seconds(TINY, "bfloat16", 100, work, limits) == plain - 2 * (WEIGHT_BYTES - 100)
+    plain = roofline_seconds(TINY, "bfloat16", reads(WEIGHT_BYTES), work, limits)
+    smaller = roofline_seconds(TINY, "bfloat16", reads(100), work, limits)
+    assert smaller == plain - 2 * (WEIGHT_BYTES - 100)
 
 
 def test_keys_and_values_are_read_as_each_layer_stores_them() -> None:
     item = WorkItem((1, 2, 3), 2)
     formats = ("bfloat16", "fp8_e4m3")
-    _, answer = step_costs(TINY, formats, WEIGHT_BYTES, [item])
+    _, answer = step_costs(TINY, formats, reads(WEIGHT_BYTES), [item])
     assert answer.read_bytes == WEIGHT_BYTES + 3 * (2 * 4 + 4)
 
 
@@ -125,8 +139,18 @@ def test_the_best_of_two_measurements() -> None:
 def test_the_floors_of_the_default_model(workload: str, seconds: float) -> None:
     layer = DecoderLayer(AttentionSpec(9, 3, 64, 0.125, None), MLPSpec(1536))
     smollm2 = decoder(layer, num_layers=30, hidden_size=576, vocab_size=49_152)
-    weight_bytes = hold(DecoderParts.of(smollm2, HUGGING_FACE_NAMES), "bfloat16").read_bytes
-    assert weight_bytes == 2 * 134_515_008
+    weight_bytes = hold(DecoderParts.of(smollm2, HUGGING_FACE_NAMES), "bfloat16").step_bytes
+    assert weight_bytes(1) == weight_bytes(100) == 2 * 134_515_008
     limits = MachineLimits(read_bandwidth=45e9, product_rate=0.96e12)
     least = roofline_seconds(smollm2, "bfloat16", weight_bytes, draw(workload, 0), limits)
     assert least == pytest.approx(seconds, abs=0.005)
+
+
+def test_a_row_meets_the_experts_that_it_is_sent_to_the_shared_one_and_the_router() -> None:
+    experts = ExpertsSpec(8, 2, 16, shared=MLPSpec(24))
+    sparse, dense = (
+        replace(TINY, layers=(replace(LAYER, mlp=mlp),) * 2) for mlp in (experts, MLPSpec(56))
+    )
+    [one] = costs(WorkItem((1, 2, 3), 1), spec=sparse)
+    [other] = costs(WorkItem((1, 2, 3), 1), spec=dense)
+    assert one.operations - other.operations == 2 * 3 * 2 * TINY.hidden_size * 8

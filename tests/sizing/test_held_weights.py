@@ -7,8 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, MLPSpec, NormSpec
+from pagoda.models.decoder import (
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    ExpertsSpec,
+    MLPSpec,
+    NormSpec,
+)
 from pagoda.models.names import GGUF_NAMES
+from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.sizing.held_weights import HeldWeights, hold
 
@@ -121,3 +129,18 @@ def test_a_scheme_is_told_with_its_types() -> None:
     assert str(told) == "2.0 GiB, GPTQ: int4_f16_g128 as stored, F16 as bfloat16"
     assert told.stored_as == "GPTQ: int4_f16_g128"
     assert told.as_json()["scheme"] == "GPTQ"
+
+
+def test_a_step_reads_the_experts_that_its_tokens_may_be_sent_to() -> None:
+    experts = ExpertsSpec(8, 2, 96, shared=MLPSpec(32))
+    spec = replace(SPEC, layers=(replace(LAYER, mlp=experts),) * 2)
+    names = weight_names("MixtralForCausalLM", "directory")
+    shared = {name: f"mlp.{name}" for name in ("shared_gate", "shared_up", "shared_down")}
+    assert names.experts is not None
+    named = replace(names, experts=replace(names.experts, **shared))
+    held = hold(DecoderParts.of(spec, named), "bfloat16")
+    of_experts = 2 * 8 * 3 * 64 * 96 * 2
+    assert held.chosen_bytes == of_experts
+    assert held.step_bytes(1) == held.read_bytes - of_experts * 3 // 4
+    assert held.step_bytes(2) == held.read_bytes - of_experts * 9 // 16
+    assert held.step_bytes(10**6) == held.read_bytes

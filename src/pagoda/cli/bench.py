@@ -173,7 +173,7 @@ class Bench:
             roofline_s=roofline_seconds(
                 self._model.spec,
                 self._cache_formats,
-                self._model.held.read_bytes,
+                self._model.held.step_bytes,
                 work,
                 self.limits,
             ),

@@ -18,6 +18,8 @@ class ExpertsParts:
     gate: tuple[Parts, ...]
     up: tuple[Parts, ...]
     down: tuple[Parts, ...]
+    num_used: int
+    """Experts of each row."""
     router_bias: Parts = ()
     correction: Parts = ()
     gate_bias: Parts = ()
@@ -55,7 +57,8 @@ class ExpertsParts:
         yield from self.of_chosen
 
 
-_CHOSEN = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias")
+_CHOSEN = ("gate", "up", "down", "gate_bias", "up_bias", "down_bias", "num_used")
+"""Fields that are no weights that each row meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class _Tensors:
             gate=tuple((self._gate_up(names.weight, 0, number, hidden),) for number in experts),
             up=tuple((self._gate_up(names.weight, 1, number, hidden),) for number in experts),
             down=tuple((self._down(names.weight, number, inner),) for number in experts),
+            num_used=spec.num_used,
             router_bias=(self._whole(names.router_bias, count),) if spec.router_bias else (),
             correction=(self._whole(names.correction, count),) if spec.correction_bias else (),
             gate_bias=tuple(self._gate_up(names.bias, 0, number) for number in with_bias),

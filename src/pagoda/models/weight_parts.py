@@ -73,6 +73,19 @@ class DecoderParts:
         outside = (self.embedding, self.lm_head) if self.lm_head else (self.embedding,)
         return (*outside, *(parts for parts in self.of_layers() if len(parts[0].shape) == 2))
 
+    @property
+    def of_chosen(self) -> tuple[Parts, ...]:
+        """Those of weights that a row meets only where it is sent to their expert."""
+        return tuple(
+            parts for layer in self.layers if layer.experts for parts in layer.experts.of_chosen
+        )
+
+    @property
+    def chosen_share(self) -> float:
+        """The share of a layer's experts that a row is sent to; 1 where there are none."""
+        experts = [layer.experts for layer in self.layers if layer.experts is not None]
+        return experts[0].num_used / len(experts[0].gate) if experts else 1.0
+
     def of_layers(self) -> Iterator[Parts]:
         """Those of each weight of a layer that lies by itself in panels, as gate and up do."""
         for layer in self.layers:

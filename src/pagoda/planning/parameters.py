@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.state import StateLayerSpec
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, ExpertsSpec
+from pagoda.models.decoder import DecoderSpec
 from pagoda.models.part import Parts
 from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import FEED_FORWARD, DecoderParts, LayerParts
@@ -111,15 +111,12 @@ def parameters_of(decoder: DecoderSpec) -> Parameters:
     return Parameters(
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),
-        tuple(
-            _of_layer(each, layer.mlp.num_used if isinstance(layer.mlp, ExpertsSpec) else 0)
-            for each, layer in zip(parts.layers, decoder.layers, strict=True)
-        ),
+        tuple(map(_of_layer, parts.layers)),
         _numbers_in(parts.final_norm),
     )
 
 
-def _of_layer(parts: LayerParts, num_used: int) -> LayerParameters:
+def _of_layer(parts: LayerParts) -> LayerParameters:
     mlp = sum(_numbers_in(parts.own[field]) for field in FEED_FORWARD)
     mixing = sum(map(_numbers_in, parts.own.values())) - mlp
     experts = parts.experts
@@ -127,7 +124,7 @@ def _of_layer(parts: LayerParts, num_used: int) -> LayerParameters:
         return LayerParameters(mixing, mlp)
     mlp = sum(map(_numbers_in, experts.every_row_reads))
     chosen = sum(map(_numbers_in, experts.of_chosen))
-    return LayerParameters(mixing, mlp, chosen, len(experts.gate), num_used)
+    return LayerParameters(mixing, mlp, chosen, len(experts.gate), experts.num_used)
 
 
 def _numbers_in(parts: Parts) -> int:

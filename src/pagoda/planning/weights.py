@@ -73,8 +73,8 @@ class PagodaWeights:
         return (self.total_bytes,)
 
     def read_bytes(self, num_tokens: int) -> int:
-        """However many tokens there are."""
-        return self.held.read_bytes
+        """Experts that none of the tokens is sent to are left out."""
+        return self.held.step_bytes(num_tokens)
 
 
 @dataclass(frozen=True, slots=True)

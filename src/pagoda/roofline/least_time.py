@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
 from pagoda.cache.spec import WindowedLayer
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec, ExpertsSpec
 from pagoda.roofline.workloads import Work, WorkItem
+
+WeightBytes = Callable[[int], int]
+"""Bytes of weights that a step of so many tokens reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,14 @@ class Span:
 def roofline_seconds(
     spec: DecoderSpec,
     formats: str | Sequence[str],
-    weight_bytes: int,
+    weight_bytes: WeightBytes,
     work: Work,
     limits: MachineLimits,
 ) -> float:
     """Seconds that `work` takes if each step takes what reading or computing takes alone.
 
         roofline   = sum over steps of max(bytes / read_bandwidth, operations / product_rate)
-        bytes      = `weight_bytes`, what a step reads of the weights as they are held
+        bytes      = `weight_bytes`, what a step of so many tokens reads of weights as they are held
                    + K and V that earlier steps left, read once for all requests that share them
         operations = 2 × values of the layers' matrices × tokens computed
                    + 2 × hidden_size × vocab_size × tokens sampled
@@ -84,7 +87,7 @@ def roofline_seconds(
 
 
 def step_costs(
-    spec: DecoderSpec, formats: str | Sequence[str], weight_bytes: int, work: Work
+    spec: DecoderSpec, formats: str | Sequence[str], weight_bytes: WeightBytes, work: Work
 ) -> Iterator[StepCost]:
     """What each step of `roofline_seconds` costs."""
     ordered = sorted(work, key=lambda item: item.prompt_token_ids)
@@ -129,12 +132,12 @@ def _decode_spans(ordered: Sequence[WorkItem], shared: Sequence[int], num_made: 
 def _step_cost(
     spec: DecoderSpec,
     layers: Counter[tuple[DecoderLayer, WindowedLayer]],
-    weight_bytes: int,
+    weight_bytes: WeightBytes,
     spans: Sequence[Span],
     num_sampled: int,
 ) -> StepCost:
     num_computed = sum(span.stop - span.start for span in spans)
-    read_bytes = weight_bytes
+    read_bytes = weight_bytes(num_computed)
     operations = 2 * spec.hidden_size * spec.vocab_size * num_sampled
     for (layer, kv), count in layers.items():
         values = _matrix_values(layer, spec.hidden_size)
@@ -150,10 +153,16 @@ def _step_cost(
 
 
 def _matrix_values(layer: DecoderLayer, hidden_size: int) -> int:
-    """Numbers in the matrices of a layer: q, k, v, o, gate, up and down."""
-    attention = layer.attention
+    """Numbers in the matrices of a layer that a row meets: q, k, v, o, gate, up and down."""
+    attention, mlp = layer.attention, layer.mlp
     heads = 2 * attention.num_heads + 2 * attention.num_kv_heads
-    return hidden_size * (heads * attention.head_dim + 3 * layer.mlp.intermediate_size)
+    widths = heads * attention.head_dim
+    if isinstance(mlp, ExpertsSpec):
+        shared = 0 if mlp.shared is None else mlp.shared.intermediate_size
+        widths += mlp.num_experts + 3 * (mlp.num_used * mlp.intermediate_size + shared)
+    else:
+        widths += 3 * mlp.intermediate_size
+    return hidden_size * widths
 
 
 def _attended(span: Span, window: int) -> int:

@@ -54,6 +54,16 @@ class Decoder(Protocol):
         """Those of each weight of a layer."""
         ...
 
+    @property
+    def of_chosen(self) -> Sequence[Sequence[Tensor]]:
+        """Of these, those of experts that not every row is sent to."""
+        ...
+
+    @property
+    def chosen_share(self) -> float:
+        """The share of a layer's experts that a row is sent to."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class HeldWeights:
@@ -61,8 +71,8 @@ class HeldWeights:
 
     total_bytes: int
     read_bytes: int
-    """What a step reads: all but an embedding that is not the output head too, of which it takes a
-    row for each token."""
+    """What a large step reads: all but an embedding that is not the output head too, of which it
+    takes a row for each token."""
     dtype: str
     """Of all that does not keep its type."""
     kept: tuple[str, ...] = ()
@@ -75,6 +85,15 @@ class HeldWeights:
     """What a checkpoint of safetensors is quantised by: GPTQ, AWQ, …"""
     multiplied: tuple[str, ...] = ()
     """Of `kept` and `quantised`, those that products read."""
+    chosen_bytes: int = 0
+    """Of `read_bytes`, those of experts that not every row is sent to."""
+    chosen_share: float = 1.0
+    """The share of them that a row is sent to."""
+
+    def step_bytes(self, num_tokens: int) -> int:
+        """What a step reads, of tokens that are sent to any experts with equal chance."""
+        left_out = (1 - self.chosen_share) ** num_tokens
+        return self.read_bytes - round(self.chosen_bytes * left_out)
 
     @property
     def stored_as(self) -> str | None:
@@ -136,6 +155,8 @@ def hold(
         quantised=_sorted(weight.quantised for weight in weights),
         scheme=scheme,
         multiplied=_sorted(weight.kept | weight.quantised for weight in read),
+        chosen_bytes=sum(holder.weight(tensors).size_bytes for tensors in decoder.of_chosen),
+        chosen_share=decoder.chosen_share,
     )
 
 
