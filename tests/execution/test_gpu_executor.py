@@ -149,7 +149,7 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
 def test_warm_up_has_contexts_split_where_they_may_be_long(monkeypatch: pytest.MonkeyPatch):
     tilings: list[PrefillTiling[torch.Tensor]] = []
     monkeypatch.setattr(
-        decoder, "prefill_attention", lambda *arguments: tilings.append(arguments[4])
+        decoder, "prefill_attention", lambda *arguments, **_: tilings.append(arguments[4])
     )
     spec = decoder_spec([FULL, dataclasses.replace(FULL, sliding_window=SPLIT_FROM)])
     executor, _ = make(spec, max_model_len=SPLIT_FROM)

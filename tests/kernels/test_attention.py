@@ -154,9 +154,9 @@ def test_sinks_are_met_by_queries_of_their_own(pages: Pages, window: int, sinks:
         assert_close(out[row], expected, pages.dtype)
 
 
-@pytest.mark.parametrize(("window", "sinks"), [(NO_WINDOW, 0), (37, 0), (100, 3)])
+@pytest.mark.parametrize(("window", "sinks"), [(NO_WINDOW, 0), (100, 3)])
 @pytest.mark.parametrize(
-    ("logit_cap", "level"), [(0.5, None), (5.0, None), (50.0, 0.0), (None, -2.0), (None, 12.0)]
+    ("logit_cap", "level"), [(5.0, None), (50.0, 0.0), (None, -2.0), (None, 12.0)]
 )
 def test_scores_are_capped_and_sink_logits_take_their_part(
     pages: Pages, window: int, sinks: int, logit_cap: float | None, level: float | None

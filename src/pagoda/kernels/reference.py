@@ -65,8 +65,8 @@ def paged_attention(
 
     Query head h reads KV head h // (num_heads / num_kv_heads). The token at `position` sees
     itself, and before it all tokens or the last `window - 1`; and the first `sinks`, which meet
-    `sink_query`. With a `logit_cap` a score s becomes cap · tanh(s / cap). sink_logits: [num_heads],
-    each one more logit of its head's softmax, without a value.
+    `sink_query`. logit_cap: a score s becomes cap · tanh(s / cap). sink_logits: [num_heads], each
+    one more logit of its head's softmax, without a value.
     """
     num_heads, head_dim = query.shape
     num_kv_heads = blocks.shape[2]

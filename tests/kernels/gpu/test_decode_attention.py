@@ -76,9 +76,10 @@ def test_like_the_plain_truth(
     check(case, decode(case))
 
 
+@pytest.mark.parametrize("level", [None, 5.0])
 @pytest.mark.parametrize("context_len", [255, 256, 257, 512, 513])
-def test_at_the_edges_of_splits(context_len: int) -> None:
-    case = paged_sequences(HEADS, [context_len, 1], [1, 1])
+def test_at_the_edges_of_splits(context_len: int, level: float | None) -> None:
+    case = with_softmax(paged_sequences(HEADS, [context_len, 1], [1, 1]), None, level)
     check(case, decode(case))
 
 

@@ -7,9 +7,10 @@ The context of a row is cut into splits of whole blocks, fixed by position. In e
 
 and the pieces are merged in the order of the splits. Where a row sees sinks these come first, as a
 piece of their own, met by queries that were rotated as if the window followed right behind them
-(StreamingLLM, arXiv 2309.17453): so no page is ever rotated anew. Every sum has one order, fixed by
-positions alone. Sink logits, which have no values, join a row's mass once, when its sums are
-complete (gpt-oss, arXiv 2508.10925). So a row's result does not depend on the other rows of the batch, on how a prompt
+(StreamingLLM, arXiv 2309.17453): so no page is ever rotated anew. Where scores are capped it is
+before they meet others (Gemma 2, arXiv 2408.00118), and sink logits, which have no values, join the
+mass once all pieces are merged (gpt-oss, arXiv 2508.10925). Every sum has one order, fixed by
+positions alone. So a row's result does not depend on the other rows of the batch, on how a prompt
 was cut into chunks, on where its blocks lie or on the number of threads; not in a single bit.
 
 Queries and p are rounded to the dtype of the cache before they meet K and V; all else is float32.

@@ -74,8 +74,8 @@ def paged_attention(
     [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
     or bfloat16 bits; the latter bytes where they are `coded`. queries: [rows, at least
     num_heads * head_dim] float32, heads first, the same for all; sink_queries: likewise, what
-    meets sinks, where the tiling has any. scale, times log2(e), multiplies q · k. logit_cap, times log2(e), and
-    sink_logits: [num_heads] float32, times log2(e): see `Layer`.
+    meets sinks, where the tiling has any. scale multiplies q · k; logit_cap and sink_logits,
+    [num_heads] float32, are as `Layer` says. All three are times log2(e).
     """
     factor, cap = (np.array([each or 0.0], np.float32) for each in (scale, logit_cap))
     form, layout, codes = coded or _plain(layers[0], shape)

@@ -158,7 +158,7 @@ def save_routine() -> Any:
 
 @njit(error_model="numpy")
 def joined_inverse(highest: np.float32, mass: np.float32, sink_logit: np.float32) -> np.float32:
-    """What sums that are relative to `highest` are multiplied with once a logit joins their mass."""
+    """What sums relative to `highest` are multiplied with once a logit has joined their mass."""
     together = max(highest, sink_logit)
     factor = exp2(highest - together)
     return factor / fma(mass, factor, exp2(sink_logit - together))

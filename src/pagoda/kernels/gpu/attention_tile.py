@@ -85,7 +85,7 @@ def capped(scores, cap):
 @triton.jit
 def joined(mass, highest, sink_logits):
     """What sums relative to `highest` are multiplied with once a sink logit joins the mass of each
-    row, and their mass then."""
+    row, and their mass then. Of -inf not a bit changes."""
     sinks = sink_logits.to(tl.float32) * _LOG2_E
     together = tl.maximum(highest, sinks)
     decay = tl.exp2(highest - together)

@@ -159,10 +159,10 @@ def decode_splits(
         )  # fmt: skip
 
         if sink_logits is not None:
-            if num_splits == 1:  # else it joins what is merged
-                own = tl.load(sink_logits + head_ids, mask=heads < group_size, other=0.0)
-                decay, mass = joined(mass, highest, own)
-                sums *= decay[:, None]
+            joins = (heads < group_size) & (num_splits == 1)  # else they join what is merged
+            own = tl.load(sink_logits + head_ids, mask=joins, other=float("-inf"))
+            decay, mass = joined(mass, highest, own)
+            sums *= decay[:, None]
         sums = sums / tl.where(mass > 0, mass, 1.0)[:, None]  # a context of no tokens: zeros
         if num_splits == 1:
             tl.store(out + places, sums.to(out.dtype.element_ty), mask=within)
@@ -235,6 +235,8 @@ def decode_attention(
     assert block_tables.stride(1) == 1
     assert num_heads <= _HEAD_TILE * num_kv_heads
     assert scale > 0
+    assert logit_cap is None or logit_cap > 0
+    assert sink_logits is None or (len(sink_logits) == num_heads and sink_logits.is_contiguous())
     assert decode_parts(len(rows), num_heads) <= len(partial.sums)
     form = None if codes is None else codes.form
     is_mixed = form is not None and form.is_mixed

@@ -196,14 +196,15 @@ def prefill_tile(
     )  # fmt: skip
     sums, mass, highest = attend_part(
         sums, mass, highest, own_query, query_sums, positions,
-        tl.maximum(full_begin, full_end), end, seen_from, window, blocks, table, kv_head, scale, cap,
-        key_levels, value_levels,
+        tl.maximum(full_begin, full_end), end, seen_from, window, blocks, table, kv_head,
+        scale, cap, key_levels, value_levels,
         num_kv_heads, block_size, block_numbers, head_dim, padded_dim, form, tile, True, 1,
     )  # fmt: skip
     if sink_logits is not None:
-        if partial_row < 0:  # else it joins what is merged
-            decay, mass = joined(mass, highest, tl.load(sink_logits + head_ids))
-            sums *= decay[:, None]
+        joins = (own < num_own) & (partial_row < 0)  # else they join what is merged
+        own_logits = tl.load(sink_logits + head_ids, mask=joins, other=float("-inf"))
+        decay, mass = joined(mass, highest, own_logits)
+        sums *= decay[:, None]
     mass = tl.where(mass > 0, mass, 1.0)  # rows past the end of a sequence, or that see nothing
     sums = sums / mass[:, None]
     if partial_row < 0:
@@ -273,6 +274,8 @@ def prefill_attention(
     assert block_tables.stride(1) == 1
     assert (num_heads, num_kv_heads) == (kind.num_heads, kind.num_kv_heads)
     assert scale > 0
+    assert logit_cap is None or logit_cap > 0
+    assert sink_logits is None or (len(sink_logits) == num_heads and sink_logits.is_contiguous())
     assert len(partial.sums) >= PREFILL_PARTS
     form = None if codes is None else codes.form
     shape = ProgramShape.of(head_dim, query.dtype, form)
