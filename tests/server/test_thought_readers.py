@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,7 +149,7 @@ def test_however_an_answer_is_cut_the_same_is_said(
     form = THOUGHT_FORMS["deepseek_r1" if is_open else "qwen3"]
     places = data.draw(st.lists(st.integers(0, len(answer)), max_size=6).map(sorted))
     edges = [0, *places, len(answer)]
-    parts = [answer[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [answer[a:b] for a, b in itertools.pairwise(edges)]
     assert read(reader(form), parts) == read(reader(form), [answer])
 
 

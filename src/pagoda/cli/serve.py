@@ -106,7 +106,7 @@ SERVER_FLAGS = FlagGroup(
         Flag(
             "reasoning_parser",
             TEXT,
-            "The form of what the model thinks before it answers, by vLLM's name, to be told apart; "
+            "The form of what the model thinks before it answers, by vLLM's name; "
             "auto: as its chat template says; none: it stays part of the answer.",
         ),
         Flag(

@@ -21,7 +21,7 @@ class Thinking:
 
     def __init__(self, engine: AsyncEngine, parser: str) -> None:
         """`parser` is one of the `REASONING_PARSERS`."""
-        self._tokenizer = engine.tokenizer
+        self._engine = engine
         self._parser = parser
 
     @cached_property
@@ -29,13 +29,15 @@ class Thinking:
         """None: the model does not think, or nobody wants to know."""
         if self._parser != "auto":
             return THOUGHT_FORMS.get(self._parser)
-        token_id = self._tokenizer.token_id
-        return form_of(self._tokenizer.chat_template, lambda mark: token_id(mark) is not None)
+        token_id = self._engine.tokenizer.token_id
+        return form_of(
+            self._engine.tokenizer.chat_template, lambda mark: token_id(mark) is not None
+        )
 
     @cached_property
     def _mark_ids(self) -> frozenset[int]:
         assert self.form is not None
-        ids = map(self._tokenizer.token_id, self.form.marks)
+        ids = map(self._engine.tokenizer.token_id, self.form.marks)
         return frozenset(each for each in ids if each is not None)
 
     def reader(
@@ -49,7 +51,7 @@ class Thinking:
         form = self.form
         if form is None:
             return answers
-        begun = self._tokenizer.begun(prompt_token_ids, self._mark_ids)
+        begun = self._engine.tokenizer.begun(prompt_token_ids, self._mark_ids)
         is_open = form.goes_on_in(begun)
         thought = self._marks(form, is_open) if is_structured else None
         if is_structured and thought is None:
@@ -60,8 +62,8 @@ class Thinking:
         )
 
     def _marks(self, form: ThoughtForm, is_open: bool) -> ThoughtMarks | None:
-        opening = self._tokenizer.token_id(form.opening[0])
-        closing = self._tokenizer.token_id(form.closing[0])
+        opening = self._engine.tokenizer.token_id(form.opening[0])
+        closing = self._engine.tokenizer.token_id(form.closing[0])
         if form.body or opening is None or closing is None:
             return None
         return ThoughtMarks(opening, closing, is_open)
