@@ -36,6 +36,7 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
+from pagoda.server.text_chunk import TextChunk
 from pagoda.server.thinking import Thinking
 from pagoda.server.thought_tokens import ThoughtTokens
 from pagoda.server.tool_calls import AnswerReader, new_call_id
@@ -87,6 +88,7 @@ class ChatAnswer(ChunkedAnswer):
         self._beginning = beginning
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
+        self._thought_chunks: dict[int, TextChunk] = {}
         token_bytes = generation.engine.tokenizer.token_bytes
         self._thought_tokens: defaultdict[int, ThoughtTokens] = defaultdict(
             partial(ThoughtTokens, token_bytes)
@@ -118,10 +120,13 @@ class ChatAnswer(ChunkedAnswer):
             if cursor.finished:
                 continue
             news = self._read(choice, cursor.new_text(choice))
-            is_text = not news.calls and not self._thought(news)
-            if news.content and is_text and cursor.has_text_alone(choice):
+            thought = self._thought(news)
+            is_text = not news.calls and cursor.has_text_alone(choice)
+            if is_text and news.content and not thought:
                 yield self._text_chunk(choice.index, news.content)
-            elif news.content or not is_text or cursor.has_news_beside_text(choice):
+            elif is_text and thought and not news.content:
+                yield self._thought_chunk(choice.index, thought)
+            elif news.content or thought or news.calls or cursor.has_news_beside_text(choice):
                 choices = list_json([self._news(cursor, choice, news)])
                 yield object_json(self._chunk([]), choices=choices)
             cursor.advance(choice)
@@ -147,6 +152,16 @@ class ChatAnswer(ChunkedAnswer):
 
     def _plain_chunk(self, index: int, text: str) -> ChatCompletionChunk:
         return self._chunk([ChatChunkChoice(index=index, delta=ChatDelta(content=text))])
+
+    def _thought_chunk(self, index: int, text: str) -> bytes:
+        """A chunk in which that choice goes on with a thought, and nothing else is."""
+        if index not in self._thought_chunks:
+            self._thought_chunks[index] = TextChunk(partial(self._plain_thought, index), 2)
+        return self._thought_chunks[index].saying(text)
+
+    def _plain_thought(self, index: int, text: str) -> ChatCompletionChunk:
+        delta = ChatDelta(reasoning_content=text, reasoning=text)
+        return self._chunk([ChatChunkChoice(index=index, delta=delta)])
 
     def _read(self, choice: CompletionOutput, text: str) -> Reading:
         """The end of `choice` that is new, apart: thoughts, what is said, and calls of tools."""
