@@ -71,6 +71,17 @@ ANSWERS: dict[str, tuple[str, str, list[Said]]] = {
     "an answer's channel alone": ("openai_gptoss", "<|channel|>final<|message|>c", ["c"]),
     "no channel": ("openai_gptoss", "analysis: c", ["analysis: c"]),
     "a channel that never ends": ("openai_gptoss", f"{_ANALYSIS}a<|en", [Thought("a<|en")]),
+    "calls in a message before a thought": (
+        "openai_gptoss",
+        f"<|channel|>final<|message|>{hermes(ROME)}x<|end|>{_ANALYSIS}b",
+        [WEATHER_ROME, "x", Thought("b")],
+    ),
+    "a head without an end": ("openai_gptoss", f"<|channel|>{'a' * 300}", ["a" * 300]),
+    "too long a head": (
+        "openai_gptoss",
+        f"<|channel|>analysis{'a' * 300}<|message|>b",
+        [f"analysis{'a' * 300}<|message|>b"],
+    ),
     "half a head": ("openai_gptoss", f"{_ANALYSIS}a<|end|><|start|>assis", [Thought("a")]),
     "several channels": (
         "openai_gptoss",
@@ -184,21 +195,19 @@ def test_a_prompt_may_have_begun_the_thought(name: str, begun: str, is_within: b
 
 
 @pytest.mark.parametrize(
-    ("template", "tokens", "name"),
+    ("template", "name"),
     [
-        ("{{ m.split('</think>') }}<think>", (), "qwen3"),
-        ("", ("<think>", "</think>"), "qwen3"),
-        ("", ("</think>",), None),
-        ("{{ messages }}", ("<|im_end|>",), None),
-        ("<|channel|>analysis<|message|>", ("<think>", "</think>"), "openai_gptoss"),
-        ("Here is my thought process: … Here is my response:", (), "granite"),
-        ("[THINK] [/THINK]", ("[THINK]",), "mistral"),
-        ("<seed:think></seed:think>", (), "seed_oss"),
+        ("{{ m.split('</think>')[-1] }}", "qwen3"),
+        ("{{ messages }}<|channel|>", None),
+        ("<|start|>assistant<|channel|>analysis<|message|></think>", "openai_gptoss"),
+        ("Here is my thought process: … Here is my response:", "granite"),
+        ("[THINK] [/THINK]", "mistral"),
+        ("<seed:think></seed:think>", "seed_oss"),
+        ("", None),
     ],
 )
-def test_a_form_is_found(template: str, tokens: tuple[str, ...], name: str | None) -> None:
-    found = form_of(template, tokens.__contains__)
-    assert found == (None if name is None else THOUGHT_FORMS[name])
+def test_a_form_is_found(template: str, name: str | None) -> None:
+    assert form_of(template) == (None if name is None else THOUGHT_FORMS[name])
 
 
 def test_a_forced_call_is_behind_the_thought() -> None:

@@ -80,7 +80,7 @@ class ServerOptions:
     """How the log is written: one of `LOG_FORMATS`."""
     reasoning_parser: str = "auto"
     """The form of what the model thinks before it answers, one of `REASONING_PARSERS`; auto: as
-    its chat template or its vocabulary says; none: what is thought is part of the answer."""
+    its chat template says; none: what is thought is part of the answer."""
     default_chat_template_kwargs: Mapping[str, TemplateValue] | None = None
     """What chat templates are given where a request does not say otherwise."""
     disable_log_stats: bool = False

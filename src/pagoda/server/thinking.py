@@ -29,10 +29,7 @@ class Thinking:
         """None: the model does not think, or nobody wants to know."""
         if self._parser != "auto":
             return THOUGHT_FORMS.get(self._parser)
-        token_id = self._engine.tokenizer.token_id
-        return form_of(
-            self._engine.tokenizer.chat_template, lambda mark: token_id(mark) is not None
-        )
+        return form_of(self._engine.tokenizer.chat_template)
 
     @cached_property
     def _mark_ids(self) -> frozenset[int]:

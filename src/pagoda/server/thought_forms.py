@@ -1,14 +1,16 @@
 """The forms in which models think before they answer, as their chat templates taught them.
 
-<think>             <think> thought </think> answer, and the same with other marks
-Granite             Here is my thought process: thought Here is my response: answer
-harmony (gpt-oss)   <|channel|>analysis<|message|> thought <|end|>
-                    <|start|>assistant<|channel|>final<|message|> answer
+    <think>             <think> thought </think> answer, and the same with other marks
+    Granite             Here is my thought process: thought Here is my response: answer
+    harmony (gpt-oss)   <|channel|>analysis<|message|> thought <|end|>
+                        <|start|>assistant<|channel|>final<|message|> answer
+
+A form is a row of `THOUGHT_FORMS`, and of `_FOUND` if it is to be found in chat templates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -35,9 +37,9 @@ class ThoughtForm:
         return frozenset((*self.opening, *self.closing, self.body)) - {""}
 
     @property
-    def telling(self) -> tuple[str, ...]:
-        """Marks that a model of this form knows, and no other does."""
-        return (self.opening[-1], self.body) if self.body else (self.opening[0], self.closing[0])
+    def telling(self) -> str:
+        """What templates of this form have, and no others."""
+        return f"{self.opening[-1]}{IS_THOUGHT}" if self.body else self.closing[0]
 
     def goes_on_in(self, begun: str) -> bool:
         """An answer of which a prompt has `begun` this much goes on within the thought."""
@@ -85,17 +87,10 @@ THOUGHT_FORMS: Mapping[str, ThoughtForm] = MappingProxyType(
 """By vLLM's names of `--reasoning-parser`."""
 
 _FOUND = (_HARMONY, _MISTRAL, _SEED, _GRANITE, _THINK)
-"""The first of which a model knows the marks counts. Whether an answer begins within the thought
-is read from its prompt."""
+"""Of these the first counts that a template has the marks of. Whether an answer begins within the
+thought is read from its prompt."""
 
 
-def form_of(template: str, is_token: Callable[[str], bool]) -> ThoughtForm | None:
-    """The form of a model by its chat template, or else by which marks are tokens of its own.
-
-    None where neither has any.
-    """
-    for knows in (template.__contains__, is_token):
-        for form in _FOUND:
-            if all(map(knows, form.telling)):
-                return form
-    return None
+def form_of(template: str) -> ThoughtForm | None:
+    """The form of a model with this chat template; None where that has no marks."""
+    return next((form for form in _FOUND if form.telling in template), None)

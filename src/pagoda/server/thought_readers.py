@@ -22,6 +22,8 @@ from pagoda.server.tool_forms import num_held
 
 _MOST_SPACES = 256
 """Characters of white space that may stand before the mark that an answer begins with."""
+_MOST_HEAD = 256
+"""Characters of a message's head."""
 
 
 class ThoughtReader(AnswerReader):
@@ -50,6 +52,8 @@ class ThoughtReader(AnswerReader):
         self._text += text
         while self._step(finished):
             pass
+        if finished:
+            self._pieces += self._answer.end()
         pieces, self._pieces = self._pieces, []
         return Reading(tuple(pieces))
 
@@ -106,12 +110,12 @@ class ThoughtReader(AnswerReader):
 
     def _in_answer(self, finished: bool) -> bool:
         """All that comes is answer."""
-        self._say(len(self._text), finished)
+        self._say(len(self._text))
         return False
 
-    def _say(self, num: int, finished: bool) -> None:
-        """The next characters are answer, and nothing comes behind them if `finished`."""
-        self._pieces += self._answer.read(self._text[:num], self._place, finished)
+    def _say(self, num: int) -> None:
+        """The next characters are answer."""
+        self._pieces += self._answer.read(self._text[:num], self._place)
         self._skip(num)
 
     def _skip(self, num: int) -> None:
@@ -140,15 +144,15 @@ class Channels(ThoughtReader):
         return self._behind_thought(finished)
 
     def _behind_thought(self, finished: bool) -> bool:
-        """In the head of the next message."""
+        """In the head of the next message; what has no end of a head is said."""
         self._step = self._behind_thought
-        place = self._text.find(self._form.body)
-        if place < 0:
-            if finished:
-                self._say(0, True)
+        most = _MOST_HEAD + len(self._form.body)
+        head, found, _ = self._text[:most].partition(self._form.body)
+        if not found and len(self._text) < most:
             return False
-        is_thought = IS_THOUGHT in self._text[:place]
-        self._skip(place + len(self._form.body))
+        if found:
+            self._skip(len(head) + len(found))
+        is_thought = found and IS_THOUGHT in head
         self._step = self._in_thought if is_thought else self._in_message
         return True
 
@@ -156,10 +160,10 @@ class Channels(ThoughtReader):
         mark = self._closing.search(self._text)
         if mark is None:
             held = 0 if finished else num_held(self._text, *self._form.closing)
-            self._say(len(self._text) - held, finished)
+            self._say(len(self._text) - held)
             return False
         size = mark.end() - mark.start()
-        self._say(mark.start(), False)
+        self._say(mark.start())
         self._skip(size)
         self._step = self._behind_thought
         return True
@@ -171,15 +175,24 @@ class _Answer:
     def __init__(self, reader: AnswerReader) -> None:
         self._reader = reader
         self._num_read = 0
+        self._has_begun = False
         self._own, self._places = [0], [0]
         """From each place in that text on, where it stands in the answer."""
 
-    def read(self, text: str, place: int, finished: bool) -> list[Piece]:
-        """`text` stands at `place` of the answer."""
+    def read(self, text: str, place: int) -> list[Piece]:
+        """`text`, which comes next, stands at `place` of the answer."""
+        self._has_begun = True
         if place != self._place_of(self._num_read):
             self._own.append(self._num_read)
             self._places.append(place)
         self._num_read += len(text)
+        return self._feed(text)
+
+    def end(self) -> list[Piece]:
+        """Nothing more comes. An answer that has not begun says nothing."""
+        return self._feed("", finished=True) if self._has_begun else []
+
+    def _feed(self, text: str, *, finished: bool = False) -> list[Piece]:
         return [self._placed(each) for each in self._reader.feed(text, finished=finished).pieces]
 
     def _placed(self, piece: Piece) -> Piece:
