@@ -207,6 +207,16 @@ SAMPLING_LIMITS = limits_of(SamplingParams)
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtMarks:
+    """The tokens around what a model may think before an answer that must have a form."""
+
+    opening_id: int
+    closing_id: int
+    is_open: bool
+    """The prompt ends within the thought; otherwise one may begin with the first token."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestOptions:
     """What a caller may say about a request beside its prompt and its sampling parameters.
 
@@ -230,6 +240,11 @@ class RequestOptions:
     """Which tokens stay in the cache, by a name of `--kv-retention`; None: as the engine keeps."""
     truncation: Truncation | None = None
     """How a prompt that may be too long is cut; None: it is refused."""
+    shown_ids: frozenset[int] = frozenset()
+    """Special tokens that are part of the text, where others are left out of it."""
+    thought: ThoughtMarks | None = None
+    """`structured_outputs` hold for what comes behind such a thought; None: from the first token
+    on."""
 
     def __post_init__(self) -> None:
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):

@@ -190,6 +190,35 @@ def test_what_the_server_does_not_have_is_told(
     assert told in captured.err
 
 
+def test_what_a_servers_model_thinks_is_shown_beside_its_answer(
+    url: str,
+    engine: FakeEngine,
+    typed: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    engine.tokenizer.chat_template = "<think></think>"
+    engine.says = ("<think>", "Hm.", "</think>", "It", " is.")
+    typed("hi\nand?\n")
+    flags = ["--api-key", "the-only-key", "--chat-template-kwargs", '{"enable_thinking": true}']
+    assert run(["chat", "--url", url, *flags]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "It is.\n" * 2
+    assert captured.err.count("Hm.") == 2, "lines of the log may stand behind it"
+    assert engine.tokenizer.options.template_kwargs == {"enable_thinking": True}
+    assert engine.tokenizer.messages[1] == {"role": "assistant", "content": "It is."}
+
+
+def test_the_template_is_told_what_it_should_know(
+    engine: FakeEngine, typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed("hi\n")
+    assert run(["chat", "--chat-template-kwargs", '{"enable_thinking": false}']) == 0
+    assert engine.tokenizer.options.template_kwargs == {"enable_thinking": False}
+    for wrong in ("x", "[1]", '{"a": [1]}'):
+        assert run(["chat", "--chat-template-kwargs", wrong]) == 2
+        assert "chat_template_kwargs" in capsys.readouterr().err
+
+
 def test_a_server_that_is_not_there_is_told(
     typed: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,6 +168,15 @@ def test_any_tokens_of_a_byte_level_tokenizer(data: st.DataObject, skip: bool) -
     assert "".join(stream(detokenizer, token_ids)) == expected == detokenizer.text
 
 
+def test_special_tokens_may_be_shown_where_others_are_not() -> None:
+    tokenizer = byte_level()
+    vocabulary = Vocabulary(tokenizer.backend)
+    shown, hidden, *_ = sorted(vocabulary.special_ids)
+    detokenizer = Detokenizer(vocabulary, SamplingParams(), (), None, frozenset({shown}))
+    said = "".join(stream(detokenizer, [hidden, shown, hidden]))
+    assert said == vocabulary.token_text(shown)
+
+
 @given(text=TEXT, cut_at=st.integers(0, 40))
 def test_a_prompt_may_end_within_a_character(text: str, cut_at: int) -> None:
     tokenizer = byte_level()

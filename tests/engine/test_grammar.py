@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from pagoda.engine.grammar_cache import (
     GrammarKey,
 )
 from pagoda.errors import InvalidRequestError
+from pagoda.request import RequestOptions, ThoughtMarks
 from pagoda.structured import MAX_CONSTRAINT_CHARACTERS, MAX_SCHEMA_DEPTH, MAX_STRUCTURED_CHOICES
 
 POINT = {
@@ -306,6 +308,51 @@ def test_switches_of_a_schema(
                 break
             said.append(token_id)
         assert (backend.decode(said) == text) == (text in taken)
+
+
+def allowed(matcher: Matcher, said: list[int]) -> set[int]:
+    return set(np.flatnonzero(matcher.follow(said)).tolist())
+
+
+def test_a_grammar_holds_behind_a_thought(llm: LLM) -> None:
+    """Whether the prompt has begun it or the model does; and without one from the first token."""
+    grammars = llm.engine.intake._grammars
+    grammar = grammars.compile(StructuredOutputs(choice=["no", "yes"]))
+    [opening, closing, yes] = (ord(each) for each in "<>y")
+    thought = ThoughtMarks(opening, closing, is_open=False)
+    answers = allowed(grammar.matcher(), [])
+    assert yes in answers
+    assert opening not in answers
+    anything = set(range(grammar.matcher().num_tokens)) - grammars._tokenizer.eos_token_ids
+    for matcher, said in (
+        (grammar.matcher(thought), [opening]),
+        (grammar.matcher(replace(thought, is_open=True)), []),
+    ):
+        assert allowed(matcher, said) == anything
+        assert allowed(matcher, [*said, yes, opening]) == anything
+        assert allowed(matcher, [*said, yes, opening, closing]) == answers
+        behind = [*said, yes, opening, closing, yes]
+        assert allowed(matcher, behind) == allowed(grammar.matcher(), [yes])
+    matcher = grammar.matcher(thought)
+    assert allowed(matcher, []) == answers | {opening}
+    assert allowed(matcher, [yes]) == allowed(grammar.matcher(), [yes])
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_answer_behind_a_thought_has_its_form(is_open: bool, llm: LLM) -> None:
+    thought = ThoughtMarks(ord("<"), ord(">"), is_open=is_open)
+    sampling = SamplingParams(
+        structured_outputs=StructuredOutputs(choice=["no", "yes"]),
+        max_tokens=60,
+        seed=1,
+        logit_bias=dict.fromkeys(map(ord, "<>"), 60.0),
+    )
+    *_, output = llm._grow("hi", sampling, RequestOptions(thought=thought))
+    [choice] = output.outputs
+    thinks, mark, said = choice.text.partition(">")
+    assert is_open or thinks.startswith("<")
+    assert (choice.finish_reason, mark) == ("stop", ">")
+    assert said in ("no", "yes")
 
 
 def test_every_choice_has_its_own_place_in_the_grammar(llm: LLM) -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from checkpoints import SPECIAL_TOKENS
 from pagoda.engine.llm import LLM
 from pagoda.errors import ContextLengthError, InvalidRequestError
 from pagoda.request import RequestOptions, SamplingParams
@@ -71,6 +72,14 @@ def test_ids_of_no_token_are_refused(field: str, llm: LLM) -> None:
     value = (10**6,) if field == "allowed_token_ids" else ((10**6,),)
     with pytest.raises(InvalidRequestError, match=f"{field}=1000000: token ids are"):
         llm.generate(PROMPT, SamplingParams(**{field: value}), use_tqdm=False)
+
+
+def test_special_tokens_are_part_of_the_text_where_that_is_asked_for(llm: LLM) -> None:
+    begins, ends = (256 + SPECIAL_TOKENS.index(f"<|im_{each}|>") for each in ("start", "end"))
+    sampling = SamplingParams(max_tokens=20, seed=1, allowed_token_ids=(begins, ends))
+    *_, output = llm._grow(PROMPT, sampling, RequestOptions(shown_ids=frozenset({ends})))
+    [choice] = output.outputs
+    assert choice.text == "<|im_end|>" * choice.token_ids.count(ends) != ""
 
 
 def test_a_long_prompt_is_cut_where_that_is_asked_for(llm: LLM) -> None:

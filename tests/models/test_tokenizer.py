@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from checkpoints import CASES, SPECIAL_TOKENS, build_model, write_checkpoint, write_tokenizer
 from gguf_files import MERGED, write_gguf
+from pagoda.engine.async_tokenizer import AsyncTokenizer
+from pagoda.engine.vocabulary import Vocabulary
 from pagoda.errors import InvalidRequestError, ModelError
 from pagoda.models.chat_options import ChatOptions
 from pagoda.models.load import load_spec
@@ -318,3 +320,23 @@ def test_a_template_is_given_what_it_reads():
     assert names_read_by(text) == {"enable_thinking", "style"}
     assert names_read_by("{% generation %}{{ style }}{% endgeneration %}") == {"style"}
     assert names_read_by("{% for %}") == set()
+
+
+def test_what_a_prompt_says_of_the_answer_already(tokenizer):
+    asynchronous = AsyncTokenizer(None, Vocabulary(tokenizer.backend), None)
+    [end] = tokenizer.encode("<|im_end|>", add_special_tokens=False)
+    prompt = tokenizer.chat(CHAT)
+    assert asynchronous.begun(prompt, frozenset()) == "assistant\n"
+    begun = tokenizer.encode("<think>\nHm", add_special_tokens=False)
+    assert asynchronous.begun([*prompt, *begun], frozenset()) == "assistant\n<think>\nHm"
+    assert asynchronous.begun([*prompt, end], frozenset()) == ""
+    assert asynchronous.begun([*prompt, end], frozenset({end})) == "assistant\n<|im_end|>"
+    assert asynchronous.begun(begun, frozenset()) == "<think>\nHm"
+    assert asynchronous.begun([], frozenset()) == ""
+
+
+def test_the_templates_text_and_its_tokens(tokenizer):
+    assert "<|im_start|>" in tokenizer.chat_template
+    [end] = tokenizer.encode("<|im_end|>", add_special_tokens=False)
+    assert tokenizer.token_id("<|im_end|>") == end
+    assert tokenizer.token_id("<think>") is None

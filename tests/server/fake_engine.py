@@ -47,6 +47,11 @@ class FakeTokenizer:
         self.has_chat_template = True
         self.tool_format: ToolFormat = "hermes"
         self.template_names = frozenset({"enable_thinking"})
+        self.chat_template = ""
+        self.marks: Sequence[str] = ()
+        """Tokens that stand around a thought, from id 2000 on."""
+        self.begun_answer = ""
+        """What each prompt says of the answer already."""
         self.tools: list[dict[str, object]] = []
         """Tools of the last conversation."""
         self.messages: list[dict[str, Any]] = []
@@ -74,6 +79,12 @@ class FakeTokenizer:
         if any(token_id > 0x10FFFF for token_id in token_ids):
             raise InvalidRequestError(field, max(token_ids), "must be a character")
         return "".join(chr(token_id) for token_id in token_ids)
+
+    def token_id(self, token: str) -> int | None:
+        return 2000 + self.marks.index(token) if token in self.marks else None
+
+    def begun(self, prompt_token_ids: Sequence[int], beside: frozenset[int]) -> str:
+        return self.begun_answer
 
     def token_text(self, token_id: int) -> str:
         return chr(token_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +25,10 @@ CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call
 
 @pytest.fixture(scope="module")
 def engine() -> FakeEngine:
-    return FakeEngine()
+    """Of a model that may think."""
+    engine = FakeEngine()
+    engine.tokenizer.chat_template = "<think></think>"
+    return engine
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +145,15 @@ def test_errors_become_the_clients_own(
     ):
         stream.get_final_message()
     assert cut.value.type == "api_error"
+
+
+def test_a_thought_whole_and_streamed(client: anthropic.Anthropic, engine: FakeEngine) -> None:
+    engine.says = ["<think>", "Hm", ".</think>", "It", " is."]
+    asked: Any = {"model": MODEL, "max_tokens": 9, "messages": HELLO}
+    asked["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+    whole = client.messages.create(**asked)
+    with client.messages.stream(**asked) as stream:
+        streamed = stream.get_final_message()
+    for message in (whole, streamed):
+        thought, text = message.content
+        assert (thought.thinking, text.text) == ("Hm.", "It is.")

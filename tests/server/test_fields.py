@@ -322,13 +322,23 @@ async def test_what_the_template_does_not_read_is_said(
     client: httpx.AsyncClient, engine: FakeEngine
 ) -> None:
     fields = {"chat_template_kwargs": {"thinking": True}, "reasoning_effort": "low"}
-    reason = "is ignored: the model's chat template does not read it"
+    reason = "is ignored: the model's chat template does not read it, only enable_thinking"
     said = [f"chat_template_kwargs.thinking {reason}", f"reasoning_effort {reason}"]
     assert (await answer(client, CHAT, **fields))["warnings"] == said
     engine.tokenizer.template_names = frozenset({"thinking", "reasoning_effort"})
     assert "warnings" not in await answer(client, CHAT, **fields)
     kwargs = engine.tokenizer.options.template_kwargs
     assert kwargs == {"thinking": True, "reasoning_effort": "low"}
+
+
+async def test_no_effort_turns_thinking_off(client: httpx.AsyncClient, engine: FakeEngine) -> None:
+    assert "warnings" not in await answer(client, CHAT, reasoning_effort="none")
+    kwargs = engine.tokenizer.options.template_kwargs
+    assert kwargs == {"reasoning_effort": "none", "enable_thinking": False, "thinking": False}
+    await answer(
+        client, CHAT, reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}
+    )
+    assert engine.tokenizer.options.template_kwargs["enable_thinking"] is True
 
 
 async def test_an_answer_that_goes_on_may_begin_with_what_was_said(

@@ -153,6 +153,7 @@ async def test_an_agents_body_becomes_a_prompt() -> None:
         {
             "role": "assistant",
             "content": "I look.",
+            "reasoning_content": "Hm.",
             "tool_calls": [{"id": "toolu_1", "type": "function", "function": call}],
         },
         {"role": "tool", "tool_call_id": "toolu_1", "content": "Warm.\nDry."},

@@ -75,6 +75,22 @@ def test_it_opens_with_the_models_name_and_examples(tab: Tab) -> None:
     assert tab.value("document.title") == "Pagoda"
 
 
+def test_a_thought_is_folded_above_its_answer(tab: Tab, engine: SayingEngine) -> None:
+    engine.tokenizer.chat_template = "<think></think>"
+    engine.pieces = ["<think>", "Hm.", "</think>", *PIECES]
+    engine.held_at = 3
+    ask(tab)
+    tab.wait_for("document.querySelector('.thought div').textContent === 'Hm.'")
+    assert tab.value("document.querySelector('.thought').hidden") is False
+    assert tab.value("document.querySelector('.thought').open") is False
+    engine.held_at = None
+    wait_for_answer(tab)
+    ask(tab)
+    tab.wait_for("document.querySelectorAll('article').length === 2")
+    wait_for_answer(tab)
+    assert engine.prompts[-1] == f"{PROMPT}<assistant>{WHOLE}<user>Hello"
+
+
 def test_an_answer_streams_in_and_says_what_was_cached(tab: Tab, engine: SayingEngine) -> None:
     engine.held_at = 2
     ask(tab)

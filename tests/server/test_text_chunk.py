@@ -38,6 +38,15 @@ def test_every_text_comes_out_as_the_whole_chunk_would(make, name, texts) -> Non
         assert chunk.saying(text) == json_of(make(name, text))
 
 
+@given(text=TEXTS)
+def test_a_text_may_stand_in_two_places(text) -> None:
+    def make(said: str) -> BaseModel:
+        delta = ChatDelta(reasoning_content=said, reasoning=said)
+        return ChatChunkChoice(index=0, delta=delta)
+
+    assert TextChunk(make, 2).saying(text) == json_of(make(text))
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -18,13 +18,14 @@ from rich.console import Console
 
 from pagoda.cli.chat_partner import EnginePartner, Message, Partner, Said, ServerError
 from pagoda.cli.engine_flags import ENGINE_FLAGS
-from pagoda.cli.flags import with_flags
+from pagoda.cli.flags import JSON_OBJECT, with_flags
 from pagoda.cli.loading import load_engine, with_model
 from pagoda.cli.prompts import undecodable
 from pagoda.cli.sampling_flags import SAMPLING_FLAGS
 from pagoda.cli.terminal import logging_to
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.models.chat_options import ChatOptions, TemplateValue
 from pagoda.request import SamplingParams
 
 _PROMPT = "> "
@@ -48,18 +49,27 @@ def chat(
     api_key: Annotated[
         str | None, typer.Option(help="The server's key.", envvar="PAGODA_API_KEY")
     ] = None,
+    chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", help='For the chat template, like {"enable_thinking": false}.'
+        ),
+    ] = None,
 ) -> None:
     """Chat with a model; after each answer, see what came from the cache."""
     options = with_model(options, named)
+    told = ChatOptions(template_kwargs=_template_kwargs(chat_template_kwargs))
     console = Console(stderr=True)
     with logging_to(console, "pagoda"):
         if url is not None:
             _require_servers_own(options)
             from pagoda.cli.chat_server import ServerPartner
 
-            partner: Partner = ServerPartner(url, model=options.model, api_key=api_key)
+            partner: Partner = ServerPartner(
+                url, model=options.model, api_key=api_key, options=told
+            )
         else:
-            partner = EnginePartner(load_engine(options, console))
+            partner = EnginePartner(load_engine(options, console), told)
         converse(partner, Conversation(system), sampling, console)
 
 
@@ -104,11 +114,19 @@ class Answer:
         return remarks
 
     async def make(
-        self, partner: Partner, messages: list[Message], sampling: SamplingParams
+        self,
+        partner: Partner,
+        messages: list[Message],
+        sampling: SamplingParams,
+        console: Console,
     ) -> None:
-        """Ask, and write what is said to stdout as it comes."""
+        """Ask, and write what is said to stdout as it comes, what is thought to the console."""
         async with aclosing(partner.answer(messages, sampling)) as growing:
             async for said in growing:
+                if thought := said.thought[len(self._said.thought) :]:
+                    _remark(console, thought, end="")
+                if said.text and not self.text and said.thought:
+                    _remark(console, "")
                 sys.stdout.write(said.text[len(self.text) :])
                 sys.stdout.flush()
                 self._said = said
@@ -166,7 +184,7 @@ def _take_turn(
     conversation.say("user", line)
     answer = Answer()
     try:
-        runner.run(answer.make(partner, conversation.messages, sampling))
+        runner.run(answer.make(partner, conversation.messages, sampling, console))
     except KeyboardInterrupt:
         pass  # What was said until then stays.
     except (InvalidRequestError, ServerError) as error:
@@ -180,8 +198,15 @@ def _take_turn(
         _remark(console, remark)
 
 
-def _remark(console: Console, text: str) -> None:
-    console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+def _remark(console: Console, text: str, end: str = "\n") -> None:
+    console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True, end=end)
+
+
+def _template_kwargs(text: str | None) -> dict[str, TemplateValue]:
+    """Raises `InvalidOptionError` for text that is no JSON object."""
+    field = "chat_template_kwargs"
+    kwargs: dict[str, TemplateValue] = {} if text is None else JSON_OBJECT.read(field, text)
+    return kwargs
 
 
 def _enable_line_editing() -> None:

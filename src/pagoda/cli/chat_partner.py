@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pagoda.cli.figures import Figures
 from pagoda.errors import PagodaError
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.request import SamplingParams
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Said:
     finish_reason: str | None
     figures: Figures | None
     """Without the time it took; None as long as a server has not told them."""
+    thought: str = ""
+    """What was thought before it, where that is told apart."""
 
 
 class ServerError(PagodaError):
@@ -61,8 +64,9 @@ class Partner(Protocol):
 class EnginePartner:
     """An engine in this process."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, options: ChatOptions = DEFAULT_CHAT_OPTIONS) -> None:
         self._engine = engine
+        self._options = options
         self._ids = count()
 
     @property
@@ -76,7 +80,7 @@ class EnginePartner:
         self, messages: Sequence[Message], sampling: SamplingParams
     ) -> AsyncGenerator[Said, None]:
         """Raises `InvalidRequestError` for a conversation that is too long, among others."""
-        prompt = await self._engine.tokenizer.chat(list(messages))
+        prompt = await self._engine.tokenizer.chat(list(messages), (), self._options)
         stream = self._engine.generate(prompt, sampling, request_id=f"chat-{next(self._ids)}")
         async with aclosing(stream) as outputs:
             async for output in outputs:

@@ -13,6 +13,7 @@ import httpx
 from pagoda.cli.chat_partner import Message, Said, ServerError
 from pagoda.cli.figures import Figures
 from pagoda.cli.metrics_watch import server_url
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.request import SamplingParams
 
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
@@ -30,6 +31,7 @@ class ServerPartner:
         *,
         model: str | None = None,
         api_key: str | None = None,
+        options: ChatOptions = DEFAULT_CHAT_OPTIONS,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Raises `InvalidOptionError` for what is no address."""
@@ -37,6 +39,7 @@ class ServerPartner:
         self._model = model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._transport = transport
+        self._template_kwargs = dict(options.template_kwargs)
 
     @property
     def name(self) -> str:
@@ -59,6 +62,8 @@ class ServerPartner:
     ) -> AsyncGenerator[Said, None]:
         """Raises `ServerError`."""
         body = _body(self.name, messages, sampling)
+        if self._template_kwargs:
+            body["chat_template_kwargs"] = self._template_kwargs
         async with (
             self._client() as client,
             client.stream("POST", "chat/completions", json=body) as response,
@@ -115,9 +120,14 @@ async def _said(response: httpx.Response) -> AsyncGenerator[Said, None]:
         if "error" in event:
             raise ServerError(_reason(payload.encode(), response.status_code))
         for choice in event.get("choices", ()):
-            text = said.text + (choice["delta"].get("content") or "")
-            reason = choice.get("finish_reason") or said.finish_reason
-            said = Said(text, reason, said.figures)
+            delta = choice["delta"]
+            thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+            said = Said(
+                said.text + (delta.get("content") or ""),
+                choice.get("finish_reason") or said.finish_reason,
+                said.figures,
+                said.thought + thought,
+            )
         if event.get("usage"):
             said = dataclasses.replace(said, figures=_figures(event["usage"]))
         yield said

@@ -86,6 +86,16 @@ def _read_json_names(field: str, text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _read_json_object(field: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidOptionError(field, text, "must be a JSON object")
+    return value
+
+
 def _read_real(field: str, text: str) -> float:
     try:
         return float(text)
@@ -104,6 +114,7 @@ LISTED = Kind(list[str], "TEXT,TEXT…", _read_listed)
 REAL = Kind(_MAYBE_TEXT, "FLOAT", _read_real)
 SIZE = Kind(_MAYBE_TEXT, "SIZE", parse_byte_size)
 JSON_NAMES = Kind(_MAYBE_TEXT, "JSON", _read_json_names)
+JSON_OBJECT = Kind(_MAYBE_TEXT, "JSON", _read_json_object)
 WHOLES = Kind(list[str] | None, "INT,INT…", _read_wholes)
 SWITCH = Kind(bool, None, _read_as_is)
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from pagoda.cli.engine_flags import ENGINE_FLAGS
 from pagoda.cli.flags import (
     JSON_NAMES,
+    JSON_OBJECT,
     REAL,
     SIZE,
     SWITCH,
@@ -102,6 +103,18 @@ SERVER_FLAGS = FlagGroup(
         ),
         Flag("record_trace_bytes", SIZE, "Most that this file and older ones take together."),
         Flag("usage_file", TEXT, "File that keeps what tenants have had, over all starts."),
+        Flag(
+            "reasoning_parser",
+            TEXT,
+            "The form of what the model thinks before it answers, by vLLM's name; "
+            "auto: as its chat template says; none: it stays part of the answer.",
+        ),
+        Flag(
+            "default_chat_template_kwargs",
+            JSON_OBJECT,
+            "What chat templates are given where a request does not say otherwise, like "
+            '{"enable_thinking": false}.',
+        ),
         Flag("log_format", TEXT, f"How the log is written: {' or '.join(LOG_FORMATS)}."),
         Flag("disable_log_stats", SWITCH, "Log no line every 10 s on how the engine is doing."),
     ),

@@ -11,6 +11,9 @@ from pagoda.engine.vocabulary import Vocabulary
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 
+_MOST_BEGUN = 1024
+"""Tokens at a prompt's end among which its last special one is looked for."""
+
 
 class AsyncTokenizer:
     """`CheckedTokenizer`, called in threads beside the event loop."""
@@ -31,6 +34,25 @@ class AsyncTokenizer:
     def template_names(self) -> frozenset[str]:
         """What the chat template reads beside messages and tools."""
         return self._checked.tokenizer.template_names
+
+    @property
+    def chat_template(self) -> str:
+        """The text of the chat template; empty where there is none."""
+        return self._checked.tokenizer.chat_template
+
+    def token_id(self, token: str) -> int | None:
+        """The id of the token that is written so in the vocabulary; None where there is none."""
+        return self._checked.tokenizer.token_id(token)
+
+    def begun(self, prompt_token_ids: Sequence[int], beside: frozenset[int]) -> str:
+        """The text behind the last special token that is none of those `beside`: what the prompt
+        says of the answer already, or its end."""
+        special, begun = self._vocabulary.special_ids - beside, []
+        for token_id in reversed(prompt_token_ids[-_MOST_BEGUN:]):
+            if token_id in special:
+                break
+            begun.append(self._vocabulary.token_bytes(token_id))
+        return b"".join(reversed(begun)).decode("utf-8", "replace")
 
     @property
     def tool_format(self) -> ToolFormat:

@@ -26,7 +26,8 @@ class Choice:
         self.has_stop_strings = bool(self._params.stop)
         self._vocabulary = vocabulary
         prompt = sequence.request.prompt_token_ids
-        self._detokenizer = Detokenizer(vocabulary, self._params, prompt, stops)
+        shown = sequence.request.options.shown_ids
+        self._detokenizer = Detokenizer(vocabulary, self._params, prompt, stops, shown)
         self._num_read = 0
         self._logprobs: list[dict[int, Logprob]] = []
         self._cumulative_logprob = 0.0

@@ -39,10 +39,13 @@ class Detokenizer:
         params: SamplingParams,
         prompt_token_ids: Sequence[int],
         stops: Sequence[StopString] | None = None,
+        shown_ids: frozenset[int] = frozenset(),
     ) -> None:
-        """`stops` are those of `params`, where the choices of a request share them."""
+        """`stops` are those of `params`, where the choices of a request share them. Of special
+        tokens `shown_ids` are never skipped."""
         self._vocabulary = vocabulary
-        self._skipped = self._vocabulary.special_ids if params.skip_special_tokens else frozenset()
+        special = self._vocabulary.special_ids if params.skip_special_tokens else frozenset()
+        self._skipped = special - shown_ids
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         if stops is None:
             stops = tuple(map(StopString, params.stop))

@@ -43,7 +43,6 @@ FOREIGN_OPTIONS: tuple[tuple[tuple[str, ...], str], ...] = (
         ("enable-auto-tool-choice", "tool-call-parser"),
         "always on; the form of the calls is read from the model's chat template",
     ),
-    (("reasoning-parser",), "what a model thinks is part of its answer"),
     (("ssl-keyfile", "ssl-certfile", "root-path"), "a proxy's work"),
     (
         ("swap-space", "cpu-offload-gb"),

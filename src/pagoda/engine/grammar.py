@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pagoda.engine.grammar_cache import GrammarCache, GrammarKey
 from pagoda.engine.grammar_source import schema_source, source_of
 from pagoda.errors import EngineError, InvalidRequestError
+from pagoda.request import ThoughtMarks
 from pagoda.structured import StructuredOutputs
 
 if TYPE_CHECKING:
@@ -126,16 +127,23 @@ class Grammar:
         self._eos_token_ids = eos_token_ids
         self._num_tokens = num_tokens
 
-    def matcher(self) -> Matcher:
-        """A follower of one sequence, at its beginning."""
-        return Matcher(self._start.deep_copy(), self._eos_token_ids, self._num_tokens)
+    def matcher(self, thought: ThoughtMarks | None = None) -> Matcher:
+        """A follower of one sequence, at its beginning, where there may be a `thought`."""
+        return Matcher(self._start.deep_copy(), self._eos_token_ids, self._num_tokens, thought)
 
 
 class Matcher:
-    """Follows one sequence's tokens through a grammar, and tells which ones may come next."""
+    """Follows one sequence's tokens through a grammar, and tells which ones may come next.
+
+    While it thinks any may come, but for those that would end the answer.
+    """
 
     def __init__(
-        self, state: llguidance.LLMatcher, eos_token_ids: frozenset[int], num_tokens: int
+        self,
+        state: llguidance.LLMatcher,
+        eos_token_ids: frozenset[int],
+        num_tokens: int,
+        thought: ThoughtMarks | None = None,
     ) -> None:
         self.state = state
         """llguidance's own."""
@@ -144,14 +152,20 @@ class Matcher:
         self._eos_token_ids = eos_token_ids
         self._num_read = 0
         self._allowed: NDArray[np.bool_] | None = None
+        self._thought = thought
+        self._thinks = thought is not None and thought.is_open
 
     def read(self, output_token_ids: Sequence[int]) -> bool:
         """Read the tokens that are new; returns whether a mask is due. Raises `MatchError`."""
         if self._num_read < len(output_token_ids):
             self._allowed = None
-            for token_id in output_token_ids[self._num_read :]:
-                self._read(token_id)
+            for place in range(self._num_read, len(output_token_ids)):
+                if not self._is_thought(output_token_ids[place], place):
+                    self._read(output_token_ids[place])
             self._num_read = len(output_token_ids)
+        if self._thinks and self._allowed is None:
+            self._allowed = np.ones(self.num_tokens, np.bool_)
+            self._allowed[list(self._eos_token_ids)] = False
         return self._allowed is None
 
     def take(self, mask: NDArray[np.int32]) -> None:
@@ -159,6 +173,8 @@ class Matcher:
         if not self.state.is_error():
             bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
             self._allowed = bits.astype(np.bool_)
+            if self._thought is not None and not self._num_read:
+                self._allowed[self._thought.opening_id] = True
 
     def follow(self, output_token_ids: Sequence[int]) -> NDArray[np.bool_]:
         """Read the tokens that are new; returns which ones may come next, by token id.
@@ -187,6 +203,16 @@ class Matcher:
             if not others:
                 break
             said.append(max(others))
+
+    def _is_thought(self, token_id: int, place: int) -> bool:
+        """The next token is part of a thought or one of its marks."""
+        if self._thought is None:
+            return False
+        if self._thinks:
+            self._thinks = token_id != self._thought.closing_id
+            return True
+        self._thinks = not place and token_id == self._thought.opening_id
+        return self._thinks
 
     def _read(self, token_id: int) -> None:
         # An end that did not end the sequence, as a stop token of an empty set would be, is no

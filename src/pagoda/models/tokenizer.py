@@ -107,6 +107,19 @@ class Tokenizer:
         return bool(self._template.chat_template)
 
     @cached_property
+    def chat_template(self) -> str:
+        """The template's text, that of one for tools too; empty where there is none."""
+        if not self.has_chat_template:
+            return ""
+        get = self._template.get_chat_template
+        return f"{get()}\n{get(tools=[{}])}"
+
+    def token_id(self, token: str) -> int | None:
+        """The id of the token that is written so in the vocabulary; None where there is none."""
+        found: int | None = self.backend.token_to_id(token)
+        return found
+
+    @cached_property
     def tool_format(self) -> ToolFormat:
         """The form in which the model calls tools that it was told of."""
         return self._native_tool_format or "hermes"

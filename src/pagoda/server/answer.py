@@ -6,8 +6,9 @@ import asyncio
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from fastapi import Request, Response
 
@@ -22,6 +23,7 @@ from pagoda.server.options import ServerOptions
 from pagoda.server.responses import ErrorDetail
 from pagoda.server.streaming import stream
 from pagoda.server.tally import tally_of
+from pagoda.server.thinking import Thinking
 from pagoda.server.tool_calls import NO_TOOLS, ToolReader
 
 if TYPE_CHECKING:
@@ -89,10 +91,12 @@ async def respond(
     prompts: Sequence[str | list[int]],
     echo: Echo | None = None,
     tools: ToolReader = NO_TOOLS,
+    thinking: Thinking | None = None,
 ) -> Response:
     """Run the prompts of a checked body and answer in the shape of what `begin` makes.
 
-    Raises what the engine raises before the first output, `RejectedError` and `ClientGoneError`.
+    With `thinking` thoughts are told apart; the one prompt is then token ids. Raises what the
+    engine raises before the first output, `RejectedError` and `ClientGoneError`.
     """
     make = partial(body.sampling, engine.max_model_len)  # it may put schemas together
     sampling = await beside_loop(request, make)
@@ -105,12 +109,18 @@ async def respond(
     tally.prompts_alone = echo is not None and echo.alone
     tally.answer_id = answer_id
     holder = holder_of(request.scope)
+    asked = body.request_options(holder)
+    if thinking is not None:
+        [prompt] = prompts
+        is_structured = sampling.structured_outputs is not None
+        tools = thinking.reader(tools, cast(Sequence[int], prompt), is_structured=is_structured)
+        asked = replace(asked, shown_ids=tools.mark_ids, thought=tools.thought)
     generation = Generation(
         engine=engine,
         request_id=answer_id,
         prompts=prompts,
         sampling=sampling,
-        options=body.request_options(holder),
+        options=asked,
         timeout_s=options.request_timeout or None,
         arrived_at=places.entered_at,
         echo=echo,

@@ -101,7 +101,7 @@ def create_app(
         chat_routes(engine, options),
         responses_routes(engine, options),
         messages_routes(engine, options),
-        token_routes(engine),
+        token_routes(engine, options),
         explain_routes(engine, recent),
         cache_event_routes(lookout),
         cache_page_routes(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.chat_request import ChatCompletionRequest
 from pagoda.server.chunked_answer import ChunkedAnswer
 from pagoda.server.errors import REFUSALS
-from pagoda.server.generation import Generation, PromptOutput
+from pagoda.server.generation import Generation, PromptOutput, usage_of
 from pagoda.server.json_parts import list_json, object_json
 from pagoda.server.logprobs import chat_logprobs
 from pagoda.server.options import ServerOptions
@@ -35,6 +36,9 @@ from pagoda.server.responses import (
 )
 from pagoda.server.streaming import ChoiceCursor
 from pagoda.server.telling import Telling
+from pagoda.server.text_chunk import TextChunk
+from pagoda.server.thinking import Thinking
+from pagoda.server.thought_tokens import ThoughtTokens
 from pagoda.server.tool_calls import AnswerReader, new_call_id
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
 def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
+    thinking = Thinking(engine, options.reasoning_parser)
 
     @router.post(
         "/v1/chat/completions",
@@ -54,13 +59,22 @@ def chat_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
         """Answer a conversation."""
         body.check(engine.model_names)
         chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-        prompts = [await chat.token_ids(engine)]
+        prompts = [await chat.token_ids(engine, options.default_chat_template_kwargs)]
         unread = body.unread(engine.tokenizer.template_names)
         telling = body.telling()
         telling = replace(telling, ignored=[*telling.ignored, *unread])
         begin = partial(ChatAnswer, telling=telling, beginning=body.echoed())
-        answer_id, tools = new_id("chatcmpl"), body.tool_use.reader(engine)
-        return await respond(begin, answer_id, engine, options, request, body, prompts, tools=tools)
+        return await respond(
+            begin,
+            new_id("chatcmpl"),
+            engine,
+            options,
+            request,
+            body,
+            prompts,
+            tools=body.tool_use.reader(engine),
+            thinking=thinking,
+        )
 
     return router
 
@@ -74,12 +88,17 @@ class ChatAnswer(ChunkedAnswer):
         self._beginning = beginning
         self._readers: dict[int, AnswerReader] = {}
         """By the index of the choice that each of them reads."""
+        self._thought_chunks: dict[int, TextChunk] = {}
+        token_bytes = generation.engine.tokenizer.token_bytes
+        self._thought_tokens: defaultdict[int, ThoughtTokens] = defaultdict(
+            partial(ThoughtTokens, token_bytes)
+        )
 
     def whole(self, outputs: Sequence[RequestOutput]) -> bytes:
         """A chat has one prompt."""
         [output] = outputs
+        choices = list_json([self._choice(choice) for choice in output.outputs])
         usage = self._usage_of([output])
-        choices = list_json(self._choice(choice) for choice in output.outputs)
         fields = {"choices": choices, "usage": json_of(usage)}
         if output.prompt_logprobs is not None:
             fields["prompt_logprobs"] = self._prompt_logprobs(PromptOutput(0, output))
@@ -101,9 +120,13 @@ class ChatAnswer(ChunkedAnswer):
             if cursor.finished:
                 continue
             news = self._read(choice, cursor.new_text(choice))
-            if news.content and not news.calls and cursor.has_text_alone(choice):
+            thought = self._thought(news)
+            is_text = not news.calls and cursor.has_text_alone(choice)
+            if is_text and news.content and not thought:
                 yield self._text_chunk(choice.index, news.content)
-            elif news.content or news.calls or cursor.has_news_beside_text(choice):
+            elif is_text and thought and not news.content:
+                yield self._thought_chunk(choice.index, thought)
+            elif news.content or thought or news.calls or cursor.has_news_beside_text(choice):
                 choices = list_json([self._news(cursor, choice, news)])
                 yield object_json(self._chunk([]), choices=choices)
             cursor.advance(choice)
@@ -130,22 +153,49 @@ class ChatAnswer(ChunkedAnswer):
     def _plain_chunk(self, index: int, text: str) -> ChatCompletionChunk:
         return self._chunk([ChatChunkChoice(index=index, delta=ChatDelta(content=text))])
 
+    def _thought_chunk(self, index: int, text: str) -> bytes:
+        """A chunk in which that choice goes on with a thought, and nothing else is."""
+        if index not in self._thought_chunks:
+            self._thought_chunks[index] = TextChunk(partial(self._plain_thought, index), 2)
+        return self._thought_chunks[index].saying(text)
+
+    def _plain_thought(self, index: int, text: str) -> ChatCompletionChunk:
+        delta = ChatDelta(reasoning_content=text, reasoning=text)
+        return self._chunk([ChatChunkChoice(index=index, delta=delta)])
+
     def _read(self, choice: CompletionOutput, text: str) -> Reading:
-        """The end of `choice` that is new, apart: what is said in it, and the calls of tools."""
+        """The end of `choice` that is new, apart: thoughts, what is said, and calls of tools."""
         if choice.index not in self._readers:
             self._readers[choice.index] = self._generation.tools.begin()
-        return self._readers[choice.index].feed(text, finished=choice.finished)
+        reader = self._readers[choice.index]
+        reading = reader.feed(text, finished=choice.finished)
+        if self._generation.tools.knows_thoughts:
+            self._thought_tokens[choice.index].count(choice.token_ids, reader.thought_end)
+        return reading
+
+    def _thought(self, reading: Reading) -> str | None:
+        """What is told of it."""
+        return (reading.thought or None) if self._telling.thoughts else None
+
+    def _usage_so_far(self, outputs: Sequence[RequestOutput]) -> Usage:
+        if not self._generation.tools.knows_thoughts:
+            return super()._usage_so_far(outputs)
+        num_thought = sum(each.num for each in self._thought_tokens.values())
+        return usage_of(outputs, reasoning_tokens=num_thought)
 
     def _choice(self, choice: CompletionOutput) -> bytes:
         reading = self._read(choice, choice.text)
         calls = calls_in(reading.calls)
         made = [ToolCallMessage(id=new_call_id(), function=_function(call)) for call in calls]
-        content = self._beginning + reading.content
+        content, thought = self._beginning + reading.content, reading.thought
+        told = self._thought(reading)
         said = ChatChoice(
             index=choice.index,
             message=ChatMessage(
-                content=(content or None) if made else content,
+                content=(content or None) if made or thought else content,
                 tool_calls=made or None,
+                reasoning_content=told,
+                reasoning=told,
             ),
             finish_reason=self._finish_reason(choice, bool(made)),
             stop_reason=choice.stop_reason,
@@ -154,10 +204,15 @@ class ChatAnswer(ChunkedAnswer):
         return object_json(said, **self._logprobs(choice))
 
     def _news(self, cursor: ChoiceCursor, choice: CompletionOutput, news: Reading) -> bytes:
-        made = [_delta(piece) for piece in news.calls]
+        made, thought = [_delta(piece) for piece in news.calls], self._thought(news)
         said = ChatChunkChoice(
             index=choice.index,
-            delta=ChatDelta(content=news.content or None, tool_calls=made or None),
+            delta=ChatDelta(
+                content=news.content or None,
+                tool_calls=made or None,
+                reasoning_content=thought,
+                reasoning=thought,
+            ),
             finish_reason=self._finish_reason(choice, bool(made) or cursor.has_calls),
             stop_reason=choice.stop_reason,
             token_ids=self._token_ids(choice, cursor.num_tokens),

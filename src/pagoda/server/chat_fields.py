@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pagoda.models.chat_options import MAX_TEMPLATE_KWARGS, ChatOptions
+from pagoda.models.chat_options import MAX_TEMPLATE_KWARGS, ChatOptions, TemplateValue
 from pagoda.server.body import Many, ManyNamed, Text
 from pagoda.server.call_arguments import CallArguments
 from pagoda.server.field_table import Ignored
@@ -23,6 +23,14 @@ _OWN = ("messages", "tools", "add_generation_prompt")
 _TemplateKwargs = Annotated[
     ManyNamed[Text, Text | int | float | bool | None], at_most(MAX_TEMPLATE_KWARGS)
 ]
+
+
+def effort_kwargs(effort: str | None) -> dict[str, TemplateValue]:
+    """What an effort asks of chat templates, under the names that they have for it."""
+    if effort is None:
+        return {}
+    off = {"enable_thinking": False, "thinking": False} if effort == "none" else {}
+    return {"reasoning_effort": effort, **off}
 
 
 class ChatFields(BaseModel):
@@ -44,12 +52,9 @@ class ChatFields(BaseModel):
         arguments = CallArguments(max_model_len)
         return [message.for_template(arguments) for message in self.messages or []]
 
-    def template_kwargs(self) -> dict[str, str | int | float | bool | None]:
+    def template_kwargs(self) -> dict[str, TemplateValue]:
         """What is meant for the template, under the names that it may read."""
-        kwargs = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort is not None:
-            kwargs.setdefault("reasoning_effort", self.reasoning_effort)
-        return kwargs
+        return {**effort_kwargs(self.reasoning_effort), **(self.chat_template_kwargs or {})}
 
     def chat_options(self, truncation: Truncation | None = None) -> ChatOptions:
         """Raises `InvalidRequestError` for options that contradict each other."""
@@ -65,13 +70,15 @@ class ChatFields(BaseModel):
 
     def unread(self, template_names: frozenset[str]) -> list[Ignored]:
         """What is meant for a template that reads `template_names` and not this."""
-        reason = "the model's chat template does not read it"
+        others = f", only {', '.join(sorted(template_names))}" if template_names else ""
+        reason = f"the model's chat template does not read it{others}"
         own = "it is a field of the request itself"
         found = [
             Ignored("chat_template_kwargs", own if name in _OWN else reason, inner=name)
             for name in self.chat_template_kwargs or {}
             if name not in template_names
         ]
-        if self.reasoning_effort is not None and "reasoning_effort" not in template_names:
+        effort = effort_kwargs(self.reasoning_effort)
+        if effort and not effort.keys() & template_names:
             found.append(Ignored("reasoning_effort", reason))
         return found

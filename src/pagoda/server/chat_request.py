@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from pagoda.errors import InvalidRequestError
@@ -12,6 +13,7 @@ from pagoda.server.list_bounds import FewParts
 from pagoda.server.messages import Message
 from pagoda.server.numbers import LaxInt
 from pagoda.server.protocol import GenerationRequest
+from pagoda.server.telling import Telling
 from pagoda.server.template_chat import TemplateChat
 from pagoda.server.tool_choice import ToolChoice
 from pagoda.server.tools import ToolUse
@@ -29,6 +31,8 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
     parallel_tool_calls: bool | None = None
     echo: bool | None = None
     """vLLM's: an answer that goes on with the assistant's last message begins with that."""
+    include_reasoning: bool | None = None
+    """vLLM's: what the model thinks is told."""
 
     def check(self, served_models: Sequence[str]) -> None:
         super().check(served_models)
@@ -40,6 +44,10 @@ class ChatCompletionRequest(GenerationRequest, ChatFields):
             raise InvalidRequestError(
                 "top_logprobs", self.top_logprobs, "is allowed with logprobs=true only"
             )
+
+    def telling(self) -> Telling:
+        """What the answer tells beside what was said."""
+        return replace(super().telling(), thoughts=self.include_reasoning is not False)
 
     def echoed(self) -> str:
         """What the answer begins with."""

@@ -62,8 +62,9 @@ class ChunkedAnswer(Answer):
         return num_new > MANY_LOGPROBS
 
     def news(self, item: PromptOutput) -> bytes:
-        chunks = self._chunks(item)
+        chunks: Iterable[bytes] = self._chunks(item)
         if self._telling.usage_in_chunks:
+            chunks = [*chunks]  # reading them tells what is thought
             usage = json_of(self._usage_so_far([item.output]))
             chunks = (with_usage(chunk, usage) for chunk in chunks)
         return b"".join([event(chunk) for chunk in chunks])

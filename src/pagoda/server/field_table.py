@@ -128,7 +128,7 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
         "allowed_token_ids", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
         "guided_grammar", "priority", "cache_salt", "add_special_tokens", "truncate_prompt_tokens",
         "add_generation_prompt", "continue_final_message", "chat_template_kwargs",
-        "return_token_ids", "return_tokens_as_token_ids",
+        "return_token_ids", "return_tokens_as_token_ids", "include_reasoning",
     ),
     *_of_no_answer(
         _VLLM, "no tokenizer here puts spaces between them", "spaces_between_special_tokens"
@@ -136,8 +136,7 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
     _ignored(_VLLM, "request_id", "send it as the header x-request-id"),
     _ignored(_VLLM, "kv_transfer_params", "no cache is handed over", {}),
     _ignored(_VLLM, "session_id", "requests are not routed"),
-    _ignored(_VLLM, "include_reasoning", "what a model thinks is part of its answer", True),
-    _ignored(_VLLM, "thinking_token_budget", "what a model thinks is part of its answer"),
+    _ignored(_VLLM, "thinking_token_budget", "a model thinks as long as it does"),
     _ignored(_VLLM, "guided_decoding_backend", "there is one"),
     _ignored(_VLLM, "media_io_kwargs", _TEXT_ALONE, {}),
     _ignored(_VLLM, "mm_processor_kwargs", _TEXT_ALONE, {}),
@@ -176,7 +175,7 @@ FIELD_ROWS: tuple[FieldRow, ...] = (
     _ignored(_LLAMA, "return_tokens", "use return_token_ids", False),
     _ignored(_LLAMA, "response_fields", "answers have all their fields", []),
     _ignored(_LLAMA, "post_sampling_probs", "logprobs are the model's own", False),
-    _ignored(_LLAMA, "reasoning_format", "what a model thinks is part of its answer", "none"),
+    _ignored(_LLAMA, "reasoning_format", "--reasoning-parser says it for all", "auto", "deepseek"),
     _ignored(_LLAMA, "samplers", _OTHER_SAMPLER),
     _ignored(_LLAMA, "min_keep", _OTHER_SAMPLER, 0),
     _ignored(_LLAMA, "repeat_penalty", "use repetition_penalty", 1),

@@ -20,7 +20,7 @@ from pagoda.request import RequestOptions, SamplingParams
 from pagoda.server.errors import ClientGoneError
 from pagoda.server.explanation import CacheExplanation, PromptLookup
 from pagoda.server.keys import ANYBODY, Holder
-from pagoda.server.responses import PromptTokensDetails, Usage
+from pagoda.server.responses import CompletionTokensDetails, PromptTokensDetails, Usage
 from pagoda.server.tally import Tally
 from pagoda.server.tool_calls import NO_TOOLS, ToolReader
 
@@ -67,7 +67,7 @@ class Generation:
     holder: Holder = ANYBODY
     """Who asks."""
     tools: ToolReader = NO_TOOLS
-    """Finds the calls of tools in an answer."""
+    """Finds thoughts and the calls of tools in an answer."""
 
     def choice_index(self, prompt_index: int, choice: int) -> int:
         """OpenAI numbers the choices of all prompts in one row."""
@@ -152,7 +152,12 @@ class _Event:
     error: Exception | None = None
 
 
-def usage_of(outputs: Sequence[RequestOutput], *, prompts_alone: bool = False) -> Usage:
+def usage_of(
+    outputs: Sequence[RequestOutput],
+    *,
+    prompts_alone: bool = False,
+    reasoning_tokens: int | None = None,
+) -> Usage:
     """Tokens in and out of one output per prompt; none out where only prompts are told."""
     prompt_tokens = sum(output.num_prompt_tokens for output in outputs)
     completion_tokens = 0
@@ -165,6 +170,9 @@ def usage_of(outputs: Sequence[RequestOutput], *, prompts_alone: bool = False) -
         prompt_tokens_details=PromptTokensDetails(
             cached_tokens=sum(output.num_cached_tokens for output in outputs)
         ),
+        completion_tokens_details=None
+        if reasoning_tokens is None
+        else CompletionTokensDetails(reasoning_tokens=reasoning_tokens),
     )
 
 

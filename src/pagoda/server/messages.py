@@ -87,6 +87,11 @@ _TEMPLATE_ROLES = {"developer": "system", "function": "tool", "ipython": "tool"}
 """Names that some clients have for roles which templates know by another."""
 
 
+def thought_field(thought: str | None) -> dict[str, str]:
+    """What the assistant thought, under the name that chat templates have for it."""
+    return {"reasoning_content": thought} if thought else {}
+
+
 class Message(Body):
     """One message of a chat."""
 
@@ -94,6 +99,10 @@ class Message(Body):
     content: Text | Many[_Part] | None = None
     refusal: Text | None = None
     """What the assistant said instead of its content."""
+    reasoning_content: Text | None = None
+    """What the assistant thought before it said that."""
+    reasoning: Text | None = None
+    """vLLM's newer name for it."""
     tool_calls: Many[MadeCall] | None = None
     tool_call_id: Text | None = None
     """Names the call whose result a message of role `tool` brings."""
@@ -119,6 +128,8 @@ class Message(Body):
         """
         role = _TEMPLATE_ROLES.get(self.role, self.role)
         message: dict[str, Any] = {"role": role, "content": self.text}
+        if role == "assistant":
+            message |= thought_field(self.reasoning_content or self.reasoning)
         if self.tool_calls:
             if role != "assistant":
                 limit = "only an assistant's message has tool_calls"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, InvalidRequestError
+from pagoda.models.chat_options import ChatOptions, TemplateValue
+from pagoda.server.thought_forms import THOUGHT_FORMS
 
 _WHOLE = (
     "max_num_queued_reqs",
@@ -22,6 +25,7 @@ _NAMES = ("allowed_hosts", "allowed_origins", "allowed_methods", "allowed_header
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+|null")
 _HOST = re.compile(r"\[?[0-9A-Fa-f:.%]+\]?|[^/\s?#@:\[\]]+")
 LOG_FORMATS = ("text", "json")
+REASONING_PARSERS = ("auto", "none", *sorted(THOUGHT_FORMS))
 _SECONDS = ("request_timeout", "client_timeout", "shutdown_timeout", "step_timeout")
 
 
@@ -74,6 +78,11 @@ class ServerOptions:
     """A file that keeps what tenants have had over starts of the server."""
     log_format: str = "text"
     """How the log is written: one of `LOG_FORMATS`."""
+    reasoning_parser: str = "auto"
+    """The form of what the model thinks before it answers, one of `REASONING_PARSERS`; auto: as
+    its chat template says; none: what is thought is part of the answer."""
+    default_chat_template_kwargs: Mapping[str, TemplateValue] | None = None
+    """What chat templates are given where a request does not say otherwise."""
     disable_log_stats: bool = False
     """Leaves out the line that tells every ten seconds how the engine is doing."""
 
@@ -99,9 +108,20 @@ class ServerOptions:
         for name in ("client_timeout", "step_timeout"):
             if getattr(self, name) == 0:
                 raise InvalidOptionError(name, 0, "must be more than 0 seconds")
+        if self.reasoning_parser not in REASONING_PARSERS:
+            limit = f"one of {', '.join(REASONING_PARSERS)}"
+            raise InvalidOptionError("reasoning_parser", self.reasoning_parser, limit)
+        _require_kwargs(self.default_chat_template_kwargs)
         if self.log_format not in LOG_FORMATS:
             limit = f"one of {', '.join(LOG_FORMATS)}"
             raise InvalidOptionError("log_format", self.log_format, limit)
+
+
+def _require_kwargs(given: Mapping[str, TemplateValue] | None) -> None:
+    try:
+        ChatOptions(template_kwargs=given or {})
+    except InvalidRequestError as error:
+        raise InvalidOptionError("default_chat_template_kwargs", error.value, error.limit) from None
 
 
 def _require_each(name: str, given: tuple[str, ...], form: re.Pattern[str], words: str) -> None:

@@ -20,6 +20,15 @@ class TextPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtPiece:
+    """What a piece of an answer brings of what the model thinks before it answers."""
+
+    text: str
+    start: int
+    """Where it begins in the answer, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallPiece:
     """What a piece of an answer brings of one call."""
 
@@ -31,7 +40,7 @@ class CallPiece:
     """The tool's name, with a call's first piece alone."""
 
 
-Piece = TextPiece | CallPiece
+Piece = TextPiece | ThoughtPiece | CallPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,15 @@ class Reading:
     """What a piece of an answer brings, in its order. A call ends where something else begins."""
 
     pieces: tuple[Piece, ...] = ()
+
+    def without_thoughts(self) -> Reading:
+        """What is said alone."""
+        return Reading(tuple(each for each in self.pieces if not isinstance(each, ThoughtPiece)))
+
+    @property
+    def thought(self) -> str:
+        """All that is thought."""
+        return "".join(piece.text for piece in self.pieces if isinstance(piece, ThoughtPiece))
 
     @property
     def content(self) -> str:
@@ -96,9 +114,19 @@ class ToolCall:
     arguments: str
 
 
-def joined(pieces: Iterable[Piece]) -> list[str | ToolCall]:
-    """What all of these pieces say, in its order: texts and calls, each of them whole."""
-    said: list[str | ToolCall] = []
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What was thought at a stretch."""
+
+    text: str
+
+
+Said = str | Thought | ToolCall
+
+
+def joined(pieces: Iterable[Piece]) -> list[Said]:
+    """What all of these pieces say, in its order: texts, thoughts and calls, each of them whole."""
+    said: list[Said] = []
     for piece in pieces:
         last = said[-1] if said else None
         if isinstance(piece, TextPiece):
@@ -106,6 +134,11 @@ def joined(pieces: Iterable[Piece]) -> list[str | ToolCall]:
                 said[-1] = last + piece.text
             else:
                 said.append(piece.text)
+        elif isinstance(piece, ThoughtPiece):
+            if isinstance(last, Thought):
+                said[-1] = Thought(last.text + piece.text)
+            else:
+                said.append(Thought(piece.text))
         elif piece.name is not None:
             said.append(ToolCall(piece.name, piece.arguments))
         else:

@@ -21,6 +21,12 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int
 
 
+class CompletionTokensDetails(BaseModel):
+    """How many of the answer's tokens are thought."""
+
+    reasoning_tokens: int
+
+
 class Usage(BaseModel):
     """Tokens in and out, summed over the prompts of a request."""
 
@@ -28,6 +34,8 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails | None = left_out()
+    """Where thoughts are told apart."""
     cache_explanation: list[CacheExplanation] | None = left_out()
     """One for each prompt."""
 
@@ -119,7 +127,14 @@ class ToolCallDelta(BaseModel):
     function: FunctionDelta
 
 
-class ChatMessage(BaseModel):
+class _Thought(BaseModel):
+    """What the model thought, under both names that vLLM has had for it."""
+
+    reasoning_content: str | None = left_out()
+    reasoning: str | None = left_out()
+
+
+class ChatMessage(_Thought):
     role: str = "assistant"
     content: str | None
     tool_calls: list[ToolCallMessage] | None = left_out()
@@ -146,7 +161,7 @@ class ChatCompletionResponse(BaseModel):
     warnings: list[str] | None = left_out()
 
 
-class ChatDelta(BaseModel):
+class ChatDelta(_Thought):
     """What a chunk adds to the message."""
 
     role: str | None = left_out()

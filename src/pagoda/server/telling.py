@@ -26,6 +26,8 @@ class Telling:
     """Tokens with log-probabilities are told as `token_id:17`."""
     cache_explanation: bool = False
     """The usage of all prompts says why no more of each was in the cache."""
+    thoughts: bool = True
+    """What the model thought before it answered, where that is known."""
     ignored: Sequence[Ignored] = ()
     """What was asked for in vain."""
 

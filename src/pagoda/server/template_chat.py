@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
+from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions, TemplateValue
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -19,6 +20,15 @@ class TemplateChat:
     tools: list[dict[str, Any]]
     options: ChatOptions = DEFAULT_CHAT_OPTIONS
 
-    async def token_ids(self, engine: AsyncEngine) -> list[int]:
-        """The prompt. Raises `InvalidRequestError` naming `messages`."""
-        return await engine.tokenizer.chat(self.messages, self.tools, self.options)
+    async def token_ids(
+        self, engine: AsyncEngine, defaults: Mapping[str, TemplateValue] | None = None
+    ) -> list[int]:
+        """The prompt; `defaults` are for the template where nothing else was said.
+
+        Raises `InvalidRequestError` naming `messages`.
+        """
+        options = self.options
+        if defaults:
+            kwargs = {**defaults, **options.template_kwargs}
+            options = replace(options, template_kwargs=kwargs)
+        return await engine.tokenizer.chat(self.messages, self.tools, options)

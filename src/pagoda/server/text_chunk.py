@@ -21,11 +21,12 @@ def with_usage(chunk: bytes, usage: bytes) -> bytes:
 class TextChunk:
     """The JSON around the text: made once, as nothing else differs from chunk to chunk."""
 
-    def __init__(self, make: Callable[[str], BaseModel]) -> None:
-        """`make` gives the chunk that says a text, and has no other place where that stands."""
-        self._before, _, self._after = json_of(make(_TEXT)).rpartition(to_json(_TEXT))
-        assert self.saying("") == json_of(make("")), "more than one place depends on the text"
+    def __init__(self, make: Callable[[str], BaseModel], num_places: int = 1) -> None:
+        """`make` gives the chunk that says a text, which stands in so many places of it."""
+        self._around = json_of(make(_TEXT)).rsplit(to_json(_TEXT), num_places)
+        is_all = len(self._around) == num_places + 1 and self.saying("") == json_of(make(""))
+        assert is_all, "more or less of it depends on the text"
 
     def saying(self, text: str) -> bytes:
         """The chunk's JSON with this text."""
-        return self._before + to_json(text) + self._after
+        return to_json(text).join(self._around)

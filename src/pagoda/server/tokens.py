@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pagoda.server.body_route import BodyRoute, beside_loop
 from pagoda.server.errors import REFUSALS
 from pagoda.server.json_body import JSONBody
+from pagoda.server.options import ServerOptions
 from pagoda.server.responses import DetokenizeResponse, TokenizeResponse, json_of
 from pagoda.server.token_requests import DetokenizeRequest, TokenizeRequest
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
 
 
-def token_routes(engine: AsyncEngine) -> APIRouter:
+def token_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
 
     @router.post("/tokenize", response_model=TokenizeResponse, responses=REFUSALS)
@@ -27,7 +28,7 @@ def token_routes(engine: AsyncEngine) -> APIRouter:
         body.check(engine.model_names)
         if body.messages is not None:
             chat = await beside_loop(request, partial(body.template_chat, engine.max_model_len))
-            tokens = await chat.token_ids(engine)
+            tokens = await chat.token_ids(engine, options.default_chat_template_kwargs)
         else:
             adds = body.add_special_tokens is not False
             tokens = await engine.tokenizer.encode(body.prompt or "", adds)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from pagoda.request import ThoughtMarks
 from pagoda.server.reading import CallPiece, Reading, TextPiece
 
 
@@ -25,6 +26,9 @@ class AnswerReader(ABC):
 
     However the answer is cut into pieces, the same is said in it.
     """
+
+    thought_end = 0
+    """Where the last thought ends in the answer so far, its marks with it, in characters."""
 
     @abstractmethod
     def feed(self, text: str, *, finished: bool) -> Reading:
@@ -54,6 +58,12 @@ class ToolReader:
     """A reader for one answer."""
     finish_reason: Literal["tool_calls", "stop"] = "tool_calls"
     """What an answer with calls that ended by itself is given as its reason."""
+    knows_thoughts: bool = False
+    """What is thought is told apart from what is said."""
+    mark_ids: frozenset[int] = frozenset()
+    """Tokens that it must see, though they may be special."""
+    thought: ThoughtMarks | None = None
+    """A thought that may go before an answer which must have a form."""
 
 
 NO_TOOLS = ToolReader()

@@ -48,7 +48,7 @@ class TaggedCalls(SteppingReader):
         start = self._text.find(self._opening, self._at)
         end = start if start >= 0 else len(self._text)
         if start < 0 and not finished:
-            end -= _num_held(self._text[self._at :], self._opening)
+            end -= num_held(self._text[self._at :], self._opening)
         said, self._at = self._text[self._at : end], end
         self._say(said)
         self._step = self._in_text if start < 0 else self._at_head
@@ -169,10 +169,14 @@ def begin_reading(form: ToolFormat, names: frozenset[str]) -> AnswerReader:
     return _READERS[form](names)
 
 
-def _num_held(text: str, opening: str) -> int:
-    """Characters at the end of `text` that may be the beginning of `opening`."""
-    sizes = range(min(len(opening) - 1, len(text)), 0, -1)
-    return next((size for size in sizes if text.endswith(opening[:size])), 0)
+def num_held(text: str, *marks: str) -> int:
+    """Characters at the end of `text` that may be the beginning of one of `marks`."""
+    return max(_num_begun(text, mark) for mark in marks)
+
+
+def _num_begun(text: str, mark: str) -> int:
+    sizes = range(min(len(mark) - 1, len(text)), 0, -1)
+    return next((size for size in sizes if text.endswith(mark[:size])), 0)
 
 
 def _beginning_of(text: str) -> str:

@@ -60,7 +60,7 @@ class SamplingRow:
             prompt_token_ids=request.prompt_token_ids,
             output_token_ids=sequence.output_token_ids,
             stop_token_ids=request.stop_token_ids,
-            matcher=None if request.grammar is None else request.grammar.matcher(),
+            matcher=request.grammar and request.grammar.matcher(request.options.thought),
         )
 
     @property

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class MessageAnswer(Answer):
     """Shapes the one choice of the one prompt."""
 
-    def __init__(self, generation: Generation) -> None:
+    def __init__(self, generation: Generation, *, tells_thoughts: bool) -> None:
         super().__init__(generation)
+        self._tells_thoughts = tells_thoughts
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
         self._blocks = BlockEvents()
@@ -85,7 +86,8 @@ class MessageAnswer(Answer):
         """What is new: what is said in it, and the calls of tools."""
         if self._generation.sampling.prompt_alone:
             return Reading()
-        return self._reader.feed(self._cursor.new_text(choice), finished=choice.finished)
+        reading = self._reader.feed(self._cursor.new_text(choice), finished=choice.finished)
+        return reading if self._tells_thoughts else reading.without_thoughts()
 
     def _ending(self, choice: CompletionOutput, *, has_calls: bool) -> Ending:
         return Ending.of(choice, self._generation.sampling, has_calls=has_calls)

@@ -11,21 +11,29 @@ from pagoda.server.messages_api.events import (
     ContentBlockStop,
     InputJSONDelta,
     TextDelta,
+    ThinkingDelta,
 )
-from pagoda.server.messages_api.message import Content, TextContent, ToolUseContent
-from pagoda.server.reading import CallPiece, Reading
+from pagoda.server.messages_api.message import (
+    Content,
+    TextContent,
+    ThinkingContent,
+    ToolUseContent,
+)
+from pagoda.server.reading import CallPiece, Reading, ThoughtPiece
 from pagoda.server.streaming import event
 from pagoda.server.text_chunk import TextChunk
 from pagoda.server.tool_calls import new_call_id
 
 
 class BlockEvents:
-    """Text and calls in the order in which they come, each in a block of its own."""
+    """Thoughts, text and calls in the order in which they come, each in a block of its own."""
 
     def __init__(self) -> None:
         self._num_begun = 0
         self._text: TextChunk | None = None
-        """Writes the deltas of the open block, if that is of text."""
+        """Writes the deltas of the open block, if that is of text or thought."""
+        self._is_thought = False
+        """It is of thought."""
         self._has_input: bool | None = None
         """The open block's arguments are an object; None while nothing is there of them."""
 
@@ -44,12 +52,14 @@ class BlockEvents:
             if isinstance(piece, CallPiece):
                 yield from self._call(piece)
             else:
-                yield from self._say(piece.text)
+                yield from self._say(piece.text, isinstance(piece, ThoughtPiece))
 
-    def _say(self, text: str) -> Iterator[bytes]:
-        if self._text is None:
-            yield self._begun(TextContent(text=""))
-            self._text = TextChunk(partial(_text_delta, self._num_begun - 1))
+    def _say(self, text: str, is_thought: bool) -> Iterator[bytes]:
+        if self._text is None or is_thought != self._is_thought:
+            yield self._begun(ThinkingContent(thinking="") if is_thought else TextContent(text=""))
+            delta = _thinking_delta if is_thought else _text_delta
+            self._text = TextChunk(partial(delta, self._num_begun - 1))
+            self._is_thought = is_thought
         yield event(self._text.saying(text), _DELTA)
 
     def _call(self, piece: CallPiece) -> Iterator[bytes]:
@@ -72,6 +82,10 @@ class BlockEvents:
 
 
 _DELTA = "content_block_delta"
+
+
+def _thinking_delta(index: int, text: str) -> ContentBlockDelta:
+    return ContentBlockDelta(index=index, delta=ThinkingDelta(thinking=text))
 
 
 def _text_delta(index: int, text: str) -> ContentBlockDelta:

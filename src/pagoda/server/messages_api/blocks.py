@@ -26,9 +26,10 @@ class TextBlock(_Block):
 
 
 class ThinkingBlock(_Block):
-    """What another model thought. It is not told to this one."""
+    """What the assistant thought, as far as it can be read."""
 
     type: Literal["thinking", "redacted_thinking"]
+    thinking: Text = ""
 
 
 class ToolUseBlock(_Block):

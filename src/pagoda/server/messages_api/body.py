@@ -1,6 +1,6 @@
 """The bodies of `/v1/messages` and `/v1/messages/count_tokens`.
 
-Fields that change nothing here are taken and ignored: `metadata`, `service_tier`, `thinking`,
+Fields that change nothing here are taken and ignored: `metadata`, `service_tier`,
 `context_management` and whatever else is unknown.
 """
 
@@ -17,6 +17,7 @@ from pagoda.cache_hint import cache_hint_of
 from pagoda.engine.closed_schema import closed
 from pagoda.errors import InvalidRequestError
 from pagoda.limits import Whole
+from pagoda.models.chat_options import TemplateValue
 from pagoda.request import MAX_STOPS, RequestOptions, SamplingParams
 from pagoda.server.body import Many, Text
 from pagoda.server.keys import Holder
@@ -57,6 +58,22 @@ class OutputConfig(BaseModel):
     format: OutputFormat | None = None
 
 
+class ThinkingConfig(BaseModel):
+    """Whether the model is to think, where its chat template lets that be said, and whether what it
+    thinks is told. Its budget is ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["enabled", "adaptive", "disabled"]
+
+    @property
+    def template_kwargs(self) -> dict[str, TemplateValue]:
+        """Under the names that chat templates have for it."""
+        if self.type == "adaptive":
+            return {}
+        return dict.fromkeys(("enable_thinking", "thinking"), self.type == "enabled")
+
+
 class ConversationBody(ModelBody):
     """What both bodies have: all that a prompt is made of."""
 
@@ -65,6 +82,7 @@ class ConversationBody(ModelBody):
     system: Text | FewParts[PlainBlock] | None = None
     tools: Annotated[Many[OfferedTool], at_most(MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
+    thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
     """The older name of `output_config.format`."""
@@ -83,7 +101,15 @@ class ConversationBody(ModelBody):
         tools = self.tool_use.described
         # What a search has found may be described where it may not be called.
         told = Conversation.of(self.system, self.messages, self.tool_use.offered)
-        return TemplateChat(told.messages, tools, told.options)
+        options = told.options
+        if self.thinking is not None:
+            options = replace(options, template_kwargs=self.thinking.template_kwargs)
+        return TemplateChat(told.messages, tools, options)
+
+    @property
+    def wants_thoughts(self) -> bool:
+        """What the model thinks is told."""
+        return self.thinking is not None and self.thinking.type != "disabled"
 
     @cached_property
     def tool_use(self) -> ToolUse:

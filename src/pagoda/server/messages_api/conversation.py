@@ -18,6 +18,7 @@ from typing import Any
 
 from pagoda.errors import InvalidRequestError
 from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
+from pagoda.server.messages import thought_field
 from pagoda.server.messages_api.blocks import (
     ContentBlock,
     InputMessage,
@@ -89,7 +90,9 @@ class _Turn:
         self._refuse(ToolResultBlock, "only a user's message has tool_result blocks")
         text = text_of([block for block in self.blocks if isinstance(block, TextBlock)])
         calls = [each.for_template() for each in self.blocks if isinstance(each, ToolUseBlock)]
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        thoughts = [each.thinking for each in self.blocks if isinstance(each, ThinkingBlock)]
+        thought = thought_field("\n".join(filter(None, thoughts)))
+        message: dict[str, Any] = {"role": "assistant", "content": text, **thought}
         return [{**message, "tool_calls": calls} if calls else message]
 
     def _user(self, definitions: Definitions) -> list[dict[str, Any]]:

@@ -45,6 +45,11 @@ class TextDelta(BaseModel):
     text: str
 
 
+class ThinkingDelta(BaseModel):
+    type: Literal["thinking_delta"] = "thinking_delta"
+    thinking: str
+
+
 class InputJSONDelta(BaseModel):
     type: Literal["input_json_delta"] = "input_json_delta"
     partial_json: str
@@ -53,7 +58,7 @@ class InputJSONDelta(BaseModel):
 class ContentBlockDelta(Event):
     type: str = "content_block_delta"
     index: int
-    delta: TextDelta | InputJSONDelta
+    delta: TextDelta | ThinkingDelta | InputJSONDelta
 
 
 class ContentBlockStop(Event):

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from pagoda.engine.outputs import CompletionOutput, RequestOutput
 from pagoda.request import SamplingParams
-from pagoda.server.reading import Reading, ToolCall, joined
+from pagoda.server.reading import Reading, Said, Thought, joined
 from pagoda.server.tool_calls import new_call_id
 
 StopReason = Literal[
@@ -22,6 +22,14 @@ class TextContent(BaseModel):
     text: str
 
 
+class ThinkingContent(BaseModel):
+    """What the model thought. Nothing of it is secret, so nothing is signed."""
+
+    type: Literal["thinking"] = "thinking"
+    thinking: str
+    signature: str = ""
+
+
 class ToolUseContent(BaseModel):
     """A call of a tool that the client is to run."""
 
@@ -31,7 +39,7 @@ class ToolUseContent(BaseModel):
     input: dict[str, Any]
 
 
-Content = TextContent | ToolUseContent
+Content = TextContent | ThinkingContent | ToolUseContent
 
 
 class MessageUsage(BaseModel):
@@ -94,9 +102,11 @@ def content_of(reading: Reading) -> list[Content]:
     return [_block(said) for said in joined(reading.pieces)]
 
 
-def _block(said: str | ToolCall) -> Content:
+def _block(said: Said) -> Content:
     if isinstance(said, str):
         return TextContent(text=said)
+    if isinstance(said, Thought):
+        return ThinkingContent(thinking=said.text)
     return ToolUseContent(id=new_call_id(), name=said.name, input=_input(said.arguments))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +16,7 @@ from pagoda.server.messages_api.body import ConversationBody, CountTokensBody, M
 from pagoda.server.messages_api.errors import MESSAGES_REFUSALS
 from pagoda.server.messages_api.message import Message, TokensCount
 from pagoda.server.options import ServerOptions
+from pagoda.server.thinking import Thinking
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -22,33 +24,38 @@ if TYPE_CHECKING:
 
 def messages_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter(route_class=BodyRoute)
+    thinking = Thinking(engine, options.reasoning_parser)
+    prompt_of = partial(_prompt, engine, options)
 
     @router.post("/v1/messages", response_model=Message, responses=MESSAGES_REFUSALS)
     async def create_message(request: Request, body: MessagesBody) -> Response:
         """Answer a conversation, as Anthropic's API does."""
         body.check(engine.model_names)
         return await respond(
-            MessageAnswer,
+            partial(MessageAnswer, tells_thoughts=body.wants_thoughts),
             f"msg_{uuid.uuid4().hex}",
             engine,
             options,
             request,
             body,
-            [await _prompt(request, engine, body)],
+            [await prompt_of(request, body)],
             echo=Echo(texts=(), alone=True) if body.wants_prompt_alone else None,
             tools=body.tool_use.reader(engine),
+            thinking=thinking,
         )
 
     @router.post("/v1/messages/count_tokens", responses=MESSAGES_REFUSALS)
     async def count_tokens(request: Request, body: CountTokensBody) -> TokensCount:
         """The tokens of the prompt that a conversation becomes."""
         body.check(engine.model_names)
-        return TokensCount(input_tokens=len(await _prompt(request, engine, body)))
+        return TokensCount(input_tokens=len(await prompt_of(request, body)))
 
     return router
 
 
-async def _prompt(request: Request, engine: AsyncEngine, body: ConversationBody) -> list[int]:
+async def _prompt(
+    engine: AsyncEngine, options: ServerOptions, request: Request, body: ConversationBody
+) -> list[int]:
     """Raises `InvalidRequestError` for a conversation that cannot be told to the model."""
     chat = await beside_loop(request, body.template_chat)
-    return await chat.token_ids(engine)
+    return await chat.token_ids(engine, options.default_chat_template_kwargs)

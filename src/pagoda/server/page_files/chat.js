@@ -63,6 +63,7 @@ async function receive(turn, signal) {
     turn.lastAt = now;
     turn.ending = choice.finish_reason ?? turn.ending;
     turn.text += choice.delta.content ?? "";
+    turn.thought += choice.delta.reasoning_content ?? "";
     drawSoon(turn);
   }
 }
@@ -96,7 +97,7 @@ function finish(turn, ending = null) {
 /** Without a word of an answer, the question goes back to where it was written. */
 function fail(turn, problem) {
   if (!state.turns.includes(turn)) return;
-  if (turn.text) finish(turn, "broken off");
+  if (turn.text || turn.thought) finish(turn, "broken off");
   else {
     removeTurn(turn);
     if (!$("question").value) setQuestion(turn.question);
@@ -129,7 +130,7 @@ function newChat() {
 
 function addTurn(question) {
   const node = $("turn").content.cloneNode(true).firstElementChild;
-  const turn = { question, node, text: "", usage: null, ending: null };
+  const turn = { question, node, text: "", thought: "", usage: null, ending: null };
   node.setAttribute("aria-busy", "true");
   show(question, node.querySelector(".question"));
   node.querySelector(".retry").addEventListener("click", () => retry(turn));
@@ -164,7 +165,12 @@ function drawSoon(turn) {
 function draw(turn) {
   cancelAnimationFrame(turn.frame);
   turn.frame = null;
-  keepingEnd(() => show(turn.text, turn.node.querySelector(".answer")));
+  const thought = turn.node.querySelector(".thought");
+  keepingEnd(() => {
+    thought.hidden = !turn.thought;
+    show(turn.thought, thought.lastElementChild);
+    show(turn.text, turn.node.querySelector(".answer"));
+  });
 }
 
 /** Make a change; whoever sees the end of the conversation goes on seeing it. */

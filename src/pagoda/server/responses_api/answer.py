@@ -22,9 +22,11 @@ from pagoda.server.responses_api.response import (
     ResponseFailure,
     ResponseObject,
     ResponseUsage,
+    ToldReasoning,
 )
 from pagoda.server.streaming import ChoiceCursor, event
 from pagoda.server.telling import cut_short
+from pagoda.server.thought_tokens import ThoughtTokens
 
 if TYPE_CHECKING:
     from pagoda.engine.outputs import CompletionOutput, Logprob, RequestOutput
@@ -48,7 +50,9 @@ class ResponseAnswer(Answer):
         self._cursor = ChoiceCursor()
         self._reader = generation.tools.begin()
         self._num_events = 0
-        ignored = body.ignored()
+        self._thought_tokens = ThoughtTokens(generation.engine.tokenizer.token_bytes)
+        unread = body.unread(generation.engine.tokenizer.template_names)
+        ignored = [*unread, *body.ignored()]
         generation.tally.ignored = tuple(dict.fromkeys(each.field for each in ignored))
         self._response = ResponseObject(
             id=generation.request_id,
@@ -58,6 +62,7 @@ class ResponseAnswer(Answer):
             top_p=generation.sampling.top_p,
             store=keep is not None,
             warnings=[each.warning for each in ignored] or None,
+            reasoning=ToldReasoning(effort=None if unread else body.effort),
             **body.told(),
         )
 
@@ -116,12 +121,18 @@ class ResponseAnswer(Answer):
             self._generation.engine.max_model_len,
         )
         self._response.warnings = [*(self._response.warnings or ()), *cut] or None
-        self._response.usage = ResponseUsage.of(usage_of([output]))
+        self._response.usage = self._usage(output, choice)
         self._response.status = status
         written = self._written()
         if self._keep is not None:
             self._keep(written, [item.said for item in self._output.ended])
         yield self._event(status, written)
+
+    def _usage(self, output: RequestOutput, choice: CompletionOutput) -> ResponseUsage:
+        num_thought = 0
+        if self._reader.thought_end:
+            num_thought = self._thought_tokens.count(choice.token_ids, self._reader.thought_end)
+        return ResponseUsage.of(usage_of([output], reasoning_tokens=num_thought))
 
     def _failure(self, detail: ErrorDetail) -> Iterator[Event]:
         yield from self._output.close("incomplete")

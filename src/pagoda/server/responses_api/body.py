@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from pagoda.errors import InvalidRequestError, RefusedError
+from pagoda.models.chat_options import TemplateValue
 from pagoda.request import SamplingParams
 from pagoda.server.body import Many, ManyNamed, Text
+from pagoda.server.chat_fields import effort_kwargs
 from pagoda.server.field_table import Ignored
 from pagoda.server.inner_body import InnerBody
 from pagoda.server.list_bounds import FewParts, at_most
@@ -88,7 +90,7 @@ _MAX_METADATA = 16
 
 
 class Reasoning(InnerBody):
-    """How much a model should think. Changes nothing: a response repeats none of it."""
+    """How much a model should think. A summary is not made."""
 
     effort: Text | None = None
     summary: Text | None = None
@@ -147,11 +149,26 @@ class ResponsesRequest(GenerationRequest):
 
     def ignored(self) -> list[Ignored]:
         asked = [*super().ignored(), *self.offered_tools.ignored()]
-        if self.reasoning is not None and self.reasoning.effort is not None:
-            asked.append(Ignored("reasoning", "a model thinks as long as it does", "effort"))
         if self.text is not None:
             asked += self.text.ignored()
         return asked
+
+    def unread(self, template_names: frozenset[str]) -> list[Ignored]:
+        """What is meant for a template that reads `template_names` and not this."""
+        kwargs = self.template_kwargs
+        if not kwargs or kwargs.keys() & template_names:
+            return []
+        return [Ignored("reasoning", "the model's chat template does not read it", "effort")]
+
+    @property
+    def template_kwargs(self) -> dict[str, TemplateValue]:
+        """What is meant for the chat template, under the names that it may read."""
+        return effort_kwargs(self.effort)
+
+    @property
+    def effort(self) -> str | None:
+        """How much the model should think."""
+        return None if self.reasoning is None else self.reasoning.effort
 
     def structured(self) -> StructuredOutputs | None:
         """The constraint, if there is one. Raises `InvalidRequestError`."""

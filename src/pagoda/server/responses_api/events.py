@@ -47,10 +47,10 @@ class _InPart(_InItem):
 
 
 class PartEvent(_InPart):
-    """The part of a message has begun, or ended."""
+    """The part of a message or a thought has begun, or ended."""
 
     part: bytes
-    """An `OutputText`."""
+    """An `OutputText` or a `ReasoningText`."""
 
 
 class TextDelta(_InPart):
@@ -69,6 +69,20 @@ class TextDone(_InPart):
     text: str
     logprobs: bytes
     """A list of `TokenLogprob`."""
+
+
+class ReasoningDelta(_InPart):
+    """The thought goes on."""
+
+    type: str = "response.reasoning_text.delta"
+    delta: str
+
+
+class ReasoningDone(_InPart):
+    """All of the thought."""
+
+    type: str = "response.reasoning_text.done"
+    text: str
 
 
 class ArgumentsDelta(_InItem):

@@ -11,7 +11,13 @@ from pydantic_core import PydanticCustomError
 
 from pagoda.server.body import Many, Text
 from pagoda.server.call_arguments import CallArguments
-from pagoda.server.messages import CalledFunction, MadeCall, RefusalPart, kind_of_part
+from pagoda.server.messages import (
+    CalledFunction,
+    MadeCall,
+    RefusalPart,
+    kind_of_part,
+    thought_field,
+)
 from pagoda.server.responses_api.tool_kinds import FunctionPlace
 from pagoda.server.tools import ToolName
 
@@ -115,12 +121,21 @@ class ReasoningPart(_Part):
 
 
 class ReasoningItem(_Item):
-    """What a model thought. It is read by nobody, and neither told to the model nor kept."""
+    """What a model thought. Without content nobody reads it: it is neither told nor kept."""
 
     type: Literal["reasoning"]
     summary: Many[ReasoningPart] = Field(default_factory=list)
     content: Many[ReasoningPart] | None = None
     encrypted_content: Text | None = None
+
+    @property
+    def thought(self) -> str:
+        """What of it can be read, as it was thought."""
+        return "".join(part.text for part in self.content or ())
+
+    @property
+    def num_parts(self) -> int:
+        return 1 + len(self.content or ())
 
 
 class ItemReference(BaseModel):
@@ -132,7 +147,7 @@ class ItemReference(BaseModel):
     id: Text
 
 
-Item = MessageItem | FunctionCallItem | FunctionOutputItem
+Item = MessageItem | FunctionCallItem | FunctionOutputItem | ReasoningItem
 """An item that says something itself, to the model too."""
 _KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
 
@@ -168,9 +183,17 @@ InputItem = Annotated[
 ]
 
 
+_ID_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+}
+
+
 def new_item_id(item: Item) -> str:
     """An id, by which the item can be referred to, that no other has."""
-    prefix = {"message": "msg", "function_call": "fc"}.get(item.type, "fco")
+    prefix = _ID_PREFIXES[item.type]
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
@@ -179,13 +202,17 @@ def template_messages(
 ) -> list[dict[str, Any]]:
     """The conversation as chat templates expect it.
 
-    Calls become part of the assistant's message before them. Raises `InvalidRequestError` for
-    too many arguments.
+    Calls become part of the assistant's message before them, thoughts of the one behind them.
+    Raises `InvalidRequestError` for too many arguments.
     """
     messages: list[dict[str, Any]] = []
+    thought: dict[str, str] = {}
     if instructions is not None:
         messages.append({"role": "system", "content": instructions})
     for item in items:
+        if isinstance(item, ReasoningItem):
+            thought = thought_field(item.thought)
+            continue
         if isinstance(item, MessageItem):
             role = "system" if item.role == "developer" else item.role
             messages.append({"role": role, "content": text_of(item.content)})
@@ -194,6 +221,9 @@ def template_messages(
         elif isinstance(item, FunctionOutputItem):
             result = {"role": "tool", "content": text_of(item.output)}
             messages.append({**result, "tool_call_id": item.call_id})
+        if messages[-1]["role"] == "assistant":
+            messages[-1] |= thought
+        thought = {}
     return messages
 
 

@@ -15,16 +15,26 @@ from pagoda.server.responses_api.events import (
     Event,
     ItemEvent,
     PartEvent,
+    ReasoningDelta,
+    ReasoningDone,
     TextDelta,
     TextDone,
 )
-from pagoda.server.responses_api.input_items import FunctionCallItem, Item, MessageItem, TextPart
+from pagoda.server.responses_api.input_items import (
+    FunctionCallItem,
+    Item,
+    MessageItem,
+    ReasoningItem,
+    TextPart,
+)
 from pagoda.server.responses_api.output_items import (
     ItemStatus,
     OutputCall,
     OutputItem,
     OutputMessage,
+    OutputReasoning,
     OutputText,
+    ReasoningText,
 )
 from pagoda.server.responses_api.tool_kinds import FunctionPlace
 
@@ -63,6 +73,9 @@ class OpenItem(ABC):
     def _event(self, kind: str, written: bytes) -> Event:
         return ItemEvent(type=kind, output_index=self._output_index, item=written)
 
+    def _part_event(self, kind: str, written: bytes) -> Event:
+        return PartEvent(type=f"response.content_part.{kind}", **self._place, part=written)
+
     @property
     def _place(self) -> dict[str, Any]:
         return {"item_id": self.item.id, "output_index": self._output_index}
@@ -82,7 +95,7 @@ class OpenMessage(OpenItem):
 
     def begin(self) -> Iterator[Event]:
         yield from super().begin()
-        yield self._part_event("response.content_part.added", json_of(OutputText()))
+        yield self._part_event("added", json_of(OutputText()))
 
     def grow(self, text: str, logprobs: Sequence[dict[str, Any]]) -> Iterator[Event]:
         """`logprobs` has the fields of a `TokenLogprob` for each token of the text."""
@@ -96,7 +109,7 @@ class OpenMessage(OpenItem):
         text, logprobs = "".join(self._texts), list_json(self._logprobs)
         yield TextDone(**self._place, text=text, logprobs=logprobs)
         part = object_json(OutputText(text=text), logprobs=logprobs)
-        yield self._part_event("response.content_part.done", part)
+        yield self._part_event("done", part)
         said = MessageItem(
             id=self.item.id,
             role="assistant",
@@ -105,8 +118,31 @@ class OpenMessage(OpenItem):
         )
         return EndedItem(object_json(self.item, content=list_json([part])), said)
 
-    def _part_event(self, kind: str, written: bytes) -> Event:
-        return PartEvent(type=kind, **self._place, part=written)
+
+class OpenReasoning(OpenItem):
+    """A thought, which grows."""
+
+    item: OutputReasoning
+
+    def __init__(self, output_index: int) -> None:
+        super().__init__(output_index)
+        self.item = OutputReasoning(id=f"rs_{uuid.uuid4().hex}")
+        self._texts: list[str] = []
+
+    def begin(self) -> Iterator[Event]:
+        yield from super().begin()
+        yield self._part_event("added", json_of(ReasoningText()))
+
+    def grow(self, text: str) -> Iterator[Event]:
+        self._texts.append(text)
+        yield ReasoningDelta(**self._place, delta=text)
+
+    def _ended(self) -> Generator[Event, None, EndedItem]:
+        part = ReasoningText(text="".join(self._texts))
+        yield ReasoningDone(**self._place, text=part.text)
+        yield self._part_event("done", json_of(part))
+        self.item.content = [part]
+        return EndedItem(json_of(self.item), ReasoningItem(**self.item.model_dump()))
 
 
 class OpenCall(OpenItem):

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from pagoda.server.reading import CallPiece, Reading
+from pagoda.server.reading import CallPiece, Reading, ThoughtPiece
 from pagoda.server.responses_api.events import Event
-from pagoda.server.responses_api.open_items import EndedItem, OpenCall, OpenItem, OpenMessage
+from pagoda.server.responses_api.open_items import (
+    EndedItem,
+    OpenCall,
+    OpenItem,
+    OpenMessage,
+    OpenReasoning,
+)
 from pagoda.server.responses_api.output_items import ItemStatus
 from pagoda.server.responses_api.tokens_of_text import Logprob, TokensOfText
 from pagoda.server.responses_api.tool_kinds import FunctionPlace
@@ -35,6 +41,8 @@ class Output:
         for piece in reading.pieces:
             if isinstance(piece, CallPiece):
                 yield from self._go_on_calling(piece)
+            elif isinstance(piece, ThoughtPiece):
+                yield from self._think(piece.text)
             else:
                 yield from self._say(piece.text, self._tokens.in_text(piece))
 
@@ -59,6 +67,14 @@ class Output:
             message = self._open = OpenMessage(len(self.ended))
             yield from message.begin()
         yield from message.grow(text, logprobs)
+
+    def _think(self, text: str) -> Iterator[Event]:
+        thought = self._open
+        if not isinstance(thought, OpenReasoning):
+            yield from self.close("completed")
+            thought = self._open = OpenReasoning(len(self.ended))
+            yield from thought.begin()
+        yield from thought.grow(text)
 
     def _go_on_calling(self, piece: CallPiece) -> Iterator[Event]:
         call = self._open

@@ -30,6 +30,23 @@ class OutputMessage(BaseModel):
     content: list[OutputText] = Field(default_factory=list)
 
 
+class ReasoningText(BaseModel):
+    """The one part of what was thought."""
+
+    type: str = "reasoning_text"
+    text: str = ""
+
+
+class OutputReasoning(BaseModel):
+    """What the model thinks before it answers, as it thinks it: nothing is summed up or hidden."""
+
+    id: str
+    type: str = "reasoning"
+    status: ItemStatus = "in_progress"
+    summary: list[object] = Field(default_factory=list)
+    content: list[ReasoningText] = Field(default_factory=list)
+
+
 class OutputCall(BaseModel):
     """A call of a function, which the client is to run."""
 
@@ -44,4 +61,4 @@ class OutputCall(BaseModel):
     """JSON text, as the model wrote it."""
 
 
-OutputItem = OutputMessage | OutputCall
+OutputItem = OutputMessage | OutputReasoning | OutputCall

@@ -22,7 +22,7 @@ class InputTokensDetails(BaseModel):
 
 
 class OutputTokensDetails(BaseModel):
-    """What a model thinks is part of its text and not counted apart."""
+    """How many tokens are thought, where that is told apart."""
 
     reasoning_tokens: int = 0
 
@@ -38,11 +38,15 @@ class ResponseUsage(BaseModel):
 
     @classmethod
     def of(cls, usage: Usage) -> ResponseUsage:
+        thought, details = usage.completion_tokens_details, OutputTokensDetails()
+        if thought is not None:
+            details = OutputTokensDetails(reasoning_tokens=thought.reasoning_tokens)
         cached = InputTokensDetails(cached_tokens=usage.prompt_tokens_details.cached_tokens)
         return cls(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=cached,
             output_tokens=usage.completion_tokens,
+            output_tokens_details=details,
             total_tokens=usage.total_tokens,
         )
 
@@ -59,9 +63,9 @@ class IncompleteDetails(BaseModel):
 
 
 class ToldReasoning(BaseModel):
-    """Always empty: no effort is made beyond the model's own."""
+    """The effort that the chat template was told; nothing is summed up."""
 
-    effort: None = None
+    effort: str | None = None
     summary: None = None
 
 

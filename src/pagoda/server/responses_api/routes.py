@@ -32,6 +32,7 @@ from pagoda.server.responses_api.response import (
 )
 from pagoda.server.responses_api.store import ResponseStore, Shelf
 from pagoda.server.template_chat import TemplateChat
+from pagoda.server.thinking import Thinking
 
 if TYPE_CHECKING:
     from pagoda.engine.async_engine import AsyncEngine
@@ -42,6 +43,7 @@ _MOST_LISTED = 100
 def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     router = APIRouter(prefix="/v1/responses", route_class=BodyRoute)
     store = ResponseStore(options.response_store_bytes)
+    thinking = Thinking(engine, options.reasoning_parser)
 
     async def conversation(shelf: Shelf, body: ResponsesRequest) -> Sequence[Item | KeptItem]:
         # In threads, as whatever waits for a shelf: it may have thousands of items to forget.
@@ -50,7 +52,7 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
     async def prompt(body: ResponsesRequest, items: Sequence[Item | KeptItem]) -> list[int]:
         # In a thread even for a short body: the items before it may be many to read.
         chat = await asyncio.to_thread(_chat, body, items, engine.max_model_len)
-        return await chat.token_ids(engine)
+        return await chat.token_ids(engine, options.default_chat_template_kwargs)
 
     @router.post("", response_model=ResponseObject, responses=REFUSALS)
     async def create_response(request: Request, body: ResponsesRequest) -> Response:
@@ -65,7 +67,15 @@ def responses_routes(engine: AsyncEngine, options: ServerOptions) -> APIRouter:
             keep = partial(shelf.put, answer_id, items) if is_kept else None
             begin = partial(ResponseAnswer, body=body, keep=keep)
             return await respond(
-                begin, answer_id, engine, options, request, body, prompts, tools=tools
+                begin,
+                answer_id,
+                engine,
+                options,
+                request,
+                body,
+                prompts,
+                tools=tools,
+                thinking=thinking,
             )
 
     @router.post("/input_tokens", responses=REFUSALS)
@@ -115,7 +125,7 @@ def _chat(
     messages = template_messages(body.instructions, said_in(items), arguments)
     if not messages:
         raise InvalidRequestError("input", body.input, "must hold at least one message")
-    options = ChatOptions(truncation=body.prompt_truncation)
+    options = ChatOptions(truncation=body.prompt_truncation, template_kwargs=body.template_kwargs)
     return TemplateChat(messages, body.tool_use.described, options)
 
 

@@ -104,11 +104,11 @@ class Shelf:
     ) -> list[Item | KeptItem]:
         """All items up to the next answer: those of the previous response, then what is said now.
 
-        What was thought is left out: no prompt has it. Raises `InvalidRequestError` for a response
-        or an item that is not stored, and for a conversation of too many items.
+        What was thought is left out where it cannot be read. Raises `InvalidRequestError` for a
+        response or an item that is not stored, and for a conversation of too many items.
         """
         items: list[Item | KeptItem] = [*self._previous(previous_response_id)]
-        items += [self._resolved(item) for item in said if not isinstance(item, ReasoningItem)]
+        items += [self._resolved(item) for item in said if not _is_unread(item)]
         num_parts = sum(item.num_parts for item in items)
         if num_parts > MAX_PARTS:
             limit = f"at most {MAX_PARTS:,} with those of earlier responses"
@@ -145,6 +145,10 @@ class Shelf:
         stored = self._stored.pop(response_id)
         self._response_bytes -= stored.num_bytes
         self._items.release(stored.items)
+
+
+def _is_unread(item: InputItem) -> bool:
+    return isinstance(item, ReasoningItem) and not item.thought
 
 
 class ResponseStore:
