@@ -28,7 +28,7 @@ WIDTH = 256
 SOME = (
     "int4_f16_g128", "int4_bf16_g32", "int4_f32_g64", "uint4_f16_g128", "uint4_bf16_g64",
     "int8_f32_g128", "int8_bf16_g64", "uint8_f16_g32", "e4m3_f32_g128", "e4m3_bf16_g128",
-    "nf4_f32_g64", "fp4_f32_g32",
+    "nf4_f32_g64", "fp4_f32_g32", "e2m1_bf16_g32",
 )  # fmt: skip
 """Every code, with every scale of its, and every length of a group."""
 _TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}

@@ -67,6 +67,7 @@ _NF4 = (
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
 """Quantiles of the normal distribution (arXiv 2305.14314, appendix E), as float32."""
+_E2M1_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _FP4_SIZES = tuple(value / 12 for value in (0, 0.0625, 8, 12, 4, 6, 2, 3))
 
 CODES: Mapping[str, Code] = MappingProxyType(
@@ -78,10 +79,12 @@ CODES: Mapping[str, Code] = MappingProxyType(
         "e4m3": Code(8, is_float=True),
         "nf4": Code(4, table=_NF4),
         "fp4": Code(4, table=(*_FP4_SIZES, *(-size for size in _FP4_SIZES))),
+        "e2m1": Code(4, table=(*_E2M1_SIZES, *(-size for size in _E2M1_SIZES))),
     }
 )
 """int4 is stored plus 8, codes and zero points of int8 and uint8 as two's complement, those of
-uint8 less 128; e4m3: float8 without infinities."""
+uint8 less 128; e4m3: float8 without infinities; e2m1: of microscaling formats, whose scales are
+powers of two for 32 numbers."""
 SCALE_BYTES: Mapping[str, int] = MappingProxyType({"f16": 2, "bf16": 2, "f32": 4})
 """A block's first bytes; its zero point follows, then its codes in order, from the lowest bits of
 the first byte on."""
@@ -115,6 +118,7 @@ GROUPED_TYPES: Mapping[str, GroupedType] = MappingProxyType(
             for scale in SCALE_BYTES
             for group in GROUPS
             if not (code.has_zero and scale == "f32")  # scale · zero point would be rounded
+            and (name != "e2m1" or (scale, group) == ("bf16", 32))
         )
     }
 )

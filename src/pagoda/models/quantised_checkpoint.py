@@ -34,8 +34,9 @@ class QuantisedCheckpoint:
         found = QuantisedTensors.of(scheme, tensors)
         self._matrices = found.matrices
         self._plain = SafetensorsCheckpoint(found.plain)
+        shapes = {name: each.plain_shape or each.shape for name, each in found.matrices.items()}
         self.shapes: Mapping[str, tuple[int, ...]] = MappingProxyType(
-            {**self._plain.shapes, **{name: each.shape for name, each in found.matrices.items()}}
+            {**self._plain.shapes, **shapes}
         )
         self.spare = found.empty_biases
         if found.left_aside:
@@ -81,6 +82,6 @@ def _chosen(
 ) -> npt.NDArray[Any]:
     """Rows of a part, of a matrix that gives its own from a multiple of `PANEL` on."""
     rows = part.rows(first, count)
-    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    numbers = np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, slice) else rows
     start = int(numbers.min()) // PANEL * PANEL
     return rows_of(start, int(numbers.max()) + 1 - start)[numbers - start]

@@ -11,6 +11,7 @@ from pagoda.models.schemes.bitsandbytes import BitsAndBytes
 from pagoda.models.schemes.compressed_tensors import CompressedTensors
 from pagoda.models.schemes.fp8 import FP8
 from pagoda.models.schemes.gptq import GPTQ
+from pagoda.models.schemes.mxfp4 import MXFP4
 from pagoda.models.schemes.scheme import Scheme, require_one_of
 from pagoda.models.weight_parts import DecoderParts
 
@@ -23,6 +24,7 @@ _READERS: Mapping[str, Callable[[ModelConfig], Scheme]] = MappingProxyType(
         "fp8": FP8.read,
         "fbgemm_fp8": FP8.read,
         "bitsandbytes": BitsAndBytes.read,
+        "mxfp4": MXFP4.read,
     }
 )
 """By `quant_method`."""

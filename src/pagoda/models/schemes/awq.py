@@ -32,6 +32,8 @@ class AWQ:
     """None: the whole row."""
     ignored: tuple[str, ...]
     title: ClassVar[str] = "AWQ"
+    separator: ClassVar[str] = "."
+    weight: ClassVar[str] = ".weight"
     kinds: ClassVar[tuple[str, ...]] = ("qweight", "qzeros", "scales")
     left_aside: ClassVar[tuple[str, ...]] = ()
 

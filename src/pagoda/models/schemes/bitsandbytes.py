@@ -42,6 +42,8 @@ class BitsAndBytes:
     """Of 4 bits."""
     ignored: tuple[str, ...]
     title: ClassVar[str] = "bitsandbytes"
+    separator: ClassVar[str] = "."
+    weight: ClassVar[str] = ".weight"
     kinds: ClassVar[tuple[str, ...]] = (
         "weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax",
         "weight.nested_quant_map", *_STATES.values(), "SCB", "weight_format",

@@ -77,6 +77,8 @@ class CompressedTensors:
     """Of each group of layers."""
     ignored: tuple[str, ...]
     title: ClassVar[str] = "compressed-tensors"
+    separator: ClassVar[str] = "."
+    weight: ClassVar[str] = ".weight"
     kinds: ClassVar[tuple[str, ...]] = (
         "weight", "weight_packed", "weight_shape", "weight_scale", _ZEROS, "weight_g_idx",
     )  # fmt: skip

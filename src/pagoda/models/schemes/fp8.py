@@ -30,6 +30,8 @@ class FP8:
     """Rows and columns that share a scale where blocks have one."""
     ignored: tuple[str, ...] = ()
     title: ClassVar[str] = "fp8"
+    separator: ClassVar[str] = "."
+    weight: ClassVar[str] = ".weight"
     kinds: ClassVar[tuple[str, ...]] = ("weight", *_SCALES)
     left_aside: ClassVar[tuple[str, ...]] = (
         "input_scale", "activation_scale", "input_scale_ub", "k_scale", "v_scale",

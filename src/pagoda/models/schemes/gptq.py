@@ -42,6 +42,8 @@ class GPTQ:
     """Groups are of columns that do not lie together."""
     ignored: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = "GPTQ"
+    separator: ClassVar[str] = "."
+    weight: ClassVar[str] = ".weight"
     kinds: ClassVar[tuple[str, ...]] = ("qweight", "qzeros", "scales", "g_idx")
     left_aside: ClassVar[tuple[str, ...]] = ()
 

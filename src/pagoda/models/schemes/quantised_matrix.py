@@ -53,6 +53,8 @@ class QuantisedMatrix:
     """`count` rows from row `first` on, which is a multiple of 32."""
     groups: npt.NDArray[np.int64] | None = None
     """The group of each number of a row, where they do not follow each other."""
+    plain_shape: tuple[int, ...] | None = None
+    """Of the plain tensor in its place, where that is none [rows, columns]."""
 
     @property
     def type(self) -> str:

@@ -29,11 +29,13 @@ class QuantisedTensors:
     @classmethod
     def of(cls, scheme: Scheme, tensors: Mapping[str, StoredTensor]) -> QuantisedTensors:
         """Raises `ModelError` for the tensors of a layer that do not go together."""
-        left_aside = {name for name in tensors if _ends(name, scheme.left_aside) is not None}
+        left_aside = {name for name in tensors if _ends(name, scheme.left_aside, ".") is not None}
         needed = {name: each for name, each in tensors.items() if name not in left_aside}
         modules = dict(_modules(scheme, needed))
-        matrices = {f"{name}.weight": scheme.matrix(module) for name, module in modules.items()}
-        taken = {f"{name}.{kind}" for name, module in modules.items() for kind in module.tensors}
+        matrices = {
+            f"{name}{scheme.weight}": scheme.matrix(module) for name, module in modules.items()
+        }
+        taken = {module.tensor(kind) for module in modules.values() for kind in module.tensors}
         plain = {name: each for name, each in tensors.items() if name not in taken | left_aside}
         biases = {name: plain[f"{name}.bias"] for name in modules if f"{name}.bias" in plain}
         return cls(
@@ -61,17 +63,17 @@ def _modules(
     """The layers that are quantised."""
     found: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
     for name, tensor in sorted(tensors.items()):
-        kind = _ends(name, scheme.kinds)
+        kind = _ends(name, scheme.kinds, scheme.separator)
         if kind is not None:
-            found[name.removesuffix(f".{kind}")][kind] = tensor
+            found[name.removesuffix(scheme.separator + kind)][kind] = tensor
     for name, kinds in found.items():
         if kinds.keys() != {"weight"} or kinds["weight"].dtype not in DTYPES:
-            yield name, StoredModule(name, kinds)
+            yield name, StoredModule(name, kinds, scheme.separator)
 
 
-def _ends(name: str, kinds: tuple[str, ...]) -> str | None:
+def _ends(name: str, kinds: tuple[str, ...], separator: str) -> str | None:
     """The kind that a tensor's name ends with."""
-    return next((kind for kind in kinds if name.endswith(f".{kind}")), None)
+    return next((kind for kind in kinds if name.endswith(separator + kind)), None)
 
 
 def _is_zero(tensor: StoredTensor) -> bool:

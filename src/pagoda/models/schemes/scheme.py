@@ -21,7 +21,18 @@ class Scheme(Protocol):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Endings of a layer's tensors, behind its name and a dot; `weight` may be a plain one."""
+        """Endings of a layer's tensors, behind its name and `separator`; `weight` may be a plain
+        one."""
+        ...
+
+    @property
+    def separator(self) -> str:
+        """What stands between a layer's name and the ending."""
+        ...
+
+    @property
+    def weight(self) -> str:
+        """The ending of the plain tensor in their place, with what separates it."""
         ...
 
     @property

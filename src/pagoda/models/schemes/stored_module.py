@@ -30,6 +30,8 @@ class StoredModule:
 
     name: str
     tensors: Mapping[str, StoredTensor]
+    separator: str = "."
+    """Between its name and what stands behind."""
 
     def __contains__(self, kind: str) -> bool:
         return kind in self.tensors
@@ -69,6 +71,10 @@ class StoredModule:
         """What the dtype of scales is called in types of blocks; they are there."""
         return SCALES[self.tensors[kind].dtype]
 
+    def tensor(self, kind: str) -> str:
+        """The whole name of a tensor."""
+        return f"{self.name}{self.separator}{kind}"
+
     def error(self, kind: str, value: object, limit: str) -> ModelError:
         """The refusal of one of its tensors."""
-        return ModelError(f"{self.name}.{kind}", value, limit)
+        return ModelError(self.tensor(kind), value, limit)

@@ -1,0 +1,77 @@
+"""MXFP4: four-bit floats with a power of two for each 32 of them (OCP Microscaling Formats 1.0).
+
+NAME_blocks [experts, out, in / 32, 16] uint8, NAME_scales [experts, out, in / 32] uint8
+
+A byte of blocks has two numbers, the first in its lower half; a byte e of scales means 2^(e - 127).
+gpt-oss stores its experts so, all of a layer in one tensor, while plain ones would lie [experts,
+in, out].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from pagoda.models.config import ModelConfig
+from pagoda.models.schemes.coding import Coding
+from pagoda.models.schemes.quantised_matrix import GroupedRows, QuantisedMatrix
+from pagoda.models.schemes.scheme import names
+from pagoda.models.schemes.stored_module import Array, StoredModule
+
+_GROUP = 32
+_CODING = Coding("e2m1", "bf16", _GROUP)
+_NOTHING = 27
+"""Scales up to this are taken for 0: they are 2^-100 and less."""
+_NOT_A_NUMBER = 255
+
+
+@dataclass(frozen=True, slots=True)
+class MXFP4:
+    """See `Scheme`."""
+
+    ignored: tuple[str, ...] = ()
+    title: ClassVar[str] = "MXFP4"
+    kinds: ClassVar[tuple[str, ...]] = ("blocks", "scales")
+    separator: ClassVar[str] = "_"
+    weight: ClassVar[str] = ""
+    left_aside: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def read(cls, section: ModelConfig) -> MXFP4:
+        """From `quantization_config`; a name with a star is known by what follows the star."""
+        plain = names(section, "modules_to_not_convert")
+        return cls(tuple(name.rsplit("*", 1)[-1] for name in plain))
+
+    def presumed(self, columns: int, dtype: str) -> Coding:
+        """See `Scheme`."""
+        return _CODING
+
+    def matrix(self, module: StoredModule) -> QuantisedMatrix:
+        """See `Scheme`."""
+        blocks = module.array("blocks", "U8", dims=4)
+        experts, rows, groups, size = blocks.shape
+        if size != _GROUP // 2:
+            raise module.error("blocks", blocks.shape, "its last axis must be 16 bytes")
+        scales = module.array("scales", "U8", shape=(experts, rows, groups))
+        if (scales == _NOT_A_NUMBER).any():
+            raise module.error("scales", _NOT_A_NUMBER, "must be numbers: 0 to 254")
+        columns = groups * _GROUP
+        return QuantisedMatrix(
+            name=module.name,
+            shape=(experts * rows, columns),
+            plain_shape=(experts, columns, rows),
+            coding=_CODING,
+            tensors=tuple(module.tensors.values()),
+            rows=partial(
+                _rows, blocks.reshape(experts * rows, -1), scales.reshape(experts * rows, groups)
+            ),
+        )
+
+
+def _rows(blocks: Array, scales: Array, first: int, count: int) -> GroupedRows:
+    chosen = scales[first : first + count].astype(np.uint16)
+    bits = np.where(chosen > _NOTHING, chosen << 7, 0).astype(np.uint16)
+    return GroupedRows(blocks[first : first + count], bits)
