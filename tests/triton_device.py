@@ -54,22 +54,65 @@ def patch_once_a_launch() -> None:
 
     interpreter._patch_lang = patch
     interpreter._get_np_dtype = numpy_dtype
+    call_directly()
     keep_types_of_blocks()
+    keep_numbers()
     compute_pairs_directly()
 
 
+def call_directly() -> None:
+    """Hand the interpreter to what a kernel calls, without looking whether it was handed over."""
+    from triton.runtime import interpreter
+
+    semantic = interpreter.interpreter_semantic
+
+    def patch(obj: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+        function = getattr(member, "__wrapped__", member)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            kwargs["_semantic"] = semantic
+            return function(*args, **kwargs)
+
+        scope.set_attr(obj, name, call)
+
+    interpreter._patch_attr = patch
+
+
+def keep_numbers() -> None:
+    """Make a tensor of each number that kernels name once, and compare no dtype with itself."""
+    from triton.language import core
+    from triton.language.semantic import TritonSemantic
+
+    new_constant: Any = TritonSemantic.scalar_constant
+    constants: dict[tuple[type, Any, str], Any] = {}
+
+    def constant(self: Any, value: Any, dtype: Any) -> Any:
+        key = type(value), value, dtype.name
+        if key not in constants:
+            constants[key] = new_constant(self, value, dtype)
+        return constants[key]
+
+    equal = core.dtype.__eq__
+    TritonSemantic.scalar_constant = constant
+    core.dtype.__eq__ = lambda self, other: self is other or equal(self, other)
+
+
 def keep_types_of_blocks() -> None:
-    """Work out a block's type once for each shape and dtype, and a tensor's shape once for each."""
+    """Work out a block's type once for each shape and dtype, and a tensor's shape once for each.
+
+    A type has its lengths as numbers too: Triton's own tuples wrap each to compare it.
+    """
     from triton.language import core
 
     new_type: Any = core.block_type.__init__
     types: dict[Any, dict[str, Any]] = {}
 
     def block_type(self: Any, element_ty: Any, shape: Any) -> None:
-        key = (element_ty.name, *(getattr(each, "value", each) for each in shape))
+        lengths = tuple([getattr(each, "value", each) for each in shape])
+        key = element_ty.name, lengths
         if key not in types:
             new_type(self, element_ty, shape)
-            types[key] = dict(vars(self))
+            types[key] = {**vars(self), "lengths": lengths}
         vars(self).update(types[key])
 
     new_tensor: Any = core.tensor.__init__
@@ -102,24 +145,52 @@ def compute_pairs_directly() -> None:
     types: dict[tuple[str, tuple[int, ...]], Any] = {}
     shape_of = cache(np.broadcast_shapes)
 
-    def stretched(self: Any, given: Any, has: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-        if has == shape:
-            return given
-        handle = given.handle
-        data = np.broadcast_to(handle.data.reshape(has), shape)
-        key = (given.type.scalar.name, shape)
+    def block_of(kind: Any, shape: tuple[int, ...]) -> Any:
+        key = kind.name, shape
         if key not in types:
-            types[key] = core.block_type(given.type.scalar, list(shape))
-        return self.tensor(TensorHandle(data, handle.dtype.scalar), types[key])
+            types[key] = core.block_type(kind, list(shape))
+        return types[key]
+
+    def shape_of_pair(lhs: Any, rhs: Any) -> tuple[int, ...]:
+        left = lhs.type.lengths if lhs.type.is_block() else ()
+        right = rhs.type.lengths if rhs.type.is_block() else ()
+        return left if left == right else shape_of(left, right)
+
+    def stretched(self: Any, given: Any, shape: tuple[int, ...]) -> Any:
+        handle = given.handle
+        if handle.data.shape == shape:
+            return given
+        data = np.broadcast_to(handle.data, shape)
+        return self.tensor(TensorHandle(data, handle.dtype.scalar), block_of(given.dtype, shape))
 
     def broadcast(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
-        left = lhs.handle.data.shape if lhs.type.is_block() else ()
-        right = rhs.handle.data.shape if rhs.type.is_block() else ()
-        if left == right:
+        shape = shape_of_pair(lhs, rhs)
+        if shape == ():
             return lhs, rhs
-        shape = shape_of(left, right)
-        return stretched(self, lhs, left, shape), stretched(self, rhs, right, shape)
+        return stretched(self, lhs, shape), stretched(self, rhs, shape)
 
+    def typed(self: Any, given: Any, shape: tuple[int, ...]) -> Any:
+        if given.type.is_block() and given.type.lengths == shape:
+            return given
+        return self.tensor(given.handle, block_of(given.dtype, shape))
+
+    def operands(
+        self: Any, lhs: Any, rhs: Any, lhs_ptr: bool = False, rhs_ptr: bool = False,
+        arithmetic_check: bool = True, div_or_mod: bool = False,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Numbers stay as few as they are, with the type of what they are stretched to: NumPy
+        stretches them in the operation that they are for."""
+        if isinstance(lhs, core.tensor) and isinstance(rhs, core.tensor):
+            left, right = lhs.dtype, rhs.dtype
+            is_alike = left is right and not div_or_mod and not left.is_ptr()
+            if is_alike or (left.is_ptr() and lhs_ptr and right.is_int()):
+                shape = shape_of_pair(lhs, rhs)
+                if shape == ():
+                    return lhs, rhs
+                return typed(self, lhs, shape), typed(self, rhs, shape)
+        return check(self, lhs, rhs, lhs_ptr, rhs_ptr, arithmetic_check, div_or_mod)
+
+    check = TritonSemantic.binary_op_type_checking_impl
     exact = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
     def require_fit(self: Any, lhs: Any, rhs: Any, operation: Any) -> None:
@@ -133,6 +204,7 @@ def compute_pairs_directly() -> None:
         assert fits, f"{name} overflows {limits.dtype}"
 
     TritonSemantic.broadcast_impl_value = broadcast
+    TritonSemantic.binary_op_type_checking_impl = operands
     TritonSemantic.binary_op_sanitize_overflow_impl = require_fit
 
 
