@@ -61,21 +61,38 @@ def patch_once_a_launch() -> None:
 
 
 def call_directly() -> None:
-    """Hand the interpreter to what a kernel calls, without looking whether it was handed over."""
+    """Hand the interpreter to what a kernel calls, without looking whether it was handed over.
+
+    What there is to be replaced is looked for once, and made once.
+    """
+    import inspect
+
+    from triton.language import core
     from triton.runtime import interpreter
 
     semantic = interpreter.interpreter_semantic
 
-    def patch(obj: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+    @cache
+    def with_interpreter(member: Any) -> Any:
         function = getattr(member, "__wrapped__", member)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             kwargs["_semantic"] = semantic
             return function(*args, **kwargs)
 
-        scope.set_attr(obj, name, call)
+        return call
 
-    interpreter._patch_attr = patch
+    @cache
+    def builtins_of(package: Any) -> list[tuple[str, Any, Any]]:
+        members = inspect.getmembers(package, core.is_builtin)
+        return [(name, member, with_interpreter(member)) for name, member in members]
+
+    def patch(package: Any, builder: Any, scope: Any) -> None:
+        for name, member, call in builtins_of(package):
+            if getattr(package, name) is member:
+                scope.set_attr(package, name, call)
+
+    interpreter._patch_builtin = patch
 
 
 def keep_numbers() -> None:
