@@ -195,8 +195,8 @@ def compute_pairs_directly() -> None:
         self: Any, lhs: Any, rhs: Any, lhs_ptr: bool = False, rhs_ptr: bool = False,
         arithmetic_check: bool = True, div_or_mod: bool = False,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Numbers stay as few as they are, with the type of what they are stretched to: NumPy
-        stretches them in the operation that they are for."""
+        """NumPy stretches numbers in the operation that they are for. The result has the type of
+        what is left of it."""
         if isinstance(lhs, core.tensor) and isinstance(rhs, core.tensor):
             left, right = lhs.dtype, rhs.dtype
             is_alike = left is right and not div_or_mod and not left.is_ptr()
@@ -204,7 +204,7 @@ def compute_pairs_directly() -> None:
                 shape = shape_of_pair(lhs, rhs)
                 if shape == ():
                     return lhs, rhs
-                return typed(self, lhs, shape), typed(self, rhs, shape)
+                return typed(self, lhs, shape), rhs
         return check(self, lhs, rhs, lhs_ptr, rhs_ptr, arithmetic_check, div_or_mod)
 
     check = TritonSemantic.binary_op_type_checking_impl
