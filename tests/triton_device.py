@@ -32,6 +32,8 @@ def patch_once_a_launch() -> None:
     """
     from triton.runtime import interpreter
 
+    import triton_operands
+
     patch_lang: Any = interpreter._patch_lang
     modules: set[int] = set()  # by their globals: those whose language this launch has replaced
 
@@ -57,7 +59,7 @@ def patch_once_a_launch() -> None:
     call_directly()
     keep_types_of_blocks()
     keep_numbers()
-    compute_pairs_directly()
+    triton_operands.patch()
 
 
 def call_directly() -> None:
@@ -145,84 +147,6 @@ def keep_types_of_blocks() -> None:
 
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor
-
-
-def compute_pairs_directly() -> None:
-    """Two operands are broadcast, and whole numbers summed exactly, by NumPy.
-
-    The interpreter broadcasts by further operations of its language, dimension by dimension, and
-    checks by six more whether a result fits its type; what they find it drops unless a kernel is
-    debugged. Here what does not fit fails, in lanes that are masked later too.
-    """
-    import numpy as np
-    from triton.language import core
-    from triton.language.semantic import TritonSemantic
-    from triton.runtime.interpreter import TensorHandle
-
-    types: dict[tuple[str, tuple[int, ...]], Any] = {}
-    shape_of = cache(np.broadcast_shapes)
-
-    def block_of(kind: Any, shape: tuple[int, ...]) -> Any:
-        key = kind.name, shape
-        if key not in types:
-            types[key] = core.block_type(kind, list(shape))
-        return types[key]
-
-    def shape_of_pair(lhs: Any, rhs: Any) -> tuple[int, ...]:
-        left = lhs.type.lengths if lhs.type.is_block() else ()
-        right = rhs.type.lengths if rhs.type.is_block() else ()
-        return left if left == right else shape_of(left, right)
-
-    def stretched(self: Any, given: Any, shape: tuple[int, ...]) -> Any:
-        handle = given.handle
-        if handle.data.shape == shape:
-            return given
-        data = np.broadcast_to(handle.data, shape)
-        return self.tensor(TensorHandle(data, handle.dtype.scalar), block_of(given.dtype, shape))
-
-    def broadcast(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
-        shape = shape_of_pair(lhs, rhs)
-        if shape == ():
-            return lhs, rhs
-        return stretched(self, lhs, shape), stretched(self, rhs, shape)
-
-    def typed(self: Any, given: Any, shape: tuple[int, ...]) -> Any:
-        if given.type.is_block() and given.type.lengths == shape:
-            return given
-        return self.tensor(given.handle, block_of(given.dtype, shape))
-
-    def operands(
-        self: Any, lhs: Any, rhs: Any, lhs_ptr: bool = False, rhs_ptr: bool = False,
-        arithmetic_check: bool = True, div_or_mod: bool = False,
-    ) -> tuple[Any, Any]:  # fmt: skip
-        """NumPy stretches numbers in the operation that they are for. The result has the type of
-        what is left of it."""
-        if isinstance(lhs, core.tensor) and isinstance(rhs, core.tensor):
-            left, right = lhs.dtype, rhs.dtype
-            is_alike = left is right and not div_or_mod and not left.is_ptr()
-            if is_alike or (left.is_ptr() and lhs_ptr and right.is_int()):
-                shape = shape_of_pair(lhs, rhs)
-                if shape == ():
-                    return lhs, rhs
-                return typed(self, lhs, shape), rhs
-        return check(self, lhs, rhs, lhs_ptr, rhs_ptr, arithmetic_check, div_or_mod)
-
-    check = TritonSemantic.binary_op_type_checking_impl
-    exact = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
-
-    def require_fit(self: Any, lhs: Any, rhs: Any, operation: Any) -> None:
-        assert lhs.type.scalar == rhs.type.scalar
-        if lhs.type.scalar.int_bitwidth in (1, 64):
-            return
-        name = operation.__name__
-        found = exact[name](lhs.handle.data, rhs.handle.data, dtype=np.int64)
-        limits = np.iinfo(lhs.handle.data.dtype)
-        fits = limits.min <= found.min() and found.max() <= limits.max
-        assert fits, f"{name} overflows {limits.dtype}"
-
-    TritonSemantic.broadcast_impl_value = broadcast
-    TritonSemantic.binary_op_type_checking_impl = operands
-    TritonSemantic.binary_op_sanitize_overflow_impl = require_fit
 
 
 if not HAS_GPU:

@@ -43,11 +43,12 @@ def test_the_largest_that_fits_is_computed() -> None:
 
 
 @triton.jit
-def shapes_kernel(numbers, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
-    places = rows * COLUMNS + columns
-    values, top, corner = tl.load(numbers + places), tl.load(numbers + columns), tl.load(numbers)
-    left = tl.load(numbers + rows * COLUMNS)
+def shapes_kernel(numbers, out, height: tl.constexpr, width: tl.constexpr):
+    rows, columns = tl.arange(0, height)[:, None], tl.arange(0, width)[None, :]
+    places = rows * width + columns
+    top, corner = tl.load(numbers + columns), tl.load(numbers)
+    values = tl.load(numbers + places, mask=columns < width - 1, other=corner)
+    left = tl.load(numbers + rows * width)
     chosen = tl.where(rows < columns, corner, top)
     shifted = tl.where(left > corner, 1 - values, top * left)
     halves = (corner / 2 + places).to(tl.float16) / (places + 3).to(tl.float16)
@@ -63,8 +64,9 @@ def test_numbers_rows_and_columns_meet_as_broadcast() -> None:
     shapes_kernel[(1,)](numbers, found, rows, columns)
     places = torch.arange(rows * columns, device=DEVICE).view(rows, columns)
     top, left, corner = numbers[:1], numbers[:, :1], numbers[0, 0]
+    values = torch.cat([numbers[:, :-1], corner.expand(rows, 1)], 1)
     chosen = torch.where(places // columns < places % columns, corner, top)
-    shifted = torch.where(left > corner, 1 - numbers, top * left)
+    shifted = torch.where(left > corner, 1 - values, top * left)
     halves = (corner / 2 + places).half().float() / (places + 3)
     kept = (left == top) | (places % 3 == 0)
     expected = torch.where(kept, chosen - shifted + halves, torch.inf)
