@@ -153,10 +153,6 @@ ANYTHING = st.recursive(
 )
 
 
-def cases(table: dict[str, list[Any]]) -> list[tuple[str, Any]]:
-    return [(name, value) for name, values in table.items() for value in values]
-
-
 def test_a_prompt_alone_draws_one_token() -> None:
     assert SamplingParams(prompt_alone=True, max_tokens=1).prompt_alone
 
@@ -193,19 +189,21 @@ def test_a_field_is_read_somewhere(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "value"), cases(BAD))
-def test_a_bad_value_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        SamplingParams(**{name: value})
-    assert caught.value.field == name
-    assert caught.value.limit
-    assert len(str(caught.value)) < 300
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_value_is_refused_by_name(name: str) -> None:
+    for value in BAD[name]:
+        with pytest.raises(InvalidRequestError) as caught:
+            SamplingParams(**{name: value})
+        assert caught.value.field == name, value
+        assert caught.value.limit, value
+        assert len(str(caught.value)) < 300, value
+        assert "\n" not in str(caught.value), value
 
 
-@pytest.mark.parametrize(("name", "value"), cases(GOOD))
-def test_a_value_within_the_limits_is_kept(name: str, value: Any) -> None:
-    assert getattr(SamplingParams(**{name: value}), name) == value
+@pytest.mark.parametrize("name", GOOD)
+def test_a_value_within_the_limits_is_kept(name: str) -> None:
+    for value in GOOD[name]:
+        assert getattr(SamplingParams(**{name: value}), name) == value
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(GOOD, ANYTHING)))

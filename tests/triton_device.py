@@ -32,6 +32,8 @@ def patch_once_a_launch() -> None:
     """
     from triton.runtime import interpreter
 
+    import triton_operands
+
     patch_lang: Any = interpreter._patch_lang
     modules: set[int] = set()  # by their globals: those whose language this launch has replaced
 
@@ -54,22 +56,82 @@ def patch_once_a_launch() -> None:
 
     interpreter._patch_lang = patch
     interpreter._get_np_dtype = numpy_dtype
+    call_directly()
     keep_types_of_blocks()
-    compute_pairs_directly()
+    keep_numbers()
+    triton_operands.patch()
+
+
+def call_directly() -> None:
+    """Hand the interpreter to what a kernel calls, without looking whether it was handed over.
+
+    What there is to be replaced is looked for once, and made once.
+    """
+    import inspect
+
+    from triton.language import core
+    from triton.runtime import interpreter
+
+    semantic = interpreter.interpreter_semantic
+
+    @cache
+    def with_interpreter(member: Any) -> Any:
+        function = getattr(member, "__wrapped__", member)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            kwargs["_semantic"] = semantic
+            return function(*args, **kwargs)
+
+        return call
+
+    @cache
+    def builtins_of(package: Any) -> list[tuple[str, Any, Any]]:
+        members = inspect.getmembers(package, core.is_builtin)
+        return [(name, member, with_interpreter(member)) for name, member in members]
+
+    def patch(package: Any, builder: Any, scope: Any) -> None:
+        for name, member, call in builtins_of(package):
+            if getattr(package, name) is member:
+                scope.set_attr(package, name, call)
+
+    interpreter._patch_builtin = patch
+
+
+def keep_numbers() -> None:
+    """Make a tensor of each number that kernels name once, and compare no dtype with itself."""
+    from triton.language import core
+    from triton.language.semantic import TritonSemantic
+
+    new_constant: Any = TritonSemantic.scalar_constant
+    constants: dict[tuple[type, Any, str], Any] = {}
+
+    def constant(self: Any, value: Any, dtype: Any) -> Any:
+        key = type(value), value, dtype.name
+        if key not in constants:
+            constants[key] = new_constant(self, value, dtype)
+        return constants[key]
+
+    equal = core.dtype.__eq__
+    TritonSemantic.scalar_constant = constant
+    core.dtype.__eq__ = lambda self, other: self is other or equal(self, other)
 
 
 def keep_types_of_blocks() -> None:
-    """Work out a block's type once for each shape and dtype, and a tensor's shape once for each."""
+    """Work out a block's type once for each shape and dtype, and a tensor's shape once for each.
+
+    A type has its lengths as numbers too: Triton's own tuples wrap each to compare it.
+    """
     from triton.language import core
 
     new_type: Any = core.block_type.__init__
     types: dict[Any, dict[str, Any]] = {}
 
     def block_type(self: Any, element_ty: Any, shape: Any) -> None:
-        key = (element_ty.name, *(getattr(each, "value", each) for each in shape))
+        lengths = tuple([getattr(each, "value", each) for each in shape])
+        key = element_ty.name, lengths
         if key not in types:
             new_type(self, element_ty, shape)
-            types[key] = dict(vars(self))
+            types[key] = {**vars(self), "lengths": lengths}
         vars(self).update(types[key])
 
     new_tensor: Any = core.tensor.__init__
@@ -85,55 +147,6 @@ def keep_types_of_blocks() -> None:
 
     core.block_type.__init__ = block_type
     core.tensor.__init__ = tensor
-
-
-def compute_pairs_directly() -> None:
-    """Two operands are broadcast, and whole numbers summed exactly, by NumPy.
-
-    The interpreter broadcasts by further operations of its language, dimension by dimension, and
-    checks by six more whether a result fits its type; what they find it drops unless a kernel is
-    debugged. Here what does not fit fails, in lanes that are masked later too.
-    """
-    import numpy as np
-    from triton.language import core
-    from triton.language.semantic import TritonSemantic
-    from triton.runtime.interpreter import TensorHandle
-
-    types: dict[tuple[str, tuple[int, ...]], Any] = {}
-    shape_of = cache(np.broadcast_shapes)
-
-    def stretched(self: Any, given: Any, has: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-        if has == shape:
-            return given
-        handle = given.handle
-        data = np.broadcast_to(handle.data.reshape(has), shape)
-        key = (given.type.scalar.name, shape)
-        if key not in types:
-            types[key] = core.block_type(given.type.scalar, list(shape))
-        return self.tensor(TensorHandle(data, handle.dtype.scalar), types[key])
-
-    def broadcast(self: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
-        left = lhs.handle.data.shape if lhs.type.is_block() else ()
-        right = rhs.handle.data.shape if rhs.type.is_block() else ()
-        if left == right:
-            return lhs, rhs
-        shape = shape_of(left, right)
-        return stretched(self, lhs, left, shape), stretched(self, rhs, right, shape)
-
-    exact = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
-
-    def require_fit(self: Any, lhs: Any, rhs: Any, operation: Any) -> None:
-        assert lhs.type.scalar == rhs.type.scalar
-        if lhs.type.scalar.int_bitwidth in (1, 64):
-            return
-        name = operation.__name__
-        found = exact[name](lhs.handle.data, rhs.handle.data, dtype=np.int64)
-        limits = np.iinfo(lhs.handle.data.dtype)
-        fits = limits.min <= found.min() and found.max() <= limits.max
-        assert fits, f"{name} overflows {limits.dtype}"
-
-    TritonSemantic.broadcast_impl_value = broadcast
-    TritonSemantic.binary_op_sanitize_overflow_impl = require_fit
 
 
 if not HAS_GPU:

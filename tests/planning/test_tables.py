@@ -85,43 +85,42 @@ def test_the_tables_cover_what_people_ask_for() -> None:
     assert {plain(name) for name in asked} <= names
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_row_is_whole(name: str) -> None:
-    row = MODELS[name]
-    assert set(row) - MODEL_EXTRAS == MODEL_FIELDS
-    assert re.fullmatch(r"[\w.-]+/[\w.-]+", name)
-    assert row["source"].strip()
-    assert row["confidence"] in {"read", "recalled"}
-    assert re.fullmatch(r"20[12]\d-(0[1-9]|1[0-2])", row["released"])
-    assert 0 < row["active_parameters"] <= row["parameters"]
-    assert [path for path in row.get("recalled_fields", []) if not has_field(row, path)] == []
-    assert row["config"]["architectures"][0].isidentifier()
+def test_a_model_row_is_whole() -> None:
+    for name, row in MODELS.items():
+        assert set(row) - MODEL_EXTRAS == MODEL_FIELDS, name
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", name), name
+        assert row["source"].strip(), name
+        assert row["confidence"] in {"read", "recalled"}, name
+        assert re.fullmatch(r"20[12]\d-(0[1-9]|1[0-2])", row["released"]), name
+        assert 0 < row["active_parameters"] <= row["parameters"], name
+        recalled = row.get("recalled_fields", [])
+        assert [path for path in recalled if not has_field(row, path)] == [], name
+        assert row["config"]["architectures"][0].isidentifier(), name
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_config_says_what_every_layer_is(name: str) -> None:
-    c = text_config(MODELS[name]["config"])
-    layers = c["num_hidden_layers"]
-    per_layer = [c[key] for key in ("layer_types", "hybrid_override_pattern") if key in c]
-    assert [len(kinds) for kinds in per_layer if len(kinds) != layers] == []
-    assert len(c["family"].mixers(c)) == layers
-    assert len(c["family"].feed_forwards(c)) == layers
-    heads = c.get("num_attention_heads", 1)
-    assert heads % c.get("num_key_value_heads", 1) == 0
+def test_a_config_says_what_every_layer_is() -> None:
+    for name in MODELS:
+        c = text_config(MODELS[name]["config"])
+        layers = c["num_hidden_layers"]
+        per_layer = [c[key] for key in ("layer_types", "hybrid_override_pattern") if key in c]
+        assert [len(kinds) for kinds in per_layer if len(kinds) != layers] == [], name
+        assert len(c["family"].mixers(c)) == layers, name
+        assert len(c["family"].feed_forwards(c)) == layers, name
+        heads = c.get("num_attention_heads", 1)
+        assert heads % c.get("num_key_value_heads", 1) == 0, name
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_parameters_follow_from_the_config(name: str) -> None:
+def test_the_parameters_follow_from_the_config() -> None:
     """To the last one: a wrong width, depth, number of heads or tied head cannot hide."""
-    row = MODELS[name]
-    counted = parameters(row["config"]) + tower_parameters(row["config"])
-    assert counted + uncounted(name) == row["parameters"]
+    for name, row in MODELS.items():
+        counted = parameters(row["config"]) + tower_parameters(row["config"])
+        assert counted + uncounted(name) == row["parameters"], name
 
 
-@pytest.mark.parametrize("name", WITH_EXPERTS)
-def test_a_token_visits_all_but_the_experts_not_chosen(name: str) -> None:
-    row = MODELS[name]
-    assert row["active_parameters"] == row["parameters"] - experts_at_rest(row["config"])
+def test_a_token_visits_all_but_the_experts_not_chosen() -> None:
+    for name in WITH_EXPERTS:
+        row = MODELS[name]
+        assert row["active_parameters"] == row["parameters"] - experts_at_rest(row["config"]), name
 
 
 @pytest.mark.parametrize(
@@ -145,17 +144,17 @@ BITS_OF_QUANTISED = {"mxfp4": 4 + 8 / 32, "fp8": 8 + 32 / 128**2, "compressed-te
 """Bits of a value with its share of a scale, which 32, 128 × 128 or 32 values have together."""
 
 
-@pytest.mark.parametrize("name", MIXED)
-def test_mixed_weights_lie_between_their_kinds(name: str) -> None:
+def test_mixed_weights_lie_between_their_kinds() -> None:
     """The routed experts are quantised, not their biases; FP8 checkpoints quantise more."""
-    row = MODELS[name]
-    method = row["config"]["quantization_config"]["quant_method"]
-    quantised = BITS_OF_QUANTISED[method] / 8
-    chosen = experts(text_config(row["config"]))
-    routed = experts_at_rest(row["config"]) * chosen.count / (chosen.count - chosen.chosen)
-    most = routed * quantised + (row["parameters"] - routed) * 2
-    least = row["parameters"] * quantised
-    assert least < row["weights_bytes"] < 1.001 * most
+    for name in MIXED:
+        row = MODELS[name]
+        method = row["config"]["quantization_config"]["quant_method"]
+        quantised = BITS_OF_QUANTISED[method] / 8
+        chosen = experts(text_config(row["config"]))
+        routed = experts_at_rest(row["config"]) * chosen.count / (chosen.count - chosen.chosen)
+        most = routed * quantised + (row["parameters"] - routed) * 2
+        least = row["parameters"] * quantised
+        assert least < row["weights_bytes"] < 1.001 * most, name
 
 
 def test_only_quantised_checkpoints_have_weights_of_mixed_kinds() -> None:
@@ -197,28 +196,26 @@ def test_names_of_models_are_told_apart() -> None:
     assert [name for name, times in names.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("name", ACCELERATORS)
-def test_an_accelerator_row_is_whole(name: str) -> None:
-    row = ACCELERATORS[name]
-    assert set(row) - {"recalled_fields"} == ACCELERATOR_FIELDS
-    assert row["source"].startswith("memory: ")
-    assert "; rates: " in row["source"]
-    assert row["vendor"] in {"nvidia", "amd", "intel", "apple", "cpu"}
-    assert (row["capability"] is None) == (row["vendor"] != "nvidia")
-    assert row["memory_confidence"] in {"read", "derived"}
-    assert set(row.get("recalled_fields", [])) <= ACCELERATOR_FIELDS
+def test_an_accelerator_row_is_whole() -> None:
+    for name, row in ACCELERATORS.items():
+        assert set(row) - {"recalled_fields"} == ACCELERATOR_FIELDS, name
+        assert row["source"].startswith("memory: "), name
+        assert "; rates: " in row["source"], name
+        assert row["vendor"] in {"nvidia", "amd", "intel", "apple", "cpu"}, name
+        assert (row["capability"] is None) == (row["vendor"] != "nvidia"), name
+        assert row["memory_confidence"] in {"read", "derived"}, name
+        assert set(row.get("recalled_fields", [])) <= ACCELERATOR_FIELDS, name
 
 
-@pytest.mark.parametrize("name", ACCELERATORS)
-def test_an_accelerator_is_possible(name: str) -> None:
+def test_an_accelerator_is_possible() -> None:
     """A driver shows no more than is built in, and only shared memory much less."""
-    row = ACCELERATORS[name]
-    assert row["memory_gib"] <= row["catalogue_gb"]
-    shared = row["vendor"] == "apple" or name == "STRIX-HALO"
-    assert row["memory_gib"] >= row["catalogue_gb"] * (0.7 if shared else 0.9)
-    assert 50 < row["bandwidth_gb_s"] <= 8000
-    assert row["bf16_tflops"] > 0
-    assert row["fp8_tflops"] is None or row["fp8_tflops"] >= row["bf16_tflops"]
+    for name, row in ACCELERATORS.items():
+        assert row["memory_gib"] <= row["catalogue_gb"], name
+        shared = row["vendor"] == "apple" or name == "STRIX-HALO"
+        assert row["memory_gib"] >= row["catalogue_gb"] * (0.7 if shared else 0.9), name
+        assert 50 < row["bandwidth_gb_s"] <= 8000, name
+        assert row["bf16_tflops"] > 0, name
+        assert row["fp8_tflops"] is None or row["fp8_tflops"] >= row["bf16_tflops"], name
 
 
 def test_names_of_accelerators_are_told_apart() -> None:

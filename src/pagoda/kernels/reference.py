@@ -150,7 +150,7 @@ def is_sound(row: Array) -> bool:
 
 def ranked(row: Array) -> list[int]:
     """The ids of logits [vocab], the largest first, equal ones by ascending id."""
-    return sorted(range(len(row)), key=lambda token_id: (-row[token_id], token_id))
+    return np.argsort(-row, kind="stable").tolist()
 
 
 def drawable(
@@ -160,14 +160,15 @@ def drawable(
     values = row.astype(np.float64)
     weights = np.exp((values - values.max()) / temperature)
     if top_k == 0 and top_p == 1.0 and min_p == 0.0:
-        return {token_id: weights[token_id] for token_id in range(len(row))}
-    kept = [token_id for token_id in ranked(row) if weights[token_id] >= min_p]
+        return dict(enumerate(weights.tolist()))
+    order = np.array(ranked(row))
+    kept = order[weights[order] >= min_p]
     kept = kept[:top_k] if top_k > 0 else kept
     limit, before = top_p * weights[kept].sum(), 0.0
-    found = {}
-    for token_id in kept:
+    found: dict[int, float] = {}
+    for token_id, weight in zip(kept.tolist(), weights[kept].tolist(), strict=True):
         if before >= limit:
             break
-        found[token_id] = weights[token_id]
-        before += weights[token_id]
+        found[token_id] = weight
+        before += weight
     return found
