@@ -56,6 +56,7 @@ def _rope_keys(config: Any) -> Keys:
             "rope.scaling.original_context_length": parameters.get(
                 "original_max_position_embeddings"
             ),
+            "rope.scaling.yarn_attn_factor": parameters.get("attention_factor"),
         }
     local = sections.get("sliding_attention", {}).get("rope_theta")
     return {

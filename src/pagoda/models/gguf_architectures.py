@@ -19,6 +19,9 @@ class Key(NamedTuple):
     is_needed: bool = False
 
 
+_WINDOW = Key("attention.sliding_window")
+
+
 def _nothing(config: ModelConfig) -> Mapping[str, Any]:
     return {}
 
@@ -36,7 +39,8 @@ class GGUFArchitecture:
     )
     keys: Mapping[str, Key] = field(default_factory=dict)
     """Fields that not all architectures have."""
-    default_window: int | None = None
+    window: Key = _WINDOW
+    """The sliding window."""
     period: int | None = None
     """Layers from one that attends to all to the next, where the file does not say.
 
@@ -75,6 +79,7 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         "Cohere2ForCausalLM",
         norm_eps={"layer_norm_eps": "attention.layer_norm_epsilon"},
         keys={"logit_scale": Key("logit_scale", is_needed=True)},
+        window=_WINDOW._replace(is_needed=True),
         period=4,
     ),
     "exaone4": GGUFArchitecture("Exaone4ForCausalLM", period=4),
@@ -82,7 +87,7 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "gemma2": GGUFArchitecture(
         "Gemma2ForCausalLM",
         keys={_SCORE_CAP: Key(_SCORE_CAP, 50.0), _FINAL_CAP: Key(_FINAL_CAP, 30.0)},
-        default_window=4096,
+        window=_WINDOW._replace(default=4096),
         period=2,
         derive=partial(_query_scalar, largest=46),
     ),

@@ -75,7 +75,7 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     values = {name: own.needed(key) for name, key in {**_NEEDED, **row.norm_eps}.items()}
     values |= {name: own.get(key) for name, key in _OPTIONAL.items()}
     values |= {name: _value(own, key) for name, key in row.keys.items()}
-    values |= _rotation(row, own, file) | _windows(row, own, file, values)
+    values |= _positions(row, own, file) | _windows(row, own, file, values)
     values |= _by_tensors(row, file)
     config = _with_head_dim(ModelConfig(values), row, own)
     return ModelConfig({**config.values, **row.derive(config)})
@@ -97,7 +97,7 @@ def _value(own: ArchitectureKeys, key: Key) -> Any:
     return value or key.default
 
 
-def _rotation(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> dict[str, Any]:
+def _positions(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> dict[str, Any]:
     theta = own.get("rope.freq_base", _DEFAULT_THETA)
     if _LOCAL_BASE not in {key.name for key in row.keys.values()}:
         own.require({_LOCAL_BASE: theta})
@@ -108,12 +108,12 @@ def _windows(
     row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The architecture, which a window may change, the window, and which layers have it."""
-    window = own.get("attention.sliding_window", row.default_window) or None
+    window = _value(own, row.window)
     windowed = row.windowed if window is not None else ""
     found = {"architectures": [windowed or row.name], "sliding_window": window}
-    if window is None or row.period is None:
+    if row.period is None:
         return found
-    pattern = own.raw(_PATTERN, row.period)
+    pattern = own.raw(_PATTERN, row.period) if window is not None else 1
     if type(pattern) is not list:
         if type(pattern) is not int or pattern < 0:
             raise own.error(_PATTERN, pattern, "must be a whole number, or a list for the layers")
@@ -144,21 +144,29 @@ def _with_head_dim(
     head_dim = config.optional_integer("head_dim")
     if head_dim is None:
         head_dim = config.integer("hidden_size") // config.integer("num_attention_heads")
-    whole = ["attention.value_length"] + ["rope.dimension_count"] * (not row.rotates_partly)
-    for key in whole:
-        value = own.get(key, head_dim)
-        if value != head_dim:
-            raise own.unsupported(key, value, f"only the head size, {head_dim}, is covered")
-    rotated = {"partial_rotary_factor": _share(own, head_dim)} if row.rotates_partly else {}
-    return ModelConfig({**config.values, "head_dim": head_dim, **rotated})
+    value_length = own.get("attention.value_length", head_dim)
+    if value_length != head_dim:
+        limit = f"only the head size, {head_dim}, is covered"
+        raise own.unsupported("attention.value_length", value_length, limit)
+    values = {**config.values, "head_dim": head_dim}
+    return ModelConfig({**values, **_rotated(row, own, head_dim)})
 
 
-def _share(own: ArchitectureKeys, head_dim: int) -> float:
-    """The share of a head that rotates: the least that gives back the number when multiplied."""
-    key = "rope.dimension_count"
-    count = own.get(key, head_dim)
+def _rotated(row: GGUFArchitecture, own: ArchitectureKeys, head_dim: int) -> dict[str, Any]:
+    count = own.get("rope.dimension_count", head_dim)
+    if not row.rotates_partly:
+        if count != head_dim:
+            limit = f"only the head size, {head_dim}, is covered"
+            raise own.unsupported("rope.dimension_count", count, limit)
+        return {}
     if type(count) is not int or not 0 < count <= head_dim:
-        raise own.error(key, count, f"must be at most the head size, {head_dim}")
+        limit = f"must be at most the head size, {head_dim}"
+        raise own.error("rope.dimension_count", count, limit)
+    return {"partial_rotary_factor": rotated_share(count, head_dim)}
+
+
+def rotated_share(count: int, head_dim: int) -> float:
+    """The share of a head's numbers that rotate, which gives their count when it is multiplied."""
     share = count / head_dim
     return share if int(head_dim * share) == count else math.nextafter(share, 1.0)
 
