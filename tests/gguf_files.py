@@ -17,36 +17,34 @@ import torch
 import transformers
 
 from checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, VOCAB_SIZE, Case, byte_alphabet
+from gguf_model_keys import model_keys, rope_factors
 from stored_blocks import random_rows
 
 QUANTISABLE = {"intermediate_size": 128}
 """Sizes on top of `checkpoints.SIZES` whose rows are whole blocks of 32."""
 
 ARCHITECTURES = {
+    "cohere2": "cohere2",
+    "exaone4": "exaone4",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "glm": "chatglm",
+    "glm4": "glm4",
+    "granite": "granite",
     "llama": "llama",
     "mistral": "llama",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "smollm3": "smollm3",
 }
-INTERLEAVED = ("llama", "smollm3")
-
-NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
+"""Model type → llama.cpp's architecture."""
+INTERLEAVED = ("llama", "smollm3", "granite")
+OFFSET_NORMS = ("gemma", "gemma2", "gemma3")
+"""Architectures whose files have 1 added to the weights of norms."""
 
 GGML = gguf.GGMLQuantizationType
 MERGED = "he"
@@ -67,9 +65,10 @@ def interleave(rows: np.ndarray, head_dim: int) -> np.ndarray:
 
 
 def stored_tensors(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]:
-    """GGUF name → values as a file holds them, in float32."""
+    """GGUF name → values as a file holds them, in float32; names are those of the gguf package."""
     config = model.config
     architecture = ARCHITECTURES[config.model_type]
+    names = gguf.get_tensor_name_map(_NUMBERS[architecture], config.num_hidden_layers)
     head_dim = getattr(config, "head_dim", None)
     head_dim = head_dim or config.hidden_size // config.num_attention_heads
     tensors = {}
@@ -77,15 +76,15 @@ def stored_tensors(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         values = weight.detach().to(torch.float32).numpy()
-        module, kind = name.rsplit(".", 1)
-        prefix = ""
-        if module.startswith("model.layers."):
-            _, _, index, module = module.split(".", 3)
-            prefix = f"blk.{index}."
-        if module in ("self_attn.q_proj", "self_attn.k_proj") and architecture in INTERLEAVED:
-            values = interleave(values, head_dim)
-        tensors[f"{prefix}{NAMES[module]}.{kind}"] = values
-    return tensors
+        if "self_attn.q_proj." in name or "self_attn.k_proj." in name:
+            values = interleave(values, head_dim) if architecture in INTERLEAVED else values
+        if name.endswith("norm.weight") and architecture in OFFSET_NORMS:
+            values = values + 1
+        tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
+    return tensors | rope_factors(config)
+
+
+_NUMBERS = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
 def write_gguf(
@@ -149,21 +148,6 @@ def tokenizer_keys() -> dict[str, Any]:
 
 
 _GLOBAL = ("general.", "tokenizer.", "split.")
-
-
-def model_keys(config: Any) -> dict[str, Any]:
-    """The metadata of the model, under the architecture's name."""
-    return {
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "block_count": config.num_hidden_layers,
-        "attention.head_count": config.num_attention_heads,
-        "attention.head_count_kv": config.num_key_value_heads,
-        "attention.key_length": getattr(config, "head_dim", None),
-        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "context_length": config.max_position_embeddings,
-        "rope.freq_base": config.rope_parameters["rope_theta"],
-    }
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

@@ -106,6 +106,15 @@ def test_parts_that_end_within_a_panel_are_de_quantised_together(tmp_path):
     assert answers(make(path)) == answers(make(path, "none"))
 
 
+@pytest.mark.parametrize("name", ["phi3", "glm4"])
+def test_parts_of_one_tensor_stay_as_it_is_stored(name, tmp_path):
+    path = write_gguf(tmp_path / "one.gguf", build_model(wide(name)), quantisation=GGML.Q8_0)
+    layer = load(path).weights.layers[0]
+    assert layer.qkv.nbytes == 2 * 256 * 256 // 32 * 34
+    assert layer.gate.nbytes == layer.up.nbytes == 512 * 256 // 32 * 34
+    assert answers(make(path)) == answers(make(path, "none"))
+
+
 def test_plain_parts_lie_beside_those_that_are_kept(tmp_path):
     names = [f"blk.{layer}.{name}.weight" for layer in range(2) for name in ("attn_q", "ffn_gate")]
     path = tmp_path / "plain.gguf"

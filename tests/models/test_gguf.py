@@ -24,6 +24,7 @@ from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.mapped import map_file
+from pagoda.models.part import Part
 from pagoda.models.tokenizer import Tokenizer
 
 CASE = quantisable(CASES["llama-gqa"])
@@ -136,7 +137,7 @@ def test_a_quantisation_that_cannot_be_undone_is_named(tmp_path):
     writer.close()
     source = GGUFCheckpoint(GGUFFile(path))
     with pytest.raises(UnsupportedModelError, match="a='Q8_1': this quantisation is not covered"):
-        source.read("a", torch.empty(2, 32))
+        source.read(Part("a", (2, 32)), torch.empty(2, 32))
 
 
 def test_a_file_is_mapped_once_for_config_tokenizer_and_weights(tmp_path, monkeypatch):

@@ -13,7 +13,8 @@ from checkpoints import CASES, build_model, write_checkpoint
 from gguf_files import write_gguf
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.decoder import DecoderSpec
-from pagoda.models.gguf_config import GGUF_ARCHITECTURES, ROPE_FACTORS
+from pagoda.models.gguf_architectures import GGUF_ARCHITECTURES
+from pagoda.models.gguf_rope import ROPE_FACTORS
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 

@@ -69,6 +69,16 @@ SAMPLE = "it's  12345\n\nHTTPServer's x_1"
             "tekken",
             ["it", "'s", " ", " ", *"12345", "\n\n", "HTTPServer", "'s", " x", "_", "1"],
         ),
+        (
+            "command-r",
+            ["it", "'s", "  ", *"12345", "\n", "\n", "HTTPServer", "'s", " x", "_", "1"],
+        ),
+        (
+            "glm4",
+            ["it", "'s", " ", " ", "123", "45", "\n\n", "HTTPServer", "'s", " x", "_", "1"],
+        ),
+        ("gpt-4o", ["it's", " ", " ", "123", "45", "\n\n", "HTTPServer's", " x", "_", "1"]),
+        ("tiny_aya", ["it's", "  ", "12", "345", "\n\n", "HTTPServer's", " x", "_", "1"]),
     ],
 )
 def test_each_splitting_cuts_as_its_models_were_trained(pre, expected):
@@ -217,6 +227,15 @@ def test_sentencepiece_may_leave_the_first_space_out(sentencepiece):
     backend = gguf_tokenizer(metadata).backend
     assert backend.encode("fox", add_special_tokens=False).tokens[0] != "▁"
     assert backend.decode(backend.encode(" fox").ids) == " fox"
+
+
+def test_white_space_behind_a_whole_token_goes_with_it_in_phi3_alone(sentencepiece):
+    keys = {**sentencepiece[1], "tokenizer.ggml.add_space_prefix": False}
+    tokens = keys["tokenizer.ggml.tokens"]
+    for architecture, expected in (("phi3", "</s> a <s> ▁ a"), ("llama", "</s> ▁ a <s> ▁ a")):
+        backend = gguf_tokenizer({**keys, "general.architecture": architecture}).backend
+        token_ids = backend.encode("</s> a<s> a", add_special_tokens=False).ids
+        assert " ".join(tokens[token_id] for token_id in token_ids) == expected
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ def _held(
 ) -> HeldWeights:
     form, asked = FORMATS[files.kind], options.quantization
     dtype = policy.dtype(options.dtype, spec.dtype, asked)
-    parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind))
     types = form.types(files)
+    parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind, types))
     return hold(
         parts,
         dtype,

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_architectures import GGUF_ARCHITECTURES, GGUFArchitecture, Key
+from pagoda.models.gguf_metadata import ArchitectureKeys
+from pagoda.models.gguf_rope import rope_parameters
 from pagoda.models.names import GGUF_NAMES
 from pagoda.models.near import near_names
-
-GGUF_ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
-}
-"""Covered values of `general.architecture`, in the Hugging Face naming; Mistral is stored as llama.
-"""
-
-ROPE_FACTORS = "rope_freqs.weight"
-_MOST_ROPE_FACTORS = 2**13
-"""Pairs of numbers in the largest head."""
 
 _NEEDED = {
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "max_position_embeddings": "context_length",
 }
 _OPTIONAL = {
     "num_key_value_heads": "attention.head_count_kv",
     "head_dim": "attention.key_length",
-    "sliding_window": "attention.sliding_window",
 }
 _DEFAULT_THETA = 10_000.0
+_PATTERN = "attention.sliding_window_pattern"
+_LOCAL_BASE = "rope.freq_base_swa"
 
 _NEUTRAL = {
     "expert_count": 0,
+    "nextn_predict_layers": 0,
     "logit_scale": 1.0,
     "residual_scale": 1.0,
     "embedding_scale": 1.0,
@@ -51,24 +42,16 @@ _NEUTRAL = {
     "attention.clamp_kqv": 0.0,
     "attention.max_alibi_bias": 0.0,
     "attention.causal": True,
+    "rope.dimension_sections": 0,
     "rope.scale_linear": 1.0,
-    "rope.scaling.attn_factor": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
 }
-"""Features that are not covered, with the value that means they are not in use."""
-
-_SCALING = {
-    "factor": "rope.scaling.factor",
-    "original_max_position_embeddings": "rope.scaling.original_context_length",
-    "attention_factor": "rope.scaling.yarn_attn_factor",
-    "beta_fast": "rope.scaling.yarn_beta_fast",
-    "beta_slow": "rope.scaling.yarn_beta_slow",
-}
+"""Features that only some architectures have, with the value that means they are not in use."""
 
 
-def gguf_architecture(file: GGUFFile) -> str:
-    """The file's architecture in the Hugging Face naming.
+def gguf_architecture(file: GGUFFile) -> GGUFArchitecture:
+    """The row of the file's architecture.
 
     Raises `UnsupportedModelError` where it is not covered.
     """
@@ -87,60 +70,21 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     tell. Raises `UnsupportedModelError` for a feature that is not covered, `ModelError` for a key
     that is missing.
     """
-    architecture = gguf_architecture(file)
-    prefix = f"{file.metadata['general.architecture']}."
-    own = _Metadata(prefix, file.metadata)
-    _refuse_uncovered(own, file)
-    values: dict[str, Any] = {name: own.needed(key) for name, key in _NEEDED.items()}
+    row, own = gguf_architecture(file), ArchitectureKeys.of(file)
+    _refuse_uncovered(row, own, file)
+    values = {name: own.needed(key) for name, key in {**_NEEDED, **row.norm_eps}.items()}
     values |= {name: own.get(key) for name, key in _OPTIONAL.items()}
-    if architecture == "LlamaForCausalLM" and values["sliding_window"] is not None:
-        architecture = "MistralForCausalLM"
-    values |= {
-        "architectures": [architecture],
-        "dtype": _dtype(file),
-        "vocab_size": num_tokens(file),
-        "tie_word_embeddings": GGUF_NAMES.lm_head not in file.tensors,
-        "attention_bias": "blk.0.attn_output.bias" in file.tensors,
-        "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
-        "rope_theta": own.get("rope.freq_base", _DEFAULT_THETA),
-        "rope_parameters": _rope_parameters(own, file),
-    }
-    return _with_head_dim(ModelConfig(values), own)
+    values |= {name: _value(own, key) for name, key in row.keys.items()}
+    values |= _positions(row, own, file) | _windows(row, own, file, values)
+    values |= _by_tensors(row, file)
+    config = _with_head_dim(ModelConfig(values), row, own)
+    return ModelConfig({**config.values, **row.derive(config)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Metadata:
-    """The keys under the architecture's name."""
-
-    prefix: str
-    values: Mapping[str, Any]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """A value; a list, one for each layer, is taken where all layers have the same."""
-        value = self.values.get(self.prefix + key, default)
-        if type(value) is not list:
-            return value
-        if len(set(value)) != 1:
-            raise UnsupportedModelError(
-                self.prefix + key, value, "layers that differ in this are not covered"
-            )
-        return value[0]
-
-    def needed(self, key: str) -> Any:
-        """A value that has to be there."""
-        value = self.get(key)
-        if value is None:
-            raise ModelError(
-                self.prefix + key, None, "the file's metadata lacks this key, which is needed"
-            )
-        return value
-
-
-def _refuse_uncovered(own: _Metadata, file: GGUFFile) -> None:
-    for key, neutral in _NEUTRAL.items():
-        value = own.get(key, neutral)
-        if value != neutral:
-            raise UnsupportedModelError(own.prefix + key, value, "this feature is not covered")
+def _refuse_uncovered(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> None:
+    used = {key.name for key in row.keys.values()}
+    own.require({key: value for key, value in _NEUTRAL.items() if key not in used})
+    own.require(row.required)
     num_files = file.metadata.get("split.count", 1)
     if num_files not in (0, 1):
         raise UnsupportedModelError(
@@ -148,18 +92,83 @@ def _refuse_uncovered(own: _Metadata, file: GGUFFile) -> None:
         )
 
 
-def _with_head_dim(config: ModelConfig, own: _Metadata) -> ModelConfig:
-    """A file without `key_length` derives it, whatever the family would do; all of it rotates."""
+def _value(own: ArchitectureKeys, key: Key) -> Any:
+    value = own.needed(key.name) if key.is_needed else own.get(key.name)
+    return value or key.default
+
+
+def _positions(row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile) -> dict[str, Any]:
+    theta = own.get("rope.freq_base", _DEFAULT_THETA)
+    if _LOCAL_BASE not in {key.name for key in row.keys.values()}:
+        own.require({_LOCAL_BASE: theta})
+    return {"rope_theta": theta, "rope_parameters": rope_parameters(own, file)}
+
+
+def _windows(
+    row: GGUFArchitecture, own: ArchitectureKeys, file: GGUFFile, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The architecture, which a window may change, the window, and which layers have it."""
+    window = _value(own, row.window)
+    windowed = row.windowed if window is not None else ""
+    found = {"architectures": [windowed or row.name], "sliding_window": window}
+    if row.period is None:
+        return found
+    pattern = own.raw(_PATTERN, row.period) if window is not None else 1
+    if type(pattern) is not list:
+        if type(pattern) is not int or pattern < 0:
+            raise own.error(_PATTERN, pattern, "must be a whole number, or a list for the layers")
+        # no file has more layers than tensors: a number that is too large is refused later
+        count = min(ModelConfig(values).integer("num_hidden_layers"), len(file.tensors))
+        pattern = [not pattern or (layer + 1) % pattern for layer in range(count)]
+    types = ["sliding_attention" if slides else "full_attention" for slides in pattern]
+    return {**found, "layer_types": types}
+
+
+def _by_tensors(row: GGUFArchitecture, file: GGUFFile) -> dict[str, Any]:
+    """What the tensors tell."""
+    biases = [f"blk.0.{name}.bias" for name in row.attention_bias]
+    return {
+        "dtype": _dtype(file),
+        "vocab_size": num_tokens(file),
+        "tie_word_embeddings": GGUF_NAMES.lm_head not in file.tensors,
+        "attention_bias": any(name in file.tensors for name in biases),
+        "mlp_bias": "blk.0.ffn_down.bias" in file.tensors,
+    }
+
+
+def _with_head_dim(
+    config: ModelConfig, row: GGUFArchitecture, own: ArchitectureKeys
+) -> ModelConfig:
+    """A file without `key_length` derives it, whatever the family would do; all of it rotates
+    where the file does not say otherwise."""
     head_dim = config.optional_integer("head_dim")
     if head_dim is None:
         head_dim = config.integer("hidden_size") // config.integer("num_attention_heads")
-    for key in ("attention.value_length", "rope.dimension_count"):
-        value = own.get(key, head_dim)
-        if value != head_dim:
-            raise UnsupportedModelError(
-                own.prefix + key, value, f"only the head size, {head_dim}, is covered"
-            )
-    return ModelConfig({**config.values, "head_dim": head_dim})
+    value_length = own.get("attention.value_length", head_dim)
+    if value_length != head_dim:
+        limit = f"only the head size, {head_dim}, is covered"
+        raise own.unsupported("attention.value_length", value_length, limit)
+    values = {**config.values, "head_dim": head_dim}
+    return ModelConfig({**values, **_rotated(row, own, head_dim)})
+
+
+def _rotated(row: GGUFArchitecture, own: ArchitectureKeys, head_dim: int) -> dict[str, Any]:
+    count = own.get("rope.dimension_count", head_dim)
+    if not row.rotates_partly:
+        if count != head_dim:
+            limit = f"only the head size, {head_dim}, is covered"
+            raise own.unsupported("rope.dimension_count", count, limit)
+        return {}
+    if type(count) is not int or not 0 < count <= head_dim:
+        limit = f"must be at most the head size, {head_dim}"
+        raise own.error("rope.dimension_count", count, limit)
+    return {"partial_rotary_factor": rotated_share(count, head_dim)}
+
+
+def rotated_share(count: int, head_dim: int) -> float:
+    """The share of a head's numbers that rotate, which gives their count when it is multiplied."""
+    share = count / head_dim
+    return share if int(head_dim * share) == count else math.nextafter(share, 1.0)
 
 
 def num_tokens(file: GGUFFile) -> int:
@@ -177,25 +186,3 @@ def _dtype(file: GGUFFile) -> str:
     if types == {"F32"}:
         return "float32"
     return "float16" if types == {"F16"} else "bfloat16"
-
-
-def _rope_parameters(own: _Metadata, file: GGUFFile) -> dict[str, Any]:
-    kind = own.get("rope.scaling.type", "none")
-    if ROPE_FACTORS in file.tensors:
-        if kind != "none":
-            raise UnsupportedModelError(
-                f"{own.prefix}rope.scaling.type", kind, f"not covered together with {ROPE_FACTORS}"
-            )
-        return {"rope_type": "factors", "factors": _rope_factors(file)}
-    if kind == "none":
-        return {"rope_type": "default"}
-    return {"rope_type": kind} | {name: own.get(key) for name, key in _SCALING.items()}
-
-
-def _rope_factors(file: GGUFFile) -> list[float]:
-    shape = file.tensors[ROPE_FACTORS].shape
-    if len(shape) > 1 or shape[0] > _MOST_ROPE_FACTORS:
-        limit = f"must be a vector of at most {_MOST_ROPE_FACTORS}"
-        raise ModelError(ROPE_FACTORS, shape, limit)
-    values: list[float] = file.read_rows(ROPE_FACTORS, slice(None))[0].tolist()
-    return values

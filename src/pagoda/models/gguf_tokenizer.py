@@ -56,7 +56,8 @@ def gguf_tokenizer(metadata: Mapping[str, Any]) -> GGUFTokenizer:
         for name, key in _SPECIAL_TOKENS.items()
         if (token_id := own.token_id(key, len(tokens))) is not None
     }
-    _add_whole_tokens(backend, tokens, own.whole_numbers("token_type"), special_tokens.values())
+    kinds, special = own.whole_numbers("token_type"), special_tokens.values()
+    _add_whole_tokens(backend, tokens, kinds, special, _strips_spaces(metadata, kind))
     _add_ends(backend, own, tokens, add_bos)
     return GGUFTokenizer(
         backend=backend,
@@ -154,22 +155,33 @@ def _bpe(tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: An
 
 
 def _add_whole_tokens(
-    backend: Tokenizer, tokens: Sequence[str], kinds: Sequence[int], special: Collection[str]
+    backend: Tokenizer,
+    tokens: Sequence[str],
+    kinds: Sequence[int],
+    special: Collection[str],
+    strips_spaces: bool,
 ) -> None:
     """Tokens that are matched before text is split: control tokens and those that the file gives a
     part to, which decoding may skip, and those a user defined."""
+
+    def added(token: str) -> AddedToken:
+        rstrip = strips_spaces and token not in _LEAVE_SPACES
+        return AddedToken(token, normalized=False, rstrip=rstrip)
+
     for wanted, add in (
         (_CONTROL, backend.add_special_tokens),
         (_USER_DEFINED, backend.add_tokens),
     ):
-        add(
-            [
-                AddedToken(token, normalized=False)
-                for token, kind in zip(tokens, kinds, strict=False)
-                if kind == wanted
-            ]
-        )
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+        add([added(token) for token, kind in zip(tokens, kinds, strict=False) if kind == wanted])
+    backend.add_special_tokens([added(token) for token in special])
+
+
+_LEAVE_SPACES = ("<unk>", "<s>", "<|endoftext|>")
+
+
+def _strips_spaces(metadata: Mapping[str, Any], kind: str) -> bool:
+    """Whether white space behind whole tokens goes with them: in Phi-3, which no key tells."""
+    return metadata.get("general.architecture") == "phi3" and kind == "llama"
 
 
 def _add_ends(backend: Tokenizer, own: TextKeys, tokens: Sequence[str], add_bos: bool) -> None:

@@ -107,5 +107,6 @@ def load_weights(
     called with the bytes that are done and the bytes in all. Raises `ModelError` where a tensor is
     missing, misshaped or too many, or a file is truncated.
     """
-    source, names = FORMATS[files.kind].source(files), weight_names(spec.architecture, files.kind)
+    source = FORMATS[files.kind].source(files)
+    names = weight_names(spec.architecture, files.kind, source.shapes)
     return load_decoder(spec, source, names, dtype, on_progress, device, keeps)

@@ -115,3 +115,6 @@ GGUF_NAMES = WeightNames(
     sink_logits="attn_sinks.weight",
     ignored=("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 )
+
+GGUF_QKV = "attn_qkv"
+"""Of a file that has q, k and v in one tensor."""

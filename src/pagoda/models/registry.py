@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from pagoda.errors import UnsupportedModelError
@@ -28,7 +28,7 @@ from pagoda.models.families.qwen2_moe import qwen2_moe
 from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.smollm3 import smollm3
-from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, ExpertNames, WeightNames
+from pagoda.models.names import GGUF_NAMES, GGUF_QKV, HUGGING_FACE_NAMES, ExpertNames, WeightNames
 from pagoda.models.near import near_names
 from pagoda.models.quantization import read_quantization
 
@@ -57,6 +57,7 @@ _GEMMA = replace(GGUF_NAMES, norm_offset=1.0)
 _ONE_QKV = replace(HUGGING_FACE_NAMES, qkv="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")
 _GLM = replace(HUGGING_FACE_NAMES, gate_up="mlp.gate_up_proj", rotates_neighbours=True)
 _GGUF_ONE_GATE_UP = replace(GGUF_NAMES, gate_up="ffn_up")
+_GGUF_GLM = replace(_GGUF_ONE_GATE_UP, rotates_neighbours=True)
 
 _QWEN_EXPERTS = ExpertNames(
     router="mlp.gate.weight",
@@ -98,13 +99,13 @@ ARCHITECTURES: dict[str, Family] = {
         "cohere2",
         cohere2,
         replace(HUGGING_FACE_NAMES, rotates_neighbours=True),
-        replace(GGUF_NAMES, rotates_neighbours=True),
+        _NEIGHBOURS,
     ),
     "Exaone4ForCausalLM": Family("exaone4", exaone4, _POST_NORMS),
     "GemmaForCausalLM": Family("gemma", gemma, gguf_names=_GEMMA),
     "Gemma2ForCausalLM": Family("gemma2", gemma2, _POST_NORMS, _GEMMA),
     "Gemma3ForCausalLM": Family("gemma3_text", gemma3, _POST_NORMS, _GEMMA),
-    "GlmForCausalLM": Family("glm", glm, _GLM),
+    "GlmForCausalLM": Family("glm", glm, _GLM, _GGUF_GLM),
     "Glm4ForCausalLM": Family(
         "glm4",
         glm4,
@@ -113,7 +114,7 @@ ARCHITECTURES: dict[str, Family] = {
             attention_output_norm="post_self_attn_layernorm",
             mlp_output_norm="post_mlp_layernorm",
         ),
-        replace(_GGUF_ONE_GATE_UP, rotates_neighbours=True),
+        _GGUF_GLM,
     ),
     "GptOssForCausalLM": Family(
         "gpt_oss", gpt_oss, replace(HUGGING_FACE_NAMES, experts=_GPT_OSS_EXPERTS)
@@ -130,7 +131,7 @@ ARCHITECTURES: dict[str, Family] = {
     "OlmoeForCausalLM": Family("olmoe", olmoe, replace(HUGGING_FACE_NAMES, experts=_QWEN_EXPERTS)),
     "Olmo2ForCausalLM": Family("olmo2", olmo2, _POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, _POST_NORMS),
-    "Phi3ForCausalLM": Family("phi3", phi3, _ONE_QKV, replace(_GGUF_ONE_GATE_UP, qkv="attn_qkv")),
+    "Phi3ForCausalLM": Family("phi3", phi3, _ONE_QKV, _GGUF_ONE_GATE_UP),
     "Qwen2ForCausalLM": Family("qwen2", qwen2),
     "Qwen2MoeForCausalLM": Family(
         "qwen2_moe", qwen2_moe, replace(HUGGING_FACE_NAMES, experts=_QWEN_EXPERTS)
@@ -143,10 +144,17 @@ ARCHITECTURES: dict[str, Family] = {
 }
 
 
-def weight_names(architecture: str, kind: str) -> WeightNames:
-    """What an architecture's weights are called in a kind of files: directory or gguf."""
+def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> WeightNames:
+    """What an architecture's weights are called in a kind of files: directory or gguf.
+
+    A GGUF file of any architecture may have q, k and v in one tensor: its `tensors` tell.
+    """
     family = ARCHITECTURES[architecture]
-    return family.gguf_names if kind == "gguf" else family.names
+    if kind != "gguf":
+        return family.names
+    names = family.gguf_names
+    one = f"{names.layer.format(0)}{GGUF_QKV}.weight" in tensors
+    return replace(names, qkv=GGUF_QKV) if one else names
 
 
 def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> DecoderSpec:

@@ -141,8 +141,9 @@ def weights_in_pagoda(
 ) -> PagodaWeights:
     """The weights as Pagoda's engine would have them on such a device."""
     assert model.decoder is not None
-    parts = DecoderParts.of(model.decoder, weight_names(model.decoder.architecture, facts.kind))
     scheme, types = read_quantization(facts.config), facts.tensor_types
+    names = weight_names(model.decoder.architecture, facts.kind, types or {})
+    parts = DecoderParts.of(model.decoder, names)
     is_presumed = types is None and scheme is not None
     if types is None:
         types = {} if scheme is None else presumed_types(scheme, parts, model.dtype)

@@ -102,8 +102,9 @@ class PreparedCPU:
         asked, form = self.options.quantization, FORMATS[files.kind]
         if not self.backend.policy.keeps_stored(dtype, asked):
             return keeps_none
-        parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind))
-        return keeps_as(quantised_types(parts, form.types(files), asked))
+        types = form.types(files)
+        parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind, types))
+        return keeps_as(quantised_types(parts, types, asked))
 
 
 class _Loading:

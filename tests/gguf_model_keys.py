@@ -1,0 +1,140 @@
+"""What llama.cpp's converter writes of a transformers config, by model type.
+
+A feature that it does not write (a score cap in Gemma 3, a bias in Cohere 2) cannot be stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Keys = dict[str, Any]
+
+
+def model_keys(config: Any) -> Keys:
+    """The metadata of the model, under the architecture's name."""
+    head_dim = getattr(config, "head_dim", None)
+    usual = {
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_hidden_layers,
+        "attention.head_count": config.num_attention_heads,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None),
+        "context_length": config.max_position_embeddings,
+    }
+    own = _OWN_KEYS.get(config.model_type, lambda config: {})
+    keys = {**usual, **_rope_keys(config), **own(config)}
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def rope_factors(config: Any) -> dict[str, np.ndarray]:
+    """The divisors of LongRoPE, as tensors."""
+    if config.rope_parameters.get("rope_type") != "longrope":
+        return {}
+    return {
+        f"rope_factors_{length}.weight": np.array(
+            config.rope_parameters[f"{length}_factor"], dtype=np.float32
+        )
+        for length in ("long", "short")
+    }
+
+
+def _rope_keys(config: Any) -> Keys:
+    sections = config.rope_parameters
+    parameters = sections.get("full_attention", sections)
+    kind, scaling = parameters["rope_type"], {}
+    if kind in ("linear", "yarn"):
+        scaling = {
+            "rope.scaling.type": kind,
+            "rope.scaling.factor": parameters["factor"],
+            "rope.scaling.original_context_length": parameters.get(
+                "original_max_position_embeddings"
+            ),
+            "rope.scaling.yarn_attn_factor": parameters.get("attention_factor"),
+        }
+    local = sections.get("sliding_attention", {}).get("rope_theta")
+    return {
+        "rope.freq_base": float(parameters["rope_theta"]),
+        "rope.freq_base_swa": None if local is None else float(local),
+        **scaling,
+    }
+
+
+def _window(config: Any) -> Keys:
+    return {"attention.sliding_window": config.sliding_window}
+
+
+def _window_and_layers(config: Any) -> Keys:
+    if config.sliding_window is None:
+        return {}
+    slides = [kind == "sliding_attention" for kind in config.layer_types]
+    return {**_window(config), "attention.sliding_window_pattern": slides}
+
+
+def _cohere2(config: Any) -> Keys:
+    return {
+        **_window(config),
+        "attention.layer_norm_epsilon": config.layer_norm_eps,
+        "logit_scale": config.logit_scale,
+        "rope.dimension_count": config.hidden_size // config.num_attention_heads,
+        "rope.scaling.type": "none",
+    }
+
+
+def _gemma2(config: Any) -> Keys:
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    return {**_window(config), **{name: getattr(config, name) for name in caps}}
+
+
+def _gemma3(config: Any) -> Keys:
+    return {**_window(config), "final_logit_softcapping": config.final_logit_softcapping}
+
+
+def _glm(config: Any) -> Keys:
+    share = config.rope_parameters["partial_rotary_factor"]
+    return {"rope.dimension_count": int(config.head_dim * share)}
+
+
+def _granite(config: Any) -> Keys:
+    return {
+        "attention.key_length": None,
+        "attention.value_length": None,
+        "attention.scale": float(config.attention_multiplier),
+        "embedding_scale": float(config.embedding_multiplier),
+        "residual_scale": float(config.residual_multiplier),
+        "logit_scale": float(config.logits_scaling),
+    }
+
+
+def _phi3(config: Any) -> Keys:
+    parameters = config.rope_parameters
+    head_dim = config.hidden_size // config.num_attention_heads
+    original = config.original_max_position_embeddings
+    keys = {
+        "attention.sliding_window": config.sliding_window or 0,
+        "rope.dimension_count": int(parameters.get("partial_rotary_factor", 1.0) * head_dim),
+        "rope.scaling.original_context_length": original,
+    }
+    if parameters["rope_type"] == "longrope":
+        growth = math.log(config.max_position_embeddings / original) / math.log(original)
+        keys["rope.scaling.attn_factor"] = math.sqrt(1 + growth)
+    return keys
+
+
+_OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
+    "cohere2": _cohere2,
+    "exaone4": _window_and_layers,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "glm": _glm,
+    "glm4": _glm,
+    "granite": _granite,
+    "olmo3": _window_and_layers,
+    "phi3": _phi3,
+}
