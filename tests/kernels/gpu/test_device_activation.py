@@ -14,6 +14,7 @@ from pagoda.models.decoder import Activation
 WIDTHS = st.one_of(st.integers(1, 70), st.sampled_from((1023, 1024, 1025, 1536, 3072)))
 
 
+@pytest.mark.filterwarnings("ignore:overflow")  # exp of the interpreter
 @given(
     st.integers(0, 4), WIDTHS, st.sampled_from(DTYPES), st.sampled_from((1.0, 20.0)),
     st.sampled_from(ACTIVATIONS),
@@ -27,7 +28,7 @@ def test_gates_are_those_of_the_reference(
     assert_near(out, reference.gated(wide(gate_up), activation))
 
 
-@pytest.mark.filterwarnings("ignore:overflow")  # exp of the interpreter
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_a_gate_far_below_zero_is_shut(activation: str) -> None:
     gate_up = torch.tensor([[-3e4, -200.0, 200.0, 7.0, 7.0, 7.0]], device=DEVICE)

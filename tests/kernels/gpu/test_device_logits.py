@@ -26,6 +26,7 @@ def test_logits_are_scaled_and_then_capped(
     assert_near(logits, scaled if cap is None else cap * np.tanh(scaled / cap))
 
 
+@pytest.mark.filterwarnings("ignore:overflow")  # a series of the interpreter
 @pytest.mark.parametrize("value", [1e30, -1e30])
 def test_a_logit_of_much_is_the_cap(value: float) -> None:
     logits = torch.full((1, 3), value, device=DEVICE)
