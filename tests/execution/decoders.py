@@ -92,9 +92,9 @@ def random_weights(
         shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
         if field == "sink_logits":
             return normal(*shape, std=1.0, mean=1.0)
-        return normal(*shape, mean=1.0 if field.endswith("norm") else 0.0)
+        return normal(*shape, mean=norm_mean if field.endswith("norm") else 0.0)
 
-    hidden = spec.hidden_size
+    hidden, norm_mean = spec.hidden_size, 1.0 - spec.norm.weight_offset
     layers = [
         LayerWeights(**{field: merged(field, parts) for field, parts in layer.items()})
         for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
@@ -103,7 +103,7 @@ def random_weights(
     return DecoderWeights(
         embedding=embedding,
         layers=tuple(layers),
-        final_norm=normal(hidden, mean=1.0),
+        final_norm=normal(hidden, mean=norm_mean),
         lm_head=embedding,
     )
 

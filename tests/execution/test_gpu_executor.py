@@ -151,13 +151,8 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
     executor.forward(pager.batch([(sequence, 261)]))
     copy = {"copy_sources": np.array([0]), "copy_targets": np.array([pager.free.pop()])}
     executor.forward(dataclasses.replace(pager.batch([(sequence, 1)]), **copy))
-    assert {
-        "copy_kernel",
-        "decode_splits",
-        "logits_kernel",
-        "merge_splits",
-        "prefill_tile",
-    } <= launched
+    assert {"decode_splits", "merge_splits", "prefill_tile"} <= launched
+    assert {"copy_kernel", "logits_kernel"} <= launched
     assert launched <= warmed_up
 
 
