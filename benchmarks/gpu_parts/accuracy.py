@@ -10,8 +10,9 @@ import torch
 from gpu_parts.paged_inputs import Heads, PagedInputs, Span, relative_error
 from gpu_parts.results import Job
 from gpu_parts.setting import DTYPE_NAMES, Limits, Setting
-from pagoda.kernels.gpu.activation import silu_mul
-from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
+from pagoda.kernels.gpu.activation import apply_gate
+from pagoda.kernels.gpu.head_norms import HeadNorms
+from pagoda.kernels.gpu.norm import RowNorm, add_and_norm, norm_rows
 from pagoda.kernels.gpu.rotary import rotate_and_store
 
 _EPS = 1e-6
@@ -120,7 +121,7 @@ def _norm(draw: Draw) -> tuple[str, float]:
     stream, weight = draw.normal32(rows, width), draw.normal(width)
     out = draw.like.new_empty(rows, width)
     truth = _normed(stream.double(), weight)
-    rms_norm(out, stream, weight, _EPS)
+    norm_rows(out, stream, weight, RowNorm(_EPS))
     return f"{rows} x {width}", relative_error(out, truth)
 
 
@@ -129,7 +130,7 @@ def _add_norm(draw: Draw) -> tuple[str, float]:
     stream, delta = draw.normal32(rows, width), draw.normal(rows, width)
     weight, out = draw.normal(width), draw.like.new_empty(rows, width)
     summed = stream.double() + delta.double()
-    add_rms_norm(out, stream, delta, weight, _EPS)
+    add_and_norm(out, stream, delta, weight, RowNorm(_EPS))
     errors = relative_error(out, _normed(summed, weight)), relative_error(stream, summed)
     return f"{rows} x {width}", max(errors)
 
@@ -141,7 +142,7 @@ def _normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def _activation(draw: Draw) -> tuple[str, float]:
     rows, width = draw.sizes()
     gate_up, out = draw.normal(rows, 2 * width), draw.like.new_empty(rows, width)
-    silu_mul(out, gate_up)
+    apply_gate(out, gate_up, "silu")
     gate, up = gate_up.double().chunk(2, dim=-1)
     return f"{rows} x {width}", relative_error(out, torch.nn.functional.silu(gate) * up)
 
@@ -163,7 +164,8 @@ def _rotary(draw: Draw) -> tuple[str, float]:
     ].contiguous()
     weights = [draw.normal(heads.head_dim) if normed else None for _ in range(2)]
     cosines, sines = angles.cos(), angles.sin()
-    rotate_and_store(query, qkv, blocks, positions.int(), slots, cosines, sines, *weights, _EPS)
+    norms = HeadNorms(*weights, _EPS)
+    rotate_and_store(query, qkv, blocks, positions.int(), slots, cosines, sines, norms)
     turn = cosines[positions].double()[:, None], sines[positions].double()[:, None]
     parts = qkv.double().view(rows, -1, heads.head_dim).split(counts, dim=1)
     q, k = (

@@ -13,6 +13,7 @@ from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.gpu.code_form import VectorForm
 from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
+from pagoda.kernels.gpu.head_norms import NO_NORMS
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import decode_parts
 
@@ -73,7 +74,7 @@ class CodedInputs(PagedInputs):
         rotate_and_encode(
             torch.empty_like(query), torch.cat((query, vectors), 1).flatten(1), self.blocks,
             torch.zeros(count, dtype=torch.int32, device=device),
-            torch.arange(begin, begin + count, device=device), none, none, None, None, 1e-5,
+            torch.arange(begin, begin + count, device=device), none, none, NO_NORMS,
             self._codes,
         )  # fmt: skip
 

@@ -20,10 +20,11 @@ from pagoda.engine.build import Model
 from pagoda.engine.devices.backend import Backend
 from pagoda.engine.devices.gpu_backend import GPUBackend
 from pagoda.models.config import CONFIG_FILE
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import FORMATS, load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.part import Parts
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights, load_decoder
@@ -101,7 +102,7 @@ def _weights_of_some_layers(
     needed = {part.name for part in DecoderParts.of(spec, form.names).all}
     fewer = SimpleNamespace(
         shapes={name: shape for name, shape in source.shapes.items() if name in needed},
-        spare=source.spare, read=source.read, read_rotary=source.read_rotary, stored=source.stored,
+        spare=source.spare, read=source.read, stored=source.stored,
     )  # fmt: skip
     return load_decoder(spec, fewer, form.names, dtype, device=device)
 
@@ -114,38 +115,31 @@ def random_weights(shape: Shape, dtype: torch.dtype, generator: torch.Generator)
     """
     spec, device = shape.spec, generator.device
 
-    def matrix(rows: int, columns: int, scale: float = 1.0) -> torch.Tensor:
+    def matrix(rows: int, columns: int) -> torch.Tensor:
         values = torch.empty(rows, columns, dtype=dtype, device=device)
-        return values.normal_(std=scale * columns**-0.5, generator=generator)
+        return values.normal_(std=columns**-0.5, generator=generator)
 
-    def norm(width: int) -> torch.Tensor:
+    def vector(field: str, width: int) -> torch.Tensor:
         values = torch.empty(width, dtype=dtype, device=device)
-        return values.normal_(mean=1.0, std=0.1, generator=generator)
+        mean = 1.0 - spec.norm.weight_offset if field.endswith("norm") else 0.0
+        return values.normal_(mean=mean, std=0.1, generator=generator)
 
-    def layer(each: DecoderLayer) -> LayerWeights:
-        attention, inner = each.attention, each.mlp.intermediate_size
-        dim, q_rows = attention.head_dim, attention.num_heads * attention.head_dim
-        kv_rows = 2 * attention.num_kv_heads * dim
-        return LayerWeights(
-            attention_norm=norm(spec.hidden_size),
-            qkv=matrix(q_rows + kv_rows, spec.hidden_size),
-            qkv_bias=None,
-            q_norm=norm(dim) if attention.qk_norm else None,
-            k_norm=norm(dim) if attention.qk_norm else None,
-            o=matrix(spec.hidden_size, q_rows),
-            o_bias=None,
-            mlp_norm=norm(spec.hidden_size),
-            gate_up=matrix(2 * inner, spec.hidden_size),
-            gate_up_bias=None,
-            down=matrix(spec.hidden_size, inner),
-            down_bias=None,
-        )
+    def merged(field: str, parts: Parts) -> torch.Tensor | None:
+        if not parts:
+            return None
+        rows = sum(part.shape[0] for part in parts)
+        columns = parts[0].shape[1:]
+        return matrix(rows, *columns) if columns else vector(field, rows)
 
+    layers = [
+        LayerWeights(**{field: merged(field, parts) for field, parts in layer.items()})
+        for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
+    ]
     embedding = matrix(spec.vocab_size, spec.hidden_size)
     return DecoderWeights(
         embedding=embedding,
-        layers=tuple(layer(each) for each in spec.layers),
-        final_norm=norm(spec.hidden_size),
+        layers=tuple(layers),
+        final_norm=vector("final_norm", spec.hidden_size),
         lm_head=embedding
         if spec.tie_word_embeddings
         else matrix(spec.vocab_size, spec.hidden_size),

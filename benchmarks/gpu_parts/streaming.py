@@ -12,8 +12,9 @@ from gpu_parts.setting import Limits, Setting
 from gpu_parts.shapes import Shape, shape_of
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.spec import CacheSpec
-from pagoda.kernels.gpu.activation import silu_mul
-from pagoda.kernels.gpu.norm import add_rms_norm
+from pagoda.kernels.gpu.activation import apply_gate
+from pagoda.kernels.gpu.head_norms import HeadNorms
+from pagoda.kernels.gpu.norm import RowNorm, add_and_norm
 from pagoda.kernels.gpu.rotary import rotate_and_store
 from pagoda.storage.gpu_storage import GPUStorage
 
@@ -71,8 +72,8 @@ def _norm(setting: Setting, shape: Shape, rows: int) -> Pass:
     delta = torch.randn(rows, hidden, device=setting.device).to(setting.dtype)
     out, weight = torch.empty_like(delta), torch.ones_like(delta[0])
     moved = 2 * stream.nbytes + delta.nbytes + out.nbytes
-    eps = shape.spec.norm.eps
-    return Pass("add and norm", moved, lambda: add_rms_norm(out, stream, delta, weight, eps))
+    norm = RowNorm(shape.spec.norm.eps)
+    return Pass("add and norm", moved, lambda: add_and_norm(out, stream, delta, weight, norm))
 
 
 def _rotary(setting: Setting, shape: Shape, rows: int) -> Pass:
@@ -88,13 +89,12 @@ def _rotary(setting: Setting, shape: Shape, rows: int) -> Pass:
     angles = torch.rand(rows, dim // 2, device=device)
     cosines, sines = angles.cos(), angles.sin()
     norm = torch.ones_like(qkv[0, :dim]) if attention.qk_norm else None
+    norms = HeadNorms(norm, norm, shape.spec.norm.eps)
     moved = 2 * qkv.nbytes + cosines.nbytes + sines.nbytes
     return Pass(
         "rotary and cache write",
         moved,
-        lambda: rotate_and_store(
-            query, qkv, blocks, positions, slots, cosines, sines, norm, norm, shape.spec.norm.eps
-        ),
+        lambda: rotate_and_store(query, qkv, blocks, positions, slots, cosines, sines, norms),
     )
 
 
@@ -102,7 +102,7 @@ def _activation(setting: Setting, shape: Shape, rows: int) -> Pass:
     width = shape.spec.layers[0].mlp.intermediate_size
     gate_up = torch.randn(rows, 2 * width, device=setting.device).to(setting.dtype)
     out = gate_up.new_empty(rows, width)
-    return Pass("activation", gate_up.nbytes + out.nbytes, lambda: silu_mul(out, gate_up))
+    return Pass("activation", gate_up.nbytes + out.nbytes, lambda: apply_gate(out, gate_up, "silu"))
 
 
 def _block_copy(setting: Setting, shape: Shape, num_copies: int) -> Pass:

@@ -14,6 +14,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.names import HUGGING_FACE_NAMES, WeightNames
+from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights
 from pagoda.roofline import Work, WorkItem
 
@@ -156,16 +157,8 @@ def _named(
     yield names.final_norm, weights.final_norm
     if not spec.tie_word_embeddings:
         yield names.lm_head, weights.lm_head
-    for index, (layer, own) in enumerate(zip(spec.layers, weights.layers, strict=True)):
-        attention = layer.attention
-        rows = [attention.num_heads, attention.num_kv_heads, attention.num_kv_heads]
-        q, k, v = own.qkv.split([count * attention.head_dim for count in rows])
-        gate, up = own.gate_up.chunk(2)
-        parts = {
-            names.attention_norm: own.attention_norm, names.q: q, names.k: k, names.v: v,
-            names.q_norm: own.q_norm, names.k_norm: own.k_norm, names.o: own.o,
-            names.mlp_norm: own.mlp_norm, names.gate: gate, names.up: up, names.down: own.down,
-        }  # fmt: skip
-        for name, tensor in parts.items():
-            if tensor is not None:
-                yield f"{names.layer.format(index)}{name}.weight", tensor
+    for layer, own in zip(DecoderParts.of(spec, names).layers, weights.layers, strict=True):
+        for field, parts in layer.items():
+            if parts:
+                views = getattr(own, field).split([part.shape[0] for part in parts])
+                yield from zip((part.name for part in parts), views, strict=True)

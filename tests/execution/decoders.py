@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,11 +13,17 @@ from pagoda.cache import AttentionWindow
 from pagoda.cache.window import FULL_ATTENTION
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.models.decoder import (
+    PARALLEL_NORM,
+    POST_NORM,
+    SANDWICH_NORM,
+    Activation,
     AttentionSpec,
     DecoderLayer,
     DecoderSpec,
     MLPSpec,
+    NormPlacement,
     NormSpec,
+    QKNorm,
     RopeSpec,
 )
 from pagoda.models.names import HUGGING_FACE_NAMES
@@ -46,6 +52,32 @@ def decoder_spec(
     )
 
 
+def placed(spec: DecoderSpec, *norms: NormPlacement, **changes: Any) -> DecoderSpec:
+    """The decoder with another placement of each layer's norms, and other changes of layers."""
+    pairs = zip(spec.layers, norms, strict=True)
+    layers = tuple(replace(layer, norms=own, **changes) for layer, own in pairs)
+    return replace(spec, layers=layers)
+
+
+def varied_spec(first: AttentionSpec, second: AttentionSpec, third: AttentionSpec) -> DecoderSpec:
+    """A decoder that has at once all that families differ in beside their attention.
+
+    Of each layer other norms are there; the first norms its queries and keys as rows.
+    """
+    spec = decoder_spec([replace(first, qk_norm=QKNorm.ROW), second, third])
+    spec = placed(
+        spec, SANDWICH_NORM, POST_NORM, PARALLEL_NORM,
+        mlp=MLPSpec(80, Activation.GELU_TANH), residual_scale=0.4,
+    )  # fmt: skip
+    return replace(
+        spec,
+        norm=NormSpec(1e-5, is_centred=True, weight_offset=1.0),
+        embedding_scale=3.0,
+        logit_scale=0.25,
+        logit_cap=2.0,
+    )
+
+
 def random_weights(
     spec: DecoderSpec, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> DecoderWeights:
@@ -60,9 +92,9 @@ def random_weights(
         shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
         if field == "sink_logits":
             return normal(*shape, std=1.0, mean=1.0)
-        return normal(*shape, mean=1.0 if field.endswith("norm") else 0.0)
+        return normal(*shape, mean=norm_mean if field.endswith("norm") else 0.0)
 
-    hidden = spec.hidden_size
+    hidden, norm_mean = spec.hidden_size, 1.0 - spec.norm.weight_offset
     layers = [
         LayerWeights(**{field: merged(field, parts) for field, parts in layer.own.items()})
         for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
@@ -71,7 +103,7 @@ def random_weights(
     return DecoderWeights(
         embedding=embedding,
         layers=tuple(layers),
-        final_norm=normal(hidden, mean=1.0),
+        final_norm=normal(hidden, mean=norm_mean),
         lm_head=embedding,
     )
 

@@ -27,6 +27,7 @@ WINDOW = AttentionSpec(
     0.1,
     RopeSpec((1.0, 0.1, 0.01), 1.2),
     sliding_window=7,
+    qk_norm=QKNorm.ROW,
     logit_cap=5.0,
     sink_logits=True,
 )

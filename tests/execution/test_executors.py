@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from decoders import (
     Pager,
     decoder_spec,
     on_device,
+    placed,
     random_weights,
     rope_spec,
     run,
     tokens,
+    varied_spec,
 )
 
 from pagoda.execution.batch import GroupPages
@@ -25,7 +28,19 @@ from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, MLPSpec, QKNorm, RopeSpec
+from pagoda.models.decoder import (
+    PARALLEL_NORM,
+    POST_NORM,
+    PRE_NORM,
+    SANDWICH_NORM,
+    Activation,
+    AttentionSpec,
+    DecoderSpec,
+    MLPSpec,
+    NormSpec,
+    QKNorm,
+    RopeSpec,
+)
 from pagoda.storage.cpu_storage import CPUStorage
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE
@@ -41,6 +56,28 @@ PARTIAL = AttentionSpec(
 )  # fmt: skip
 MIXED = decoder_spec([FULL, WINDOW, PARTIAL])
 ONE_LAYER = decoder_spec([FULL])
+VARIED = varied_spec(FULL, WINDOW, PARTIAL)
+KINDS_OF_DECODERS = {
+    "sandwich": dataclasses.replace(
+        placed(
+            decoder_spec([FULL, dataclasses.replace(FULL, logit_cap=5.0)]),
+            *[SANDWICH_NORM] * 2, mlp=MLPSpec(80, Activation.GELU_TANH),
+        ),
+        norm=NormSpec(1e-5, weight_offset=1.0), embedding_scale=48**0.5, logit_cap=2.0,
+    ),
+    "post": placed(
+        decoder_spec([dataclasses.replace(FULL, qk_norm=QKNorm.ROW)] * 2), *[POST_NORM] * 2
+    ),
+    "parallel": dataclasses.replace(
+        placed(decoder_spec([WINDOW] * 2), *[PARALLEL_NORM] * 2),
+        norm=NormSpec(1e-5, is_centred=True), logit_scale=0.0625,
+    ),
+    "scaled": dataclasses.replace(
+        placed(decoder_spec([FULL] * 2), *[PRE_NORM] * 2, residual_scale=0.22),
+        embedding_scale=12.0, logit_scale=0.125,
+    ),
+}  # fmt: skip
+"""As families have them: Gemma 2 and 3; OLMo 2; Cohere 2; Granite."""
 DTYPES = {
     "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
 }  # fmt: skip
@@ -99,37 +136,49 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
-@pytest.fixture(scope="module")
-def expected() -> torch.Tensor:
-    return reference_logits(MIXED, random_weights(MIXED), tokens(NUM_TOKENS), torch.float64)
+@cache
+def expected(spec: DecoderSpec) -> torch.Tensor:
+    return reference_logits(spec, random_weights(spec), tokens(NUM_TOKENS), torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("name", "chunks", "companions"),
+    ("name", "spec", "chunks", "companions"),
     [
         *[
-            ("cpu", *case)
+            ("cpu", MIXED, *case)
             for case in (
                 ([NUM_TOKENS], 0), ([1] * NUM_TOKENS, 0), ([13, 1, 1, 20, 2, 1, 3], 0),
                 ([20, 10, *[1] * 11], 3), ([*[1] * 6, 30, *[1] * 5], 2),
             )
         ],
         # The interpreter is slow: whole and in chunks as it is, one by one where that is padded.
-        ("gpu", [NUM_TOKENS], 0),
-        ("gpu", [13, 1, 20, 2, 1, 1, 3], 0),
-        ("gpu", [20, 17, 1, 1, 1, 1], 2),
-        ("padding-gpu", [37, 1, 1, 1, 1], 0),
-        ("padding-gpu", [1, 1, 36, 1, 1, 1], 2),
+        ("gpu", MIXED, [NUM_TOKENS], 0),
+        ("gpu", MIXED, [13, 1, 20, 2, 1, 1, 3], 0),
+        ("gpu", MIXED, [20, 17, 1, 1, 1, 1], 2),
+        ("padding-gpu", MIXED, [37, 1, 1, 1, 1], 0),
+        ("padding-gpu", MIXED, [1, 1, 36, 1, 1, 1], 2),
+        ("cpu", VARIED, [20, 10, *[1] * 11], 3),
+        ("padding-gpu", VARIED, [18, 1, 1, 20, 1], 1),
     ],
 )  # fmt: skip
 def test_logits_are_those_of_the_reference(
-    expected: torch.Tensor, name: str, chunks: list[int], companions: int
+    name: str, spec: DecoderSpec, chunks: list[int], companions: int
 ) -> None:
     others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
-    logits = run(*KINDS[name].make(), tokens(NUM_TOKENS), chunks, others)
+    logits, truth = run(*KINDS[name].make(spec), tokens(NUM_TOKENS), chunks, others), expected(spec)
     assert logits.dtype == torch.float32
-    assert (logits - expected).abs().max() < ERROR
-    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+    assert (logits - truth).abs().max() < ERROR
+    assert torch.equal(logits.argmax(-1), truth.argmax(-1))
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+@pytest.mark.parametrize("decoder", KINDS_OF_DECODERS)
+def test_each_kind_of_decoder_is_the_references(name: str, decoder: str) -> None:
+    spec = KINDS_OF_DECODERS[decoder]
+    logits = run(*KINDS[name].make(spec), tokens(9), [7, 1, 1])
+    truth = reference_logits(spec, random_weights(spec), tokens(9))
+    assert (logits - truth).abs().max() < ERROR
+    assert truth.std() > 0.05, "logits are no zeros"
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu"])

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from decoders import Pager, decoder_spec, on_device, random_weights, rope_spec, tokens
+from decoders import (
+    Pager,
+    decoder_spec,
+    on_device,
+    random_weights,
+    rope_spec,
+    tokens,
+    varied_spec,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
@@ -39,7 +47,7 @@ MAX_MODEL_LEN = 64
 FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 WINDOW = AttentionSpec(6, 2, 32, 0.3, None, sliding_window=7, output_bias=True)
 PARTIAL = AttentionSpec(4, 4, 16, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=30)
-MIXED = decoder_spec([FULL, WINDOW, PARTIAL])
+MIXED = varied_spec(FULL, WINDOW, PARTIAL)
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
@@ -132,6 +140,7 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(launcher, method, note)
     spec = decoder_spec([AttentionSpec(1, 1, 16, 0.25, rope_spec(16), qk_norm=QKNorm.HEAD)])
+    spec = dataclasses.replace(spec, logit_scale=0.5)
     storage = GPUStorage(spec.cache_spec(32, "float32"), 12, DEVICE)
     weights = on_device(random_weights(spec), DEVICE)
     executor, pager = GPUExecutor(spec, weights, storage, 300), Pager(32, 12)
@@ -142,7 +151,8 @@ def test_warm_up_launches_every_kernel_that_steps_launch(monkeypatch: pytest.Mon
     executor.forward(pager.batch([(sequence, 261)]))
     copy = {"copy_sources": np.array([0]), "copy_targets": np.array([pager.free.pop()])}
     executor.forward(dataclasses.replace(pager.batch([(sequence, 1)]), **copy))
-    assert {"copy_kernel", "decode_splits", "merge_splits", "prefill_tile"} <= launched
+    assert {"decode_splits", "merge_splits", "prefill_tile"} <= launched
+    assert {"copy_kernel", "logits_kernel"} <= launched
     assert launched <= warmed_up
 
 

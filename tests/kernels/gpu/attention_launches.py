@@ -17,6 +17,7 @@ from pagoda.execution.gpu.layer_codes import page_codes
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
+from pagoda.kernels.gpu.head_norms import HeadNorms
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
@@ -142,12 +143,17 @@ def coded_launches(
     )
     angles = numbers(4096, dim // 2, dtype=torch.float32)
     sinks = SinkQueries(query, integers(64)) if case.sees == "sinks" else None
-    yield Launch(
-        f"rotate_and_encode {case}",
-        partial(
-            rotate_and_encode, query, qkv, blocks, integers(64), numbers(64, dtype=torch.int64),
-            angles, angles, norm, norm, 1e-6, codes, sinks,
-        ),
-    )  # fmt: skip
+    norms = {
+        "heads": HeadNorms(norm, norm, 1e-6),
+        "rows": HeadNorms(norm.repeat(num_heads), norm.repeat(8), 1e-6, 1.0, of_rows=True),
+    }
+    for kind, own_norms in norms.items():
+        yield Launch(
+            f"rotate_and_encode {case} normed={kind}",
+            partial(
+                rotate_and_encode, query, qkv, blocks, integers(64), numbers(64, dtype=torch.int64),
+                angles, angles, own_norms, codes, sinks,
+            ),
+        )  # fmt: skip
     if codes.output_turn is not None:
         yield Launch(f"turn_heads {case}", partial(turn_heads, query, codes.output_turn))

@@ -20,6 +20,7 @@ from pagoda.kernels.gpu import prefill_tiling
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
+from pagoda.kernels.gpu.head_norms import NO_NORMS, HeadNorms
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
@@ -67,12 +68,12 @@ def as_named(shape: CodedShape) -> str:
     return f"{shape.name}-{shape.head_dim}"
 
 
-@pytest.mark.parametrize(("shape", "is_normed"), in_turn(ALL, (False, True)))
-def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) -> None:
+@pytest.mark.parametrize(("shape", "normed"), in_turn(ALL, ("", "heads", "rows")))
+def test_codes_are_those_of_the_plain_truth(shape: CodedShape, normed: str) -> None:
     """Equal but for sums in another order, which a turn and a norm have: one level then, rarely."""
     rng = np.random.default_rng(shape.head_dim)
     heads, kv_heads, dim = shape.num_heads, shape.num_kv_heads, shape.head_dim
-    num_tokens, num_positions, half = 37, 11, dim // 2 - is_normed * (dim // 8)
+    num_tokens, num_positions, half = 37, 11, dim // 2 - (normed != "") * (dim // 8)
     spread = rng.lognormal(0, 2, (num_tokens, 1, 1))
     x = (rng.normal(size=(num_tokens, heads + 2 * kv_heads, dim)) * spread).astype(np.float32)
     x[0, heads:] = 0
@@ -80,7 +81,11 @@ def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) 
     x[2, :, 3] = 30_000
     angles = rng.uniform(0, 6, (num_positions, half))
     cosines, sines = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    norm = rng.normal(size=dim).astype(np.float32) if is_normed else None
+    offset, of_rows = (1.0, True) if normed == "rows" else (0.0, False)
+    q_norm, k_norm = (
+        rng.normal(size=dim * count if of_rows else dim).astype(np.float32)
+        for count in (heads, kv_heads)
+    )
     positions = rng.integers(num_positions, size=num_tokens).astype(np.int32)
     slots = rng.permutation(3 * max(shape.block_size, num_tokens))[:num_tokens]
     slots = np.where(slots < 3 * shape.block_size, slots, -1)
@@ -88,24 +93,30 @@ def test_codes_are_those_of_the_plain_truth(shape: CodedShape, is_normed: bool) 
     memory = unwritten(codes, 5)
     query = torch.full((num_tokens, heads, dim), torch.nan, device=DEVICE)
     on_device = [
-        None if each is None else torch.from_numpy(each).to(DEVICE)
-        for each in (x.reshape(num_tokens, -1), positions, slots, cosines, sines, norm, norm)
+        torch.from_numpy(each).to(DEVICE)
+        for each in (x.reshape(num_tokens, -1), positions, slots, cosines, sines)
     ]
+    weights = (torch.from_numpy(each).to(DEVICE) for each in (q_norm, k_norm))
+    norms = HeadNorms(*weights, 1e-5, offset, of_rows) if normed else NO_NORMS
     qkv, *others = on_device
     places = rng.integers(num_positions, size=num_tokens).astype(np.int32)
     sinks = SinkQueries(torch.full_like(query, torch.nan), torch.from_numpy(places).to(DEVICE))
-    rotate_and_encode(query, qkv, memory[1:-1], *others, 1e-5, codes, sinks)  # type: ignore[arg-type]
+    rotate_and_encode(query, qkv, memory[1:-1], *others, norms, codes, sinks)
 
     turned = x.astype(np.float64)
+    if normed:
+        for own, weight in (
+            (turned[:, :heads], q_norm), (turned[:, heads : heads + kv_heads], k_norm)
+        ):  # fmt: skip
+            whole = own.reshape(num_tokens, -1) if of_rows else own
+            own[:] = reference.rms_norm(whole, offset + weight, 1e-5).reshape(own.shape)
     for_sinks = turned[:, :heads].copy()
     for token, (position, place) in enumerate(zip(positions, places, strict=True)):
         for head in range(heads + kv_heads):
-            normed = turned[token, head]
-            if norm is not None:
-                normed = reference.rms_norm(normed, norm.astype(np.float64), 1e-5)
+            vector = turned[token, head]
             if head < heads:
-                for_sinks[token, head] = reference.rotate(normed, cosines[place], sines[place])
-            turned[token, head] = reference.rotate(normed, cosines[position], sines[position])
+                for_sinks[token, head] = reference.rotate(vector, cosines[place], sines[place])
+            turned[token, head] = reference.rotate(vector, cosines[position], sines[position])
     matrix = shape.codec.key.matrix(dim)
     for found_queries, rotated in ((query, turned[:, :heads]), (sinks.query, for_sinks)):
         expected = rotated if matrix is None else rotated @ matrix
@@ -157,7 +168,7 @@ def test_where_nothing_is_turned_bytes_are_equal(shape: CodedShape) -> None:
     rotate_and_encode(
         torch.empty(40, heads, dim, device=DEVICE), torch.from_numpy(x.reshape(40, -1)).to(DEVICE),
         blocks, torch.zeros(40, dtype=torch.int32, device=DEVICE),
-        torch.from_numpy(slots * shape.block_size).to(DEVICE), *no_rotation(), None, None, 1e-5,
+        torch.from_numpy(slots * shape.block_size).to(DEVICE), *no_rotation(), NO_NORMS,
         codes,
     )  # fmt: skip
     sides = (shape.codec.key, x[:, heads:-kv_heads]), (shape.codec.value, x[:, -kv_heads:])
@@ -184,7 +195,7 @@ def coded(shape: CodedShape, case: PagedSequences) -> tuple[PagedSequences, Page
         turned, torch.cat((rows, vectors), 1).flatten(1).to(DEVICE), blocks,
         torch.zeros(len(rows), dtype=torch.int32, device=DEVICE),
         torch.cat((slots, torch.full((len(queries),), -1))).to(DEVICE),
-        *no_rotation(), None, None, 1e-5, codes,
+        *no_rotation(), NO_NORMS, codes,
     )  # fmt: skip
     held = np.stack(
         [recalled(*side) for side in zip(

@@ -17,6 +17,7 @@ from pagoda.kernels.array import Array
 from pagoda.kernels.gpu.code_form import PageCodes, VectorForm, VectorTables
 from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
+from pagoda.kernels.gpu.head_norms import NO_NORMS
 from pagoda.kernels.gpu.partial_sums import PartialSums
 from pagoda.kernels.gpu.parts import decode_parts
 from pagoda.kernels.gpu.turn import turn_heads
@@ -174,7 +175,7 @@ def stored(codes: PageCodes, x: Array) -> tuple[torch.Tensor, torch.Tensor]:
     rotate_and_encode(
         query, torch.from_numpy(x.reshape(NUM_TOKENS, -1)).to(DEVICE), blocks,
         torch.zeros(NUM_TOKENS, dtype=torch.int32, device=DEVICE),
-        torch.arange(NUM_TOKENS, device=DEVICE), none, none, None, None, 1e-5, codes,
+        torch.arange(NUM_TOKENS, device=DEVICE), none, none, NO_NORMS, codes,
     )  # fmt: skip
     return blocks, query
 

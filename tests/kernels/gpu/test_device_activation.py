@@ -8,24 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagoda.kernels import reference
-from pagoda.kernels.gpu.activation import silu_mul
+from pagoda.kernels.gpu.activation import ACTIVATIONS, apply_gate
+from pagoda.models.decoder import Activation
 
 WIDTHS = st.one_of(st.integers(1, 70), st.sampled_from((1023, 1024, 1025, 1536, 3072)))
 
 
-@given(st.integers(0, 4), WIDTHS, st.sampled_from(DTYPES), st.sampled_from((1.0, 20.0)))
+@pytest.mark.filterwarnings("ignore:overflow")  # exp of the interpreter
+@given(
+    st.integers(0, 4), WIDTHS, st.sampled_from(DTYPES), st.sampled_from((1.0, 20.0)),
+    st.sampled_from(ACTIVATIONS),
+)  # fmt: skip
 def test_gates_are_those_of_the_reference(
-    num_rows: int, width: int, dtype: torch.dtype, scale: float
+    num_rows: int, width: int, dtype: torch.dtype, scale: float, activation: str
 ) -> None:
     gate_up = random_tensor(np.random.default_rng(width), (num_rows, 2 * width), dtype, scale)
     out = torch.full((num_rows, width), torch.nan, dtype=dtype, device=DEVICE)
-    silu_mul(out, gate_up)
-    assert_near(out, reference.gated(wide(gate_up), "silu"))
+    apply_gate(out, gate_up, activation)
+    assert_near(out, reference.gated(wide(gate_up), activation))
 
 
-@pytest.mark.filterwarnings("ignore:overflow")  # exp of the interpreter
-def test_a_gate_far_below_zero_is_shut() -> None:
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_a_gate_far_below_zero_is_shut(activation: str) -> None:
     gate_up = torch.tensor([[-3e4, -200.0, 200.0, 7.0, 7.0, 7.0]], device=DEVICE)
     out = torch.empty(1, 3, device=DEVICE)
-    silu_mul(out, gate_up)
+    apply_gate(out, gate_up, activation)
     assert out.tolist() == [[0.0, 0.0, 1400.0]]
+
+
+def test_every_activation_of_a_decoder_has_its_kernel() -> None:
+    assert {each.value for each in Activation} == set(ACTIVATIONS)

@@ -19,9 +19,10 @@ VOCAB, NUM_DRAWN = 40, 7
     ),
     width=st.sampled_from((1, 24, 64, 100, 576)),
     dtype=st.sampled_from(DTYPES),
+    scale=st.sampled_from((1.0, 7.25)),
 )
 def test_a_row_takes_a_known_token_or_one_that_was_drawn(
-    rows: list[tuple[bool, int, int]], width: int, dtype: torch.dtype
+    rows: list[tuple[bool, int, int]], width: int, dtype: torch.dtype, scale: float
 ) -> None:
     rng = np.random.default_rng(len(rows))
     embedding = random_tensor(rng, (VOCAB, width), dtype)
@@ -29,6 +30,7 @@ def test_a_row_takes_a_known_token_or_one_that_was_drawn(
     stream = torch.full((len(rows), width), torch.nan, device=DEVICE)
     columns = torch.tensor(rows, dtype=torch.int32, device=DEVICE).reshape(-1, 3).T.contiguous()
     takes_drawn, token_ids, places = columns
-    embed(stream, embedding, token_ids, takes_drawn, places, torch.from_numpy(drawn).to(DEVICE))
+    drawn_there = torch.from_numpy(drawn).to(DEVICE)
+    embed(stream, embedding, token_ids, takes_drawn, places, drawn_there, scale)
     expected = [drawn[place] if takes else token_id for takes, token_id, place in rows]
-    assert torch.equal(stream, embedding[expected].float())
+    assert torch.equal(stream, embedding[expected].float() * scale)

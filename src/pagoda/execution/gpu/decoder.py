@@ -16,18 +16,20 @@ from pagoda.execution.gpu.layer_codes import layer_codes
 from pagoda.execution.gpu.product import product, product_in_float32
 from pagoda.execution.gpu.workspace import LayerMemory, Workspace, layer_shape
 from pagoda.execution.rope import RotaryTables
-from pagoda.kernels.gpu.activation import silu_mul
+from pagoda.kernels.gpu.activation import apply_gate
 from pagoda.kernels.gpu.code_form import PageCodes
 from pagoda.kernels.gpu.coded_rotary import rotate_and_encode
 from pagoda.kernels.gpu.decode_attention import decode_attention
 from pagoda.kernels.gpu.embed import embed
-from pagoda.kernels.gpu.norm import add_rms_norm, rms_norm
+from pagoda.kernels.gpu.head_norms import HeadNorms
+from pagoda.kernels.gpu.logits import adjust_logits
+from pagoda.kernels.gpu.norm import RowNorm, add_and_norm, norm_rows
 from pagoda.kernels.gpu.prefill_attention import prefill_attention
 from pagoda.kernels.gpu.prefill_tiling import AttentionKind
 from pagoda.kernels.gpu.rotary import rotate_and_store
 from pagoda.kernels.gpu.turn import turn_heads
 from pagoda.kernels.gpu.windows import SinkQueries, Windows
-from pagoda.models.decoder import AttentionSpec, DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, QKNorm
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.sizing.gpu_step import LayerShape
 from pagoda.storage.gpu_storage import GPUStorage
@@ -37,7 +39,7 @@ class _Layer(NamedTuple):
     """One layer, and what its launches need."""
 
     shape: LayerShape
-    attention: AttentionSpec
+    spec: DecoderLayer
     group: int
     """Of the cache."""
     kind: AttentionKind
@@ -50,8 +52,13 @@ class _Layer(NamedTuple):
     """[positions, half] float32"""
     sines: torch.Tensor
     """As `cosines`."""
-    next_norm: torch.Tensor
-    """[h], of the next layer, or the final one"""
+    head_norms: HeadNorms
+    next_norm: torch.Tensor | None
+    """[h], of what the next layer takes, or the final one; None: the stream goes on as it is"""
+
+    @property
+    def attention(self) -> AttentionSpec:
+        return self.spec.attention
 
     @property
     def softmax(self) -> dict[str, Any]:
@@ -73,14 +80,16 @@ class Decoder:
         max_model_len: int,
         sights: Sequence[Sight],
     ) -> None:
+        self._spec = spec
         self._weights = weights
-        self._eps = spec.norm.eps
+        norm = spec.norm
+        self._norm = RowNorm(norm.eps, norm.is_centred, norm.weight_offset)
         device, made_for = weights.embedding.device, spec.max_position_embeddings
         ropes = {
             rope: _on_device(RotaryTables.of(rope, max_model_len, made_for), device)
             for rope in {layer.attention.rope for layer in spec.layers}
         }
-        norms = [_present(layer.attention_norm) for layer in weights.layers]
+        norms = [layer.attention_norm for layer in weights.layers]
         self._first_norm, *next_norms = [*norms, weights.final_norm]
         codes = layer_codes(storage, device)
         groups = storage.spec.group_of_layers
@@ -89,9 +98,9 @@ class Decoder:
         )
         self._layers = [
             _Layer(
-                layer_shape(layer, sees_sinks=sights[group].has_sinks), layer.attention, group,
+                layer_shape(layer, sees_sinks=sights[group].has_sinks), layer, group,
                 sights[group].of_heads(layer.attention), layer_weights, kept.blocks, own_codes,
-                *ropes[layer.attention.rope], next_norm,
+                *ropes[layer.attention.rope], _head_norms(spec, layer, layer_weights), next_norm,
             )
             for layer, group, layer_weights, kept, own_codes, next_norm in layers
         ]  # fmt: skip
@@ -119,19 +128,25 @@ class Decoder:
         delta, memories = workspace.delta(count), workspace.layers(count)
         embed(
             stream, self._weights.embedding, inputs.token_ids, inputs.takes_drawn,
-            inputs.drawn_places, drawn,
+            inputs.drawn_places, drawn, self._spec.embedding_scale,
         )  # fmt: skip
-        rms_norm(hidden, stream, self._first_norm, self._eps)
+        norm_rows(hidden, stream, self._first_norm, self._norm)
         for layer in self._layers:
-            memory, weights = memories[layer.shape], layer.weights
+            memory, weights, spec = memories[layer.shape], layer.weights, layer.spec
             product(memory.qkv, hidden, weights.qkv, weights.qkv_bias)
             self._attend(inputs, layer, memory)
             product(delta, memory.attended.view(count, -1), weights.o, weights.o_bias)
-            add_rms_norm(hidden, stream, delta, _present(weights.mlp_norm), self._eps)
+            add_and_norm(
+                None if spec.norms.is_parallel else hidden, stream, delta, weights.mlp_norm,
+                self._norm, weights.attention_output_norm, spec.residual_scale,
+            )  # fmt: skip
             product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
-            silu_mul(memory.gated, memory.gate_up)
+            apply_gate(memory.gated, memory.gate_up, spec.mlp.activation.value)
             product(delta, memory.gated, weights.down, weights.down_bias)
-            add_rms_norm(hidden, stream, delta, layer.next_norm, self._eps)
+            add_and_norm(
+                hidden, stream, delta, layer.next_norm,
+                self._norm, weights.mlp_output_norm, spec.residual_scale,
+            )  # fmt: skip
         if len(logits):
             self._project(inputs, hidden, workspace, logits)
 
@@ -146,7 +161,7 @@ class Decoder:
             windows = Windows(own.windows, memory.sink_query)
         rotation = (
             memory.query, memory.qkv, blocks, inputs.positions, own.slot_mapping,
-            layer.cosines, layer.sines, layer.weights.q_norm, layer.weights.k_norm, self._eps,
+            layer.cosines, layer.sines, layer.head_norms,
         )  # fmt: skip
         if codes is None:
             rotate_and_store(*rotation, sinks)
@@ -174,6 +189,7 @@ class Decoder:
             last = workspace.last(len(logits))
             hidden = torch.index_select(hidden, 0, inputs.logit_rows, out=last)
         product_in_float32(logits, hidden, self._weights.lm_head)
+        adjust_logits(logits, self._spec.logit_scale, self._spec.logit_cap)
 
 
 def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
@@ -183,6 +199,10 @@ def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor
     )
 
 
-def _present(weight: torch.Tensor | None) -> torch.Tensor:
-    assert weight is not None
-    return weight
+def _head_norms(
+    spec: DecoderSpec, layer: DecoderLayer, weights: LayerWeights[torch.Tensor]
+) -> HeadNorms:
+    of_rows = layer.attention.qk_norm is QKNorm.ROW
+    return HeadNorms(
+        weights.q_norm, weights.k_norm, spec.norm.eps, spec.norm.weight_offset, of_rows
+    )

@@ -21,7 +21,7 @@ from pagoda.execution.gpu.group_inputs import sights
 from pagoda.execution.gpu.inputs import BatchInputs
 from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
-from pagoda.models.decoder import PRE_NORM, Activation, DecoderLayer, DecoderSpec, QKNorm
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
 from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize
 from pagoda.sizing.step_limits import StepLimits
@@ -164,11 +164,7 @@ class GPUExecutor:
 
 def _require_kernels(layer: DecoderLayer) -> None:
     """Raises UnsupportedModelError for what no kernel computes."""
-    activation, shape = layer.mlp.activation, layer_shape(layer)
-    if activation is not Activation.SILU:
-        raise UnsupportedModelError("activation", activation.value, "silu is covered on a GPU")
-    if layer.norms != PRE_NORM or layer.attention.qk_norm is QKNorm.ROW:
-        raise UnsupportedModelError("norms", layer.norms, "not covered on a GPU")
+    shape = layer_shape(layer)
     if not 16 <= shape.head_dim <= 256:
         raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
     if shape.group_size > 16:

@@ -1,6 +1,6 @@
 """What a step writes between its kernels: one memory for all layers, used again step after step.
 
-hidden  | what a product reads: the stream, normed               read by qkv and by gate_up
+hidden  | what a product reads: the stream, normed where it is   read by qkv and by gate_up
 delta   | what a layer's half adds to the stream                 written by o and by down
 arena   | qkv, query, attended |  in the one half of a layer, and queries for sinks,
         | gate_up, gated       |  in the other

@@ -1,4 +1,4 @@
-"""The gate of a SwiGLU feed-forward layer."""
+"""The gate of a feed-forward layer."""
 
 from __future__ import annotations
 
@@ -6,31 +6,51 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+ACTIVATIONS = ("silu", "gelu_tanh")
+"""Functions of a gate, by name."""
+
 _TILE = 1024
 
 
 @triton.jit
-def silu_mul_kernel(out, gate_up, width: tl.constexpr, tile: tl.constexpr):
-    """One program has tile numbers of one row; see `silu_mul`."""
+def gelu_tanh(x):
+    """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) (arXiv 1606.08415, section 2)."""
+    # (1 + tanh(y)) / 2 is the sigmoid of 2 y; exp may overflow as in `gate_kernel`.
+    y = 1.5957691216057308 * (x + 0.044715 * x * x * x)
+    return x / (1.0 + tl.exp(-y))
+
+
+@triton.jit
+def gate_kernel(
+    out, gate_up, width: tl.constexpr, tile: tl.constexpr, activation: tl.constexpr
+):  # fmt: skip
+    """One program has tile numbers of one row; see `apply_gate`."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * tile + tl.arange(0, tile)
     inside = column < width
     start = gate_up + row * (2 * width)
     gate = tl.load(start + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(start + width + column, mask=inside, other=0.0).to(tl.float32)
-    # exp overflows to infinity where the gate is far below zero: the quotient is then zero.
-    product = gate / (1.0 + tl.exp(-gate)) * up
+    if activation == "gelu_tanh":
+        product = gelu_tanh(gate) * up
+    else:
+        # exp overflows to infinity where the gate is far below zero: the quotient is then zero.
+        product = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(out + row * width + column, product.to(out.dtype.element_ty), mask=inside)
 
 
-def silu_mul(out: Tensor, gate_up: Tensor) -> None:
-    """Write gate / (1 + exp(-gate)) · up to out: [T, width], computed in float32.
+def apply_gate(out: Tensor, gate_up: Tensor, activation: str) -> None:
+    """Write activation(gate) · up to out: [T, width], computed in float32.
 
-    gate_up: [T, 2 width], the gates of a row before its ups. Both are contiguous.
+    gate_up: [T, 2 width], the gates of a row before its ups. Both are contiguous. activation: one
+    of `ACTIVATIONS`: silu is x / (1 + exp(-x)).
     """
     num_rows, width = out.shape
+    assert activation in ACTIVATIONS
     assert gate_up.shape == (num_rows, 2 * width)
     assert out.is_contiguous()
     assert gate_up.is_contiguous()
     tile = min(_TILE, triton.next_power_of_2(width))
-    silu_mul_kernel[(num_rows, triton.cdiv(width, tile))](out, gate_up, width=width, tile=tile)
+    gate_kernel[(num_rows, triton.cdiv(width, tile))](
+        out, gate_up, width=width, tile=tile, activation=activation
+    )

@@ -12,14 +12,24 @@ from torch import Tensor
 
 from pagoda.kernels.gpu.code_form import PageCodes, keys_of, values_of
 from pagoda.kernels.gpu.encode import store_vectors
+from pagoda.kernels.gpu.head_norms import HeadNorms, scales_of_rows
 from pagoda.kernels.gpu.turn import DEPTH, PRECISION, TURN_ROWS, matrix_lines, turn_warps
 from pagoda.kernels.gpu.windows import SinkQueries, sink_tensors
 
 
 @triton.jit
+def norm_weights(norm, column, inside, offset: tl.constexpr):
+    """Columns [columns] of a norm's weights, float32."""
+    weights = tl.load(norm + column, mask=inside, other=0.0).to(tl.float32)
+    if offset != 0.0:
+        weights += offset
+    return weights
+
+
+@triton.jit
 def rotated_part(
     rows, column, used, angles, cosines, sines, norm, scales,
-    half: tl.constexpr, head_dim: tl.constexpr,
+    norm_offset: tl.constexpr, half: tl.constexpr, head_dim: tl.constexpr,
 ):  # fmt: skip
     """Columns [columns] of rows, pointers [rows]: normed and rotated, float32, 0 where unused.
 
@@ -28,7 +38,7 @@ def rotated_part(
     inside = used[:, None] & (column < head_dim)[None, :]
     x = tl.load(rows[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
     if norm is not None:
-        weights = tl.load(norm + column, mask=column < head_dim, other=0.0).to(tl.float32)
+        weights = norm_weights(norm, column, column < head_dim, norm_offset)
         x = x * scales[:, None] * weights[None, :]
     if half > 0:
         turns = column < 2 * half
@@ -36,7 +46,7 @@ def rotated_part(
         partner = tl.where(column < half, column + half, column - half)
         y = tl.load(rows[:, None] + partner[None, :], mask=both, other=0.0).to(tl.float32)
         if norm is not None:
-            weights = tl.load(norm + partner, mask=turns, other=0.0).to(tl.float32)
+            weights = norm_weights(norm, partner, turns, norm_offset)
             y = y * scales[:, None] * weights[None, :]
         places = angles[:, None] + tl.where(column < half, column, column - half)[None, :]
         cosine = tl.load(cosines + places, mask=both, other=1.0)
@@ -48,22 +58,24 @@ def rotated_part(
 
 @triton.jit
 def turned_rows(
-    rows, used, angles, cosines, sines, norm, eps, matrices, stride, kv_head,
-    half: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr,
+    rows, used, angles, cosines, sines, head, norm, eps, matrices, stride, kv_head,
+    normed_heads: tl.constexpr, norm_offset: tl.constexpr, half: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr,
 ):  # fmt: skip
     """[rows, padded_dim] float32: normed, rotated, and times their head's matrix if there are any.
 
+    head: among the queries or keys, of which so many are normed together; 0: each for itself.
     stride: numbers from head to head of the matrices.
     """
     dims = tl.arange(0, padded_dim)
-    scales = None
+    scales, weights = None, norm
     if norm is not None:
-        inside = used[:, None] & (dims < head_dim)[None, :]
-        x = tl.load(rows[:, None] + dims[None, :], mask=inside, other=0.0).to(tl.float32)
-        scales = 1.0 / tl.sqrt(tl.sum(x * x, 1) / head_dim + eps)
+        scales = scales_of_rows(rows, used, head, eps, normed_heads, head_dim, padded_dim)
+        if normed_heads > 0:
+            weights = norm + head * head_dim
     if matrices is None:
         turned = rotated_part(
-            rows, dims, used, angles, cosines, sines, norm, scales, half, head_dim
+            rows, dims, used, angles, cosines, sines, weights, scales, norm_offset, half, head_dim
         )
     else:
         matrix = matrices + kv_head.to(tl.int64) * stride
@@ -71,8 +83,9 @@ def turned_rows(
         for start in range(0, head_dim, DEPTH):
             depth = start + tl.arange(0, DEPTH)
             part = rotated_part(
-                rows, depth, used, angles, cosines, sines, norm, scales, half, head_dim
-            )
+                rows, depth, used, angles, cosines, sines, weights, scales, norm_offset, half,
+                head_dim,
+            )  # fmt: skip
             lines = matrix_lines(matrix, depth, head_dim, padded_dim)
             turned = tl.dot(part, lines, turned, input_precision=PRECISION)
     return turned
@@ -81,13 +94,14 @@ def turned_rows(
 @triton.jit
 def store_queries(
     query, token, head, rows, used, angles, cosines, sines, norm, eps, matrices, stride,
-    q_heads: tl.constexpr, group_size: tl.constexpr, half: tl.constexpr, head_dim: tl.constexpr,
+    q_heads: tl.constexpr, group_size: tl.constexpr, normed_heads: tl.constexpr,
+    norm_offset: tl.constexpr, half: tl.constexpr, head_dim: tl.constexpr,
     padded_dim: tl.constexpr,
 ):  # fmt: skip
     """Store rotated and turned rows as queries of a head."""
     x = turned_rows(
-        rows, used, angles, cosines, sines, norm, eps, matrices, stride, head // group_size,
-        half, head_dim, padded_dim,
+        rows, used, angles, cosines, sines, head, norm, eps, matrices, stride, head // group_size,
+        normed_heads, norm_offset, half, head_dim, padded_dim,
     )  # fmt: skip
     dims = tl.arange(0, padded_dim)
     places = (token * q_heads + head)[:, None] * head_dim + dims[None, :]
@@ -99,12 +113,13 @@ def store_queries(
 def store_coded(
     blocks, slots, kv_head, rows, used, angles, cosines, sines, norm, eps, matrices, stride,
     levels, bounds, weights, block_bytes: tl.constexpr, block_size: tl.constexpr,
-    half: tl.constexpr, head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
+    normed_heads: tl.constexpr, norm_offset: tl.constexpr, half: tl.constexpr,
+    head_dim: tl.constexpr, padded_dim: tl.constexpr, form: tl.constexpr,
 ):  # fmt: skip
     """Store rotated and turned rows as codes of a head, in their slots."""
     x = turned_rows(
-        rows, used, angles, cosines, sines, norm, eps, matrices, stride, kv_head,
-        half, head_dim, padded_dim,
+        rows, used, angles, cosines, sines, kv_head, norm, eps, matrices, stride, kv_head,
+        normed_heads, norm_offset, half, head_dim, padded_dim,
     )  # fmt: skip
     store_vectors(
         x, slots >= 0, blocks + slots // block_size * block_bytes, slots % block_size, kv_head,
@@ -120,7 +135,8 @@ def coded_rotary_kernel(
     key_levels, key_bounds, key_weights, value_levels, value_bounds, value_weights, num_tokens,
     q_heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr,
     padded_dim: tl.constexpr, block_size: tl.constexpr, half: tl.constexpr,
-    tile_rows: tl.constexpr, form: tl.constexpr,
+    tile_rows: tl.constexpr, form: tl.constexpr, norms_rows: tl.constexpr,
+    norm_offset: tl.constexpr,
 ):  # fmt: skip
     """See `rotate_and_encode`."""
     head = tl.program_id(1)
@@ -133,32 +149,35 @@ def coded_rotary_kernel(
     if head < q_heads:
         store_queries(
             query, token, head, rows, used, angles, cosines, sines, q_norm, eps,
-            query_turn, query_stride, q_heads, q_heads // kv_heads, half, head_dim, padded_dim,
+            query_turn, query_stride, q_heads, q_heads // kv_heads, q_heads * norms_rows,
+            norm_offset, half, head_dim, padded_dim,
         )  # fmt: skip
         if sink_query is not None:
             turns = tl.load(sink_positions + own, mask=used, other=0).to(tl.int64) * half
             store_queries(
                 sink_query, token, head, rows, used, turns, cosines, sines, q_norm, eps,
-                query_turn, query_stride, q_heads, q_heads // kv_heads, half, head_dim, padded_dim,
+                query_turn, query_stride, q_heads, q_heads // kv_heads, q_heads * norms_rows,
+                norm_offset, half, head_dim, padded_dim,
             )  # fmt: skip
     elif head < q_heads + kv_heads:
         store_coded(
             blocks, slots, head - q_heads, rows, used, angles, cosines, sines, k_norm, eps,
             key_turn, key_stride, key_levels, key_bounds, key_weights,
-            form.block_bytes, block_size, half, head_dim, padded_dim, keys_of(form),
+            form.block_bytes, block_size, kv_heads * norms_rows, norm_offset, half, head_dim,
+            padded_dim, keys_of(form),
         )  # fmt: skip
     else:
         store_coded(
             blocks, slots, head - q_heads - kv_heads, rows, used, angles, cosines, sines, None, eps,
             value_turn, value_stride, value_levels, value_bounds, value_weights,
-            form.block_bytes, block_size, 0, head_dim, padded_dim, values_of(form),
+            form.block_bytes, block_size, 0, 0.0, 0, head_dim, padded_dim, values_of(form),
         )  # fmt: skip
 
 
 def rotate_and_encode(
     query: Tensor, qkv: Tensor, blocks: Tensor, positions: Tensor, slot_mapping: Tensor,
-    cosines: Tensor, sines: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float,
-    codes: PageCodes, sinks: SinkQueries | None = None,
+    cosines: Tensor, sines: Tensor, norms: HeadNorms, codes: PageCodes,
+    sinks: SinkQueries | None = None,
 ) -> None:  # fmt: skip
     """As `rotate_and_store`, with blocks [num_blocks, bytes] uint8 of codes.
 
@@ -175,16 +194,18 @@ def rotate_and_encode(
     assert 2 * cosines.shape[1] <= head_dim
     tensors = (query, qkv, blocks, positions, slot_mapping, cosines, sines)
     assert all(each.is_contiguous() for each in tensors)
+    norms.require_widths(num_heads, num_kv_heads, head_dim)
     turns = (codes.query_turn, codes.key.turn, codes.value.turn)
     assert all(turn is None or turn.stride()[1:] == (head_dim, 1) for turn in turns)
     coded_rotary_kernel[(triton.cdiv(num_tokens, TURN_ROWS), total_heads)](
-        query, qkv, blocks, positions, slot_mapping, cosines, sines, q_norm, k_norm, eps,
-        *sink_tensors(sinks, query),
+        query, qkv, blocks, positions, slot_mapping, cosines, sines, norms.query, norms.key,
+        norms.eps, *sink_tensors(sinks, query),
         *turns, *(0 if turn is None else turn.stride(0) for turn in turns),
         codes.key.levels, codes.key.bounds, codes.key.weights,
         codes.value.levels, codes.value.bounds, codes.value.weights, num_tokens,
         q_heads=num_heads, kv_heads=num_kv_heads, head_dim=head_dim,
         padded_dim=triton.next_power_of_2(head_dim), block_size=codes.block_size,
-        half=cosines.shape[1], tile_rows=TURN_ROWS, form=form,
+        half=cosines.shape[1], tile_rows=TURN_ROWS, form=form, norms_rows=norms.of_rows,
+        norm_offset=norms.weight_offset,
         num_warps=turn_warps(head_dim), num_stages=2,
     )  # fmt: skip

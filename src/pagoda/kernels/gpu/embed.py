@@ -14,7 +14,7 @@ from torch import Tensor
 @triton.jit
 def embed_kernel(
     stream, embedding, token_ids, takes_drawn, drawn_places, drawn,
-    width: tl.constexpr, tile: tl.constexpr,
+    width: tl.constexpr, tile: tl.constexpr, scale: tl.constexpr,
 ):  # fmt: skip
     """See `embed`; one program has one row, and tile is a power of two from width on."""
     row = tl.program_id(0).to(tl.int64)
@@ -25,7 +25,10 @@ def embed_kernel(
     column = tl.arange(0, tile)
     inside = column < width
     x = tl.load(embedding + token * width + column, mask=inside, other=0.0)
-    tl.store(stream + row * width + column, x.to(tl.float32), mask=inside)
+    x = x.to(tl.float32)
+    if scale != 1.0:
+        x *= scale
+    tl.store(stream + row * width + column, x, mask=inside)
 
 
 def embed(
@@ -35,8 +38,9 @@ def embed(
     takes_drawn: Tensor,
     drawn_places: Tensor,
     drawn: Tensor,
+    scale: float = 1.0,
 ) -> None:
-    """Write the embedding [vocab, width] of each row's token to stream: [T, width] float32.
+    """Write scale · the embedding [vocab, width] of each row's token to stream: [T, width] float32.
 
     Row i's token is drawn[drawn_places[i]] where takes_drawn[i] is not 0, else token_ids[i]. These
     three are [T] int32; drawn: [any number] int64. All are contiguous.
@@ -50,5 +54,5 @@ def embed(
     num_warps = min(16, max(1, tile // 512))
     embed_kernel[(num_rows,)](
         stream, embedding, token_ids, takes_drawn, drawn_places, drawn,
-        width=width, tile=tile, num_warps=num_warps,
+        width=width, tile=tile, scale=scale, num_warps=num_warps,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""RMS norm of the residual stream, with the addition before it.
+"""Norms of the residual stream, with the addition before them.
 
 One program has one row: it is read once, and nothing but its own numbers goes into it, so a row is
 the same alone and among others. Sums are float32.
@@ -6,54 +6,99 @@ the same alone and among others. Sums are float32.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 
+class RowNorm(NamedTuple):
+    """How rows are normed: x / sqrt(mean(x²) + eps) · (weight + offset)."""
+
+    eps: float
+    is_centred: bool = False
+    """Layer norm: the mean is taken off x first."""
+    weight_offset: float = 0.0
+    """Added to weights in float32."""
+
+
+@triton.jit
+def normed(
+    x, weight, column, inside, eps,
+    width: tl.constexpr, is_centred: tl.constexpr, offset: tl.constexpr,
+):  # fmt: skip
+    """The norm of a row x, float32 and 0 where not inside; see `RowNorm`."""
+    if is_centred:
+        x = tl.where(inside, x - tl.sum(x, axis=0) / width, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / width + eps)
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    if offset != 0.0:
+        w += offset
+    return x * scale * w
+
+
 @triton.jit
 def norm_kernel(
-    out, stream, delta, weight, eps,
-    width: tl.constexpr, tile: tl.constexpr, adds: tl.constexpr,
+    out, stream, delta, weight, delta_weight, eps,
+    width: tl.constexpr, tile: tl.constexpr, delta_scale: tl.constexpr, is_centred: tl.constexpr,
+    offset: tl.constexpr,
 ):  # fmt: skip
-    """See `add_rms_norm`, or `rms_norm` unless adds; tile is a power of two from width on."""
+    """See `add_and_norm`, or `norm_rows` without delta; tile is a power of two from width on."""
     start = tl.program_id(0).to(tl.int64) * width
     column = tl.arange(0, tile)
     inside = column < width
     x = tl.load(stream + start + column, mask=inside, other=0.0)
-    if adds:
-        x += tl.load(delta + start + column, mask=inside, other=0.0).to(tl.float32)
+    if delta is not None:
+        added = tl.load(delta + start + column, mask=inside, other=0.0).to(tl.float32)
+        if delta_weight is not None:
+            added = normed(added, delta_weight, column, inside, eps, width, is_centred, offset)
+        if delta_scale != 1.0:
+            added *= delta_scale
+        x += added
         tl.store(stream + start + column, x, mask=inside)
-    scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / width + eps)
-    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + start + column, (x * scale * w).to(out.dtype.element_ty), mask=inside)
+    if out is not None:
+        if weight is not None:
+            x = normed(x, weight, column, inside, eps, width, is_centred, offset)
+        tl.store(out + start + column, x.to(out.dtype.element_ty), mask=inside)
 
 
-def rms_norm(out: Tensor, stream: Tensor, weight: Tensor, eps: float) -> None:
-    """Write x / sqrt(mean(x²) + eps) · weight of every row x to out: [T, width], any dtype.
+def norm_rows(out: Tensor, stream: Tensor, weight: Tensor | None, norm: RowNorm) -> None:
+    """Write the norm of every row of stream to out: [T, width], any dtype.
 
-    stream: [T, width] float32; weight: [width], any dtype. All are contiguous.
+    stream: [T, width] float32; weight: [width], any dtype, or None: rows are written as they are.
+    All are contiguous.
     """
-    _launch(out, stream, stream, weight, eps, adds=False)
+    _launch(out, stream, None, weight, None, 1.0, norm)
 
 
-def add_rms_norm(out: Tensor, stream: Tensor, delta: Tensor, weight: Tensor, eps: float) -> None:
-    """Add delta: [T, width], any dtype, to stream: [T, width] float32 in place; then `rms_norm`.
+def add_and_norm(
+    out: Tensor | None, stream: Tensor, delta: Tensor, weight: Tensor | None, norm: RowNorm,
+    delta_weight: Tensor | None = None, delta_scale: float = 1.0,
+) -> None:  # fmt: skip
+    """Add delta_scale · delta: [T, width], any dtype, to stream in place; then `norm_rows`.
 
-    out may be delta: a row has been read before the sum that its norm waits for is known.
+    delta_weight: [width], any dtype: delta is normed before, likewise; or None. out: None: nothing
+    is written but the stream. out may be delta: a row has been read before the sum that its norm
+    waits for is known.
     """
-    _launch(out, stream, delta, weight, eps, adds=True)
+    _launch(out, stream, delta, weight, delta_weight, delta_scale, norm)
 
 
 def _launch(
-    out: Tensor, stream: Tensor, delta: Tensor, weight: Tensor, eps: float, adds: bool
-) -> None:
+    out: Tensor | None, stream: Tensor, delta: Tensor | None, weight: Tensor | None,
+    delta_weight: Tensor | None, delta_scale: float, norm: RowNorm,
+) -> None:  # fmt: skip
     num_rows, width = stream.shape
-    assert out.shape == delta.shape == stream.shape
-    assert weight.shape == (width,)
-    assert all(each.is_contiguous() for each in (out, stream, delta, weight))
+    rows = [each for each in (out, stream, delta) if each is not None]
+    weights = [each for each in (weight, delta_weight) if each is not None]
+    assert all(each.shape == stream.shape for each in rows)
+    assert all(each.shape == (width,) for each in weights)
+    assert all(each.is_contiguous() for each in (*rows, *weights))
     tile = triton.next_power_of_2(width)
     num_warps = min(16, max(1, tile // 512))
     norm_kernel[(num_rows,)](
-        out, stream, delta, weight, eps, width=width, tile=tile, adds=adds, num_warps=num_warps
-    )
+        out, stream, delta, weight, delta_weight, norm.eps, width=width, tile=tile,
+        delta_scale=delta_scale, is_centred=norm.is_centred, offset=norm.weight_offset,
+        num_warps=num_warps,
+    )  # fmt: skip

@@ -20,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pagoda.kernels.gpu.code_form import page_shape
+from pagoda.kernels.gpu.head_norms import HeadNorms, row_scale
 from pagoda.kernels.gpu.windows import SinkQueries, sink_tensors
 
 _TILE = 1024
@@ -29,7 +30,7 @@ _TILE = 1024
 @triton.jit
 def norm_weights(
     q_norm, k_norm, column, wanted, is_query,
-    has_q_norm: tl.constexpr, has_k_norm: tl.constexpr,
+    has_q_norm: tl.constexpr, has_k_norm: tl.constexpr, offset: tl.constexpr,
 ):  # fmt: skip
     """[heads, columns] float32: of queries or keys, and 1 where none is wanted."""
     weights = tl.where(wanted, 0.0, 1.0)
@@ -39,6 +40,8 @@ def norm_weights(
         # Whatever is normed and no query is a key.
         not_query = is_query == 0
         weights += tl.load(k_norm + column, mask=wanted & not_query, other=0.0).to(tl.float32)
+    if offset != 0.0:
+        weights += tl.where(wanted, offset, 0.0)
     return weights
 
 
@@ -59,8 +62,8 @@ def rotary_kernel(
     sink_query, sink_positions,
     q_heads: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr,
     block_size: tl.constexpr, block_numbers: tl.constexpr, half: tl.constexpr,
-    has_q_norm: tl.constexpr, has_k_norm: tl.constexpr, heads_tile: tl.constexpr,
-    dim_tile: tl.constexpr,
+    has_q_norm: tl.constexpr, has_k_norm: tl.constexpr, norms_rows: tl.constexpr,
+    norm_offset: tl.constexpr, heads_tile: tl.constexpr, dim_tile: tl.constexpr,
 ):  # fmt: skip
     """See `rotate_and_store`; the tiles are powers of two, dim_tile from head_dim on."""
     token = tl.program_id(0).to(tl.int64)
@@ -78,9 +81,23 @@ def rotary_kernel(
 
     normed = (is_query & has_q_norm) | (is_key & has_k_norm)
     if has_q_norm or has_k_norm:
-        scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=1) / head_dim + eps)[:, None]
+        if norms_rows:
+            queries = qkv + token * (heads * head_dim)
+            first = tl.program_id(1) * heads_tile
+            has_keys = (first + heads_tile > q_heads) & (first < q_heads + kv_heads)
+            q_scale = row_scale(queries, q_heads * head_dim, eps, first < q_heads)
+            k_scale = row_scale(queries + q_heads * head_dim, kv_heads * head_dim, eps, has_keys)
+            scale = tl.where(is_query, q_scale, k_scale)
+            # Weights lie head by head.
+            weights = tl.where(is_query, head, head - q_heads) * head_dim
+        else:
+            scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=1) / head_dim + eps)[:, None]
+            weights = 0
         x *= tl.where(normed, scale, 1.0)
-        x *= norm_weights(q_norm, k_norm, column, inside & normed, is_query, has_q_norm, has_k_norm)
+        x *= norm_weights(
+            q_norm, k_norm, weights + column, inside & normed, is_query, has_q_norm, has_k_norm,
+            norm_offset,
+        )  # fmt: skip
 
     as_query = token * (q_heads * head_dim) + head * head_dim + column
     far = x
@@ -89,8 +106,9 @@ def rotary_kernel(
         if has_q_norm or has_k_norm:
             y *= tl.where(normed, scale, 1.0)
             y *= norm_weights(
-                q_norm, k_norm, partner, turns & normed, is_query, has_q_norm, has_k_norm
-            )
+                q_norm, k_norm, weights + partner, turns & normed, is_query, has_q_norm, has_k_norm,
+                norm_offset,
+            )  # fmt: skip
         if sink_query is not None:
             position = tl.load(sink_positions + token)
             far = rotated(x, y, column, turns, cosines, sines, position, half)
@@ -112,16 +130,15 @@ def rotary_kernel(
 
 def rotate_and_store(
     query: Tensor, qkv: Tensor, blocks: Tensor, positions: Tensor, slot_mapping: Tensor,
-    cosines: Tensor, sines: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, eps: float,
-    sinks: SinkQueries | None = None,
+    cosines: Tensor, sines: Tensor, norms: HeadNorms, sinks: SinkQueries | None = None,
 ) -> None:  # fmt: skip
     """Write rotated queries to query: [T, Hq, D], and keys, rotated, and values to their slots.
 
     qkv: [T, (Hq + 2 Hkv) · D]; blocks: [num_blocks, 2, Hkv, block_size, D], a block's numbers side
     by side; positions: [T] int32; slot_mapping: [T] int64, distinct, -1: nothing is stored;
     cosines, sines: [positions, half] float32: value i < half turns against value i + half, the
-    others stay; q_norm, k_norm: [D], weights of an RMS norm over D before that; sinks: where
-    queries go once more, as from elsewhere. All are contiguous. Computed in float32.
+    others stay; norms: before that; sinks: where queries go once more, as from elsewhere. All are
+    contiguous. Computed in float32.
     """
     num_tokens, num_heads, head_dim = query.shape
     num_kv_heads, block_size, block_numbers = page_shape(blocks, None)
@@ -132,14 +149,18 @@ def rotate_and_store(
     assert 2 * cosines.shape[1] <= head_dim
     tensors = (query, qkv, positions, slot_mapping, cosines, sines)
     assert all(each.is_contiguous() for each in tensors)
+    norms.require_widths(num_heads, num_kv_heads, head_dim)
     dim_tile = triton.next_power_of_2(head_dim)
     heads_tile = min(max(1, _TILE // dim_tile), triton.next_power_of_2(total_heads))
     # Where there is no norm any address will do: it is not read.
     rotary_kernel[(num_tokens, triton.cdiv(total_heads, heads_tile))](
         query, qkv, blocks, positions, slot_mapping, cosines, sines,
-        cosines if q_norm is None else q_norm, cosines if k_norm is None else k_norm, eps,
+        cosines if norms.query is None else norms.query,
+        cosines if norms.key is None else norms.key, norms.eps,
         *sink_tensors(sinks, query),
         q_heads=num_heads, kv_heads=num_kv_heads, head_dim=head_dim, block_size=block_size,
-        block_numbers=block_numbers, half=cosines.shape[1], has_q_norm=q_norm is not None,
-        has_k_norm=k_norm is not None, heads_tile=heads_tile, dim_tile=dim_tile,
+        block_numbers=block_numbers, half=cosines.shape[1],
+        has_q_norm=norms.query is not None, has_k_norm=norms.key is not None,
+        norms_rows=norms.of_rows, norm_offset=norms.weight_offset, heads_tile=heads_tile,
+        dim_tile=dim_tile,
     )  # fmt: skip
