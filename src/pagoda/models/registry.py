@@ -127,11 +127,13 @@ def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> Decod
 def text_part_of(config: ModelConfig) -> TextPart | None:
     """Where the language model is in the files of a config; None: they hold nothing else.
 
-    None as well for an architecture that is not covered.
+    A config without `architectures` goes by its `model_type`. None as well where it is not covered.
     """
-    names = config.values.get("architectures")
+    names, model_type = config.values.get("architectures"), config.values.get("model_type")
     name = names[0] if isinstance(names, list) and names else None
     family = ARCHITECTURES.get(name) if isinstance(name, str) else None
+    if name is None and isinstance(model_type, str):
+        family = family_of(model_type)
     return None if family is None else family.text
 
 

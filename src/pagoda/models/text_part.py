@@ -38,7 +38,8 @@ class TextPart:
     def config_of(self, config: ModelConfig) -> ModelConfig:
         """The language model's own config.
 
-        Its dtype and whether its embeddings are tied are those beside the section, if named there.
+        Its dtype is the one beside the section, if there is one. Whether its embeddings are tied
+        is said beside the section alone; they are where nothing is said, as in transformers.
         Raises `UnsupportedModelError` for another language model.
         """
         section = _section(config)
@@ -47,7 +48,8 @@ class TextPart:
             raise section.unsupported("model_type", name, limit)
         beside = {name: config.values.get(name) for name in _BESIDE_THE_SECTION}
         told = {name: value for name, value in beside.items() if value is not None}
-        values = {**self.defaults, **section.values, "model_type": self.model_type, **told}
+        own = {"model_type": self.model_type, "tie_word_embeddings": True, **told}
+        values = {**self.defaults, **section.values, **own}
         return ModelConfig(values, section.prefix)
 
     def tensors_of(self, tensors: Mapping[str, T]) -> dict[str, T]:

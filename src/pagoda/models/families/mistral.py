@@ -10,7 +10,7 @@ from pagoda.models.text_part import TextPart
 ARCHITECTURE = "MistralForCausalLM"
 DEFAULT_NUM_KV_HEADS = 8
 DEFAULT_SLIDING_WINDOW = 4096
-TEXT = TextPart("mistral", defaults={"tie_word_embeddings": True})
+TEXT = TextPart("mistral")
 """Of Mistral Small 3.1 and later, which see."""
 
 
