@@ -154,7 +154,7 @@ def find_family(config: ModelConfig) -> Family:
     architecture = names[0]
     if type(architecture) is not str or architecture not in ARCHITECTURES:
         near = near_names(architecture, ARCHITECTURES)
-        limit = f"covered are {', '.join(ARCHITECTURES)}, as safetensors and as GGUF files{near}"
+        limit = f"covered are {', '.join(ARCHITECTURES)}{near}"
         raise UnsupportedModelError("architectures", architecture, limit)
     return ARCHITECTURES[architecture]
 
