@@ -7,6 +7,7 @@ Everything is drawn from a seed, biases and norms too, so that none can be forgo
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,24 @@ CONFIGS = {
 """transformers' class of config for every family that is covered."""
 
 
+_TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 56,
+    "patch_size": 14,
+}
+SEEING: Mapping[str, Any] = {
+    "gemma3": {
+        "vision_config": {"model_type": "siglip_vision_model", **_TOWER},
+        "mm_tokens_per_image": 4,
+    },
+    "mistral3": {"vision_config": {"model_type": "pixtral", "head_dim": 16, **_TOWER}},
+}
+"""What configs of families that see images have beside the text."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One checkpoint: a family and what its config changes in `SIZES`."""
@@ -93,6 +112,16 @@ CASES: Mapping[str, Case] = {
     "llama-yarn": _llama(**_rope("yarn", factor=4.0, original_max_position_embeddings=64)),
     "mistral": Case("mistral", {"sliding_window": None}),
     "mistral-window": Case("mistral", {"sliding_window": 8}),
+    "mistral3-seeing": Case(
+        "mistral3",
+        {
+            "model_type": "mistral",
+            "head_dim": 32,
+            "sliding_window": None,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "mistral3-tied": Case("mistral3", {"model_type": "mistral", "sliding_window": 8}),
     "qwen2": Case("qwen2"),
     "qwen2-tied": Case("qwen2", {"tie_word_embeddings": True}),
     "qwen2-window": Case(
@@ -109,10 +138,14 @@ CASES: Mapping[str, Case] = {
             "max_window_layers": 2,
         },
     ),
+    "cohere": Case("cohere", {"logit_scale": 0.3}),
+    "cohere-bias": Case("cohere", {"attention_bias": True, "tie_word_embeddings": False}),
     "cohere2": Case("cohere2", {"sliding_window": 8, "logit_scale": 0.3}),
     "cohere2-bias": Case(
         "cohere2", {"layer_types": _LAYERS, "attention_bias": True, "sliding_window": 20}
     ),
+    "ernie4_5": Case("ernie4_5", {"head_dim": 32}),
+    "ernie4_5-bias": Case("ernie4_5", {"head_dim": 24, "use_bias": True}),
     "exaone4": Case("exaone4", {"sliding_window": 8, "head_dim": 24}),
     "exaone4-full": Case(
         "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4}
@@ -159,6 +192,15 @@ CASES: Mapping[str, Case] = {
             "sliding_window": 20,
             "attention_bias": True,
             "final_logit_softcapping": 2.0,
+        },
+    ),
+    "gemma3-seeing": Case(
+        "gemma3",
+        {
+            "head_dim": 32,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 20,
+            "layer_types": _LAYERS,
         },
     ),
     "glm": Case("glm", {"head_dim": 32}),
@@ -246,6 +288,17 @@ CASES: Mapping[str, Case] = {
             ),
         },
     ),
+    "seed_oss": Case("seed_oss", {"head_dim": 32}),
+    "seed_oss-bias": Case(
+        "seed_oss",
+        {
+            "head_dim": 24,
+            "attention_bias": False,
+            "attention_out_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+        },
+    ),
     "smollm3": Case("smollm3"),
     "smollm3-untied": Case("smollm3", {"tie_word_embeddings": False}),
     "smollm3-no-rope-layers": Case("smollm3", {"no_rope_layers": [0, 1, 1, 0]}),
@@ -257,10 +310,39 @@ CASES: Mapping[str, Case] = {
 """Every covered family and feature, by name."""
 
 
+def case_config(case: Case) -> transformers.PretrainedConfig:
+    """transformers' config of a case; of one that sees, `SIZES` are those of the text."""
+    own = {**SIZES, **case.config}
+    if case.family not in SEEING:
+        return CONFIGS[case.family](**own)
+    tied = own.get("tie_word_embeddings", True)
+    return CONFIGS[case.family](text_config=own, tie_word_embeddings=tied, **SEEING[case.family])
+
+
+def auto_class(config: transformers.PretrainedConfig) -> Any:
+    """What makes transformers' model of a config."""
+    if config.model_type in SEEING:
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
+
+
+def empty_model(config: transformers.PretrainedConfig) -> Any:
+    """transformers' model of a config, without numbers and without a token that pads."""
+    own = copy.deepcopy(config)
+    own.get_text_config().pad_token_id = None
+    with torch.device("meta"):
+        return auto_class(own).from_config(own)
+
+
+def language_layers(model: Any) -> Any:
+    """What of transformers' model holds the decoder's layers."""
+    return getattr(model.model, "language_model", model.model)
+
+
 def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
     """The random model of a case, in float32."""
-    config = CONFIGS[case.family](**{**SIZES, **case.config})
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    config = case_config(case)
+    model = auto_class(config).from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -322,7 +404,6 @@ def byte_tokenizer() -> tokenizers.Tokenizer:
 
 def reference_model(directory: Path) -> transformers.PreTrainedModel:
     """transformers' model of a checkpoint, in float32, computing attention eagerly."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="eager"
-    )
+    own = auto_class(transformers.AutoConfig.from_pretrained(directory))
+    model = own.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
     return model.eval()

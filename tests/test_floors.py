@@ -93,6 +93,7 @@ ROOMS = {
             "models.gguf",
             "models.gguf_config",
             "models.names",
+            "models.part",
             "models.quantization",
             "models.weight_parts",
         ),

@@ -15,7 +15,6 @@ from calculator.pages import PLAN, facts, open_at, plan, planned, require_same, 
 from pagoda.cache.formats import CALIBRATED_FORMATS, CODED_FORMATS
 from pagoda.calculator.page import PlannedChoice, plan_page
 from pagoda.calculator.page_data import ENGINES, WEIGHT_SCHEMES
-from pagoda.models.names import GGUF_NAMES
 from pagoda.planning.alternatives import plan_with_alternatives
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.result import Plan
@@ -299,7 +298,7 @@ def test_a_file_that_pagoda_keeps_as_stored_has_its_bytes(browser: Browser, tmp_
     assert found is not None
     types = {f"blk.{layer}.ffn_down.weight": "Q6_K" for layer in range(32)}
     row = ModelFacts.of_row(*found)
-    own = replace(row, name="mine", stored_as="Q4_K", tensor_types=types, tensor_names=GGUF_NAMES)
+    own = replace(row, name="mine", stored_as="Q4_K", tensor_types=types, kind="gguf")
     machine = {"max_model_len": 4096, "gpu_memory_utilization": 0.9}
     choices: list[dict[str, Any]] = [
         {"gpu": "DESKTOP-DDR5"}, {"gpu": "DESKTOP-DDR5", "quantization": "none"}, {"gpu": "H100"},

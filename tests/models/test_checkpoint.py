@@ -21,6 +21,7 @@ from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.part import Part
 from pagoda.models.stored_tensors import stored_tensors
 from pagoda.models.tensor_files import INDEX_FILE
 
@@ -58,11 +59,11 @@ def test_every_dtype_is_read_in_chunks_of_any_size(dtype, chunk_bytes, tmp_path,
     assert dict(source.shapes) == {"matrix": (37, 11), "vector": (13,)}
     for name, tensor in tensors.items():
         target = torch.empty(tensor.shape, dtype=torch.float32)
-        source.read(name, target)
+        source.read(Part(name, tuple(tensor.shape)), target)
         assert torch.equal(target, tensor.to(torch.float32))
-        rotary = torch.empty_like(target)
-        source.read_rotary(name, rotary, head_dim=2)
-        assert torch.equal(rotary, target)
+        rows = torch.empty(8, *tensor.shape[1:])
+        source.read(Part(name, tuple(rows.shape), None, 3, tuple(tensor.shape)), rows)
+        assert torch.equal(rows, target[3:11])
 
 
 def test_the_only_file_may_have_any_name(tmp_path):
@@ -88,7 +89,7 @@ def test_the_dtype_of_a_tensor_is_that_of_the_file(tmp_path):
 def test_a_dtype_that_is_not_covered_is_named(tmp_path):
     save_file({"a": torch.ones(4, dtype=torch.int8)}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModelError, match="a='I8': covered are F64, F32, F16, BF16"):
-        SafetensorsCheckpoint(stored_tensors(tmp_path)).read("a", torch.empty(4))
+        SafetensorsCheckpoint(stored_tensors(tmp_path)).read(Part("a", (4,)), torch.empty(4))
 
 
 def test_a_directory_without_tensors_or_with_several_files_is_refused(tmp_path):
@@ -176,7 +177,7 @@ def test_tensors_may_begin_at_any_byte(padding, tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + values.numpy().tobytes())
     target = torch.empty(3, 2)
-    SafetensorsCheckpoint(stored_tensors(tmp_path)).read("a", target)
+    SafetensorsCheckpoint(stored_tensors(tmp_path)).read(Part("a", tuple(target.shape)), target)
     assert torch.equal(target.flatten(), values)
 
 

@@ -13,6 +13,7 @@ from checkpoints import CASES, Case, write_checkpoint
 from pagoda.errors import ModelError
 from pagoda.models.load import FORMATS, load_spec, load_weights
 from pagoda.models.locate import ModelFiles
+from pagoda.models.part import Part
 from pagoda.models.weights import TensorSource
 from quantised_checkpoints import (
     SCHEMES,
@@ -44,7 +45,7 @@ def test_a_checkpoint_reads_like_a_plain_one(name: str, plain: Path, tmp_path: P
     assert shapes == dict(checkpoint.shapes)
     for tensor_name, tensor in expected.items():
         target = torch.empty(tensor.shape, dtype=torch.bfloat16)
-        checkpoint.read(tensor_name, target)
+        checkpoint.read(Part(tensor_name, tuple(tensor.shape)), target)
         assert torch.equal(target, tensor)
 
 
@@ -81,7 +82,8 @@ def test_a_layer_may_stay_plain(plain: Path, tmp_path: Path) -> None:
     own = {f"{name}.weight": load_file(plain / "model.safetensors")[f"{name}.weight"]}
     packed = {f"{name}.{kind}" for kind in ("qweight", "qzeros", "scales")}
     edit_tensors(path, lambda tensors: {k: t for k, t in tensors.items() if k not in packed} | own)
-    found = source(path).stored(f"{name}.weight", None)
+    plain_shape = tuple(own[f"{name}.weight"].shape)
+    found = source(path).stored(Part(f"{name}.weight", plain_shape))
     assert found is not None
     assert found.type == "BF16"
     target = torch.empty(found.shape, dtype=torch.bfloat16)

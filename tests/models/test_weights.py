@@ -11,48 +11,100 @@ from pathlib import Path
 import pytest
 import torch
 
-from checkpoints import CASES, build_model, write_checkpoint
+from checkpoints import CASES, Case, build_model, language_layers, write_checkpoint
 from pagoda.errors import InvalidOptionError, ModelError
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.part import Part
 from pagoda.models.weights import DTYPES, DecoderWeights, load_decoder
 
 State = dict[str, torch.Tensor]
 
 
+ATTENTION = tuple(f"self_attn.{name}_proj" for name in "qkv")
+MLP = ("mlp.gate_proj", "mlp.up_proj")
+MERGED = {ATTENTION: "self_attn.qkv_proj", MLP: "mlp.gate_up_proj"}
+"""What some families call all of these rows."""
+NEIGHBOURS_TURN = ("cohere", "cohere2", "ernie4_5", "glm", "glm4")
+"""Families whose rotation is of i with i + 1, which Pagoda's is not."""
+BEFORE = {"attention_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+AROUND = {
+    "attention_norm": "input_layernorm",
+    "attention_output_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "mlp_output_norm": "post_feedforward_layernorm",
+}
+NORMS = {
+    **dict.fromkeys(("gemma2", "gemma3_text", "gemma3", "exaone4", "olmo2", "olmo3"), AROUND),
+    "glm4": {
+        **BEFORE,
+        "attention_output_norm": "post_self_attn_layernorm",
+        "mlp_output_norm": "post_mlp_layernorm",
+    },
+}
+"""What families call a layer's norms, of which each has some; all others do as `BEFORE` says."""
+
+
+def own_state(case: Case, dtype: torch.dtype) -> State:
+    """What transformers' model of a case has, as Pagoda has to take it: of the text alone."""
+    model = build_model(case)
+    state: State = {
+        name.replace("model.language_model.", "model."): tensor.to(dtype)
+        for name, tensor in model.state_dict().items()
+    }
+    if case.family not in NEIGHBOURS_TURN:
+        return state
+    head_dim = language_layers(model).layers[0].self_attn.head_dim
+    rotary_dim = 2 * len(language_layers(model).rotary_emb.inv_freq)
+    turned = ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias")
+    return {
+        name: halves(rows, head_dim, rotary_dim) if name.endswith(turned) else rows
+        for name, rows in state.items()
+    }
+
+
+def halves(rows: torch.Tensor, head_dim: int, rotary_dim: int) -> torch.Tensor:
+    """Rows of heads, of those that rotate the even ones before the odd ones."""
+    heads = rows.unflatten(0, (-1, head_dim))
+    turned, others = heads[:, :rotary_dim], heads[:, rotary_dim:]
+    return torch.cat([turned[:, 0::2], turned[:, 1::2], others], dim=1).flatten(0, 1)
+
+
 def merged(state: State, prefix: str, kind: str, *modules: str) -> torch.Tensor | None:
     """What a merged weight must be, or None where the checkpoint has no such tensors."""
+    if f"{prefix}{MERGED.get(modules)}.{kind}" in state:
+        modules = (MERGED[modules],)
     parts = [state.get(f"{prefix}{module}.{kind}") for module in modules]
     present = [part for part in parts if part is not None]
     assert len(present) in (0, len(modules))
     return torch.cat(present) if present else None
 
 
-def assert_weights(weights: DecoderWeights, state: State, dtype: torch.dtype) -> None:
-    """Every weight is that of the state dict, converted."""
-    state = {name: tensor.to(dtype) for name, tensor in state.items()}
+def assert_weights(
+    weights: DecoderWeights, case: Case, dtype: torch.dtype, stored: torch.dtype = torch.float32
+) -> None:
+    """Every weight is that of transformers' model, `stored` and converted."""
+    state = {name: rows.to(dtype) for name, rows in own_state(case, stored).items()}
+    norms = NORMS.get(case.family, BEFORE)
     found = [
         (weights.embedding, state["model.embed_tokens.weight"]),
         (weights.final_norm, state["model.norm.weight"]),
         (weights.lm_head, state["lm_head.weight"]),
     ]
-    attention = tuple(f"self_attn.{name}_proj" for name in "qkv")
-    mlp = ("mlp.gate_proj", "mlp.up_proj")
     for index, layer in enumerate(weights.layers):
         prefix = f"model.layers.{index}."
         expected = {
-            "attention_norm": ("weight", "input_layernorm"),
-            "qkv": ("weight", *attention),
-            "qkv_bias": ("bias", *attention),
+            **{norm: ("weight", norms.get(norm, "none")) for norm in AROUND},
+            "qkv": ("weight", *ATTENTION),
+            "qkv_bias": ("bias", *ATTENTION),
             "q_norm": ("weight", "self_attn.q_norm"),
             "k_norm": ("weight", "self_attn.k_norm"),
             "o": ("weight", "self_attn.o_proj"),
             "o_bias": ("bias", "self_attn.o_proj"),
-            "mlp_norm": ("weight", "post_attention_layernorm"),
-            "gate_up": ("weight", *mlp),
-            "gate_up_bias": ("bias", *mlp),
+            "gate_up": ("weight", *MLP),
+            "gate_up_bias": ("bias", *MLP),
             "down": ("weight", "mlp.down_proj"),
             "down_bias": ("bias", "mlp.down_proj"),
         }
@@ -75,7 +127,7 @@ def load(directory: Path, dtype: str = "float32") -> tuple[DecoderSpec, DecoderW
 def test_every_family_is_loaded_as_it_was_saved(name, tmp_path):
     write_checkpoint(tmp_path, CASES[name], tokenizer=False)
     spec, weights = load(tmp_path)
-    assert_weights(weights, build_model(CASES[name]).state_dict(), torch.float32)
+    assert_weights(weights, CASES[name], torch.float32)
     assert (weights.lm_head is weights.embedding) == spec.tie_word_embeddings
 
 
@@ -85,10 +137,9 @@ def test_weights_are_converted_from_any_dtype_to_any(stored, wanted, tmp_path):
     case = CASES["llama-gqa"]
     write_checkpoint(tmp_path, case, dtype=DTYPES[stored], tokenizer=False)
     spec, weights = load(tmp_path, wanted)
-    state = build_model(case).to(DTYPES[stored]).state_dict()
     assert spec.dtype == stored
     assert weights.dtype == DTYPES[wanted]
-    assert_weights(weights, state, DTYPES[wanted])
+    assert_weights(weights, case, DTYPES[wanted], DTYPES[stored])
 
 
 def test_a_sharded_checkpoint_is_loaded_whole(tmp_path):
@@ -96,7 +147,7 @@ def test_a_sharded_checkpoint_is_loaded_whole(tmp_path):
     write_checkpoint(tmp_path, case, max_shard_size="100KB", tokenizer=False)
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
     _, weights = load(tmp_path)
-    assert_weights(weights, build_model(case).state_dict(), torch.float32)
+    assert_weights(weights, case, torch.float32)
 
 
 @pytest.mark.parametrize("name", ["llama-gqa", "llama-tied", "qwen3-bias"])
@@ -127,14 +178,11 @@ class Tensors:
         self.num_reads = 0
         self.spare: frozenset[str] = frozenset()
 
-    def read(self, name: str, target: torch.Tensor) -> None:
+    def read(self, part: Part, target: torch.Tensor) -> None:
         self.num_reads += 1
-        target.copy_(self.state[name])
+        target.copy_(self.state[part.name][part.rows(0, len(target))])
 
-    def read_rotary(self, name: str, target: torch.Tensor, head_dim: int) -> None:
-        self.read(name, target)
-
-    def stored(self, name: str, head_dim: int | None) -> None:
+    def stored(self, part: Part) -> None:
         pass
 
 

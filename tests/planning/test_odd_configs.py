@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoints import CASES, case_config
 from pagoda.cli.plan_model import find_facts
 from pagoda.errors import ModelError, RefusedError
 from pagoda.models.config import ModelConfig
@@ -28,6 +30,8 @@ READ_BESIDE = (
     "architectures", "text_config", "expert_layer_period", "mamba_ssm_dtype", "conv_L_cache",
 )  # fmt: skip
 """Fields that few configs have."""
+
+ARCHITECTURE_OF = {family.model_type: name for name, family in ARCHITECTURES.items()}
 
 ROPE_NUMBERS = (
     "factor", "rope_theta", "original_max_position_embeddings", "low_freq_factor",
@@ -98,16 +102,18 @@ def test_any_config_is_planned_for_or_refused(
 def odd_configs_that_run(draw: st.DrawFn) -> dict[str, Any]:
     """A config of a family that Pagoda runs, with a few of its fields set to anything."""
     model = draw(st.sampled_from(sorted({family.model_type for family in ARCHITECTURES.values()})))
-    rows = (row["config"] for row in model_rows().values())
-    config = copy.deepcopy(next(dict(row) for row in rows if row.get("model_type") == model))
+    case = next(case for case in CASES.values() if case.family == model)
+    config: dict[str, Any] = json.loads(case_config(case).to_json_string())
+    config["architectures"] = [ARCHITECTURE_OF[model]]
     rope = st.fixed_dictionaries(
         {"rope_type": st.sampled_from(sorted(ROPE_TYPES))},
         optional={name: NUMBERS | st.none() for name in ROPE_NUMBERS},
     )
-    config["rope_parameters"] = draw(rope)
-    names = sorted({*config, "head_dim", "sliding_window", "layer_types", "rope_theta"})
+    text = config.get("text_config", config)
+    text["rope_parameters"] = draw(rope)
+    names = sorted({*text, "head_dim", "sliding_window", "layer_types", "rope_theta"})
     for name in draw(st.lists(st.sampled_from(names), max_size=3)):
-        config[name] = draw(ANYTHING)
+        text[name] = draw(ANYTHING)
     return config
 
 

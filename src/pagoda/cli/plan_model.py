@@ -16,6 +16,7 @@ from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.json_file import read_json
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.quantization import SECTION, read_quantization
+from pagoda.models.registry import language_tensors
 from pagoda.models.tensor_files import INDEX_FILE, INDEX_LIMITS
 from pagoda.planning.request import ModelFacts
 from pagoda.planning.tables import find_model, nearest_models
@@ -61,7 +62,7 @@ def _with_types(facts: ModelFacts, files: ModelFiles) -> ModelFacts:
     from pagoda.models.schemes.quantised_tensors import quantised_types
 
     try:
-        tensors = files.tensors
+        tensors = language_tensors(facts.config, files.tensors)
     except ModelError:
         return facts
     try:

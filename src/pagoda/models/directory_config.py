@@ -11,6 +11,7 @@ from pagoda.models.config import ModelConfig
 from pagoda.models.locate import ModelFiles
 from pagoda.models.mapped import release_pages
 from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.registry import language_tensors
 from pagoda.models.stored_tensors import DTYPES, StoredTensor
 
 logger = logging.getLogger("pagoda")
@@ -32,7 +33,7 @@ def completed_by_weights(config: ModelConfig, files: ModelFiles) -> ModelConfig:
     has_dtype = bool(values.get("dtype") or values.get("torch_dtype"))
     if has_dtype and values.get(_TIED) is False:
         return config
-    tensors = files.tensors
+    tensors = language_tensors(config, files.tensors)
     found = {} if has_dtype else _stored_dtype(tensors)
     if values.get(_TIED) is not False and _has_own_head(tensors):
         found[_TIED] = False

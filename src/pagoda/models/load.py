@@ -17,7 +17,12 @@ from pagoda.models.gguf_config import read_gguf_config
 from pagoda.models.locate import ModelFiles
 from pagoda.models.quantised_checkpoint import QuantisedCheckpoint
 from pagoda.models.quantization import read_quantization
-from pagoda.models.registry import decoder_spec, find_family, weight_names
+from pagoda.models.registry import (
+    decoder_spec,
+    find_family,
+    language_tensors,
+    weight_names,
+)
 from pagoda.models.schemes.quantised_tensors import quantised_types
 from pagoda.models.weights import (
     DecoderWeights,
@@ -49,15 +54,19 @@ def _directory_config(files: ModelFiles) -> ModelConfig:
 
 
 def _directory_source(files: ModelFiles) -> TensorSource:
-    scheme = read_quantization(read_directory_config(files.path))
+    config = read_directory_config(files.path)
+    scheme, tensors = read_quantization(config), language_tensors(config, files.tensors)
     if scheme is None:
-        return SafetensorsCheckpoint(files.tensors)
-    return QuantisedCheckpoint(scheme, files.tensors)
+        return SafetensorsCheckpoint(tensors)
+    return QuantisedCheckpoint(scheme, tensors)
 
 
 def _directory_types(files: ModelFiles) -> Mapping[str, str]:
-    scheme = read_quantization(read_directory_config(files.path))
-    return {} if scheme is None else quantised_types(scheme, files.tensors)
+    config = read_directory_config(files.path)
+    scheme = read_quantization(config)
+    if scheme is None:
+        return {}
+    return quantised_types(scheme, language_tensors(config, files.tensors))
 
 
 def _directory_scheme(files: ModelFiles) -> str | None:

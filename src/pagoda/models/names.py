@@ -14,9 +14,9 @@ class ExpertNames:
     """
 
     router: str
-    gate: str
-    up: str
     down: str
+    gate: str = ""
+    up: str = ""
     gate_up: str = ""
     """Rows of gate, then of up, where they are one tensor."""
     bias: str = ".bias"

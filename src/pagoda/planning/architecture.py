@@ -110,7 +110,8 @@ def read_architecture(config: ModelConfig) -> Architecture:
     try:
         decoder = covered_shape(text)
     except UnsupportedModelError as error:
-        return _read_by_rules(text, _ASSUMED_FAMILY, doubt=str(error))
+        known = find_family(config)
+        return _read_by_rules(text, known or _ASSUMED_FAMILY, doubt="" if known else str(error))
     if decoder is not None:
         longest = longest_of(text, extends_yarn=False), longest_of(text, extends_yarn=True)
         return _of_decoder(decoder, model_type_of(text), dtype_of(text), longest)

@@ -14,9 +14,10 @@ from pagoda.models.registry import ARCHITECTURES, family_of
 from pagoda.planning.fields import model_type_of
 
 _BESIDE_THE_SHAPE = (
+    "attn_logit_softcapping",
     "dtype", "hidden_act", "max_position_embeddings", "original_max_position_embeddings",
-    "partial_rotary_factor", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta",
-    "torch_dtype",
+    "hidden_activation", "partial_rotary_factor", "rms_norm_eps", "rope_local_base_freq",
+    "rope_parameters", "rope_scaling", "rope_theta", "torch_dtype",
 )  # fmt: skip
 """Fields that decide neither layers nor weights: an engine may cover more of them than Pagoda."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pagoda.cache.formats import FLOAT_DTYPES, canonical
 from pagoda.models.config import ModelConfig
-from pagoda.models.registry import ARCHITECTURES, family_of
+from pagoda.models.registry import ARCHITECTURES, family_of, text_part_of
 from pagoda.planning.patterns import FAMILIES, Family
 from pagoda.planning.searched import count_of_layers, fields_of_blocks
 
@@ -40,7 +40,9 @@ _INHERITED = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_confi
 
 def text_config(config: ModelConfig) -> ModelConfig:
     """The part of a config that describes the language model, its fields under one name each."""
-    section = config
+    part = text_part_of(config)
+    is_covered = part is not None and part.is_named_by(config)
+    section = part.config_of(config) if part is not None and is_covered else config
     for name in (*_TEXT_SECTIONS, "text_config"):
         inner = section.section(name)
         if inner is not None:

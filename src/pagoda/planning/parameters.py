@@ -107,7 +107,7 @@ def count_parameters(
 
 def parameters_of(decoder: DecoderSpec) -> Parameters:
     """The parts of a decoder that Pagoda runs, to the last number; the last norm is `other`."""
-    parts = DecoderParts.of(decoder, weight_names(decoder.architecture, "directory"))
+    parts = DecoderParts.of(decoder, weight_names(decoder.architecture, "directory", ()))
     return Parameters(
         _numbers_in(parts.embedding),
         _numbers_in(parts.lm_head),

@@ -207,19 +207,6 @@ def layer_types(config: ModelConfig, num_layers: int, field_name: str) -> list[s
 _PLAIN = Family(all_full)
 _WINDOWED = Family(window_everywhere)
 _QWEN = Family(window_if_asked)
-_GEMMA2 = Family(
-    every_nth_full(2, "sliding_window_pattern", SLIDING),
-    defaults={"head_dim": 256, "sliding_window": 4096},
-)
-_GEMMA3 = Family(
-    every_nth_full(6, "sliding_window_pattern", SLIDING),
-    defaults={
-        "head_dim": 256, "sliding_window": 4096, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "num_hidden_layers": 26, "hidden_size": 2304,
-        "intermediate_size": 9216, "vocab_size": 262_208, "max_position_embeddings": 131_072,
-        "tie_word_embeddings": True,
-    },
-)  # fmt: skip
 _GEMMA4 = Family(every_nth_full(6, "sliding_window_pattern", SLIDING))
 _GEMMA3N = Family(every_nth_full(5, "sliding_window_pattern", SLIDING))
 _DELTA = Family(every_nth_full(4, "full_attention_interval", STATE), "delta")
@@ -230,14 +217,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         **dict.fromkeys(
             (
                 "opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "mpt", "falcon",
-                "phi", "gemma", "olmo", "olmo2", "olmoe", "granite", "granitemoe",
+                "phi", "olmo", "olmoe", "granitemoe",
                 "granitemoeshared", "cohere", "stablelm", "internlm", "internlm2", "internlm3",
-                "baichuan", "chatglm", "glm", "glm4", "glm4_moe", "glm4v_text", "glm4v_moe_text",
+                "baichuan", "chatglm", "glm4_moe", "glm4v_text", "glm4v_moe_text",
                 "deepseek", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25",
                 "glm_moe_dsa", "glm4_moe_lite", "longcat_flash", "pangu_ultra_moe", "axk1",
                 "minicpm", "minicpm3", "dbrx", "grok-1", "persimmon", "nemotron", "exaone",
-                "smollm", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense",
-                "hunyuan_v1_moe", "minimax_m2", "seed_oss", "apertus", "arcee", "solar", "orion",
+                "smollm", "ernie4_5_moe", "hunyuan_v1_dense",
+                "hunyuan_v1_moe", "minimax_m2", "apertus", "arcee", "solar", "orion",
                 "phimoe", "qwen", "decilm", "deci", "nemotron-nas", "nemotron_nas",
                 "bailing_moe", "dots1",
                 "mistral3", "openelm", "nanochat", "ouro", "flex_olmo", "hrm_text",
@@ -245,8 +232,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             _PLAIN,
         ),
         **dict.fromkeys(
-            ("unnamed_windows", "mixtral", "phi3", "starcoder2", "ministral", "ministral3",
-             "phi3small", "phi4mm", "olmo3", "afmoe", "step3p5", "rnj1", "arctic"),
+            ("unnamed_windows", "mixtral", "starcoder2", "ministral", "ministral3",
+             "phi3small", "phi4mm", "afmoe", "step3p5", "rnj1", "arctic"),
             _WINDOWED,
         ),
         **dict.fromkeys(
@@ -255,11 +242,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
              "qwen2_audio", "qwen3_omni_moe_text"),
             _QWEN,
         ),
-        "gemma2": _GEMMA2,
-        **dict.fromkeys(("gemma3_text", "gemma3"), _GEMMA3),
         **dict.fromkeys(("gemma3n_text", "gemma3n"), _GEMMA3N),
         **dict.fromkeys(("gemma4_text", "gemma4", "gemma4_unified_text"), _GEMMA4),
-        "cohere2": Family(every_nth_full(4, "sliding_window_pattern", SLIDING)),
         "cohere2_moe": Family(every_nth_full(4, "sliding_window_pattern", SLIDING)),
         "gpt_oss": Family(
             every_nth_full(2, "sliding_window_pattern", SLIDING), defaults={"sliding_window": 128}
@@ -267,7 +251,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         **dict.fromkeys(
             ("llama4_text", "llama4"), Family(llama4, defaults={"attention_chunk_size": 8192})
         ),
-        "exaone4": Family(exaone4),
         "exaone_moe": Family(exaone4),
         **dict.fromkeys(("mimo_v2_flash", "mimo_v2"), Family(mimo)),
         "jamba": Family(jamba, "mamba1"),
@@ -291,7 +274,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "whisper": Family(self_and_cross),
     }
 )  # fmt: skip
-"""By `model_type` of the language part: those that Pagoda does not run.
+"""By `model_type` of the language part: those that Pagoda does not run, or
+not in every form, as `cohere` with norms of its heads.
 
 What it runs is read by its engine's own rows, `ARCHITECTURES` in `pagoda.models.registry`.
 """

@@ -140,6 +140,8 @@ class Decoder:
                 None if spec.norms.is_parallel else hidden, stream, delta, weights.mlp_norm,
                 self._norm, weights.attention_output_norm, spec.residual_scale,
             )  # fmt: skip
+            assert weights.gate_up is not None
+            assert weights.down is not None
             product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
             apply_gate(memory.gated, memory.gate_up, spec.mlp.activation.value)
             product(delta, memory.gated, weights.down, weights.down_bias)

@@ -21,7 +21,7 @@ from pagoda.execution.gpu.group_inputs import sights
 from pagoda.execution.gpu.inputs import BatchInputs
 from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec, ExpertsSpec
 from pagoda.models.weights import DecoderWeights
 from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize
 from pagoda.sizing.step_limits import StepLimits
@@ -165,6 +165,9 @@ class GPUExecutor:
 def _require_kernels(layer: DecoderLayer) -> None:
     """Raises UnsupportedModelError for what no kernel computes."""
     shape = layer_shape(layer)
+    if isinstance(layer.mlp, ExpertsSpec):
+        limit = "models with experts run on a CPU: --device cpu"
+        raise UnsupportedModelError("num_experts", layer.mlp.num_experts, limit)
     if not 16 <= shape.head_dim <= 256:
         raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
     if shape.group_size > 16:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import PARALLEL_NORM, DecoderLayer, DecoderSpec, NormSpec
+from pagoda.models.decoder import (
+    PARALLEL_NORM,
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    NormSpec,
+)
 from pagoda.models.families import parts
 
 ARCHITECTURE = "Cohere2ForCausalLM"
@@ -25,29 +32,30 @@ def cohere2(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
     window = config.optional_integer("sliding_window", absent=DEFAULT_SLIDING_WINDOW)
     pattern = config.integer("sliding_window_pattern", default=DEFAULT_PATTERN)
     bias = config.boolean("attention_bias", default=False)
-    mlp = parts.mlp(config, sizes)
-    layers = [
-        DecoderLayer(
-            parts.attention(
-                sizes,
-                None if own is None else rope.spec,
-                sliding_window=own,
-                qkv_bias=bias,
-                output_bias=bias,
-            ),
-            mlp,
-            PARALLEL_NORM,
+    attentions = [
+        parts.attention(
+            sizes,
+            None if own is None else rope.spec,
+            sliding_window=own,
+            qkv_bias=bias,
+            output_bias=bias,
         )
         for own in parts.windows_by_pattern(config, window, sizes.num_layers, pattern)
     ]
-    decoder = parts.decoder(
-        config,
-        ARCHITECTURE,
-        sizes,
-        layers,
-        rope.max_position_embeddings,
-        tie_word_embeddings=True,
-    )
+    return parallel_decoder(config, ARCHITECTURE, sizes, attentions, rope.max_position_embeddings)
+
+
+def parallel_decoder(
+    config: ModelConfig,
+    architecture: str,
+    sizes: parts.Sizes,
+    attentions: Sequence[AttentionSpec],
+    longest: int,
+) -> DecoderSpec:
+    """Layers whose halves take the same row, under one layer norm; logits are scaled."""
+    mlp = parts.mlp(config, sizes)
+    layers = [DecoderLayer(attention, mlp, PARALLEL_NORM) for attention in attentions]
+    decoder = parts.decoder(config, architecture, sizes, layers, longest, tie_word_embeddings=True)
     return replace(
         decoder,
         norm=NormSpec(config.number("layer_norm_eps", default=1e-5), is_centred=True),

@@ -15,9 +15,22 @@ from pagoda.models.families.gemma2 import (
     require_causal,
 )
 from pagoda.models.rope import RopeForm
+from pagoda.models.text_part import TextPart
 
 ARCHITECTURE = "Gemma3ForCausalLM"
 DEFAULT_PATTERN = 6
+TEXT = TextPart(
+    "gemma3_text",
+    defaults={
+        "vocab_size": 262_208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "max_position_embeddings": 131_072,
+    },
+)
+"""Published configs of the models that see leave out what is as in the one of 4B."""
 FULL = RopeForm(parts.FULL_ATTENTION)
 SLIDING = RopeForm(parts.SLIDING_ATTENTION, theta_field="rope_local_base_freq", extended=False)
 

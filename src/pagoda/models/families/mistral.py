@@ -5,10 +5,13 @@ from __future__ import annotations
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.families import parts
+from pagoda.models.text_part import TextPart
 
 ARCHITECTURE = "MistralForCausalLM"
 DEFAULT_NUM_KV_HEADS = 8
 DEFAULT_SLIDING_WINDOW = 4096
+TEXT = TextPart("mistral")
+"""Of Mistral Small 3.1 and later, which see."""
 
 
 def mistral(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:

@@ -1,0 +1,69 @@
+"""What weights are called by family, where that is not what most call them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pagoda.models.names import GGUF_NAMES, HUGGING_FACE_NAMES, ExpertNames
+
+NEIGHBOURS = replace(HUGGING_FACE_NAMES, rotates_neighbours=True)
+POST_NORMS = replace(
+    HUGGING_FACE_NAMES,
+    attention_output_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_output_norm="post_feedforward_layernorm",
+)
+PHI3 = replace(HUGGING_FACE_NAMES, qkv="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")
+GLM = replace(NEIGHBOURS, gate_up="mlp.gate_up_proj")
+GLM4 = replace(
+    GLM,
+    attention_output_norm="post_self_attn_layernorm",
+    mlp_output_norm="post_mlp_layernorm",
+)
+QWEN_MOE = replace(
+    HUGGING_FACE_NAMES,
+    experts=ExpertNames(
+        router="mlp.gate.weight",
+        gate="mlp.experts.{}.gate_proj",
+        up="mlp.experts.{}.up_proj",
+        down="mlp.experts.{}.down_proj",
+        shared_gate="mlp.shared_expert.gate_proj",
+        shared_up="mlp.shared_expert.up_proj",
+        shared_down="mlp.shared_expert.down_proj",
+        shared_router="mlp.shared_expert_gate.weight",
+    ),
+)
+MIXTRAL = replace(
+    HUGGING_FACE_NAMES,
+    experts=ExpertNames(
+        router="block_sparse_moe.gate.weight",
+        gate="block_sparse_moe.experts.{}.w1",
+        up="block_sparse_moe.experts.{}.w3",
+        down="block_sparse_moe.experts.{}.w2",
+    ),
+)
+GRANITE_MOE = replace(
+    HUGGING_FACE_NAMES,
+    experts=ExpertNames(
+        router="block_sparse_moe.router.layer.weight",
+        gate_up="block_sparse_moe.input_linear",
+        down="block_sparse_moe.output_linear",
+    ),
+)
+GPT_OSS = replace(
+    HUGGING_FACE_NAMES,
+    experts=ExpertNames(
+        router="mlp.router.weight",
+        router_bias="mlp.router.bias",
+        gate_up="mlp.experts.gate_up_proj",
+        down="mlp.experts.down_proj",
+        weight="",
+        bias="_bias",
+        are_transposed=True,
+    ),
+)
+
+GGUF_NEIGHBOURS = replace(GGUF_NAMES, rotates_neighbours=True)
+GGUF_GEMMA = replace(GGUF_NAMES, norm_offset=1.0)
+GGUF_PHI3 = replace(GGUF_NAMES, gate_up="ffn_up")
+GGUF_GLM = replace(GGUF_PHI3, rotates_neighbours=True)

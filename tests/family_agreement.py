@@ -1,0 +1,130 @@
+"""What transformers makes of a config, held against the decoder that Pagoda reads from it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from checkpoints import CONFIGS, empty_model, language_layers
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import (
+    PARALLEL_NORM,
+    POST_NORM,
+    PRE_NORM,
+    SANDWICH_NORM,
+    AttentionSpec,
+    DecoderLayer,
+    NormPlacement,
+    QKNorm,
+)
+from pagoda.models.registry import decoder_spec
+
+
+def transformers_config(values: dict[str, Any]) -> Any:
+    """What transformers reads from the same file."""
+    return CONFIGS[values["model_type"]].from_dict(copy.deepcopy(values))
+
+
+HAS_POSITIONS: dict[str, Callable[[Any], bool]] = {
+    "cohere2": lambda own: own.sliding_window is not None,
+    "exaone4": lambda own: own.sliding_window is None or own.is_sliding,
+    "smollm3": lambda own: bool(own.use_rope),
+}
+"""Whether attention rotates heads, in families where not all layers do."""
+GEMMAS = ("gemma", "gemma2", "gemma3_text")
+CENTRED = ("cohere", "cohere2")
+"""Families with layer norm, without biases."""
+
+
+def assert_agrees(values: dict[str, Any]) -> None:
+    """The spec says what transformers' model of the same config does."""
+    spec = decoder_spec(ModelConfig(values))
+    whole = transformers_config(values)
+    config, model = whole.get_text_config(), empty_model(whole)
+    decoder, kind = language_layers(model), config.model_type
+    assert len(spec.layers) == config.num_hidden_layers
+    assert spec.vocab_size == config.vocab_size
+    assert spec.hidden_size == config.hidden_size
+    assert spec.tie_word_embeddings == whole.tie_word_embeddings
+    assert (spec.norm.eps, spec.norm.is_centred) == (norm_eps(decoder.norm), kind in CENTRED)
+    assert spec.norm.weight_offset == (kind in GEMMAS)
+    assert spec.embedding_scale == embedding_scale(config, decoder)
+    divisor = getattr(config, "logits_scaling", 1.0)
+    assert spec.logit_scale == pytest.approx(getattr(config, "logit_scale", 1.0) / divisor)
+    assert spec.logit_cap == getattr(config, "final_logit_softcapping", None)
+    for index, layer in enumerate(spec.layers):
+        assert_layer_agrees(layer, decoder.layers[index], config, index)
+
+
+def norm_eps(norm: Any) -> float:
+    return norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+
+
+def embedding_scale(config: Any, decoder: Any) -> float:
+    if config.model_type in GEMMAS:
+        return config.hidden_size**0.5
+    return getattr(decoder, "embedding_multiplier", 1.0)
+
+
+def assert_layer_agrees(layer: DecoderLayer, own: Any, config: Any, index: int) -> None:
+    """One layer, by the modules that transformers makes for it."""
+    theirs, attention = own.self_attn, layer.attention
+    has_positions = HAS_POSITIONS.get(config.model_type, lambda _: True)(theirs)
+    assert attention.num_heads == config.num_attention_heads
+    assert attention.num_kv_heads == config.num_key_value_heads
+    assert attention.head_dim == theirs.head_dim
+    assert attention.scale == pytest.approx(theirs.scaling)
+    assert attention.logit_cap == getattr(theirs, "attn_logit_softcapping", None)
+    assert attention.sliding_window == window(config, index)
+    assert attention.qk_norm == head_norm(theirs)
+    first = theirs.qkv_proj if hasattr(theirs, "qkv_proj") else theirs.q_proj
+    assert attention.qkv_bias == (first.bias is not None)
+    assert attention.output_bias == (theirs.o_proj.bias is not None)
+    assert layer.mlp.intermediate_size == config.intermediate_size
+    assert layer.mlp.bias == (own.mlp.down_proj.bias is not None)
+    assert layer.residual_scale == getattr(own, "residual_multiplier", 1.0)
+    assert layer.norms == norms(own)
+    assert (attention.rope is not None) == has_positions
+    if attention.rope is not None:
+        assert_rope_agrees(attention, config, index)
+
+
+def assert_rope_agrees(attention: AttentionSpec, config: Any, index: int) -> None:
+    """How much of a head rotates and, without an extension, by which base."""
+    parameters = config.rope_parameters
+    if "rope_type" not in parameters:
+        parameters = parameters[config.layer_types[index]]
+    rotary_dim = int(attention.head_dim * parameters.get("partial_rotary_factor", 1.0))
+    assert len(attention.rope.inv_freq) == rotary_dim // 2
+    if parameters["rope_type"] == "default":
+        second = parameters["rope_theta"] ** (-2 / rotary_dim)
+        assert attention.rope.inv_freq[1] == pytest.approx(second)
+
+
+def head_norm(own: Any) -> QKNorm | None:
+    """What is normed together before the rotation, by the weights of transformers' norm."""
+    if not hasattr(own, "q_norm"):
+        return None
+    return QKNorm.HEAD if own.q_norm.weight.shape == (own.head_dim,) else QKNorm.ROW
+
+
+def norms(own: Any) -> NormPlacement:
+    """The norms of a layer by their names, which say something else in each family."""
+    has = partial(hasattr, own)
+    if has("post_self_attn_layernorm"):  # GLM-4
+        return SANDWICH_NORM
+    if has("post_feedforward_layernorm"):
+        return SANDWICH_NORM if has("pre_feedforward_layernorm") else POST_NORM
+    return PRE_NORM if has("post_attention_layernorm") else PARALLEL_NORM
+
+
+def window(config: Any, index: int) -> int | None:
+    """The window of a layer by transformers' config."""
+    types = getattr(config, "layer_types", None)
+    if types is None:
+        return getattr(config, "sliding_window", None)
+    return config.sliding_window if types[index] == "sliding_attention" else None
