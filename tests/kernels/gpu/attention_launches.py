@@ -100,7 +100,7 @@ ATTENTION_CASES = (
         logit_cap=50.0,
         sink_logits=True,
         norms_rows=True,
-    ),  # fmt: skip
+    ),
     AttentionCase(128, 4, 16, "sinks", codec="int8_per_token_head"),
     AttentionCase(64, 3, 16, "all", torch.float16, codec="turboquant_k8v4"),
     AttentionCase(128, 8, 32, "all", codec="turboquant_k3v4_nc", norms_rows=True),
