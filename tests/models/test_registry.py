@@ -11,6 +11,7 @@ import pytest
 
 from checkpoints import (
     CASES,
+    CONFIGS,
     SEEING,
     SIZES,
     Case,
