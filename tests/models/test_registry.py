@@ -11,6 +11,7 @@ import pytest
 
 from checkpoints import (
     CASES,
+    CONFIGS,
     SEEING,
     SIZES,
     Case,
@@ -270,6 +271,12 @@ def test_heads_have_norms_and_a_size_of_their_own_as_in_transformers(architectur
     assert attention.head_dim == own.head_dim
     own_size = 16 if architecture == "Cohere2ForCausalLM" else 24  # which has none in a config
     assert layers(architecture, head_dim=24)[0].attention.head_dim == own_size
+
+
+@pytest.mark.parametrize("family", ["llama", "ernie4_5", "seed_oss"])
+def test_a_null_head_size_is_what_transformers_takes_for_it(family):
+    attention = layers(MODELS[family], head_dim=None)[0].attention
+    assert attention.head_dim == CONFIGS[family](**SIZES, head_dim=None).head_dim == 16
 
 
 def test_every_layer_of_mistral_slides():
