@@ -18,6 +18,8 @@ from pagoda.models.decoder import (
     SANDWICH_NORM,
     AttentionSpec,
     DecoderLayer,
+    ExpertsSpec,
+    MLPSpec,
     NormPlacement,
     QKNorm,
 )
@@ -84,13 +86,36 @@ def assert_layer_agrees(layer: DecoderLayer, own: Any, config: Any, index: int) 
     first = theirs.qkv_proj if hasattr(theirs, "qkv_proj") else theirs.q_proj
     assert attention.qkv_bias == (first.bias is not None)
     assert attention.output_bias == (theirs.o_proj.bias is not None)
-    assert layer.mlp.intermediate_size == config.intermediate_size
-    assert layer.mlp.bias == (own.mlp.down_proj.bias is not None)
+    assert attention.sink_logits == hasattr(theirs, "sinks")
+    assert_feed_forward_agrees(layer, own, config)
     assert layer.residual_scale == getattr(own, "residual_multiplier", 1.0)
     assert layer.norms == norms(own)
     assert (attention.rope is not None) == has_positions
     if attention.rope is not None:
         assert_rope_agrees(attention, config, index)
+
+
+def assert_feed_forward_agrees(layer: DecoderLayer, own: Any, config: Any) -> None:
+    """The MLP, or the experts, by their matrices."""
+    block = own.mlp if hasattr(own, "mlp") else own.block_sparse_moe
+    experts, mlp = getattr(block, "experts", block), layer.mlp
+    if hasattr(block, "down_proj"):
+        assert isinstance(mlp, MLPSpec)
+        assert mlp.intermediate_size == config.intermediate_size
+        assert mlp.bias == (block.down_proj.bias is not None)
+        return
+    assert isinstance(mlp, ExpertsSpec)
+    stacked = getattr(experts, "gate_up_proj", None)
+    count, *sides = (experts.input_linear.weight if stacked is None else stacked).shape
+    assert mlp.num_experts == count
+    assert sorted(sides) == sorted((2 * mlp.intermediate_size, config.hidden_size))
+    assert mlp.num_used == config.num_experts_per_tok
+    assert mlp.normalised == getattr(config, "norm_topk_prob", True)
+    assert mlp.bias == mlp.router_bias == hasattr(experts, "gate_up_proj_bias")
+    if hasattr(block, "shared_expert"):
+        assert mlp.shared is not None
+        assert mlp.shared.intermediate_size == config.shared_expert_intermediate_size
+    assert mlp.shared_gate == hasattr(block, "shared_expert_gate")
 
 
 def assert_rope_agrees(attention: AttentionSpec, config: Any, index: int) -> None:

@@ -330,7 +330,7 @@ def test_the_cache_of_a_model_follows_from_its_spec():
     assert spec.cache_spec(16, "bfloat16").bytes_per_token == 28 * 2 * 8 * 128 * 2
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "MixtralForCausalLM", "llama", None])
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "JambaForCausalLM", "llama", None])
 def test_an_architecture_that_is_not_covered_is_refused_with_those_that_are(name):
     with pytest.raises(UnsupportedModelError, match=re.escape(repr(name))) as caught:
         decoder_spec(ModelConfig({**SIZES, "architectures": [name]}))

@@ -323,7 +323,7 @@ def test_yarn_without_a_factor_is_as_long_as_the_engine_says() -> None:
     ("change", "field"),
     [
         ({"architectures": ["GPTNeoXForCausalLM"]}, "architectures"),
-        ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config.quant_method"),
+        ({"quantization_config": {"quant_method": "nvfp4"}}, "quantization_config.quant_method"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "axial"}}, "rope_parameters.rope_type"),
         ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types"),
@@ -345,7 +345,7 @@ def test_what_the_engine_refuses_a_plan_for_it_refuses(change: Config, field: st
 @pytest.mark.parametrize(
     "change",
     [
-        {"quantization_config": {"quant_method": "mxfp4"}},
+        {"quantization_config": {"quant_method": "nvfp4"}},
         {"hidden_act": "gelu"},
         {"rope_parameters": {"rope_type": "longrope"}},
     ],
