@@ -62,7 +62,7 @@ def test_16_sequences_of_8192_tokens_fit_into_what_the_plan_says(name: str) -> N
             if sequence is not None and ending is not None:
                 scheduler.finish(sequence, ending)
         most = max(most, scheduler.stats().num_running)
-        if step % 16 == 0:
+        if step % 64 == 0:
             cache.check_integrity()
     cache.check_integrity()
     assert most == NUM_SEQUENCES
