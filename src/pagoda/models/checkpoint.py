@@ -19,7 +19,7 @@ import torch
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.mapped import release_pages
 from pagoda.models.part import Part
-from pagoda.models.rows import copy_rows
+from pagoda.models.rows import as_rows, copy_rows
 from pagoda.models.stored_rows import StoredRows
 from pagoda.models.stored_tensors import DTYPES, StoredTensor
 
@@ -46,10 +46,11 @@ class SafetensorsCheckpoint:
         dtype = getattr(torch, DTYPES[tensor.dtype])
         stored = torch.frombuffer(
             tensor.data, dtype=dtype, count=math.prod(tensor.shape), offset=tensor.start
-        ).view(-1, *part.shape[1:])
+        ).view(-1, *part.shape[1:][-1:])
+        target = as_rows(target)
         row_bytes = tensor.size_bytes // len(stored)
         step = max(1, _CHUNK_BYTES // row_bytes)
-        for first in range(0, part.shape[0], step):
+        for first in range(0, len(target), step):
             rows = target[first : first + step]
             copy_rows(stored[part.rows(first, len(rows))], rows)
             start = tensor.start + (part.first_row + first) * row_bytes

@@ -9,6 +9,7 @@ from pagoda.errors import UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.families.cohere2 import cohere2
+from pagoda.models.families.deepseek import deepseek_v2, deepseek_v3
 from pagoda.models.families.exaone4 import exaone4
 from pagoda.models.families.gemma import gemma
 from pagoda.models.families.gemma2 import gemma2
@@ -16,6 +17,7 @@ from pagoda.models.families.gemma3 import gemma3
 from pagoda.models.families.glm4 import glm, glm4
 from pagoda.models.families.granite import granite
 from pagoda.models.families.llama import llama
+from pagoda.models.families.minicpm3 import minicpm3
 from pagoda.models.families.mistral import mistral
 from pagoda.models.families.olmo2 import olmo2
 from pagoda.models.families.olmo3 import olmo3
@@ -51,15 +53,18 @@ _POST_NORMS = replace(
 _GEMMA = replace(GGUF_NAMES, norm_offset=1.0)
 _ONE_QKV = replace(HUGGING_FACE_NAMES, qkv="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")
 _GLM = replace(HUGGING_FACE_NAMES, gate_up="mlp.gate_up_proj", rotates_neighbours=True)
+_HF_NEIGHBOURS = replace(HUGGING_FACE_NAMES, rotates_neighbours=True)
 _GGUF_ONE_GATE_UP = replace(GGUF_NAMES, gate_up="ffn_up")
 
 ARCHITECTURES: dict[str, Family] = {
     "Cohere2ForCausalLM": Family(
         "cohere2",
         cohere2,
-        replace(HUGGING_FACE_NAMES, rotates_neighbours=True),
+        _HF_NEIGHBOURS,
         replace(GGUF_NAMES, rotates_neighbours=True),
     ),
+    "DeepseekV2ForCausalLM": Family("deepseek_v2", deepseek_v2, _HF_NEIGHBOURS),
+    "DeepseekV3ForCausalLM": Family("deepseek_v3", deepseek_v3, _HF_NEIGHBOURS),
     "Exaone4ForCausalLM": Family("exaone4", exaone4, _POST_NORMS),
     "GemmaForCausalLM": Family("gemma", gemma, gguf_names=_GEMMA),
     "Gemma2ForCausalLM": Family("gemma2", gemma2, _POST_NORMS, _GEMMA),
@@ -77,6 +82,7 @@ ARCHITECTURES: dict[str, Family] = {
     ),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=_NEIGHBOURS),
     "LlamaForCausalLM": Family("llama", llama, gguf_names=_NEIGHBOURS),
+    "MiniCPM3ForCausalLM": Family("minicpm3", minicpm3),
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=_NEIGHBOURS),
     "Olmo2ForCausalLM": Family("olmo2", olmo2, _POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, _POST_NORMS),

@@ -144,16 +144,15 @@ def _step_cost(
         attended = sum(_attended(span, window) for span in spans)
         read_bytes += count * kv.block_bytes(kept)
         operations += count * (
-            2 * values * num_computed + 4 * attention.num_heads * attention.head_dim * attended
+            2 * values * num_computed + 2 * attention.num_heads * attention.pair_size * attended
         )
     return StepCost(read_bytes, operations)
 
 
 def _matrix_values(layer: DecoderLayer, hidden_size: int) -> int:
-    """Numbers in the matrices of a layer: q, k, v, o, gate, up and down."""
-    attention = layer.attention
-    heads = 2 * attention.num_heads + 2 * attention.num_kv_heads
-    return hidden_size * (heads * attention.head_dim + 3 * layer.mlp.intermediate_size)
+    """Numbers in the matrices of a layer: those of attention, gate, up and down."""
+    of_mlp = 3 * hidden_size * layer.mlp.intermediate_size
+    return layer.attention.num_weights(hidden_size) + of_mlp
 
 
 def _attended(span: Span, window: int) -> int:

@@ -21,7 +21,14 @@ from pagoda.execution.gpu.group_inputs import sights
 from pagoda.execution.gpu.inputs import BatchInputs
 from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
-from pagoda.models.decoder import PRE_NORM, Activation, DecoderLayer, DecoderSpec, QKNorm
+from pagoda.models.decoder import (
+    PRE_NORM,
+    Activation,
+    AttentionSpec,
+    DecoderLayer,
+    DecoderSpec,
+    QKNorm,
+)
 from pagoda.models.weights import DecoderWeights
 from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize
 from pagoda.sizing.step_limits import StepLimits
@@ -167,6 +174,7 @@ def _require_kernels(layer: DecoderLayer) -> None:
     activation, shape = layer.mlp.activation, layer_shape(layer)
     if activation is not Activation.SILU:
         raise UnsupportedModelError("activation", activation.value, "silu is covered on a GPU")
+    assert isinstance(layer.attention, AttentionSpec)  # else it has no shape
     if layer.norms != PRE_NORM or layer.attention.qk_norm is QKNorm.ROW:
         raise UnsupportedModelError("norms", layer.norms, "not covered on a GPU")
     if not 16 <= shape.head_dim <= 256:
