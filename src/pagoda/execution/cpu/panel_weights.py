@@ -188,7 +188,10 @@ def _turned(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def _of_heads(matrices: torch.Tensor) -> PanelMatrix:
-    """[heads, rows, columns] in panels, of which each head has whole ones."""
+    """[heads, rows, columns] in panels, of which each head has whole ones.
+
+    Where they are not whole, as in no published model, they are padded, in memory of their own.
+    """
     heads, rows, columns = matrices.shape
     if rows % PANEL:
         padded = matrices.new_zeros(heads, -(-rows // PANEL) * PANEL, columns)
