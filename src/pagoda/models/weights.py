@@ -37,21 +37,26 @@ M = TypeVar("M")
 class LayerWeights(Generic[M]):
     """One layer; matrices are row-major [out, in].
 
-    h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size.
+    h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size. Latent
+    attention has queries of nope + R numbers, a latent of r, values of v, and queries made of Q
+    numbers, or of h; what it alone has stands at the end.
     """
 
     attention_norm: torch.Tensor | None
     """[h]; which norms there are is the layer's `NormPlacement`"""
     qkv: M
-    """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads."""
+    """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads.
+
+    Of latent attention the queries alone: [Hq * (nope + R), Q or h].
+    """
     qkv_bias: torch.Tensor | None
     """[(Hq + 2 Hkv) * D]"""
     q_norm: torch.Tensor | None
-    """[D], or [Hq * D] where all heads are normed as one row"""
+    """[D], or [Hq * D] where all heads are normed as one row; or [Q]"""
     k_norm: torch.Tensor | None
-    """[D] or [Hkv * D]"""
+    """[D] or [Hkv * D]; or [r], of the latent"""
     o: M
-    """[h, Hq * D]"""
+    """[h, Hq * D], or [h, Hq * v]"""
     o_bias: torch.Tensor | None
     """[h]"""
     attention_output_norm: torch.Tensor | None
@@ -70,6 +75,18 @@ class LayerWeights(Generic[M]):
     """[h]"""
     sink_logits: torch.Tensor | None
     """[Hq]"""
+    q_down: M | None = None
+    """[Q, h]"""
+    q_down_bias: torch.Tensor | None = None
+    """[Q]"""
+    kv_down: M | None = None
+    """[r + R, h]: of the latent, then of the key that all heads share"""
+    kv_down_bias: torch.Tensor | None = None
+    """[r + R]"""
+    key_up: torch.Tensor | None = None
+    """[Hq, nope, r]"""
+    value_up: torch.Tensor | None = None
+    """[Hq, v, r]"""
     experts: ExpertsWeights[M] | None = None
 
     def tensors(self) -> Iterator[Any]:
@@ -295,6 +312,12 @@ class _Assembler:
             down_bias=self.merge_if_any(parts["down_bias"]),
             mlp_output_norm=self.merge_if_any(parts["mlp_output_norm"]),
             sink_logits=self.merge_if_any(parts["sink_logits"]),
+            q_down=self.matrix_if_any(parts["q_down"]),
+            q_down_bias=self.merge_if_any(parts["q_down_bias"]),
+            kv_down=self.matrix_if_any(parts["kv_down"]),
+            kv_down_bias=self.merge_if_any(parts["kv_down_bias"]),
+            key_up=self.merge_if_any(parts["key_up"]),
+            value_up=self.merge_if_any(parts["value_up"]),
             experts=None if layer.experts is None else self.experts(layer.experts),
         )
 
