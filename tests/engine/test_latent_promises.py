@@ -106,6 +106,23 @@ def test_plan_log_and_memory_say_the_same_bytes(
     assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
 
 
+@pytest.mark.parametrize("activations", ["auto", "int8"])
+def test_quantised_weights_keep_the_promises(directory: str, activations: str) -> None:
+    """All but what is turned for the heads is quantised; the bytes are those that the plan says."""
+    options: Any = {"quantization": "q8_0", "activation_dtype": activations}
+    model = load_model(EngineOptions(model=directory, dtype="bfloat16", **options))
+    alone = engine_of(model, enable_prefix_caching=False, **options)
+    expected = [told(alone, [prompt])[0] for prompt in PROMPTS]
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(PROMPTS), **options)
+    assert told(crowd, PROMPTS) == told(crowd, PROMPTS) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+    request = PlanRequest(
+        engine="pagoda", dtype="bfloat16", memory=2**34, max_model_len=128, **options
+    )
+    plan = make_plan(find_facts(directory), request)
+    assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
+
+
 REFUSED = [
     ("kv_cache_dtype", "int8_per_token_head"),
     ("kv_cache_dtype", "fp8"),
