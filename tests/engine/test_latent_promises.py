@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import CASES, Case, write_checkpoint
+from checkpoints import LATENT_CASES, Case, write_checkpoint
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM
@@ -26,8 +26,8 @@ SIZES = {
     "max_position_embeddings": 512, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 32,
 }  # fmt: skip
 LATENTS = {
-    "minicpm3": Case("minicpm3", {**CASES["minicpm3"].config, **SIZES}),
-    "deepseek_v3": Case("deepseek_v3", {**CASES["deepseek_v3"].config, **SIZES}),
+    "minicpm3": Case("minicpm3", {**LATENT_CASES["minicpm3"].config, **SIZES}),
+    "deepseek_v3": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3"].config, **SIZES}),
 }
 Told = list[list[tuple[int, float]]]
 """Of each answer: its tokens, and how likely each was."""
