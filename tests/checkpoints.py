@@ -88,17 +88,6 @@ def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
 
 
-_LATENT: dict[str, Any] = {
-    "num_key_value_heads": 4,
-    "q_lora_rank": 48,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 24,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-    "first_k_dense_replace": 4,
-}
-"""All layers are dense."""
-
 _LAYERS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 
 CASES: Mapping[str, Case] = {
@@ -154,33 +143,6 @@ CASES: Mapping[str, Case] = {
     "cohere2": Case("cohere2", {"sliding_window": 8, "logit_scale": 0.3}),
     "cohere2-bias": Case(
         "cohere2", {"layer_types": _LAYERS, "attention_bias": True, "sliding_window": 20}
-    ),
-    "deepseek_v2": Case("deepseek_v2", _LATENT),
-    "deepseek_v2-whole-queries": Case(
-        "deepseek_v2",
-        {
-            **_LATENT,
-            "q_lora_rank": None,
-            "attention_bias": True,
-            "mlp_bias": True,
-            "v_head_dim": 20,
-        },
-    ),
-    "deepseek_v3": Case("deepseek_v3", _LATENT),
-    "deepseek_v3-yarn": Case(
-        "deepseek_v3",
-        {
-            **_LATENT,
-            "attention_bias": True,
-            "kv_lora_rank": 40,
-            **_rope(
-                "yarn",
-                factor=4.0,
-                mscale=0.7,
-                mscale_all_dim=1.0,
-                original_max_position_embeddings=64,
-            ),
-        },
     ),
     "ernie4_5": Case("ernie4_5", {"head_dim": 32}),
     "ernie4_5-bias": Case("ernie4_5", {"head_dim": 24, "use_bias": True}),
@@ -294,18 +256,6 @@ CASES: Mapping[str, Case] = {
             "decoder_sparse_step": 2,
         },
     ),
-    "minicpm3": Case("minicpm3", {**_LATENT, "dim_model_base": 16, "scale_emb": 3}),
-    "minicpm3-plain": Case(
-        "minicpm3",
-        {
-            **_LATENT,
-            "q_lora_rank": None,
-            "dim_model_base": None,
-            "scale_depth": None,
-            "mlp_bias": True,
-            "tie_word_embeddings": False,
-        },
-    ),
     "olmo2": Case("olmo2"),
     "olmo2-bias": Case("olmo2", {"attention_bias": True, "head_dim": 24}),
     "olmo3": Case("olmo3", {"sliding_window": 8}),
@@ -357,7 +307,61 @@ CASES: Mapping[str, Case] = {
         {"use_sliding_window": True, "sliding_window": 8, "no_rope_layer_interval": 2},
     ),
 }
-"""Every covered family and feature, by name."""
+"""Every covered family and feature, by name, but those of `LATENT_CASES`."""
+
+_LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 48,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "first_k_dense_replace": 4,
+}
+"""All layers are dense."""
+
+LATENT_CASES: Mapping[str, Case] = {
+    "deepseek_v2": Case("deepseek_v2", _LATENT),
+    "deepseek_v2-whole-queries": Case(
+        "deepseek_v2",
+        {
+            **_LATENT,
+            "q_lora_rank": None,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "v_head_dim": 20,
+        },
+    ),
+    "deepseek_v3": Case("deepseek_v3", _LATENT),
+    "deepseek_v3-yarn": Case(
+        "deepseek_v3",
+        {
+            **_LATENT,
+            "attention_bias": True,
+            "kv_lora_rank": 40,
+            **_rope(
+                "yarn",
+                factor=4.0,
+                mscale=0.7,
+                mscale_all_dim=1.0,
+                original_max_position_embeddings=64,
+            ),
+        },
+    ),
+    "minicpm3": Case("minicpm3", {**_LATENT, "dim_model_base": 16, "scale_emb": 3}),
+    "minicpm3-plain": Case(
+        "minicpm3",
+        {
+            **_LATENT,
+            "q_lora_rank": None,
+            "dim_model_base": None,
+            "scale_depth": None,
+            "mlp_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+}
+"""Families of latent attention; their layers keep no keys and values of heads."""
 
 
 def case_config(case: Case) -> transformers.PretrainedConfig:

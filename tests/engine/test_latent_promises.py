@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import CASES, Case, write_checkpoint
+from checkpoints import LATENT_CASES, Case, write_checkpoint
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM
@@ -26,8 +26,8 @@ SIZES = {
     "max_position_embeddings": 512, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 32,
 }  # fmt: skip
 LATENTS = {
-    "minicpm3": Case("minicpm3", {**CASES["minicpm3"].config, **SIZES}),
-    "deepseek_v3": Case("deepseek_v3", {**CASES["deepseek_v3"].config, **SIZES}),
+    "minicpm3": Case("minicpm3", {**LATENT_CASES["minicpm3"].config, **SIZES}),
+    "deepseek_v3": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3"].config, **SIZES}),
 }
 Told = list[list[tuple[int, float]]]
 """Of each answer: its tokens, and how likely each was."""
@@ -103,6 +103,23 @@ def test_plan_log_and_memory_say_the_same_bytes(
     )
     plan = make_plan(find_facts(directory), request)
     assert plan.block_bytes == BLOCK_SIZE * num_layers * 1152
+    assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
+
+
+@pytest.mark.parametrize("activations", ["auto", "int8"])
+def test_quantised_weights_keep_the_promises(directory: str, activations: str) -> None:
+    """All but what is turned for the heads is quantised; the bytes are those that the plan says."""
+    options: Any = {"quantization": "q8_0", "activation_dtype": activations}
+    model = load_model(EngineOptions(model=directory, dtype="bfloat16", **options))
+    alone = engine_of(model, enable_prefix_caching=False, **options)
+    expected = [told(alone, [prompt])[0] for prompt in PROMPTS]
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(PROMPTS), **options)
+    assert told(crowd, PROMPTS) == told(crowd, PROMPTS) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+    request = PlanRequest(
+        engine="pagoda", dtype="bfloat16", memory=2**34, max_model_len=128, **options
+    )
+    plan = make_plan(find_facts(directory), request)
     assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
 
 

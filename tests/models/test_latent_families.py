@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from checkpoints import CASES, CONFIGS, SIZES
+from checkpoints import CONFIGS, LATENT_CASES, SIZES
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec, LatentAttentionSpec
@@ -19,10 +19,11 @@ from pagoda.models.part import HeadRows, Part, RotatedHeads
 from pagoda.models.registry import ARCHITECTURES, decoder_spec
 from pagoda.models.weight_parts import DecoderParts
 
+FAMILIES = {case.family for case in LATENT_CASES.values()}
 NAMES = {
     family.model_type: name
     for name, family in ARCHITECTURES.items()
-    if family.model_type in ("deepseek_v2", "deepseek_v3", "minicpm3")
+    if family.model_type in FAMILIES
 }
 DENSE = {"first_k_dense_replace": 99}
 
@@ -62,9 +63,9 @@ def assert_agrees(values: dict[str, Any]) -> DecoderSpec:
     return spec
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].family in NAMES])
+@pytest.mark.parametrize("name", LATENT_CASES)
 def test_configs_as_transformers_saves_them(name: str):
-    case = CASES[name]
+    case = LATENT_CASES[name]
     config = CONFIGS[case.family](**{**SIZES, **case.config})
     config.architectures = [NAMES[case.family]]
     assert_agrees(json.loads(config.to_json_string()))
