@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from checkpoints import LATENT_CASES, Case, write_checkpoint
+from checkpoints import Case, write_checkpoint
+from latent_cases import LATENT_CASES
 from pagoda.cli.plan_model import find_facts
 from pagoda.engine.build import Model, assemble, connect, load_model
 from pagoda.engine.llm import LLM

@@ -9,7 +9,8 @@ import pytest
 import torch
 from decoders import Pager
 
-from checkpoints import CASES, LATENT_CASES, reference_model, write_checkpoint
+from checkpoints import CASES, reference_model, write_checkpoint
+from latent_cases import LATENT_CASES
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits

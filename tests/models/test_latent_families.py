@@ -10,7 +10,8 @@ import pytest
 import torch
 import transformers
 
-from checkpoints import CONFIGS, LATENT_CASES, SIZES
+from checkpoints import CONFIGS, SIZES
+from latent_cases import LATENT_CASES
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec, LatentAttentionSpec

@@ -295,6 +295,9 @@ class DecoderSpec:
     logit_scale: float = 1.0
     logit_cap: float | None = None
     """None: logits are not capped."""
+    num_predicting_layers: int = 0
+    """Layers behind these that checkpoints may have, for tokens further on; they are not run
+    (DeepSeek-V3, arXiv 2412.19437)."""
 
     def angle_bytes(self, num_positions: int) -> int:
         """Bytes of the tables of angles for so many positions, which engines make at their start.

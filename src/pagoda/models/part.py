@@ -50,6 +50,8 @@ class Part:
     first_row: int = 0
     whole: tuple[int, ...] | None = None
     """Shape of the tensor, where it has more rows; all but the last axis count as rows."""
+    held_as: str | None = None
+    """Its dtype in memory where that is its own; None: as that of all others."""
     added: float = 0.0
     """What the file has added to the numbers."""
     step: int = 1

@@ -20,6 +20,7 @@ from pagoda.models.families.gemma2 import gemma2
 from pagoda.models.families.gemma3 import TEXT as GEMMA3_TEXT
 from pagoda.models.families.gemma3 import gemma3
 from pagoda.models.families.glm4 import glm, glm4
+from pagoda.models.families.glm4_moe import glm4_moe
 from pagoda.models.families.gpt_oss import gpt_oss
 from pagoda.models.families.granite import granite, granite_moe
 from pagoda.models.families.llama import llama
@@ -73,6 +74,7 @@ ARCHITECTURES: dict[str, Family] = {
     "Gemma3ForConditionalGeneration": Family("gemma3", gemma3, names.POST_NORMS, text=GEMMA3_TEXT),
     "GlmForCausalLM": Family("glm", glm, names.GLM, names.GGUF_GLM),
     "Glm4ForCausalLM": Family("glm4", glm4, names.GLM4, names.GGUF_GLM),
+    "Glm4MoeForCausalLM": Family("glm4_moe", glm4_moe, names.GLM4_MOE),
     "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=names.GGUF_NEIGHBOURS),
     "GraniteMoeForCausalLM": Family("granitemoe", granite_moe, names.GRANITE_MOE),

@@ -56,6 +56,8 @@ class DecoderParts:
     final_norm: Parts
     lm_head: Parts
     """Empty where it is the embedding."""
+    left_out: tuple[str, ...] = ()
+    """Beginnings of tensors of layers that predict further tokens."""
 
     @classmethod
     def of(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
@@ -69,6 +71,10 @@ class DecoderParts:
             ),
             final_norm=(Part(names.final_norm, (spec.hidden_size,), added=names.norm_offset),),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
+            left_out=tuple(
+                names.layer.format(len(spec.layers) + index)
+                for index in range(spec.num_predicting_layers)
+            ),
         )
 
     @property

@@ -178,10 +178,12 @@ def load_decoder(
         raise InvalidOptionError("dtype", dtype, f"one of {', '.join(DTYPES)}")
     parts = DecoderParts.of(spec, names)
     needed = parts.all
-    _check(source, needed, names)
+    _check(source, parts, names)
     stored = _stored(source, parts.matrices, keeps)
     read = [part for part in needed if part not in stored]
-    size_bytes = sum(math.prod(part.shape) for part in read) * DTYPES[dtype].itemsize
+    size_bytes = sum(
+        math.prod(part.shape) * DTYPES[part.held_as or dtype].itemsize for part in read
+    )
     memory = HostMemory(size_bytes, len(read)) if device is None else GPUMemory(device)
     total_bytes = size_bytes + sum(rows.nbytes for rows in stored.values())
     assembler = _Assembler(source, DTYPES[dtype], memory, stored, total_bytes, on_progress)
@@ -207,10 +209,10 @@ def _stored(
     return found
 
 
-def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> None:
+def _check(source: TensorSource, parts: DecoderParts, names: WeightNames) -> None:
     """Every part is there in its shape, and nothing else that the model would need."""
-    shapes = source.shapes
-    for part in parts:
+    shapes, needed = source.shapes, parts.all
+    for part in needed:
         if part.name not in shapes:
             limit = f"the files lack this tensor, {part.stored_shape}"
             if part.name.removesuffix("weight") + "qweight" in shapes:
@@ -218,9 +220,9 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
             raise ModelError(part.name, None, limit)
         if shapes[part.name] != part.stored_shape:
             raise ModelError(part.name, shapes[part.name], f"its shape must be {part.stored_shape}")
-    known = {part.name for part in parts} | {names.lm_head} | source.spare
+    known = {part.name for part in needed} | {names.lm_head} | source.spare
     for name in sorted(shapes.keys() - known):
-        if not name.endswith(names.ignored):
+        if not (name.endswith(names.ignored) or name.startswith(parts.left_out)):
             raise ModelError(
                 name, shapes[name], "the model that the config describes has no such tensor"
             )
@@ -259,7 +261,9 @@ class _Assembler:
     def merge(self, parts: Parts) -> torch.Tensor:
         """Allocate the merged tensor and read every part into its rows."""
         num_rows = sum(part.shape[0] for part in parts)
-        merged = self._room.tensor((num_rows, *parts[0].shape[1:]), self._dtype)
+        held_as = parts[0].held_as
+        dtype = self._dtype if held_as is None else DTYPES[held_as]
+        merged = self._room.tensor((num_rows, *parts[0].shape[1:]), dtype)
         end = 0
         for part in parts:
             start, end = end, end + part.shape[0]

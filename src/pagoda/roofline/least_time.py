@@ -153,7 +153,7 @@ def _step_cost(
 
 
 def _matrix_values(layer: DecoderLayer, hidden_size: int) -> int:
-    """Numbers in the matrices of a layer that a row meets: of attention and of gates, up and down."""
+    """Numbers in the matrices of a layer that a row meets."""
     mlp = layer.mlp
     width = 3 * mlp.intermediate_size
     if isinstance(mlp, ExpertsSpec):
