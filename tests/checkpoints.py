@@ -84,10 +84,18 @@ def _llama(**config: Any) -> Case:
     return Case("llama", config)
 
 
-def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
+def scaled_rope(kind: str, **parameters: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
 
 
+ROUTED: Mapping[str, Any] = {
+    "n_routed_experts": 12,
+    "num_experts_per_tok": 3,
+    "n_shared_experts": 2,
+    "moe_intermediate_size": 24,
+    "routed_scaling_factor": 1.5,
+}
+"""What families say of experts of which some are for every row."""
 _LAYERS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]
 
 CASES: Mapping[str, Case] = {
@@ -98,10 +106,10 @@ CASES: Mapping[str, Case] = {
     "llama-attention-bias": _llama(attention_bias=True),
     "llama-mlp-bias": _llama(mlp_bias=True),
     "llama-head-dim": _llama(head_dim=32),
-    "llama-linear": _llama(**_rope("linear", factor=2.0)),
-    "llama-dynamic": _llama(**_rope("dynamic", factor=2.0)),
+    "llama-linear": _llama(**scaled_rope("linear", factor=2.0)),
+    "llama-dynamic": _llama(**scaled_rope("dynamic", factor=2.0)),
     "llama-llama3": _llama(
-        **_rope(
+        **scaled_rope(
             "llama3",
             factor=8.0,
             low_freq_factor=1.0,
@@ -109,7 +117,7 @@ CASES: Mapping[str, Case] = {
             original_max_position_embeddings=64,
         )
     ),
-    "llama-yarn": _llama(**_rope("yarn", factor=4.0, original_max_position_embeddings=64)),
+    "llama-yarn": _llama(**scaled_rope("yarn", factor=4.0, original_max_position_embeddings=64)),
     "mistral": Case("mistral", {"sliding_window": None}),
     "mistral-window": Case("mistral", {"sliding_window": 8}),
     "mistral3-seeing": Case(
@@ -206,6 +214,14 @@ CASES: Mapping[str, Case] = {
     "glm": Case("glm", {"head_dim": 32}),
     "glm4": Case("glm4", {"head_dim": 24}),
     "glm4-no-bias": Case("glm4", {"head_dim": 32, "attention_bias": False}),
+    "glm4-moe": Case(
+        "glm4_moe",
+        {**ROUTED, "first_k_dense_replace": 1, "use_qk_norm": True, "norm_topk_prob": False},
+    ),
+    "glm4-moe-groups": Case(
+        "glm4_moe",
+        {**ROUTED, "head_dim": 24, "attention_bias": True, "n_group": 3, "topk_group": 2},
+    ),
     "granite": Case(
         "granite",
         {
@@ -280,7 +296,7 @@ CASES: Mapping[str, Case] = {
         {
             "num_key_value_heads": 1,
             "original_max_position_embeddings": 64,
-            **_rope(
+            **scaled_rope(
                 "longrope",
                 partial_rotary_factor=0.75,
                 short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
@@ -307,7 +323,7 @@ CASES: Mapping[str, Case] = {
         {"use_sliding_window": True, "sliding_window": 8, "no_rope_layer_interval": 2},
     ),
 }
-"""Every covered family and feature, by name."""
+"""Every covered family and feature, by name, but those of `latent_cases`."""
 
 
 def case_config(case: Case) -> transformers.PretrainedConfig:
@@ -345,7 +361,7 @@ def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
     model = auto_class(config).from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in [*model.named_parameters(), *_corrections(model)]:
             weight.normal_(generator=generator)
             if weight.dim() > 1:
                 weight.mul_(weight.shape[1] ** -0.5)
@@ -354,6 +370,11 @@ def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
             else:
                 weight.mul_(0.3)
     return model.eval()
+
+
+def _corrections(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """What is added to the scores of experts, which transformers does not count as parameters."""
+    return [each for each in model.named_buffers() if each[0].endswith("e_score_correction_bias")]
 
 
 def write_checkpoint(

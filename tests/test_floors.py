@@ -52,12 +52,21 @@ ROOMS = {
     "retention": Room(2, uses=("cache.ports", "kernels")),
     "tiers": Room(2, uses=("cache.ports", "kernels")),
     "storage": Room(
-        2, uses=("cache.attention_layer", "cache.own_format", "cache.spec", "codecs", "kernels")
+        2,
+        uses=(
+            "cache.attention_layer",
+            "cache.latent",
+            "cache.own_format",
+            "cache.spec",
+            "codecs",
+            "kernels",
+        ),
     ),
     "models": Room(
         2,
         uses=(
             "cache.attention_layer",
+            "cache.latent",
             "cache.layers",
             "cache.spec",
             "cache.window",

@@ -12,7 +12,7 @@ from pagoda.kernels.cpu.attention import tile_tokens
 from pagoda.kernels.cpu.attention_scratch import split_tokens
 from pagoda.kernels.cpu.heads import HeadShape
 
-SHAPE = HeadShape(num_kv_heads=2, group_size=12, head_dim=16, block_size=8)
+SHAPE = HeadShape(num_kv_heads=2, group_size=12, head_dim=16, block_size=8, value_dim=16)
 SPLIT, TILE = split_tokens(8), tile_tokens(12)
 
 

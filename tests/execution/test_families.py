@@ -10,6 +10,7 @@ import torch
 from decoders import Pager
 
 from checkpoints import CASES, reference_model, write_checkpoint
+from latent_cases import LATENT_CASES
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.reference import reference_logits
@@ -19,6 +20,7 @@ from pagoda.models.locate import locate
 from pagoda.models.weights import DecoderWeights
 from pagoda.storage.cpu_storage import CPUStorage
 
+EVERY_CASE = {**CASES, **LATENT_CASES}
 NUM_TOKENS = 96  # past every window, and past the original length of the scaled rotary cases
 TOLERANCE = 1e-4
 WAYS = {
@@ -39,10 +41,10 @@ class Loaded:
     expected: torch.Tensor
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=EVERY_CASE)
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     directory = tmp_path_factory.mktemp("checkpoint")
-    write_checkpoint(directory, CASES[request.param], tokenizer=False)
+    write_checkpoint(directory, EVERY_CASE[request.param], tokenizer=False)
     files = locate(str(directory))
     spec = load_spec(files, max_model_len=NUM_TOKENS)
     weights, taken_over = (

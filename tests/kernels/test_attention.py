@@ -25,7 +25,7 @@ class Pages:
         self.kv_heads, self.group = kv_heads, group
         self.head_dim, self.block_size, self.dtype = head_dim, block_size, dtype
         self.rng = np.random.default_rng(head_dim + block_size)
-        self.shape = HeadShape(kv_heads, group, head_dim, block_size)
+        self.shape = HeadShape(kv_heads, group, head_dim, block_size, head_dim)
         self.packed = group_of(dtype)
         self.split = split_tokens(block_size)
         self.context = 2 * self.split + block_size // 2 + 3

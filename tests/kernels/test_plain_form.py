@@ -12,6 +12,8 @@ import pytest
 FILES = (
     "test_panels.py",
     "test_attention.py",
+    "test_shared_values.py",
+    "test_latents.py",
     "test_softmax.py",
     "test_number.py",
     *(

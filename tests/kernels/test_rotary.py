@@ -60,7 +60,7 @@ def test_queries_and_cache_are_those_of_the_reference(dtype: str, case: tuple):
         counters.ctypes.data, 2, rotate_routine().address, write, qkv.ctypes.data, rows,
         blocks.ctypes.data, LayerPages(layout, blocks.itemsize, NO_CODES), slots.ctypes.data,
         positions.ctypes.data, sink_positions.ctypes.data, sinks.ctypes.data,
-        HeadShape(kv_heads, heads // kv_heads, head_dim, block_size),
+        HeadShape(kv_heads, heads // kv_heads, head_dim, block_size, head_dim),
         cosines.ctypes.data, sines.ctypes.data, rotary_dim // 2, *places,
         int(norms_rows), eps.ctypes.data, 0,
     )  # fmt: skip

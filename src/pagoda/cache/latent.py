@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pagoda.cache.formats import LATENT_BYTES, PLAIN_BITS
 from pagoda.cache.slots import num_blocks_for
+from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
 from pagoda.errors import InvalidOptionError
 
 _LATENT_WIDTH = 512 + 64
@@ -64,6 +65,11 @@ class LatentLayerSpec:
     @property
     def vectors(self) -> None:
         return None
+
+    @property
+    def window(self) -> AttentionWindow:
+        """What a row sees: every token before it."""
+        return FULL_ATTENTION
 
     @property
     def shares_blocks_with(self) -> tuple[object, ...]:

@@ -14,10 +14,13 @@ not begin with a block: hence the tokens under way and the one more. Formulas: v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.layer import CachedLayer
 from pagoda.cache.slots import num_blocks_for
 from pagoda.cache.window import AttentionWindow
 from pagoda.errors import InvalidOptionError
@@ -41,6 +44,11 @@ class SlidingWindowLayerSpec:
     @property
     def vectors(self) -> AttentionLayerSpec:
         return self.attention
+
+    @property
+    def dtype(self) -> str:
+        """The format of its vectors."""
+        return self.attention.dtype
 
     @property
     def window(self) -> AttentionWindow:
@@ -76,14 +84,29 @@ class SlidingWindowLayerSpec:
         return self
 
 
-def keeping(
-    layer: AttentionLayerSpec | SlidingWindowLayerSpec, retention: AttentionWindow
-) -> AttentionLayerSpec | SlidingWindowLayerSpec:
-    """What a layer keeps of a sequence of which no more than `retention` stays."""
+OwnLayerSpec = AttentionLayerSpec | SlidingWindowLayerSpec | LatentLayerSpec
+"""What Pagoda's own cache holds."""
+
+
+def keeping(layer: OwnLayerSpec, retention: AttentionWindow) -> OwnLayerSpec:
+    """What a layer keeps of a sequence of which no more than `retention` stays.
+
+    Raises `InvalidOptionError` for a latent of which not every token stays.
+    """
     window = layer.window.narrowed(retention)
     if window == layer.window:
         return layer
+    if layer.vectors is None:
+        limit = "full: a model of latent attention keeps every token"
+        raise InvalidOptionError("kv_retention", str(retention), limit)
     return SlidingWindowLayerSpec(layer.vectors, window.window, window.sinks)
+
+
+def require_choice(layers: Sequence[CachedLayer]) -> None:
+    """Requests may choose what of them stays: `InvalidOptionError` where a layer keeps latents."""
+    if any(layer.vectors is None for layer in layers):
+        limit = "false: a model of latent attention keeps every token"
+        raise InvalidOptionError("request_kv_retention", True, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ class PoolShape(Protocol):
 
 
 class WindowedLayer(CachedLayer, Protocol):
-    """A layer that Pagoda's own cache holds: keys and values of what a window sees."""
+    """A layer that Pagoda's own cache holds: what a window sees, as keys and values or latents."""
 
     @property
-    def vectors(self) -> AttentionLayerSpec:
-        """The keys and values that it keeps."""
+    def dtype(self) -> str:
+        """The format that they are stored in."""
         ...
 
     @property

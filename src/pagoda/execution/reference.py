@@ -17,6 +17,7 @@ from pagoda.models.decoder import (
     AttentionSpec,
     DecoderSpec,
     ExpertsSpec,
+    LatentAttentionSpec,
     MLPSpec,
     NormSpec,
     QKNorm,
@@ -45,7 +46,12 @@ def reference_logits(
     norm = spec.norm
     for layer, own, codec in zip(spec.layers, weights.layers, codecs, strict=True):
         hidden = normed(x, own.attention_norm, norm)
-        attended = attention(hidden, layer.attention, own, norm, codec, retention)
+        if isinstance(layer.attention, LatentAttentionSpec):
+            assert codec is None
+            assert retention.is_full
+            attended = latent_attention(hidden, layer.attention, own)
+        else:
+            attended = attention(hidden, layer.attention, own, norm, codec, retention)
         x = x + normed(attended, own.attention_output_norm, norm) * layer.residual_scale
         if not layer.norms.is_parallel:
             hidden = normed(x, own.mlp_norm, norm)
@@ -112,6 +118,34 @@ def attention(
     scores = _scores(q @ k.transpose(1, 2), spec).masked_fill(~seen, -torch.inf)
     attended = _softmax(scores, weights.sink_logits) @ v
     return linear(attended.transpose(0, 1).reshape(num_tokens, q_width), weights.o, weights.o_bias)
+
+
+def latent_attention(
+    hidden: torch.Tensor, spec: LatentAttentionSpec, weights: LayerWeights[torch.Tensor]
+) -> torch.Tensor:
+    """[num_tokens, hidden_size] to the same shape, of keys and values made for each head."""
+    num_tokens, norm = hidden.shape[0], NormSpec(spec.norm_eps)
+    queries = hidden
+    if weights.q_down is not None:
+        queries = normed(linear(hidden, weights.q_down, weights.q_down_bias), weights.q_norm, norm)
+    q = linear(queries, weights.qkv, None).view(num_tokens, spec.num_heads, -1).transpose(0, 1)
+    q_plain, q_turned = q.split([spec.nope_dim, spec.rope_dim], dim=-1)
+    assert weights.kv_down is not None
+    assert weights.key_up is not None
+    assert weights.value_up is not None
+    down = linear(hidden, weights.kv_down, weights.kv_down_bias)
+    latent, shared = down.split([spec.rank, spec.rope_dim], dim=-1)
+    latent = normed(latent, weights.k_norm, norm)
+    keys, values = (
+        torch.einsum("tr,hdr->htd", latent, matrix.to(latent.dtype))
+        for matrix in (weights.key_up, weights.value_up)
+    )
+    products = q_plain @ keys.transpose(1, 2)
+    products = products + rotate(q_turned, spec.rope) @ rotate(shared[None], spec.rope).mT
+    unseen = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)
+    weight = (products * spec.scale).masked_fill(unseen, -torch.inf).softmax(dim=-1)
+    attended = (weight @ values).transpose(0, 1).reshape(num_tokens, -1)
+    return linear(attended, weights.o, weights.o_bias)
 
 
 def _row(

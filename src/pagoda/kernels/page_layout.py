@@ -4,6 +4,7 @@ A block of one layer holds `block_size` tokens of all its KV heads:
 
     keys of head 0, 1, … | values of head 0, 1, … | scales of keys, by head | scales of values
 
+or, of latent attention, nothing but the keys of one head, whose first numbers are values too.
 How the numbers of one head lie is each device's own; kernels get the rest from here, as data.
 """
 
@@ -21,7 +22,7 @@ class PageLayout(NamedTuple):
     key_head_bytes: int
     """From one head's keys to the next one's; they begin the block."""
     values: int
-    """Where the first head's values begin."""
+    """Where the first head's values begin; at its keys where they are a part of these."""
     value_head_bytes: int
     key_scales: int
     """Where the first head's scales begin: [block_size], then as many offsets if there are any."""
@@ -36,6 +37,12 @@ def plain_layout(num_kv_heads: int, head_size: int, block_size: int, item_size: 
     head_bytes = head_size * block_size * item_size
     size = num_kv_heads * head_bytes
     return PageLayout(2 * size, head_bytes, size, head_bytes, 2 * size, 0, 2 * size, 0)
+
+
+def latent_layout(width: int, block_size: int, item_size: int) -> PageLayout:
+    """For one vector a token of `width` plain numbers, which is key and value for all heads."""
+    size = width * block_size * item_size
+    return PageLayout(size, size, 0, size, size, 0, size, 0)
 
 
 def coded_layout(

@@ -92,6 +92,29 @@ def paged_attention(
     return out
 
 
+def latent_attention(
+    query: Array, blocks: Array, block_table: Array, position: int, scale: float, rank: int,
+    block_size: int, group: int,
+) -> Array:  # fmt: skip
+    """What one token sees of latents: [num_heads, rank] float64 for query: [num_heads, width].
+
+    blocks: [num_blocks, width * block_size], each [width / group, block_size, group], of vectors
+    that are keys of all heads, and in their first `rank` numbers values.
+    """
+    num_heads, width = query.shape
+    vectors = []
+    for token in range(position + 1):
+        block = blocks[int(block_table[token // block_size])].reshape(-1, block_size, group)
+        assert block.size == width * block_size
+        vectors.append(block[:, token % block_size].reshape(-1).astype(np.float64))
+    out = np.zeros((num_heads, rank))
+    for h in range(num_heads):
+        scores = [np.dot(query[h].astype(np.float64), vector) * scale for vector in vectors]
+        weights = np.exp(np.array(scores) - max(scores))
+        out[h] = weights @ np.array(vectors)[:, :rank] / weights.sum()
+    return out
+
+
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     """x / sqrt(mean(x²) + eps) · weight over the last axis, float64."""
     wide = x.astype(np.float64)

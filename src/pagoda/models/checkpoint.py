@@ -19,7 +19,7 @@ import torch
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.mapped import release_pages
 from pagoda.models.part import Part
-from pagoda.models.rows import copy_rows
+from pagoda.models.rows import as_rows, copy_rows
 from pagoda.models.stored_rows import StoredRows
 from pagoda.models.stored_tensors import DTYPES, StoredTensor
 
@@ -53,10 +53,10 @@ class SafetensorsCheckpoint:
             turned = stored.view(-1, columns, rows)[number].T[first :: part.step]
             copy_rows(turned[: part.shape[0]], target)
             return
-        stored = stored.view(-1, *part.shape[1:])
+        stored, target = stored.view(-1, *part.shape[1:][-1:]), as_rows(target)
         row_bytes = tensor.size_bytes // len(stored)
         step = max(1, _CHUNK_BYTES // row_bytes)
-        for first in range(0, part.shape[0], step):
+        for first in range(0, len(target), step):
             chunk = target[first : first + step]
             copy_rows(stored[part.rows(first, len(chunk))], chunk)
             start = tensor.start + (part.first_row + first) * row_bytes

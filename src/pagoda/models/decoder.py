@@ -19,6 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
+from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
@@ -109,12 +110,78 @@ class AttentionSpec:
     sink_logits: bool = False
     """Each query head has a learned logit without a value that takes part in the softmax."""
 
+    @property
+    def pair_size(self) -> int:
+        """Products of a head for a token and one that it attends to: of scores, of values."""
+        return 2 * self.head_dim
+
+    def num_weights(self, hidden_size: int) -> int:
+        """Numbers in its matrices."""
+        return 2 * hidden_size * (self.num_heads + self.num_kv_heads) * self.head_dim
+
     def cached_as(self, form: str) -> AttentionLayerSpec | SlidingWindowLayerSpec:
         """What the layer keeps, in a format."""
         kept = AttentionLayerSpec(self.num_kv_heads, self.head_dim, form)
         if self.sliding_window is None:
             return kept
         return SlidingWindowLayerSpec(kept, self.sliding_window)
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttentionSpec:
+    """Multi-head latent attention of one layer (DeepSeek-V2, arXiv 2405.04434).
+
+        c = norm(latent rows of kv_down · x)          q = q_up · norm(q_down · x), or q_proj · x
+        key of a head = [key_up · c, rope(shared)]    value of a head = value_up · c
+
+    `shared` is what else kv_down makes of x, one key for all heads. A query is of `nope_dim`
+    numbers that meet key_up · c, and of `rope_dim` that are rotated.
+    """
+
+    num_heads: int
+    q_rank: int | None
+    """Numbers of what queries are made of; None: of x itself."""
+    rank: int
+    """Numbers of the latent, c."""
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    scale: float
+    """Multiplies q·k before the softmax."""
+    rope: RopeSpec
+    norm_eps: float = 1e-6
+    """Of both norms of what is made of x; not the decoder's."""
+    down_bias: bool = False
+    """Of q_down and kv_down."""
+    output_bias: bool = False
+
+    @property
+    def query_dim(self) -> int:
+        """Numbers of a head's query."""
+        return self.nope_dim + self.rope_dim
+
+    @property
+    def cached_dim(self) -> int:
+        """Numbers that a token leaves in the cache: latent and shared key."""
+        return self.rank + self.rope_dim
+
+    @property
+    def pair_size(self) -> int:
+        """As `AttentionSpec`'s, the least of two ways: with keys and values made of the latent, or
+        with the latent itself."""
+        return self.rope_dim + min(self.nope_dim + self.value_dim, 2 * self.rank)
+
+    def num_weights(self, hidden_size: int) -> int:
+        """Numbers in its matrices."""
+        queries, made_of = self.num_heads * self.query_dim, self.q_rank or hidden_size
+        q_down = 0 if self.q_rank is None else hidden_size * self.q_rank
+        kv_up = self.rank * self.num_heads * (self.nope_dim + self.value_dim)
+        o = self.num_heads * self.value_dim * hidden_size
+        return q_down + made_of * queries + hidden_size * self.cached_dim + kv_up + o
+
+    def cached_as(self, form: str) -> LatentLayerSpec:
+        """What the layer keeps, in a format."""
+        return LatentLayerSpec(self.rank, self.rope_dim, form)
 
 
 class Activation(Enum):
@@ -202,7 +269,7 @@ class ExpertsSpec:
 class DecoderLayer:
     """One decoder layer."""
 
-    attention: AttentionSpec
+    attention: AttentionSpec | LatentAttentionSpec
     mlp: MLPSpec | ExpertsSpec
     norms: NormPlacement = PRE_NORM
     residual_scale: float = 1.0
@@ -228,6 +295,9 @@ class DecoderSpec:
     logit_scale: float = 1.0
     logit_cap: float | None = None
     """None: logits are not capped."""
+    num_predicting_layers: int = 0
+    """Layers behind these that checkpoints may have, for tokens further on; they are not run
+    (DeepSeek-V3, arXiv 2412.19437)."""
 
     def angle_bytes(self, num_positions: int) -> int:
         """Bytes of the tables of angles for so many positions, which engines make at their start.

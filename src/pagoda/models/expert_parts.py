@@ -83,12 +83,17 @@ class _Tensors:
             down=tuple((self._down(names.weight, number, inner),) for number in experts),
             num_used=spec.num_used,
             router_bias=(self._whole(names.router_bias, count),) if spec.router_bias else (),
-            correction=(self._whole(names.correction, count),) if spec.correction_bias else (),
+            correction=self._correction() if spec.correction_bias else (),
             gate_bias=tuple(self._gate_up(names.bias, 0, number) for number in with_bias),
             up_bias=tuple(self._gate_up(names.bias, 1, number) for number in with_bias),
             down_bias=tuple(self._down(names.bias, number) for number in with_bias),
             **self._shared(),
         )
+
+    def _correction(self) -> Parts:
+        """In float32, as stored: what tells experts apart is less than bfloat16 can tell."""
+        name = f"{self.prefix}{self.names.correction}"
+        return (Part(name, (self.spec.num_experts,), held_as="float32"),)
 
     def _shared(self) -> dict[str, Parts]:
         shared, names, hidden = self.spec.shared, self.names, self.hidden

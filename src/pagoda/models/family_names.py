@@ -33,6 +33,18 @@ QWEN_MOE = replace(
         shared_router="mlp.shared_expert_gate.weight",
     ),
 )
+_ROUTED = ExpertNames(
+    router="mlp.gate.weight",
+    correction="mlp.gate.e_score_correction_bias",
+    gate="mlp.experts.{}.gate_proj",
+    up="mlp.experts.{}.up_proj",
+    down="mlp.experts.{}.down_proj",
+    shared_gate="mlp.shared_experts.gate_proj",
+    shared_up="mlp.shared_experts.up_proj",
+    shared_down="mlp.shared_experts.down_proj",
+)
+DEEPSEEK = replace(NEIGHBOURS, experts=_ROUTED)
+GLM4_MOE = replace(HUGGING_FACE_NAMES, experts=_ROUTED)
 MIXTRAL = replace(
     HUGGING_FACE_NAMES,
     experts=ExpertNames(

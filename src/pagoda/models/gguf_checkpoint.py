@@ -10,7 +10,7 @@ import torch
 
 from pagoda.models.gguf import GGUFFile
 from pagoda.models.part import Part
-from pagoda.models.rows import copy_rows
+from pagoda.models.rows import as_rows, copy_rows
 from pagoda.models.stored_rows import StoredRows
 
 _CHUNK_VALUES = 1 << 20
@@ -34,6 +34,7 @@ class GGUFCheckpoint:
             vector = self._file.read_rows(part.name, slice(None)).reshape(-1)
             copy_rows(torch.from_numpy(vector[part.rows(0, len(target))]), target)
             return
+        target = as_rows(target)
         num_rows, columns = target.shape
         step = max(1, _CHUNK_VALUES // columns)
         for first in range(0, num_rows, step):

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 
-def half_split_order(head_dim: int, rotary_dim: int) -> npt.NDArray[np.int64]:
+def half_split_order(head_dim: int, rotary_dim: int, first: int = 0) -> npt.NDArray[np.int64]:
     """[head_dim]: at each place of a head the row that is stored for it, of heads of neighbours.
 
-    The first `rotary_dim` numbers of a head rotate, an even number up to head_dim.
+    `rotary_dim` numbers of a head rotate, an even number, from number `first` on.
     """
     order = np.arange(head_dim, dtype=np.int64)
-    order[:rotary_dim] = order[:rotary_dim].reshape(-1, 2).T.ravel()
+    rotated = slice(first, first + rotary_dim)
+    order[rotated] = order[rotated].reshape(-1, 2).T.ravel()
     return order

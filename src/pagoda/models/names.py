@@ -67,6 +67,14 @@ class WeightNames:
     """Rows of q, then of k, then of v, where they are one tensor."""
     gate_up: str = ""
     """Rows of gate, then of up, where they are one tensor."""
+    q_down: str = ""
+    """This and the next five: of latent attention."""
+    q_down_norm: str = ""
+    q_up: str = ""
+    kv_down: str = ""
+    kv_down_norm: str = ""
+    kv_up: str = ""
+    """Rows of each head's keys, then of its values."""
     rotates_neighbours: bool = False
     """Rows of q and k are stored for a rotation of i with i + 1."""
     norm_offset: float = 0.0
@@ -91,6 +99,12 @@ HUGGING_FACE_NAMES = WeightNames(
     up="mlp.up_proj",
     down="mlp.down_proj",
     sink_logits="self_attn.sinks",
+    q_down="self_attn.q_a_proj",
+    q_down_norm="self_attn.q_a_layernorm",
+    q_up="self_attn.q_b_proj",
+    kv_down="self_attn.kv_a_proj_with_mqa",
+    kv_down_norm="self_attn.kv_a_layernorm",
+    kv_up="self_attn.kv_b_proj",
     ignored=("rotary_emb.inv_freq",),
 )
 

@@ -19,7 +19,19 @@ class RotatedHeads(NamedTuple):
 
     head_dim: int
     rotary_dim: int
-    """How many of its first numbers are rotated."""
+    """How many of its numbers are rotated."""
+    first: int = 0
+    """The first of those."""
+
+
+class HeadRows(NamedTuple):
+    """Some rows of each head, of a tensor with more."""
+
+    stored: int
+    """Rows of a head in the tensor."""
+    first: int
+    """Of those, the first that is taken."""
+    num_taken: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,17 @@ class Part:
     name: str
     """Of the tensor."""
     shape: tuple[int, ...]
-    """Of the part: [rows], or [rows, columns]."""
+    """Of the part: [rows], [rows, columns] or [heads, rows, columns].
+
+    The last is never kept in the type of its file, since its heads are turned where they are used.
+    """
     rotated: RotatedHeads | None = None
     """Set where rows of q and k have to be put into the order of the half-split rotation."""
     first_row: int = 0
     whole: tuple[int, ...] | None = None
     """Shape of the tensor, where it has more rows; all but the last axis count as rows."""
+    held_as: str | None = None
+    """Its dtype in memory where that is its own; None: as that of all others."""
     added: float = 0.0
     """What the file has added to the numbers."""
     step: int = 1
@@ -42,6 +59,8 @@ class Part:
     is_turned: bool = False
     """The tensor is [any, columns, rows]: of each [columns, rows], columns are what counts as rows.
     """
+    taken: HeadRows | None = None
+    """None: all rows of a head."""
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -50,13 +69,16 @@ class Part:
 
     def rows(self, first: int, count: int) -> Rows:
         """The tensor's rows that become `count` rows of the part, from row `first` on."""
+        wanted = np.arange(first, first + count)
+        if self.taken is not None:
+            head, row = np.divmod(wanted, self.taken.num_taken)
+            return self.first_row + head * self.taken.stored + self.taken.first + row
         if self.rotated is None:
             start = self.first_row + first * self.step
             return slice(start, start + count * self.step, self.step)
-        head_dim, rotary_dim = self.rotated
-        wanted = np.arange(first, first + count)
-        order = half_split_order(head_dim, rotary_dim)
-        return self.first_row + wanted // head_dim * head_dim + order[wanted % head_dim]
+        order = half_split_order(*self.rotated)
+        head, row = np.divmod(wanted, len(order))
+        return self.first_row + head * len(order) + order[row]
 
 
 Parts = tuple[Part, ...]

@@ -15,7 +15,7 @@ import torch
 from pagoda.kernels.block_types import PANEL
 from pagoda.models.checkpoint import SafetensorsCheckpoint
 from pagoda.models.part import Part
-from pagoda.models.rows import copy_rows
+from pagoda.models.rows import as_rows, copy_rows
 from pagoda.models.schemes.quantised_tensors import QuantisedTensors
 from pagoda.models.schemes.scheme import Scheme
 from pagoda.models.stored_rows import StoredRows
@@ -53,7 +53,8 @@ class QuantisedCheckpoint:
         if matrix is None:
             self._plain.read(part, target)
             return
-        num_rows, columns = part.shape
+        target = as_rows(target)
+        num_rows, columns = target.shape
         step = max(1, _CHUNK_VALUES // columns // PANEL) * PANEL
         for first in range(0, num_rows, step):
             chunk = target[first : first + step]

@@ -12,6 +12,7 @@ from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.families.cohere import cohere
 from pagoda.models.families.cohere2 import cohere2
+from pagoda.models.families.deepseek import deepseek_v2, deepseek_v3
 from pagoda.models.families.ernie4_5 import ernie4_5
 from pagoda.models.families.exaone4 import exaone4
 from pagoda.models.families.gemma import gemma
@@ -19,9 +20,11 @@ from pagoda.models.families.gemma2 import gemma2
 from pagoda.models.families.gemma3 import TEXT as GEMMA3_TEXT
 from pagoda.models.families.gemma3 import gemma3
 from pagoda.models.families.glm4 import glm, glm4
+from pagoda.models.families.glm4_moe import glm4_moe
 from pagoda.models.families.gpt_oss import gpt_oss
 from pagoda.models.families.granite import granite, granite_moe
 from pagoda.models.families.llama import llama
+from pagoda.models.families.minicpm3 import minicpm3
 from pagoda.models.families.mistral import TEXT as MISTRAL_TEXT
 from pagoda.models.families.mistral import mistral
 from pagoda.models.families.mixtral import mixtral
@@ -61,6 +64,8 @@ class Family:
 ARCHITECTURES: dict[str, Family] = {
     "CohereForCausalLM": Family("cohere", cohere, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
     "Cohere2ForCausalLM": Family("cohere2", cohere2, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
+    "DeepseekV2ForCausalLM": Family("deepseek_v2", deepseek_v2, names.DEEPSEEK),
+    "DeepseekV3ForCausalLM": Family("deepseek_v3", deepseek_v3, names.DEEPSEEK),
     "Ernie4_5ForCausalLM": Family("ernie4_5", ernie4_5, names.NEIGHBOURS),
     "Exaone4ForCausalLM": Family("exaone4", exaone4, names.POST_NORMS),
     "GemmaForCausalLM": Family("gemma", gemma, gguf_names=names.GGUF_GEMMA),
@@ -69,10 +74,12 @@ ARCHITECTURES: dict[str, Family] = {
     "Gemma3ForConditionalGeneration": Family("gemma3", gemma3, names.POST_NORMS, text=GEMMA3_TEXT),
     "GlmForCausalLM": Family("glm", glm, names.GLM, names.GGUF_GLM),
     "Glm4ForCausalLM": Family("glm4", glm4, names.GLM4, names.GGUF_GLM),
+    "Glm4MoeForCausalLM": Family("glm4_moe", glm4_moe, names.GLM4_MOE),
     "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=names.GGUF_NEIGHBOURS),
     "GraniteMoeForCausalLM": Family("granitemoe", granite_moe, names.GRANITE_MOE),
     "LlamaForCausalLM": Family("llama", llama, gguf_names=names.GGUF_NEIGHBOURS),
+    "MiniCPM3ForCausalLM": Family("minicpm3", minicpm3),
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=names.GGUF_NEIGHBOURS),
     "Mistral3ForConditionalGeneration": Family("mistral3", mistral, text=MISTRAL_TEXT),
     "MixtralForCausalLM": Family("mixtral", mixtral, names.MIXTRAL),

@@ -8,6 +8,11 @@ _SERIAL_VALUES = 32_000
 """PyTorch wakes its other threads from 32,768 numbers on."""
 
 
+def as_rows(target: torch.Tensor) -> torch.Tensor:
+    """A view with one axis before the last: all but the last axis count as rows."""
+    return target if target.dim() < 3 else target.flatten(0, -2)
+
+
 def copy_rows(source: torch.Tensor, target: torch.Tensor) -> None:
     """Copy [rows, ...] into `target`, converting to its dtype, in the calling thread.
 

@@ -10,12 +10,13 @@ from pagoda.models.decoder import (
     DecoderLayer,
     DecoderSpec,
     ExpertsSpec,
+    LatentAttentionSpec,
     MLPSpec,
     QKNorm,
 )
 from pagoda.models.expert_parts import ExpertsParts
 from pagoda.models.names import WeightNames
-from pagoda.models.part import Part, Parts, RotatedHeads
+from pagoda.models.part import HeadRows, Part, Parts, RotatedHeads
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class LayerParts:
         yield from self.experts or ()
 
 
+_NOT_OF_ATTENTION: Mapping[str, Parts] = dict.fromkeys(
+    (
+        "qkv_bias", "q_down", "q_down_bias", "kv_down", "kv_down_bias", "key_up", "value_up",
+        "sink_logits",
+    ),
+    (),
+)  # fmt: skip
+"""What one kind of attention has and another has not."""
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderParts:
     """What each weight of a decoder is merged from."""
@@ -45,6 +56,8 @@ class DecoderParts:
     final_norm: Parts
     lm_head: Parts
     """Empty where it is the embedding."""
+    left_out: tuple[str, ...] = ()
+    """Beginnings of tensors of layers that predict further tokens."""
 
     @classmethod
     def of(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
@@ -58,6 +71,10 @@ class DecoderParts:
             ),
             final_norm=(Part(names.final_norm, (spec.hidden_size,), added=names.norm_offset),),
             lm_head=() if spec.tie_word_embeddings else (Part(names.lm_head, matrix),),
+            left_out=tuple(
+                names.layer.format(len(spec.layers) + index)
+                for index in range(spec.num_predicting_layers)
+            ),
         )
 
     @property
@@ -108,23 +125,21 @@ class _LayerNames:
     def parts(self) -> LayerParts:
         """What each weight of the layer is merged from."""
         layer, names, hidden = self.layer, self.names, self.hidden_size
-        attention, norms = layer.attention, layer.norms
-        q_norm, k_norm = _norm_widths(attention)
+        norms = layer.norms
+        if isinstance(layer.attention, LatentAttentionSpec):
+            attention = self._latent(layer.attention)
+        else:
+            attention = self._grouped(layer.attention)
         own = {
+            **_NOT_OF_ATTENTION,
+            **attention,
             "attention_norm": self._norm(norms.attention, names.attention_norm, hidden),
-            "qkv": self._qkv("weight", hidden),
-            "qkv_bias": self._qkv("bias") if attention.qkv_bias else (),
-            "q_norm": self._norm(q_norm > 0, names.q_norm, q_norm),
-            "k_norm": self._norm(k_norm > 0, names.k_norm, k_norm),
-            "o": self._plain("weight", (hidden, attention.num_heads * attention.head_dim), names.o),
-            "o_bias": self._bias(attention.output_bias, hidden, names.o),
             "attention_output_norm": self._norm(
                 norms.attention_output, names.attention_output_norm, hidden
             ),
             "mlp_norm": self._norm(norms.mlp, names.mlp_norm, hidden),
             **self._feed_forward(),
             "mlp_output_norm": self._norm(norms.mlp_output, names.mlp_output_norm, hidden),
-            "sink_logits": self._sink_logits(),
         }
         return LayerParts(own, self._experts())
 
@@ -147,14 +162,70 @@ class _LayerNames:
         assert names.experts is not None
         return ExpertsParts.of(mlp, names.experts, self.prefix, self.hidden_size)
 
+    def _grouped(self, attention: AttentionSpec) -> dict[str, Parts]:
+        names, hidden = self.names, self.hidden_size
+        q_norm, k_norm = _norm_widths(attention)
+        return {
+            "qkv": self._qkv(attention, "weight", hidden),
+            "qkv_bias": self._qkv(attention, "bias") if attention.qkv_bias else (),
+            "q_norm": self._norm(q_norm > 0, names.q_norm, q_norm),
+            "k_norm": self._norm(k_norm > 0, names.k_norm, k_norm),
+            "o": self._plain("weight", (hidden, attention.num_heads * attention.head_dim), names.o),
+            "o_bias": self._bias(attention.output_bias, hidden, names.o),
+            "sink_logits": self._sink_logits(attention),
+        }
+
+    def _latent(self, attention: LatentAttentionSpec) -> dict[str, Parts]:
+        names, hidden, rank = self.names, self.hidden_size, attention.q_rank
+        bias = attention.down_bias
+        heads = attention.num_heads
+        return {
+            "q_down": self._plain("weight", (rank, hidden), names.q_down) if rank else (),
+            "q_down_bias": self._bias(bias, rank, names.q_down) if rank else (),
+            "q_norm": self._norm(rank is not None, names.q_down_norm, rank or 0),
+            "qkv": self._latent_queries(attention),
+            "kv_down": self._kv_down(attention, "weight", hidden),
+            "kv_down_bias": self._kv_down(attention, "bias") if bias else (),
+            "k_norm": self._norm(True, names.kv_down_norm, attention.rank),
+            "key_up": self._kv_up(attention, 0, attention.nope_dim),
+            "value_up": self._kv_up(attention, attention.nope_dim, attention.value_dim),
+            "o": self._plain("weight", (hidden, heads * attention.value_dim), names.o),
+            "o_bias": self._bias(attention.output_bias, hidden, names.o),
+        }
+
+    def _latent_queries(self, attention: LatentAttentionSpec) -> Parts:
+        names, dim = self.names, attention.query_dim
+        shape = (attention.num_heads * dim, attention.q_rank or self.hidden_size)
+        rotated = RotatedHeads(dim, attention.rope_dim, attention.nope_dim)
+        name = names.q if attention.q_rank is None else names.q_up
+        return (
+            Part(
+                f"{self.prefix}{name}.weight", shape, rotated if names.rotates_neighbours else None
+            ),
+        )
+
+    def _kv_down(self, attention: LatentAttentionSpec, kind: str, *columns: int) -> Parts:
+        """All rows as one head, of which the last ones rotate."""
+        rotated = RotatedHeads(attention.cached_dim, attention.rope_dim, attention.rank)
+        order = rotated if self.names.rotates_neighbours else None
+        name = f"{self.prefix}{self.names.kv_down}.{kind}"
+        return (Part(name, (attention.cached_dim, *columns), order),)
+
+    def _kv_up(self, attention: LatentAttentionSpec, first: int, count: int) -> Parts:
+        """Of each head's rows `count`, from number `first` on."""
+        heads, rank = attention.num_heads, attention.rank
+        stored = attention.nope_dim + attention.value_dim
+        name = f"{self.prefix}{self.names.kv_up}.weight"
+        taken = HeadRows(stored, first, count)
+        return (Part(name, (heads, count, rank), whole=(heads * stored, rank), taken=taken),)
+
     def _plain(self, kind: str, shape: tuple[int, ...], name: str) -> Parts:
         return (Part(f"{self.prefix}{name}.{kind}", shape),)
 
     def _bias(self, wanted: bool, width: int, name: str) -> Parts:
         return self._plain("bias", (width,), name) if wanted else ()
 
-    def _sink_logits(self) -> Parts:
-        attention = self.layer.attention
+    def _sink_logits(self, attention: AttentionSpec) -> Parts:
         if not attention.sink_logits:
             return ()
         return (Part(f"{self.prefix}{self.names.sink_logits}", (attention.num_heads,)),)
@@ -164,9 +235,8 @@ class _LayerNames:
             return ()
         return (Part(f"{self.prefix}{name}.weight", (width,), added=self.names.norm_offset),)
 
-    def _qkv(self, kind: str, *columns: int) -> Parts:
-        attention, names = self.layer.attention, self.names
-        head_dim = attention.head_dim
+    def _qkv(self, attention: AttentionSpec, kind: str, *columns: int) -> Parts:
+        names, head_dim = self.names, attention.head_dim
         rotated = None
         if names.rotates_neighbours:
             pairs = head_dim // 2 if attention.rope is None else len(attention.rope.inv_freq)

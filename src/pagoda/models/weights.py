@@ -37,21 +37,26 @@ M = TypeVar("M")
 class LayerWeights(Generic[M]):
     """One layer; matrices are row-major [out, in].
 
-    h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size.
+    h is the hidden size, D the head size, Hq and Hkv the heads, I the intermediate size. Latent
+    attention has queries of nope + R numbers, a latent of r, values of v, and queries made of Q
+    numbers, or of h; what it alone has stands at the end.
     """
 
     attention_norm: torch.Tensor | None
     """[h]; which norms there are is the layer's `NormPlacement`"""
     qkv: M
-    """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads."""
+    """[(Hq + 2 Hkv) * D, h]: all query heads, then the key heads, then the value heads.
+
+    Of latent attention the queries alone: [Hq * (nope + R), Q or h].
+    """
     qkv_bias: torch.Tensor | None
     """[(Hq + 2 Hkv) * D]"""
     q_norm: torch.Tensor | None
-    """[D], or [Hq * D] where all heads are normed as one row"""
+    """[D], or [Hq * D] where all heads are normed as one row; or [Q]"""
     k_norm: torch.Tensor | None
-    """[D] or [Hkv * D]"""
+    """[D] or [Hkv * D]; or [r], of the latent"""
     o: M
-    """[h, Hq * D]"""
+    """[h, Hq * D], or [h, Hq * v]"""
     o_bias: torch.Tensor | None
     """[h]"""
     attention_output_norm: torch.Tensor | None
@@ -70,6 +75,18 @@ class LayerWeights(Generic[M]):
     """[h]"""
     sink_logits: torch.Tensor | None
     """[Hq]"""
+    q_down: M | None = None
+    """[Q, h]"""
+    q_down_bias: torch.Tensor | None = None
+    """[Q]"""
+    kv_down: M | None = None
+    """[r + R, h]: of the latent, then of the key that all heads share"""
+    kv_down_bias: torch.Tensor | None = None
+    """[r + R]"""
+    key_up: torch.Tensor | None = None
+    """[Hq, nope, r]"""
+    value_up: torch.Tensor | None = None
+    """[Hq, v, r]"""
     experts: ExpertsWeights[M] | None = None
 
     def tensors(self) -> Iterator[Any]:
@@ -161,10 +178,12 @@ def load_decoder(
         raise InvalidOptionError("dtype", dtype, f"one of {', '.join(DTYPES)}")
     parts = DecoderParts.of(spec, names)
     needed = parts.all
-    _check(source, needed, names)
+    _check(source, parts, names)
     stored = _stored(source, parts.matrices, keeps)
     read = [part for part in needed if part not in stored]
-    size_bytes = sum(math.prod(part.shape) for part in read) * DTYPES[dtype].itemsize
+    size_bytes = sum(
+        math.prod(part.shape) * DTYPES[part.held_as or dtype].itemsize for part in read
+    )
     memory = HostMemory(size_bytes, len(read)) if device is None else GPUMemory(device)
     total_bytes = size_bytes + sum(rows.nbytes for rows in stored.values())
     assembler = _Assembler(source, DTYPES[dtype], memory, stored, total_bytes, on_progress)
@@ -190,10 +209,10 @@ def _stored(
     return found
 
 
-def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> None:
+def _check(source: TensorSource, parts: DecoderParts, names: WeightNames) -> None:
     """Every part is there in its shape, and nothing else that the model would need."""
-    shapes = source.shapes
-    for part in parts:
+    shapes, needed = source.shapes, parts.all
+    for part in needed:
         if part.name not in shapes:
             limit = f"the files lack this tensor, {part.stored_shape}"
             if part.name.removesuffix("weight") + "qweight" in shapes:
@@ -201,9 +220,9 @@ def _check(source: TensorSource, parts: Sequence[Part], names: WeightNames) -> N
             raise ModelError(part.name, None, limit)
         if shapes[part.name] != part.stored_shape:
             raise ModelError(part.name, shapes[part.name], f"its shape must be {part.stored_shape}")
-    known = {part.name for part in parts} | {names.lm_head} | source.spare
+    known = {part.name for part in needed} | {names.lm_head} | source.spare
     for name in sorted(shapes.keys() - known):
-        if not name.endswith(names.ignored):
+        if not (name.endswith(names.ignored) or name.startswith(parts.left_out)):
             raise ModelError(
                 name, shapes[name], "the model that the config describes has no such tensor"
             )
@@ -242,7 +261,9 @@ class _Assembler:
     def merge(self, parts: Parts) -> torch.Tensor:
         """Allocate the merged tensor and read every part into its rows."""
         num_rows = sum(part.shape[0] for part in parts)
-        merged = self._room.tensor((num_rows, *parts[0].shape[1:]), self._dtype)
+        held_as = parts[0].held_as
+        dtype = self._dtype if held_as is None else DTYPES[held_as]
+        merged = self._room.tensor((num_rows, *parts[0].shape[1:]), dtype)
         end = 0
         for part in parts:
             start, end = end, end + part.shape[0]
@@ -295,6 +316,12 @@ class _Assembler:
             down_bias=self.merge_if_any(parts["down_bias"]),
             mlp_output_norm=self.merge_if_any(parts["mlp_output_norm"]),
             sink_logits=self.merge_if_any(parts["sink_logits"]),
+            q_down=self.matrix_if_any(parts["q_down"]),
+            q_down_bias=self.merge_if_any(parts["q_down_bias"]),
+            kv_down=self.matrix_if_any(parts["kv_down"]),
+            kv_down_bias=self.merge_if_any(parts["kv_down_bias"]),
+            key_up=self.merge_if_any(parts["key_up"]),
+            value_up=self.merge_if_any(parts["value_up"]),
             experts=None if layer.experts is None else self.experts(layer.experts),
         )
 

@@ -1,8 +1,9 @@
 """What a model keeps in the cache, layer by layer, from its config alone.
 
 A family that Pagoda runs is read by the engine's own reader (`pagoda.planning.covered`). For the
-others the rule of the family says which kind each layer is (`pagoda.planning.patterns`); a builder
-for each kind turns the fields into what it keeps. Families differ in rows of tables.
+others, and for latents, which engines keep in ways of their own, the rule of the family says which
+kind each layer is (`pagoda.planning.patterns`); a builder for each kind turns the fields into what
+it keeps. Families differ in rows of tables.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Architecture:
     state_chunk: int = 256
     """Tokens that a recurrent layer computes together, between which it can keep its state."""
     latent_pair_size: int = 0
-    """Products of a head for a token and one that it attends to by a latent; 0: no latents.
+    """Products of a head for a token and one that it attends to, where it is by a latent.
 
     The least of two ways: with keys and values made of the latent, qk_nope + rope + v, or with the
     latent itself, 2 × rank + rope (DeepSeek-V2, section 2.1).
@@ -106,20 +107,22 @@ def read_architecture(config: ModelConfig) -> Architecture:
     A `model_type` that is not known is read by the fields that most models share, and said so in
     `assumed`. Raises `ModelError` for a field that is missing or makes no sense.
     """
-    text = language_config(config)
+    text, family = language_config(config), find_family(config)
     try:
         decoder = covered_shape(text)
     except UnsupportedModelError as error:
-        known = find_family(config)
-        return _read_by_rules(text, known or _ASSUMED_FAMILY, doubt="" if known else str(error))
-    if decoder is not None:
+        return _read_by_rules(text, family or _ASSUMED_FAMILY, doubt="" if family else str(error))
+    if decoder is not None and not (family and _has_latents(decoder)):
         longest = longest_of(text, extends_yarn=False), longest_of(text, extends_yarn=True)
         return _of_decoder(decoder, model_type_of(text), dtype_of(text), longest)
-    family = find_family(config)
     if family is not None:
         return _read_by_rules(text, family)
     doubt = f"model type {model_type_of(text)!r} is not known"
     return _read_by_rules(text, _ASSUMED_FAMILY, doubt=doubt)
+
+
+def _has_latents(decoder: DecoderSpec) -> bool:
+    return any(_layer_of(layer, decoder.dtype).vectors is None for layer in decoder.layers)
 
 
 def read_architecture_in_pagoda(config: ModelConfig) -> Architecture:
@@ -147,6 +150,7 @@ def _of_decoder(
         num_heads=decoder.layers[0].attention.num_heads,
         max_model_len=longest[0],
         extended_max_model_len=longest[1],
+        latent_pair_size=decoder.layers[0].attention.pair_size,
         decoder=decoder,
     )
 

@@ -18,9 +18,9 @@ from typing import ClassVar, Protocol
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.layer import CachedLayer
-from pagoda.cache.layers import SlidingWindowLayerSpec
+from pagoda.cache.layers import OwnLayerSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
 from pagoda.planning.fields import language_config, mlp_width
@@ -209,10 +209,17 @@ def angle_bytes(step: StepFacts) -> int:
     return step.model.decoder.angle_bytes(step.max_model_len)
 
 
-def windowed(layer: CachedLayer) -> AttentionLayerSpec | SlidingWindowLayerSpec:
+def windowed(layer: CachedLayer) -> OwnLayerSpec:
     """The same: families that Pagoda runs have no other layers."""
-    assert isinstance(layer, AttentionLayerSpec | SlidingWindowLayerSpec)
+    assert isinstance(layer, OwnLayerSpec)
     return layer
+
+
+def _vectors(layer: CachedLayer) -> AttentionLayerSpec:
+    """Raises UnsupportedModelError for latents, as the engine on a GPU does."""
+    if layer.vectors is None:
+        raise UnsupportedModelError("attention", layer.kind, "not covered on a GPU")
+    return layer.vectors
 
 
 def _shape(step: StepFacts) -> ModelShape:
@@ -221,7 +228,7 @@ def _shape(step: StepFacts) -> ModelShape:
     inner = mlp_width(text) or 4 * hidden
     layers = dict.fromkeys(
         LayerShape(
-            step.model.num_heads, layer.vectors.num_kv_heads, layer.vectors.head_size, inner,
+            step.model.num_heads, _vectors(layer).num_kv_heads, _vectors(layer).head_size, inner,
             sees_sinks=step.requests_choose or layer.window.narrowed(step.retention).sinks > 0,
         )
         for layer in map(windowed, step.model.cached_layers)

@@ -11,6 +11,7 @@ from pagoda.cache.layers import (
     CrossAttentionLayerSpec,
     SlidingWindowLayerSpec,
     keeping,
+    require_choice,
 )
 from pagoda.cache.own_format import is_own
 from pagoda.cache.retention import most_positions, require_retention
@@ -238,7 +239,7 @@ def _pool_options(
         policy = pagoda_device(device).policy
         formats.require_one_of(policy.cache_formats(dtype), policy.kind)
         kept = [layer.vectors for layer in model.cached_layers]
-        sizes = [0 if vectors is None else vectors.head_size for vectors in kept]
+        sizes = [None if vectors is None else vectors.head_size for vectors in kept]
         require_heads(formats.of_layers(len(kept), dtype), sizes)
     elif is_own(request.kv_cache_dtype):
         limit = "vLLM has no codecs of one's own: --engine pagoda does"
@@ -331,6 +332,8 @@ def _pagoda_pool(
         block_size,
         requests_choose=request.request_kv_retention,
     )
+    if request.request_kv_retention:
+        require_choice(layers)
     spec = CacheSpec(layers, block_size, under_way)
     return GroupedPool(
         groups=spec.groups,

@@ -147,22 +147,19 @@ def _step_cost(
         attended = sum(_attended(span, window) for span in spans)
         read_bytes += count * kv.block_bytes(kept)
         operations += count * (
-            2 * values * num_computed + 4 * attention.num_heads * attention.head_dim * attended
+            2 * values * num_computed + 2 * attention.num_heads * attention.pair_size * attended
         )
     return StepCost(read_bytes, operations)
 
 
 def _matrix_values(layer: DecoderLayer, hidden_size: int) -> int:
-    """Numbers in the matrices of a layer that a row meets: q, k, v, o, gate, up and down."""
-    attention, mlp = layer.attention, layer.mlp
-    heads = 2 * attention.num_heads + 2 * attention.num_kv_heads
-    widths = heads * attention.head_dim
+    """Numbers in the matrices of a layer that a row meets."""
+    mlp = layer.mlp
+    width = 3 * mlp.intermediate_size
     if isinstance(mlp, ExpertsSpec):
         shared = 0 if mlp.shared is None else mlp.shared.intermediate_size
-        widths += mlp.num_experts + 3 * (mlp.num_used * mlp.intermediate_size + shared)
-    else:
-        widths += 3 * mlp.intermediate_size
-    return hidden_size * widths
+        width = mlp.num_experts + 3 * (mlp.num_used * mlp.intermediate_size + shared)
+    return layer.attention.num_weights(hidden_size) + hidden_size * width
 
 
 def _attended(span: Span, window: int) -> int:

@@ -63,9 +63,17 @@ class CacheFormats:
             raise InvalidOptionError("kv_cache_dtype", self.kv_cache_dtype, limit)
 
 
-def require_heads(formats: Sequence[str], head_sizes: Sequence[int]) -> None:
-    """Raises `InvalidOptionError` for a layer whose heads its format cannot code."""
+def require_heads(formats: Sequence[str], head_sizes: Sequence[int | None]) -> None:
+    """Raises `InvalidOptionError` for a layer whose heads its format cannot code.
+
+    None: a layer of latents, which are no heads, and which no format codes.
+    """
     for name, head_size in zip(formats, head_sizes, strict=True):
+        if head_size is None:
+            if is_coded(name):
+                limit = "latents are plain numbers: auto, or a dtype of the device"
+                raise InvalidOptionError("kv_cache_dtype", name, limit)
+            continue
         multiple = vector_format(name).head_multiple
         if is_coded(name) and head_size % multiple:
             limit = f"takes heads of a multiple of {multiple} numbers, and these have {head_size}"

@@ -35,6 +35,11 @@ class Tensor(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
+    @property
+    def held_as(self) -> str | None:
+        """Its dtype in memory where that is its own; None: as that of all others."""
+        ...
+
 
 class Decoder(Protocol):
     """Of which tensors, one below the other, each weight of a decoder is made."""
@@ -193,9 +198,12 @@ class _Holder:
             if len(tensor.shape) == 2  # vectors never keep their type
         ]
         if not (self.keeps_stored and parts and are_kept(parts)):
-            num_values = sum(math.prod(tensor.shape) for tensor in tensors)
+            size_bytes = sum(
+                math.prod(tensor.shape) * PLAIN_BITS[tensor.held_as or self.dtype] // 8
+                for tensor in tensors
+            )
             found = frozenset(self._type(tensor) for tensor in tensors)
-            return _Weight(num_values * value_bytes, frozenset(), frozenset(), found)
+            return _Weight(size_bytes, frozenset(), frozenset(), found)
         made = frozenset(
             self.quantised[each.name] for each in tensors if each.name in self.quantised
         )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.own_format import is_own
 from pagoda.cache.spec import CacheSpec
-from pagoda.errors import InvalidOptionError
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
 
 
 class BlockStorage(ABC):
@@ -47,7 +47,7 @@ class BlockStorage(ABC):
     @property
     def namespace(self) -> str:
         """How K and V of each layer are stored, in a word: blocks of another never match."""
-        return ",".join(layer.vectors.dtype for layer in self.spec.layers)
+        return ",".join(layer.dtype for layer in self.spec.layers)
 
     def copy_blocks(
         self, sources: Sequence[int] | NDArray[np.int64], targets: Sequence[int] | NDArray[np.int64]
@@ -95,19 +95,29 @@ def size_of(spec: CacheSpec, num_blocks: int) -> int:
 def attention_layers(
     spec: CacheSpec, formats: Collection[str], *, takes_own: bool = False
 ) -> tuple[AttentionLayerSpec, ...]:
-    """The layers of a cache that stores vectors in some `formats`.
+    """The layers of a cache of keys and values, each as `require_format` takes it.
 
-    takes_own: or in codecs that say by their names what they are.
-
-    Raises InvalidOptionError for another format, and for values that are wider than keys.
+    Raises as that, and UnsupportedModelError for latents.
     """
     layers = []
     for each in spec.layers:
-        layer = each.vectors
-        if layer.dtype not in formats and not (takes_own and is_own(layer.dtype)):
-            limit = f"the cache holds one of {', '.join(formats)}"
-            raise InvalidOptionError("dtype", layer.dtype, limit)
-        if layer.head_size_v not in (None, layer.head_size):
-            raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")
-        layers.append(layer)
+        if each.vectors is None:
+            raise UnsupportedModelError("attention", each.kind, "not covered on this device")
+        require_format(each.vectors, formats, takes_own=takes_own)
+        layers.append(each.vectors)
     return tuple(layers)
+
+
+def require_format(
+    layer: AttentionLayerSpec, formats: Collection[str], *, takes_own: bool = False
+) -> None:
+    """Refuse keys and values that a cache does not hold.
+
+    takes_own: it holds those of codecs that say by their names what they are, beside `formats`.
+    Raises InvalidOptionError for another format, and for values that are wider than keys.
+    """
+    if layer.dtype not in formats and not (takes_own and is_own(layer.dtype)):
+        limit = f"the cache holds one of {', '.join(formats)}"
+        raise InvalidOptionError("dtype", layer.dtype, limit)
+    if layer.head_size_v not in (None, layer.head_size):
+        raise InvalidOptionError("head_size_v", layer.head_size_v, "must be that of the keys")

@@ -12,7 +12,7 @@ which a CPU multiplies and adds in one instruction. A head's keys are kept trans
 no sum across lanes; its values are `[block_size / group, head_size, group]`. What a codec makes of
 them lies likewise, byte by byte: a head's keys `[bytes of a key, block_size]`, its values plane by
 plane, each `[block_size, bytes of the plane]` (`kernels.vector_code`), with their scales behind
-(`kernels.page_layout`).
+(`kernels.page_layout`). A latent, which is key and value, lies as a key.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ import torch
 from numpy.typing import NDArray
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
-from pagoda.cache.spec import CacheSpec
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.spec import CacheSpec, WindowedLayer
 from pagoda.codecs import CALIBRATED, CODECS, CalibratedCodec, Codec, codec_of
 from pagoda.errors import InvalidOptionError
 from pagoda.kernels.array import Array
-from pagoda.kernels.page_layout import PageLayout, coded_layout, plain_layout
-from pagoda.storage.block_storage import BlockStorage, attention_layers, size_of
+from pagoda.kernels.page_layout import PageLayout, coded_layout, latent_layout, plain_layout
+from pagoda.storage.block_storage import BlockStorage, require_format, size_of
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """The dtypes a plain storage can hold."""
@@ -63,6 +64,8 @@ class CPULayer:
     """The same as `blocks`, for kernels; bfloat16 is seen as its bits, uint16."""
     content: NDArray[np.uint8]
     """[num_blocks, bytes of its place in a block]"""
+    value_size: int | None = None
+    """Values are the first so many numbers of keys; None: they lie by themselves."""
 
     @property
     def keys(self) -> torch.Tensor:
@@ -78,6 +81,7 @@ class CPULayer:
 
     def _vectors(self, side: int) -> torch.Tensor:
         assert self.codec is None
+        assert self.value_size is None
         numbers = 2 * self.num_kv_heads * self.head_size * self.block_size
         return self.blocks[:, :numbers].unflatten(1, (2, self.num_kv_heads, -1))[:, side]
 
@@ -95,16 +99,17 @@ class CPUStorage(BlockStorage):
     ) -> None:
         """codecs: of each layer, of the formats that `spec` names; None: as `codec_of` says."""
         size_bytes = size_of(spec, num_blocks)
-        layer_specs = attention_layers(spec, STORED_FORMATS, takes_own=True)
+        for layer in spec.layers:
+            _require_held(layer)
         if codecs is None:
-            codecs = [codec_of(layer.dtype) for layer in layer_specs]
+            codecs = [codec_of(layer.dtype) for layer in spec.layers]
         self.codecs = tuple(codecs)
         self._map = _map_memory(size_bytes)
         super().__init__(spec, num_blocks, torch.frombuffer(self._map, dtype=torch.uint8))
         self.layers: tuple[CPULayer, ...] = tuple(
             _view_layer(layer, codec, spec.block_size, content)
             for layer, codec, content in zip(
-                layer_specs, self.codecs, self._content_of_layers(), strict=True
+                spec.layers, self.codecs, self._content_of_layers(), strict=True
             )
         )
 
@@ -154,23 +159,39 @@ def _map_memory(size_bytes: int) -> mmap.mmap:
     return memory
 
 
+def _require_held(layer: WindowedLayer) -> None:
+    """Raises InvalidOptionError for what main memory does not hold so."""
+    if layer.vectors is not None:
+        require_format(layer.vectors, STORED_FORMATS, takes_own=True)
+    elif layer.dtype not in TORCH_DTYPES:
+        limit = f"a cache of latents holds one of {', '.join(TORCH_DTYPES)}"
+        raise InvalidOptionError("dtype", layer.dtype, limit)
+
+
 def _view_layer(
-    spec: AttentionLayerSpec, codec: Codec | None, block_size: int, content: torch.Tensor
+    layer: WindowedLayer, codec: Codec | None, block_size: int, content: torch.Tensor
 ) -> CPULayer:
-    blocks = content if codec is not None else content.view(TORCH_DTYPES[spec.dtype])
-    layout = _layout(spec, codec, block_size)
-    assert layout.block_bytes == spec.block_bytes(block_size)
+    blocks = content if codec is not None else content.view(TORCH_DTYPES[layer.dtype])
+    if isinstance(layer, LatentLayerSpec):
+        num_kv_heads, head_size, value_size = 1, layer.rank + layer.rope_size, layer.rank
+        layout = _latent_layout(layer, block_size)
+    else:
+        assert layer.vectors is not None
+        num_kv_heads, head_size = layer.vectors.num_kv_heads, layer.vectors.head_size
+        value_size, layout = None, _layout(layer.vectors, codec, block_size)
+    assert layout.block_bytes == layer.block_bytes(block_size)
     # From block to block: where layers are stored in different formats, a place may be wider.
     layout = layout._replace(block_bytes=content.shape[1])
     return CPULayer(
-        num_kv_heads=spec.num_kv_heads,
-        head_size=spec.head_size,
+        num_kv_heads=num_kv_heads,
+        head_size=head_size,
         block_size=block_size,
         codec=codec,
         layout=layout,
         blocks=blocks,
         array=as_array(blocks),
         content=content.numpy(),
+        value_size=value_size,
     )
 
 
@@ -178,11 +199,22 @@ def _layout(spec: AttentionLayerSpec, codec: Codec | None, block_size: int) -> P
     heads, size = spec.num_kv_heads, spec.head_size
     if codec is not None:
         return coded_layout(heads, block_size, codec.key.code(size), codec.value.code(size))
-    item_size = TORCH_DTYPES[spec.dtype].itemsize
-    for name, number in (("block_size", block_size), ("head_size", size)):
-        if number % (4 // item_size):
-            raise InvalidOptionError(name, number, f"must be even for a cache in {spec.dtype}")
-    return plain_layout(heads, size, block_size, item_size)
+    _require_groups(spec.dtype, block_size=block_size, head_size=size)
+    return plain_layout(heads, size, block_size, TORCH_DTYPES[spec.dtype].itemsize)
+
+
+def _latent_layout(spec: LatentLayerSpec, block_size: int) -> PageLayout:
+    sizes = {"kv_lora_rank": spec.rank, "qk_rope_head_dim": spec.rope_size}
+    _require_groups(spec.dtype, block_size=block_size, **sizes)
+    width = spec.rank + spec.rope_size
+    return latent_layout(width, block_size, TORCH_DTYPES[spec.dtype].itemsize)
+
+
+def _require_groups(dtype: str, **sizes: int) -> None:
+    """Raises InvalidOptionError for a size that numbers of four bytes together do not make."""
+    for name, number in sizes.items():
+        if number % (4 // TORCH_DTYPES[dtype].itemsize):
+            raise InvalidOptionError(name, number, f"must be even for a cache in {dtype}")
 
 
 def as_array(tensor: torch.Tensor) -> Array:

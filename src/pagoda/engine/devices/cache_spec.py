@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pagoda.cache.layers import require_choice
 from pagoda.cache.retention import require_retention
 from pagoda.cache.spec import CacheSpec
 from pagoda.engine.options import EngineOptions
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec
 from pagoda.sizing.cache_formats import require_heads
 from pagoda.sizing.device_policy import DevicePolicy, under_way_tokens
 
@@ -20,10 +21,10 @@ def cache_spec_of(
 ) -> CacheSpec:
     """Bytes and groups of its blocks, on a device. formats: of each layer.
 
-    Raises `InvalidOptionError` for heads that a format cannot code, and for a retention that the
-    model or the block size cannot follow.
+    Raises `InvalidOptionError` for heads or latents that a format cannot code, and for a retention
+    that the model or the block size cannot follow.
     """
-    require_heads(formats, [layer.attention.head_dim for layer in spec.layers])
+    require_heads(formats, [_head_size(layer.attention) for layer in spec.layers])
     require_retention(
         options.retention,
         block_size=options.block_size,
@@ -36,6 +37,14 @@ def cache_spec_of(
         options.block_size,
         requests_choose=options.request_kv_retention,
     )
-    return spec.cache_spec(
+    kept = spec.cache_spec(
         options.block_size, formats, retention=options.retention, under_way_tokens=under_way
     )
+    if options.request_kv_retention:
+        require_choice(kept.layers)
+    return kept
+
+
+def _head_size(attention: AttentionSpec | LatentAttentionSpec) -> int | None:
+    """None: it keeps latents."""
+    return attention.head_dim if isinstance(attention, AttentionSpec) else None

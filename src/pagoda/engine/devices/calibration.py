@@ -30,7 +30,7 @@ from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.vector_statistics import VectorStatistics
 from pagoda.kernels.array import Array
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec
 from pagoda.models.locate import ModelFiles
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.storage.cpu_storage import CPUStorage
@@ -148,6 +148,7 @@ class Calibration:
 
 def _shape(layer: DecoderLayer) -> tuple[int, int, int]:
     attention = layer.attention
+    assert isinstance(attention, AttentionSpec)  # latents are not coded
     return attention.num_kv_heads, attention.head_dim, attention.head_dim
 
 

@@ -37,8 +37,7 @@ from pagoda.sizing.capacity import Capacity, plan_capacity
 from pagoda.sizing.device_policy import CPUPolicy
 from pagoda.sizing.quantised_weights import quantised_types
 from pagoda.sizing.step_limits import StepLimits
-from pagoda.storage.block_storage import attention_layers
-from pagoda.storage.cpu_storage import STORED_FORMATS, CPUStorage
+from pagoda.storage.cpu_storage import CPUStorage
 
 if TYPE_CHECKING:
     from pagoda.roofline import MachineLimits
@@ -223,7 +222,7 @@ class SizedCPU:
 
     def _codecs(self) -> list[Codec | None]:
         """Of each layer; those that are calibrated are found, or read from disk."""
-        layers = attention_layers(self.capacity.spec, STORED_FORMATS, takes_own=True)
+        layers = self.capacity.spec.layers
         names = {layer.dtype for layer in layers} & set(CALIBRATED)
         found = {name: self.model.calibrated(name, self.num_threads) for name in names}
         return [

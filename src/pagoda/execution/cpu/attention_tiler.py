@@ -175,7 +175,7 @@ def _tiling(
     work = np.concatenate((parts, tiles))
     starts, merges = _merges(batch, divided, num_rows, splits)
     rows = work[:, 2] * (work[:, 6] - work[:, 5]) * shape.group_size
-    part_width = shape.num_kv_heads * shape.group_size * (shape.head_dim + 2)
+    part_width = shape.num_kv_heads * shape.group_size * (shape.value_dim + 2)
     return AttentionTiling(
         block_tables=pages.block_tables,
         windows=np.ascontiguousarray(pages.windows),

@@ -12,22 +12,16 @@ from pagoda.errors import InvalidOptionError
 from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.attention_tiler import AttentionTiler
 from pagoda.execution.cpu.expert_table import experts_memory
+from pagoda.execution.cpu.latent_segment import LatentSegment
+from pagoda.execution.cpu.layer_table import adds_later
 from pagoda.execution.cpu.panel_weights import PanelWeights
-from pagoda.execution.cpu.segment import Segment, adds_later, segments
+from pagoda.execution.cpu.segment import Segment, segments
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention_tiling import GroupTilings
-from pagoda.kernels.cpu.decoder import (
-    PHASES,
-    Ends,
-    Step,
-    Widths,
-    embed,
-    memory_bytes,
-    project,
-    run_layers,
-)
+from pagoda.kernels.cpu.decoder import Step, memory_bytes
+from pagoda.kernels.cpu.ends import Ends, embed, project
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import record_bytes
 from pagoda.kernels.cpu.team import PHASE_BYTES, phases
@@ -116,7 +110,8 @@ class CPUExecutor:
         self.storage.copy_blocks(batch.copy_sources, batch.copy_targets)
         logits = self._new_logits(len(batch.logit_rows))
         ends = self._ends(batch, logits)
-        counters = phases(_EMBED_PHASES + PHASES * len(self.spec.layers) + _PROJECT_PHASES)
+        of_layers = sum(segment.num_phases * len(segment.table) for segment in self._segments)
+        counters = phases(_EMBED_PHASES + of_layers + _PROJECT_PHASES)
         counter = counters.ctypes.data
         numbers = np.arange(batch.num_tokens)
         tilings = {
@@ -133,12 +128,14 @@ class CPUExecutor:
                 counter += _EMBED_PHASES * PHASE_BYTES
             at_once = len(segment.table) if on_layer is None else 1
             for first in range(0, len(segment.table), at_once):
-                run_layers(
-                    segment.table[first:].ctypes.data, at_once, self._read_next(number),
-                    step._replace(counters=counter), segment.widths, shape, segment.layout,
-                    segment.routines, segment.panels, segment.write, segment.heads, segment.rows,
-                )  # fmt: skip
-                counter += PHASES * at_once * PHASE_BYTES
+                segment.run(
+                    first,
+                    at_once,
+                    self._read_next(number),
+                    step._replace(counters=counter),
+                    self._workspace,
+                )
+                counter += segment.num_phases * at_once * PHASE_BYTES
                 if on_layer is not None:
                     width = segment.widths.qkv
                     rows = self._workspace.array("qkv", batch.num_tokens, width, _FLOAT)
@@ -197,7 +194,7 @@ class CPUExecutor:
         self,
         batch: Batch,
         rows: Array,
-        segment: Segment,
+        segment: Segment | LatentSegment,
         tilings: GroupTilings,
         experts: Array | None,
     ) -> Step:
@@ -224,16 +221,15 @@ class CPUExecutor:
             sink_queries=address("sinks", widths.attended, _FLOAT) if tilings.has_sinks else 0,
             attended=address("attended", widths.attended, self._dtype),
             gated=address("gated", widths.inner, self._dtype),
-            records=self._records(count, widths),
+            records=self._records(count, segment.widest),
             eps=self._eps.ctypes.data,
             experts=0 if experts is None else experts.ctypes.data,
         )
 
-    def _records(self, num_rows: int, widths: Widths) -> int:
+    def _records(self, num_rows: int, widest: int) -> int:
         """Address of memory for rows that are rounded; 0: none are."""
         if not self._rounds_rows:
             return 0
-        widest = max(widths.hidden, widths.attended, widths.inner)
         return self._workspace.address("records", num_rows, record_bytes(widest), _BYTE)
 
     def _new_logits(self, num_rows: int) -> Array:

@@ -21,7 +21,8 @@ def page_form(layer: CPULayer, *, is_paired: bool) -> PageForm:
     """
     codec, size, block_size = layer.codec, layer.head_size, layer.block_size
     if codec is None:
-        return PageForm(layer.array.dtype == np.uint16, size, block_size)
+        paired = layer.array.dtype == np.uint16
+        return PageForm(paired, size, block_size, value_dim=layer.value_size)
     paired = is_paired and UNIT.pairs and block_size % 2 == 0
     return PageForm(paired, size, block_size, codec.key.code(size), codec.value.code(size))
 

@@ -9,7 +9,8 @@ import torch
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.panel_matrix import OnPacked, PanelMatrix
-from pagoda.models.decoder import DecoderSpec
+from pagoda.kernels.block_types import PANEL
+from pagoda.models.decoder import DecoderSpec, LatentAttentionSpec
 from pagoda.models.expert_weights import ExpertsWeights
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import HostMemory
@@ -26,6 +27,10 @@ def require_even_rows(spec: DecoderSpec, dtype: str) -> None:
         return
     widths = {"hidden_size": {spec.hidden_size}}
     widths["intermediate_size"] = {layer.mlp.intermediate_size for layer in spec.layers}
+    for layer in spec.layers:
+        if isinstance(layer.attention, LatentAttentionSpec):
+            for field, size in _latent_widths(layer.attention).items():
+                widths.setdefault(field, set()).add(size)
     for field, sizes in widths.items():
         for size in sizes:
             if size % 2:
@@ -33,9 +38,21 @@ def require_even_rows(spec: DecoderSpec, dtype: str) -> None:
                 raise UnsupportedModelError(field, size, limit)
 
 
+def _latent_widths(attention: LatentAttentionSpec) -> dict[str, int]:
+    return {
+        "q_lora_rank": attention.q_rank or 0,
+        "kv_lora_rank": attention.rank,
+        "qk_nope_head_dim": attention.nope_dim,
+        "v_head_dim": attention.num_heads * attention.value_dim,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class PanelLayer:
-    """One layer: `LayerWeights` with its matrices in panels, gate and up each for themselves."""
+    """One layer: `LayerWeights` with its matrices in panels, gate and up each for themselves.
+
+    key_up is turned, [rank, nope] of each head, and as value_up padded to whole panels of each.
+    """
 
     qkv: PanelMatrix
     o: PanelMatrix
@@ -53,6 +70,12 @@ class PanelLayer:
     down_bias: torch.Tensor | None
     mlp_output_norm: torch.Tensor | None
     sink_logits: torch.Tensor | None
+    q_down: PanelMatrix | None
+    q_down_bias: torch.Tensor | None
+    kv_down: PanelMatrix | None
+    kv_down_bias: torch.Tensor | None
+    key_up: PanelMatrix | None
+    value_up: PanelMatrix | None
     experts: ExpertsWeights[PanelMatrix] | None = None
 
     def all(self) -> Iterator[PanelMatrix | torch.Tensor]:
@@ -149,6 +172,12 @@ class _Packer:
             down_bias=layer.down_bias,
             mlp_output_norm=layer.mlp_output_norm,
             sink_logits=layer.sink_logits,
+            q_down=self.matrix_if_any(layer.q_down),
+            q_down_bias=layer.q_down_bias,
+            kv_down=self.matrix_if_any(layer.kv_down),
+            kv_down_bias=layer.kv_down_bias,
+            key_up=None if layer.key_up is None else _of_heads(_turned(layer.key_up)),
+            value_up=None if layer.value_up is None else _of_heads(layer.value_up),
             experts=None if layer.experts is None else self.experts(layer.experts),
         )
 
@@ -164,6 +193,26 @@ class _Packer:
         values |= {name: self.matrix_if_any(values[name]) for name in one}
         values |= {name: tuple(map(self.matrix, values[name])) for name in of_each}
         return ExpertsWeights(**values)
+
+
+def _turned(matrices: torch.Tensor) -> torch.Tensor:
+    """[heads, columns, rows], where [heads, rows, columns] lay: they are not good for more."""
+    heads, rows, columns = matrices.shape
+    turned = matrices.view(heads, columns, rows)
+    return turned.copy_(matrices.transpose(1, 2).clone(memory_format=torch.contiguous_format))
+
+
+def _of_heads(matrices: torch.Tensor) -> PanelMatrix:
+    """[heads, rows, columns] in panels, of which each head has whole ones.
+
+    Where they are not whole, as in no published model, they are padded, in memory of their own.
+    """
+    heads, rows, columns = matrices.shape
+    if rows % PANEL:
+        padded = matrices.new_zeros(heads, -(-rows // PANEL) * PANEL, columns)
+        padded[:, :rows] = matrices
+        matrices = padded
+    return PanelMatrix.plain(matrices.view(-1, columns))
 
 
 def _halves(gate_up: Matrix | None) -> tuple[Matrix | None, ...]:
@@ -184,7 +233,8 @@ def _memory_for(weights: DecoderWeights[Matrix]) -> HostMemory:
         matrices.append(weights.lm_head)
     for layer in weights.layers:
         own = (layer.qkv, layer.o, *_halves(layer.gate_up), layer.down)
-        matrices += [matrix for matrix in own if matrix is not None]
+        of_latents = (layer.q_down, layer.kv_down)
+        matrices += [matrix for matrix in (*own, *of_latents) if matrix is not None]
         matrices += () if layer.experts is None else layer.experts.tensors()
     kept = [
         [part for part in matrix.parts if isinstance(part, StoredRows)]

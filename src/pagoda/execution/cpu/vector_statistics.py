@@ -14,7 +14,7 @@ from pagoda.execution.batch import Batch, GroupPages
 from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.kernels.array import Array
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderSpec
 
 _SAMPLES = 256
 """Tokens of a window whose vectors are kept."""
@@ -26,7 +26,8 @@ class VectorStatistics:
     def __init__(self, spec: DecoderSpec, weights: PanelWeights) -> None:
         self._spec, self._weights = spec, weights
         self._num_tokens = 0
-        shapes = [(each.attention.num_kv_heads, each.attention.head_dim) for each in spec.layers]
+        attentions = map(self._attention, range(len(spec.layers)))
+        shapes = [(each.num_kv_heads, each.head_dim) for each in attentions]
         self._sums = [np.zeros((3, heads, size, size)) for heads, size in shapes]
         """Of each layer, Σ x xᵀ over queries, keys and values."""
         self._kept: list[list[tuple[Array, Array]]] = [[] for _ in shapes]
@@ -47,8 +48,13 @@ class VectorStatistics:
                 Observed(self._output_metric(number), values, np.concatenate(value_samples, 1)),
             )
 
-    def _add(self, layer: int, rows: Array) -> None:
+    def _attention(self, layer: int) -> AttentionSpec:
         attention = self._spec.layers[layer].attention
+        assert isinstance(attention, AttentionSpec)  # latents are not coded
+        return attention
+
+    def _add(self, layer: int, rows: Array) -> None:
+        attention = self._attention(layer)
         heads, size = attention.num_kv_heads, attention.head_dim
         parts = np.split(
             rows, [attention.num_heads * size, (attention.num_heads + heads) * size], 1
@@ -63,7 +69,7 @@ class VectorStatistics:
 
     def _output_metric(self, layer: int) -> Array:
         """Σ Wᵀ W over the heads of each group, W being what the output projection takes of one."""
-        attention = self._spec.layers[layer].attention
+        attention = self._attention(layer)
         paired = self._weights.dtype == torch.bfloat16
         weight = self._weights.layers[layer].o.numbers(paired=paired)
         heads, size = attention.num_kv_heads, attention.head_dim

@@ -58,7 +58,7 @@ class _Layer(NamedTuple):
 
     @property
     def attention(self) -> AttentionSpec:
-        return self.spec.attention
+        return _grouped(self.spec)
 
     @property
     def softmax(self) -> dict[str, Any]:
@@ -201,10 +201,15 @@ def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor
     )
 
 
+def _grouped(layer: DecoderLayer) -> AttentionSpec:
+    assert isinstance(layer.attention, AttentionSpec)  # others have no `layer_shape`
+    return layer.attention
+
+
 def _head_norms(
     spec: DecoderSpec, layer: DecoderLayer, weights: LayerWeights[torch.Tensor]
 ) -> HeadNorms:
-    of_rows = layer.attention.qk_norm is QKNorm.ROW
+    of_rows = _grouped(layer).qk_norm is QKNorm.ROW
     return HeadNorms(
         weights.q_norm, weights.k_norm, spec.norm.eps, spec.norm.weight_offset, of_rows
     )

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import torch
 
+from pagoda.errors import UnsupportedModelError
 from pagoda.kernels.gpu.partial_sums import PartialSums
-from pagoda.models.decoder import DecoderLayer, DecoderSpec
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec
 from pagoda.sizing.alignment import aligned
 from pagoda.sizing.gpu_step import LayerShape, ModelShape, WorkspaceSize
 
@@ -110,6 +111,8 @@ class Workspace:
 def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
     """What of a layer decides how large its activations are."""
     attention = layer.attention
+    if not isinstance(attention, AttentionSpec):
+        raise UnsupportedModelError("attention", "latent attention", "not covered on a GPU")
     return LayerShape(
         attention.num_heads, attention.num_kv_heads, attention.head_dim,
         layer.mlp.intermediate_size, sees_sinks,

@@ -94,11 +94,11 @@ class Layer(NamedTuple):
     """Where one layer's attention reads and writes: addresses."""
 
     out: int
-    """[rows, num_heads * head_dim], written"""
+    """[rows, num_heads * value_dim], written"""
     out_bytes: int
     """From row to row."""
     queries: int
-    """[rows, at least that] float32, heads first"""
+    """[rows, num_heads * head_dim or more] float32, heads first"""
     query_bytes: int
     """From row to row."""
     sink_queries: int
@@ -147,17 +147,17 @@ def _finish_rows(
 ) -> None:  # fmt: skip
     """Write what `count` tokens get from some heads, whose sums are complete and are changed."""
     first_head, end_head = heads
-    rows, head_dim = count * shape.group_size, shape.head_dim
+    rows, value_dim = count * shape.group_size, shape.value_dim
     matrices = layer.pages.codes.output_turn
     if matrices != 0:
         for head in range(first_head, end_head):
-            sums = scratch.sums + (head - first_head) * rows * head_dim * 4
-            matrix = matrices + head * head_dim * head_dim * 4
-            call(row_routines.turn, (sums, head_dim, matrix, rows, scratch.added))
+            sums = scratch.sums + (head - first_head) * rows * value_dim * 4
+            matrix = matrices + head * value_dim * value_dim * 4
+            call(row_routines.turn, (sums, value_dim, matrix, rows, scratch.added))
     call(
         row_routines.finish,
         (layer.out, layer.out_bytes, tokens, count, first_head, end_head, shape.group_size,
-         head_dim, scratch.sums, scratch.highest, scratch.mass, layer.sink_logits),
+         value_dim, scratch.sums, scratch.highest, scratch.mass, layer.sink_logits),
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def _attend_span(
         rows = (heads[1] - heads[0]) * head_rows
         call(
             row_routines.clear,
-            (scratch.added, scratch.added_highest, scratch.added_mass, rows, shape.head_dim),
+            (scratch.added, scratch.added_highest, scratch.added_mass, rows, shape.value_dim),
         )
         return
     in_blocks = -(-(end - origin) // shape.block_size) * shape.block_size
@@ -215,12 +215,12 @@ def _attend_span(
 
 
 @njit(error_model="numpy")
-def _merge_piece(rows: int, head_dim: int, row_routines: RowRoutines, scratch: Scratch) -> None:
+def _merge_piece(rows: int, value_dim: int, row_routines: RowRoutines, scratch: Scratch) -> None:
     """Add the newest piece to the rows' state."""
     call(
         row_routines.merge,
         (scratch.sums, scratch.highest, scratch.mass, scratch.added, scratch.added_highest,
-         scratch.added_mass, rows, head_dim),
+         scratch.added_mass, rows, value_dim),
     )  # fmt: skip
 
 
@@ -234,9 +234,9 @@ def _attend_item(
     table = tiling.block_tables + work.sequence * tiling.table_bytes
     tokens, count = tiling.tokens + work.first * 8, work.num_tokens
     heads = (work.first_head, work.end_head)
-    head_dim = shape.head_dim
+    value_dim = shape.value_dim
     rows = (work.end_head - work.first_head) * count * shape.group_size
-    call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, head_dim))
+    call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, rows, value_dim))
     low = high = integer_at(tiling.positions, integer_at(tokens, 0, 64), 32)
     for t in range(1, count):
         position = integer_at(tiling.positions, integer_at(tokens, t, 64), 32)
@@ -257,7 +257,7 @@ def _attend_item(
                 span, EVERY_TOKEN, layer.queries, tokens, count, heads, table, layer, tiling,
                 shape, routines, row_routines, scratch,
             )  # fmt: skip
-            _merge_piece(rows, head_dim, row_routines, scratch)
+            _merge_piece(rows, value_dim, row_routines, scratch)
     _load_queries(
         layer.queries, layer.query_bytes, tokens, count, heads, shape, routines, row_routines,
         scratch,
@@ -279,7 +279,7 @@ def _attend_item(
                 shape, row_routines,
             )  # fmt: skip
         else:
-            _merge_piece(rows, head_dim, row_routines, scratch)
+            _merge_piece(rows, value_dim, row_routines, scratch)
     if not is_part:
         _finish_rows(layer, tokens, count, heads, shape, row_routines, scratch)
     elif work.takes_sinks != 0:
@@ -298,7 +298,7 @@ def _save_part(
         row_routines.save,
         (tiling.parts, tiling.part_bytes, tiling.starts, work.first_split, tokens,
          work.num_tokens, work.first_head, work.end_head, shape.num_kv_heads, shape.group_size,
-         shape.head_dim, sums, highest, mass),
+         shape.value_dim, sums, highest, mass),
     )  # fmt: skip
 
 
@@ -311,17 +311,17 @@ def _merge_parts(
     number, head = item // shape.num_kv_heads, item % shape.num_kv_heads
     place = tiling.merges + number * _MERGE_FIELDS * 8
     merge = Merge(*integers_at(place, _MERGE_FIELDS))
-    group_size, head_dim = shape.group_size, shape.head_dim
+    group_size, value_dim = shape.group_size, shape.value_dim
     num_heads = shape.num_kv_heads * group_size
-    call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, group_size, head_dim))
+    call(row_routines.clear, (scratch.sums, scratch.highest, scratch.mass, group_size, value_dim))
     for part_number in range(merge.first_part, merge.first_part + merge.num_parts):
         part = tiling.parts + part_number * tiling.part_bytes
-        highest = part + (num_heads * head_dim + head * group_size) * 4
+        highest = part + (num_heads * value_dim + head * group_size) * 4
         call(
             row_routines.merge,
             (scratch.sums, scratch.highest, scratch.mass,
-             part + head * group_size * head_dim * 4, highest, highest + num_heads * 4,
-             group_size, head_dim),
+             part + head * group_size * value_dim * 4, highest, highest + num_heads * 4,
+             group_size, value_dim),
         )  # fmt: skip
     _finish_rows(layer, place, 1, (head, head + 1), shape, row_routines, scratch)
 

@@ -23,7 +23,7 @@ from pagoda.kernels.page_layout import PageLayout, plain_layout
 
 
 class CodedBlocks(NamedTuple):
-    """How blocks of codes are read."""
+    """How blocks of codes, or of latents, are read."""
 
     form: PageForm
     layout: PageLayout
@@ -70,7 +70,7 @@ def paged_attention(
 ) -> None:  # fmt: skip
     """The attention of some layers alone, by all threads; the last is what stays in `out`.
 
-    out: [rows, num_heads * head_dim], written, and layers, blocks of each:
+    out: [rows, num_heads * value_dim], written, and layers, blocks of each:
     [num_blocks, 2 * num_kv_heads * head_dim * block_size], laid out as `storage` says, are float32
     or bfloat16 bits; the latter bytes where they are `coded`. queries: [rows, at least
     num_heads * head_dim] float32, heads first, the same for all; sink_queries: likewise, what

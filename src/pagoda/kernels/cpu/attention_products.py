@@ -2,6 +2,7 @@
 
 Few rows decode codes on the way, again for each tile of rows. For many rows codes are decoded once,
 to plain numbers. Both sum the same numbers in the same order, so no bit depends on which it was.
+Values that are a part of keys are always turned into values first.
 """
 
 from __future__ import annotations
@@ -123,13 +124,13 @@ def weigh_split(
     """
     origin, begin, end = span
     first_head, end_head = heads
-    layout, num_heads, head_dim = pages.layout, end_head - first_head, shape.head_dim
+    layout, num_heads, value_dim = pages.layout, end_head - first_head, shape.value_dim
     stride = scratch.width * pages.item_size // 4
-    if routines.unpack_values != 0 and rows > _MOST_DECODING_ROWS:
+    if routines.weigh == 0 or (routines.unpack_values != 0 and rows > _MOST_DECODING_ROWS):
         for head in range(first_head, end_head):
             row = (head - first_head) * rows
             _weigh_unpacked(
-                scratch, rows, scratch.added + row * head_dim * 4,
+                scratch, rows, scratch.added + row * value_dim * 4,
                 scratch.weights + row * stride * 4, stride, blocks, pages, table, span, head,
                 shape, routines, following,
             )  # fmt: skip
@@ -137,12 +138,12 @@ def weigh_split(
         values = blocks + layout.values + first_head * layout.value_head_bytes
         call(
             routines.weigh,
-            (scratch.added, head_dim, scratch.weights, stride, values, layout.block_bytes, table,
+            (scratch.added, value_dim, scratch.weights, stride, values, layout.block_bytes, table,
              origin, begin, end, following, rows, num_heads,
              pages.codes.value_levels + first_head * HEAD_TABLE_BYTES),
         )  # fmt: skip
     if routines.add_offsets != 0:
-        call(routines.add_offsets, (scratch.added, scratch.offsets, rows * num_heads, head_dim))
+        call(routines.add_offsets, (scratch.added, scratch.offsets, rows * num_heads, value_dim))
 
 
 @njit(error_model="numpy")
@@ -164,8 +165,8 @@ def _weigh_unpacked(
     moved = first * size
     call(
         routines.weigh_unpacked,
-        (added, shape.head_dim, weights, stride, scratch.unpacked,
-         size * shape.head_dim * pages.item_size, numbers, origin - moved, begin - moved,
+        (added, shape.value_dim, weights, stride, scratch.unpacked,
+         size * shape.value_dim * pages.item_size, numbers, origin - moved, begin - moved,
          end - moved, following, rows, 1, 0),
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 A row is one query head of one token. Rows are ordered by KV head first, then by token, then by
 query head within its group. The state of some rows after some splits is three runs of float32:
-sums [rows, head_dim], Σ p · V; highest [rows], the score that p is relative to; mass [rows], Σ p.
+sums [rows, value_dim], Σ p · V; highest [rows], the score that p is relative to; mass [rows], Σ p.
 """
 
 from __future__ import annotations

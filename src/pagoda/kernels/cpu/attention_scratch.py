@@ -31,7 +31,8 @@ class Scratch(NamedTuple):
     scales: int
     """[heads, `SCALE_ROWS`, columns] float32"""
     unpacked: int
-    """K, or V, of a head and split as plain numbers, and after them the numbers of their blocks"""
+    """K, or V, of a head and split as plain numbers, as products take them, and after them the
+    numbers of their blocks"""
     width: int
     """Columns of scores and weights; no address."""
     end: int
@@ -53,16 +54,16 @@ def scratch_at(start: int, rows: int, shape: HeadShape, routines: HeadRoutines) 
     scores = start + line * shape.head_dim
     weights = scores + line * width
     sums = weights + line * width
-    highest = sums + line * shape.head_dim
+    highest = sums + line * shape.value_dim
     mass, added = highest + line, highest + 2 * line
-    added_highest = added + line * shape.head_dim
+    added_highest = added + line * shape.value_dim
     query_sums = added_highest + 2 * line
     scales = query_sums + 2 * line
     unpacked = scales
     if routines.gather_scales != 0:
         unpacked += shape.num_kv_heads * SCALE_ROWS * width * 4
     end = unpacked
-    if routines.unpack_keys != 0:
+    if routines.unpack_values != 0:
         end += tokens * (shape.head_dim + 1) * 4
         end += -end % LINE_BYTES
     return Scratch(

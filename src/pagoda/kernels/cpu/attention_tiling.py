@@ -37,7 +37,7 @@ class AttentionTiling:
     merges: Array
     """[merged, fields of `Merge`] int64"""
     parts: Array
-    """[parts, num_heads * (head_dim + 2)] float32, written."""
+    """[parts, num_heads * (value_dim + 2)] float32, written."""
     most_rows: int
     """Query heads times tokens of the largest item."""
 

@@ -1,7 +1,7 @@
-"""A whole step of a decoder in one compiled function: from token ids to logits, over all layers.
+"""Runs of layers of grouped-query attention in one compiled function.
 
 Every thread runs the same function and takes its share of each phase (see `team`); Python is called
-once a step. One layer is some phases, each a barrier:
+once a run. One layer is some phases, each a barrier:
 
     norm | qkv | rotary and write | attention | merge | round | o | add
     norm | gate and up | round | down | add
@@ -36,22 +36,21 @@ from pagoda.kernels.cpu.experts import EXPERT_PHASES, experts
 from pagoda.kernels.cpu.heads import HeadShape
 from pagoda.kernels.cpu.int8_rows import round_routine, round_rows
 from pagoda.kernels.cpu.kernel import kernel
-from pagoda.kernels.cpu.logits import adjust_logits
 from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.norm import add_rows, norm_routine, norm_rows
 from pagoda.kernels.cpu.number import integer_at, integers_at
 from pagoda.kernels.cpu.page_product import HeadRoutines
 from pagoda.kernels.cpu.pages import CodeFields, LayerPages
 from pagoda.kernels.cpu.rotary import rotate_and_write, rotate_routine
-from pagoda.kernels.cpu.routine import call
 from pagoda.kernels.cpu.sums import gate_routine, sum_routine
-from pagoda.kernels.cpu.team import PHASE_BYTES, claim, finish
+from pagoda.kernels.cpu.team import PHASE_BYTES
 from pagoda.kernels.cpu.write import WriteRoutines
 from pagoda.kernels.page_layout import PageLayout
 
-PHASES = 9 + EXPERT_PHASES + 1
+FEED_FORWARD_PHASES = 2 + EXPERT_PHASES
+"""Phases of the second half of a layer."""
+PHASES = 8 + FEED_FORWARD_PHASES
 """Phases of one layer."""
-_ITEM_ROWS = 4
 # Not plain numbers, for which Numba would compile a function of their own.
 _FLOAT_SIZE: Any = np.int64(4)
 _NONE: Any = np.int64(0)
@@ -216,6 +215,77 @@ def _round(phase: int, step: Step, routines: Routines, x: int, rows: int, width:
 
 
 @njit(error_model="numpy")
+def add_attended(
+    phase: int, layer: LayerFields, step: Step, widths: Widths, routines: Routines,
+    panels: ProductRoutines, memory: int,
+) -> None:  # fmt: skip
+    """From what attention gives to the stream: three phases, round | o | add."""
+    rows, size = step.num_rows, widths.weight_size
+    _round(phase, step, routines, step.attended, rows, widths.attended)
+    adds_later = layer.residual_scale != 0
+    added = step.delta if adds_later else step.stream
+    add = routines.keep if adds_later else routines.add
+    multiply(
+        phase + PHASE_BYTES, step.num_threads, panels, add, memory, added, widths.hidden * 4,
+        _FLOAT_SIZE,
+        step.attended, rows, widths.attended * size // 4, step.records, layer.o, _NONE,
+        widths.hidden, layer.o_bias, _NONE, layer.gate,
+    )  # fmt: skip
+    if adds_later:
+        add_rows(
+            phase + 2 * PHASE_BYTES, routines.norm_delta, step.stream, step.delta, step.rows, rows,
+            widths.hidden, layer.attention_output_norm, layer.residual_scale, step.eps,
+        )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def feed_forward(
+    phase: int, layer: LayerFields, following: int, step: Step, widths: Widths,
+    routines: Routines, panels: ProductRoutines, memory: int,
+) -> None:  # fmt: skip
+    """The second half of a layer: norm | gate and up | round | down, or experts | add.
+
+    phase: of `FEED_FORWARD_PHASES` that nobody has begun. following: of what is read after the
+    layer.
+    """
+    rows, threads, size = step.num_rows, step.num_threads, widths.weight_size
+    if layer.is_parallel != 0:
+        _round(phase, step, routines, step.hidden, rows, widths.hidden)
+    else:
+        norm_rows(
+            phase, routines.norm, step.hidden, size, step.stream, step.rows, rows, widths.hidden,
+            layer.mlp_norm, step.eps, routines.round, step.records,
+        )  # fmt: skip
+    adds_later = layer.residual_scale != 0
+    added = step.delta if adds_later else step.stream
+    if layer.experts != 0:
+        experts(
+            phase + PHASE_BYTES, threads, memory, layer.experts, step.experts, step.hidden, rows,
+            step.records, added, 0 if adds_later else 1, following,
+        )  # fmt: skip
+    else:
+        multiply(
+            phase + PHASE_BYTES, threads, panels, routines.gate, memory,
+            step.gated, widths.inner * size, size, step.hidden, rows, widths.hidden * size // 4,
+            step.records, layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias,
+            layer.down,
+        )  # fmt: skip
+        _round(phase + 2 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
+        multiply(
+            phase + 3 * PHASE_BYTES, threads, panels,
+            routines.keep if adds_later else routines.add, memory, added, widths.hidden * 4,
+            _FLOAT_SIZE, step.gated, rows, widths.inner * size // 4, step.records, layer.down,
+            _NONE, widths.hidden, layer.down_bias, _NONE, following,
+        )  # fmt: skip
+    if adds_later:
+        add_rows(
+            phase + (1 + EXPERT_PHASES) * PHASE_BYTES, routines.norm_delta, step.stream,
+            step.delta, step.rows, rows, widths.hidden, layer.mlp_output_norm,
+            layer.residual_scale, step.eps,
+        )  # fmt: skip
+
+
+@njit(error_model="numpy")
 def _run_layer(
     phase: int, fields: int, following: int, step: Step, widths: Widths,
     shape: HeadShape, layout: PageLayout, routines: Routines, panels: ProductRoutines,
@@ -255,52 +325,8 @@ def _run_layer(
         phase + 3 * PHASE_BYTES, phase + 4 * PHASE_BYTES, threads, attention, tiling, shape, heads,
         rows_of_heads, scratch,
     )  # fmt: skip
-    _round(phase + 5 * PHASE_BYTES, step, routines, step.attended, rows, widths.attended)
-    adds_later = layer.residual_scale != 0
-    added = step.delta if adds_later else step.stream
-    add = routines.keep if adds_later else routines.add
-    multiply(
-        phase + 6 * PHASE_BYTES, threads, panels, add, memory,
-        added, widths.hidden * 4, _FLOAT_SIZE, step.attended, rows,
-        widths.attended * size // 4, step.records, layer.o, _NONE, widths.hidden, layer.o_bias,
-        _NONE, layer.gate,
-    )  # fmt: skip
-    if adds_later:
-        add_rows(
-            phase + 7 * PHASE_BYTES, routines.norm_delta, step.stream, step.delta, step.rows, rows,
-            widths.hidden, layer.attention_output_norm, layer.residual_scale, step.eps,
-        )  # fmt: skip
-    if layer.is_parallel != 0:
-        _round(phase + 8 * PHASE_BYTES, step, routines, step.hidden, rows, widths.hidden)
-    else:
-        norm_rows(
-            phase + 8 * PHASE_BYTES, routines.norm, step.hidden, size, step.stream, step.rows, rows,
-            widths.hidden, layer.mlp_norm, step.eps, routines.round, step.records,
-        )  # fmt: skip
-    if layer.experts != 0:
-        experts(
-            phase + 9 * PHASE_BYTES, threads, memory, layer.experts, step.experts, step.hidden,
-            rows, step.records, added, 0 if adds_later else 1, following,
-        )  # fmt: skip
-    else:
-        multiply(
-            phase + 9 * PHASE_BYTES, threads, panels, routines.gate, memory,
-            step.gated, widths.inner * size, size, step.hidden, rows, hidden_depth, step.records,
-            layer.gate, layer.up, widths.inner, layer.gate_bias, layer.up_bias, layer.down,
-        )  # fmt: skip
-        _round(phase + 10 * PHASE_BYTES, step, routines, step.gated, rows, widths.inner)
-        multiply(
-            phase + 11 * PHASE_BYTES, threads, panels, add, memory,
-            added, widths.hidden * 4, _FLOAT_SIZE, step.gated, rows,
-            widths.inner * size // 4, step.records, layer.down, _NONE, widths.hidden,
-            layer.down_bias, _NONE, following,
-        )  # fmt: skip
-    if adds_later:
-        add_rows(
-            phase + (9 + EXPERT_PHASES) * PHASE_BYTES, routines.norm_delta, step.stream,
-            step.delta, step.rows, rows, widths.hidden, layer.mlp_output_norm,
-            layer.residual_scale, step.eps,
-        )  # fmt: skip
+    add_attended(phase + 5 * PHASE_BYTES, layer, step, widths, routines, panels, memory)
+    feed_forward(phase + 8 * PHASE_BYTES, layer, following, step, widths, routines, panels, memory)
 
 
 @kernel
@@ -332,78 +358,3 @@ def run_layers(
 def memory_bytes(most_rows: int, shape: HeadShape, heads: HeadRoutines) -> int:
     """What a thread needs of `Step.memory`, for a tiling's `most_rows`."""
     return int(scratch_at(MEMORY_BYTES, most_rows, shape, heads).end)
-
-
-class Ends(NamedTuple):
-    """What comes before the first layer and after the last: addresses."""
-
-    token_ids: int
-    """[rows] int64"""
-    embedding: int
-    """The table of the panels of [vocab_size, h]"""
-    lm_head: int
-    """As `embedding`."""
-    no_bias: int
-    """[vocab_size] float32 zeros"""
-    norm: int
-    """[h] float32"""
-    embedding_scale: int
-    """[1] float32"""
-    logit_scale: int
-    """[1] float32, or at 0: logits are neither scaled nor capped."""
-    logit_cap: int
-    """[1] float32, or at 0: logits are not capped."""
-    vocab_size: int
-    """No address."""
-    logits: int
-    """[logit rows, vocab_size] float32, written"""
-    logit_rows: int
-    """[num_logit_rows] int64"""
-    num_logit_rows: int
-    """No address."""
-
-
-@kernel
-def embed(step: Step, ends: Ends, widths: Widths, routines: Routines) -> None:
-    """stream[r] = the embedding of token_ids[r], scaled."""
-    total = (step.num_rows + _ITEM_ROWS - 1) // _ITEM_ROWS
-    for thread in prange(step.num_threads):
-        mine = 0
-        item = claim(step.counters)
-        while item < total:
-            first = item * _ITEM_ROWS
-            call(
-                routines.embed,
-                (step.stream + first * widths.hidden * 4, ends.token_ids + first * 8,
-                 min(_ITEM_ROWS, step.num_rows - first), ends.embedding, ends.vocab_size,
-                 widths.hidden, ends.embedding_scale,
-                 step.memory + thread * step.memory_bytes),
-            )  # fmt: skip
-            mine += 1
-            item = claim(step.counters)
-        finish(step.counters, mine, total)
-
-
-@kernel
-def project(
-    step: Step, ends: Ends, widths: Widths, routines: Routines, panels: ProductRoutines
-) -> None:
-    """logits = norm(stream[logit_rows]) · lm_head, scaled and capped."""
-    for thread in prange(step.num_threads):
-        norm_rows(
-            step.counters, routines.norm, step.hidden, widths.weight_size, step.stream,
-            ends.logit_rows, ends.num_logit_rows, widths.hidden, ends.norm, step.eps,
-            routines.round, step.records,
-        )  # fmt: skip
-        multiply(
-            step.counters + PHASE_BYTES, step.num_threads, panels, routines.keep,
-            step.memory + thread * step.memory_bytes, ends.logits, ends.vocab_size * 4,
-            _FLOAT_SIZE,
-            step.hidden, ends.num_logit_rows, widths.hidden * widths.weight_size // 4, step.records,
-            ends.lm_head, _NONE, ends.vocab_size, ends.no_bias, _NONE, ends.lm_head,
-        )  # fmt: skip
-        if ends.logit_scale != 0:
-            adjust_logits(
-                step.counters + 2 * PHASE_BYTES, ends.logits, ends.num_logit_rows, ends.vocab_size,
-                ends.logit_scale, ends.logit_cap,
-            )  # fmt: skip

@@ -12,5 +12,8 @@ class HeadShape(NamedTuple):
     group_size: int
     """Query heads to a KV head."""
     head_dim: int
+    """Of queries and keys."""
     block_size: int
     """Tokens in a block."""
+    value_dim: int
+    """Of values, which may be the first numbers of keys."""

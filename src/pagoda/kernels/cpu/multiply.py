@@ -129,6 +129,18 @@ def _multiply_panel(
 
 
 @njit(error_model="numpy")
+def multiply_plain(
+    routines: ProductRoutines, memory: int, x: int, rows: int, stride: int, depth: int, panel: int,
+    ahead: int,
+) -> None:  # fmt: skip
+    """The sums in a thread's memory = rows · one plain panel, which is whole.
+
+    x: rows of `depth` groups, `stride` groups from one to the next; ahead: what is asked meanwhile.
+    """
+    _multiply_panel(_plain(routines), memory, x, rows, stride, panel, depth, PANEL, ahead, 0)
+
+
+@njit(error_model="numpy")
 def _multiply_pair(
     routines: PanelRoutines, out: int, x: int, rows: int, depth: int, first: int, second: int,
     count: int, ahead: int, ahead_second: int, goes_on: int,

@@ -18,6 +18,8 @@ class PageForm(NamedTuple):
     key: VectorCode | None = None
     """None: plain numbers."""
     value: VectorCode | None = None
+    value_dim: int | None = None
+    """Values are the first so many numbers of keys, which are plain; None: they lie apart."""
 
     @property
     def item_size(self) -> int:

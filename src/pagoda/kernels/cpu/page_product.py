@@ -24,6 +24,7 @@ from pagoda.kernels.cpu.number import emitted
 from pagoda.kernels.cpu.page_form import PageForm
 from pagoda.kernels.cpu.page_readers import Pages, Piece
 from pagoda.kernels.cpu.routine import compiled, routine_body
+from pagoda.kernels.cpu.shared_values import share_routine
 from pagoda.kernels.cpu.softmax import KEY_OFFSET, VALUE_OFFSET
 from pagoda.kernels.cpu.tile import (
     Chunks,
@@ -48,13 +49,13 @@ class HeadRoutines(NamedTuple):
     score_blocks: int
     """Blocks that it takes."""
     weigh: int
-    """Address of `weigh_tokens`."""
+    """Address of `weigh_tokens`, or 0: values are a part of keys, and unpacked first."""
     gather_scales: int
     """Address of that routine, or 0: there are none. So the next two."""
     sum_queries: int
     add_offsets: int
     unpack_keys: int
-    """Address of `unpack`, or 0: they are plain numbers. So the next one for values."""
+    """Address of `unpack`, or 0: they are plain numbers. So the next one for values, or `share`."""
     unpack_values: int
     score_unpacked: int
     """As `score` and `weigh`, of plain numbers."""
@@ -67,6 +68,8 @@ def head_routines(form: PageForm) -> HeadRoutines:
 
     Pairs lie along head_dim and along block_size: both are even then.
     """
+    if form.value_dim is not None:
+        return _sharing_routines(form, form.value_dim)
     texts = ["" if code is None else code.text for code in (form.key, form.value)]
     shape = (form.paired, form.head_dim, form.block_size)
     return HeadRoutines(
@@ -78,8 +81,25 @@ def head_routines(form: PageForm) -> HeadRoutines:
     )
 
 
+def _sharing_routines(form: PageForm, value_dim: int) -> HeadRoutines:
+    """Of keys whose first numbers are the values."""
+    paired, head_dim, block_size = form[:3]
+    return HeadRoutines(
+        score=_score_routine(paired, head_dim, block_size, "").address,
+        score_blocks=blocks_at_once(block_size),
+        weigh=0,
+        gather_scales=0,
+        sum_queries=0,
+        add_offsets=0,
+        unpack_keys=0,
+        unpack_values=share_routine(paired, value_dim, block_size).address,
+        score_unpacked=0,
+        weigh_unpacked=_weigh_routine(paired, value_dim, block_size, "").address,
+    )
+
+
 def _scale_routines(form: PageForm) -> tuple[int, int, int]:
-    scales, (paired, head_dim, block_size, key, value) = scales_of(form), form
+    scales, (paired, head_dim, block_size, key, value) = scales_of(form), form[:5]
     if key is None or value is None or not scales:
         return 0, 0, 0
     return (

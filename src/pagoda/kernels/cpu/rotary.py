@@ -39,11 +39,11 @@ def _prepare_heads(
                 value = number_at(part, i, False) * factor * number_at(norm, i, False)
                 put_number(part, i, value, False)
     for head in range(count):
-        _turn(heads + head * head_dim * 4, half, cosines, sines)
+        rotate_halves(heads + head * head_dim * 4, half, cosines, sines)
 
 
 @emitted
-def _turn(typing: Any, head: Any, half: Any, cosines: Any, sines: Any) -> Any:
+def rotate_halves(typing: Any, head: Any, half: Any, cosines: Any, sines: Any) -> Any:
     """Rotate number i of a head against number half + i: vectors first, then what is left."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:

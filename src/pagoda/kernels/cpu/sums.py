@@ -15,20 +15,23 @@ SUMS_BYTES = 4 * 2 * PANEL
 
 
 @cache
-def sum_routine(adds: bool) -> Any:
-    """What `multiply` calls to keep the results as they are, or to add them to what is there."""
+def sum_routine(adds: bool, paired: bool = False) -> Any:
+    """What `multiply` calls to keep the results as they are, or to add them to what is there.
+
+    paired: out is bfloat16, else float32.
+    """
 
     def put_sums(
         out: int, row_bytes: int, sums: int, rows: int, width: int, bias: int, second_bias: int
     ) -> None:
-        """out = sums + bias, or out += sums + bias; float32, from row to row `row_bytes`."""
+        """out = sums + bias, or out += sums + bias; from row to row `row_bytes`."""
         for r in range(rows):
             target, source = out + r * row_bytes, sums + r * SUMS_BYTES
             for c in range(width):
                 value = number_at(source, c, False) + number_at(bias, c, False)
                 if adds:
-                    value += number_at(target, c, False)
-                put_number(target, c, value, False)
+                    value += number_at(target, c, paired)
+                put_number(target, c, value, paired)
 
     return compiled(put_sums, 7)
 

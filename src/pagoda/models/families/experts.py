@@ -7,6 +7,24 @@ from pagoda.models.decoder import ExpertsSpec, MLPSpec
 
 _COUNTS = ("num_local_experts", "num_experts")
 """Fields for the number of experts, the one that counts first."""
+_MOST_EXPERTS = 2**14
+"""Many times those of any model; each has weights of its own."""
+
+
+def read_counts(
+    config: ModelConfig, name: str, *, default_count: int, default_used: int | None
+) -> tuple[int, int]:
+    """How many experts a layer has, and each row uses; the first is the field `name`.
+
+    Raises `ModelError` for more used than there are.
+    """
+    count = config.integer(name, default=default_count)
+    if count > _MOST_EXPERTS:
+        raise config.error(name, count, f"must be at most {_MOST_EXPERTS}")
+    used = config.integer("num_experts_per_tok", default=default_used)
+    if used > count:
+        raise config.error("num_experts_per_tok", used, f"must be at most the {count} experts")
+    return count, used
 
 
 def experts(
@@ -21,10 +39,9 @@ def experts(
 ) -> ExpertsSpec:
     """Experts like `mlp`; raises `ModelError` for more used than there are."""
     named = (name for name in _COUNTS if config.values.get(name) is not None)
-    count = config.integer(next(named, _COUNTS[0]), default=default_count)
-    used = config.integer("num_experts_per_tok", default=default_used)
-    if used > count:
-        raise config.error("num_experts_per_tok", used, f"must be at most the {count} experts")
+    count, used = read_counts(
+        config, next(named, _COUNTS[0]), default_count=default_count, default_used=default_used
+    )
     return ExpertsSpec(
         num_experts=count,
         num_used=used,

@@ -223,6 +223,10 @@ def decoder(
     dtype = dtype.removeprefix("torch.")
     if dtype not in _DTYPES:
         raise UnsupportedModelError("dtype", dtype, f"covered are {', '.join(_DTYPES)}")
+    num_predicting = config.integer("num_nextn_predict_layers", default=0, minimum=0)
+    if num_predicting > _MOST_LAYERS:
+        limit = f"must be at most {_MOST_LAYERS}"
+        raise config.error("num_nextn_predict_layers", num_predicting, limit)
     return DecoderSpec(
         architecture=architecture,
         vocab_size=config.integer("vocab_size"),
@@ -232,6 +236,7 @@ def decoder(
         tie_word_embeddings=config.boolean("tie_word_embeddings", default=tie_word_embeddings),
         max_position_embeddings=longest,
         dtype=dtype,
+        num_predicting_layers=num_predicting,
     )
 
 

@@ -1,0 +1,114 @@
+"""From the products of latent attention to queries and the cache: norm, rotation, the write."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from pagoda.kernels.cpu.norm import norm_factor
+from pagoda.kernels.cpu.number import integer_at, number_at, put_number
+from pagoda.kernels.cpu.rotary import MOST_ROWS, rotate_halves
+from pagoda.kernels.cpu.routine import call, compiled
+from pagoda.kernels.cpu.team import claim, finish
+
+
+class LatentShape(NamedTuple):
+    """Numbers of latent attention; see `LatentAttentionSpec`."""
+
+    num_heads: int
+    q_rank: int
+    """0: queries are made of the stream."""
+    rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+
+class LatentRows(NamedTuple):
+    """What a step's rows are made into on the way: addresses."""
+
+    query: int
+    """[rows, num_heads * (nope_dim + rope_dim)] float32, changed"""
+    down: int
+    """[rows, rank + rope_dim] float32, changed: latent and shared key"""
+    plain: int
+    """[rows, num_heads * nope_dim] of the weights' dtype: what of queries is not rotated"""
+    queries: int
+    """[rows, num_heads * (rank + rope_dim)] float32: what meets the cache"""
+
+
+@cache
+def latent_routine(paired_weights: bool, paired_cache: bool) -> Any:
+    """For weights, and for a cache, of bfloat16, which come in pairs, or float32."""
+    group = 1 + paired_cache
+
+    def latent_row(
+        query: int, down: int, plain: int, queries: int, block: int, offset: int, block_size: int,
+        num_heads: int, nope_dim: int, rope_dim: int, rank: int, norm: int, eps: int,
+        cosines: int, sines: int,
+    ) -> None:  # fmt: skip
+        """Norm and rotate one row, and write its latent and key at `offset` of a block.
+
+        The first four are a row of each of `LatentRows`; of `queries` the last rope_dim numbers of
+        each head are written. norm: [rank], eps: [1], cosines, sines: [rope_dim / 2] float32.
+        """
+        half = rope_dim // 2
+        factor = norm_factor(down, rank, number_at(eps, 0, False))
+        for i in range(rank):
+            value = number_at(down, i, False) * factor * number_at(norm, i, False)
+            put_number(down, i, value, False)
+        rotate_halves(down + rank * 4, half, cosines, sines)
+        for i in range((rank + rope_dim) // group):
+            for g in range(group):
+                number = number_at(down, i * group + g, False)
+                put_number(block, (i * block_size + offset) * group + g, number, paired_cache)
+        for head in range(num_heads):
+            own = query + head * (nope_dim + rope_dim) * 4
+            for i in range(nope_dim):
+                put_number(plain, head * nope_dim + i, number_at(own, i, False), paired_weights)
+            rotate_halves(own + nope_dim * 4, half, cosines, sines)
+            place = head * (rank + rope_dim) + rank
+            for i in range(rope_dim):
+                put_number(queries, place + i, number_at(own, nope_dim + i, False), False)
+
+    return compiled(latent_row, 15)
+
+
+@njit(error_model="numpy")
+def write_latents(
+    phase: int, num_threads: int, routine: int, rows: LatentRows, count: int, shape: LatentShape,
+    weight_size: int, blocks: int, block_bytes: int, block_size: int, slot_mapping: int,
+    positions: int, cosines: int, sines: int, norm: int, eps: int,
+) -> None:  # fmt: skip
+    """A thread's share of `latent_row` for `count` rows.
+
+    phase: one that nobody has begun, the same for all threads; num_threads: how many those are.
+    weight_size: bytes of a weight. blocks: the layer's, `block_bytes` from one to the next. The
+    slots of this step are written. slot_mapping: [rows] int64, all distinct; positions: [rows]
+    int32. cosines, sines: [positions, rope_dim / 2] float32.
+    """
+    heads, half = shape.num_heads, shape.rope_dim // 2
+    query_bytes = heads * (shape.nope_dim + shape.rope_dim) * 4
+    down_bytes = (shape.rank + shape.rope_dim) * 4
+    size = min(MOST_ROWS, (count + num_threads - 1) // num_threads)
+    total = (count + size - 1) // size
+    mine = 0
+    item = claim(phase)
+    while item < total:
+        for r in range(item * size, min((item + 1) * size, count)):
+            slot = integer_at(slot_mapping, r, 64)
+            angles = integer_at(positions, r, 32) * half * 4
+            call(
+                routine,
+                (rows.query + r * query_bytes, rows.down + r * down_bytes,
+                 rows.plain + r * heads * shape.nope_dim * weight_size,
+                 rows.queries + r * heads * down_bytes,
+                 blocks + slot // block_size * block_bytes, slot % block_size, block_size,
+                 heads, shape.nope_dim, shape.rope_dim, shape.rank, norm, eps,
+                 cosines + angles, sines + angles),
+            )  # fmt: skip
+        mine += 1
+        item = claim(phase)
+    finish(phase, mine, total)

@@ -1,0 +1,162 @@
+"""The promises of models that keep latents: whatever the cache does, the same tokens; the bytes
+that plan and log say; and what is not covered with them, refused by name."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from checkpoints import Case, write_checkpoint
+from latent_cases import LATENT_CASES
+from pagoda.cli.plan_model import find_facts
+from pagoda.engine.build import Model, assemble, connect, load_model
+from pagoda.engine.llm import LLM
+from pagoda.engine.options import EngineOptions
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.planning.plan import make_plan
+from pagoda.planning.request import PlanRequest
+from pagoda.request import SamplingParams
+
+BLOCK_SIZE = 16
+PROMPTS = [[(place * place * step) % 251 for place in range(60)] for step in range(3, 8)]
+SIZES = {
+    "max_position_embeddings": 512, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 32,
+}  # fmt: skip
+LATENTS = {
+    "minicpm3": Case("minicpm3", {**LATENT_CASES["minicpm3"].config, **SIZES}),
+    "deepseek_v3": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3"].config, **SIZES}),
+}
+Told = list[list[tuple[int, float]]]
+"""Of each answer: its tokens, and how likely each was."""
+
+
+@pytest.fixture(scope="module", params=LATENTS)
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_checkpoint(tmp_path_factory.mktemp("latent"), LATENTS[request.param]))
+
+
+@pytest.fixture(scope="module")
+def model(directory: str) -> Model:
+    return load_model(EngineOptions(model=directory, dtype="bfloat16"))
+
+
+def engine_of(model: Model, max_model_len: int = 128, **options: Any) -> LLM:
+    defaults = {"num_gpu_blocks_override": 100, "block_size": BLOCK_SIZE}
+    own = replace(model, max_model_len=max_model_len)
+    return LLM.from_engine(connect(own, EngineOptions(**(defaults | options))))
+
+
+def told(llm: LLM, prompts: list[list[int]]) -> Told:
+    greedy = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True, logprobs=0)
+    answers = [output.outputs[0] for output in llm.generate(prompts, greedy, use_tqdm=False)]
+    llm.engine.scheduler.cache.check_integrity()
+    return [
+        [
+            (token, entry[token].logprob)
+            for token, entry in zip(a.token_ids, a.logprobs, strict=True)
+        ]
+        for a in answers
+    ]
+
+
+def preempt_every_fourth(llm: LLM) -> None:
+    """Let blocks seem short at every fourth question for some, while others run."""
+    scheduler = llm.engine.scheduler
+    reserve, asked = scheduler.cache.reserve, count(1)
+
+    def reserve_or_not(*args: Any) -> Any:
+        if next(asked) % 4 == 0 and len(scheduler._running) > 1:
+            return None
+        return reserve(*args)
+
+    scheduler.cache.reserve = reserve_or_not  # type: ignore[method-assign]
+
+
+def test_hit_miss_chunks_crowd_and_preemption_agree(model: Model) -> None:
+    """Not a bit of an answer changes, log-probabilities too."""
+    alone = engine_of(model, enable_prefix_caching=False)
+    expected = [told(alone, [prompt])[0] for prompt in PROMPTS]
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(PROMPTS))
+    assert told(crowd, PROMPTS) == expected
+    assert told(crowd, PROMPTS) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+    short = engine_of(model, 96, max_num_batched_tokens=16)
+    preempt_every_fourth(short)
+    assert told(short, PROMPTS) == expected
+    assert short.stats().num_preemptions > 0
+
+
+def test_plan_log_and_memory_say_the_same_bytes(
+    model: Model, directory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    num_layers = len(model.spec.layers)
+    options = EngineOptions(num_gpu_blocks_override=100, block_size=BLOCK_SIZE)
+    with caplog.at_level(logging.INFO, "pagoda"):
+        _, running = assemble(replace(model, max_model_len=128), options)
+    assert f"keys and values: bfloat16: {num_layers * 1152:,} bytes a token" in caplog.text
+    assert running.storage.size_bytes == 100 * BLOCK_SIZE * num_layers * 1152
+    request = PlanRequest(
+        engine="pagoda", dtype="bfloat16", block_size=BLOCK_SIZE, memory=2**34, max_model_len=128
+    )
+    plan = make_plan(find_facts(directory), request)
+    assert plan.block_bytes == BLOCK_SIZE * num_layers * 1152
+    assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
+
+
+@pytest.mark.parametrize("activations", ["auto", "int8"])
+def test_quantised_weights_keep_the_promises(directory: str, activations: str) -> None:
+    """All but what is turned for the heads is quantised; the bytes are those that the plan says."""
+    options: Any = {"quantization": "q8_0", "activation_dtype": activations}
+    model = load_model(EngineOptions(model=directory, dtype="bfloat16", **options))
+    alone = engine_of(model, enable_prefix_caching=False, **options)
+    expected = [told(alone, [prompt])[0] for prompt in PROMPTS]
+    crowd = engine_of(model, max_num_batched_tokens=7 * len(PROMPTS), **options)
+    assert told(crowd, PROMPTS) == told(crowd, PROMPTS) == expected
+    assert crowd.stats().prefix_cache_hits > 0
+    request = PlanRequest(
+        engine="pagoda", dtype="bfloat16", memory=2**34, max_model_len=128, **options
+    )
+    plan = make_plan(find_facts(directory), request)
+    assert plan.weights_bytes == model.held.total_bytes == model.loaded.weights.size_bytes
+
+
+REFUSED = [
+    ("kv_cache_dtype", "int8_per_token_head"),
+    ("kv_cache_dtype", "fp8"),
+    ("kv_cache_dtype", "int4"),
+    ("kv_retention", "window:32"),
+    ("kv_retention", "streaming:sinks=4,window=28"),
+    ("request_kv_retention", True),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), REFUSED)
+def test_what_is_not_covered_is_refused_by_engine_and_plan(
+    model: Model, directory: str, field: str, value: object
+) -> None:
+    options = {field: value}
+    with pytest.raises(InvalidOptionError, match="latent") as by_engine:
+        engine_of(model, **options)
+    with pytest.raises(InvalidOptionError, match="latent"):
+        load_model(EngineOptions(model=directory, dtype="bfloat16", **options))  # before weights
+    request: Any = {"engine": "pagoda", "memory": 2**34, "dtype": "bfloat16", **options}
+    with pytest.raises(InvalidOptionError, match="latent") as by_plan:
+        make_plan(find_facts(directory), PlanRequest(**request))
+    assert by_engine.value.field == by_plan.value.field == field
+
+
+def test_a_plan_for_a_gpu_refuses_latents(directory: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"latent attention.*not covered on a GPU"):
+        make_plan(find_facts(directory), PlanRequest(engine="pagoda", gpu="H100"))
+
+
+def test_a_plan_for_vllm_goes_by_its_own_rules(directory: str, model: Model) -> None:
+    """It caches MiniCPM3's heads, all of them, and DeepSeek's latents."""
+    plan = make_plan(find_facts(directory), PlanRequest(gpu="H100", max_model_len=128))
+    heads = 2 * model.spec.layers[0].attention.num_heads * (24 + 64) * 2
+    of_layer = heads if model.spec.architecture.startswith("MiniCPM3") else 1152
+    assert plan.block_bytes == plan.block_size * len(model.spec.layers) * of_layer

@@ -1,0 +1,159 @@
+"""Latent attention on CPUs: as the reference, which makes every key and value, to the bit alone."""
+
+from __future__ import annotations
+
+import decoders
+import pytest
+import torch
+from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
+
+from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.retention import parse_retention
+from pagoda.cache.spec import CacheSpec
+from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.execution.cpu.executor import CPUExecutor
+from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
+from pagoda.execution.gpu.workspace import layer_shape
+from pagoda.execution.reference import reference_logits
+from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec
+from pagoda.storage.cpu_storage import CPUStorage
+
+BLOCK_SIZE = 16
+NUM_TOKENS = 300
+NUM_BLOCKS = 120
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BY_LATENTS = LatentAttentionSpec(
+    6, q_rank=20, rank=32, nope_dim=24, rope_dim=8, value_dim=16, scale=0.2, rope=rope_spec(8)
+)
+MANY_HEADS = LatentAttentionSpec(
+    40, None, rank=40, nope_dim=10, rope_dim=4, value_dim=34, scale=0.3, rope=rope_spec(4),
+    down_bias=True, output_bias=True,
+)  # fmt: skip
+GROUPED = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32))
+MIXED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, MANY_HEADS])
+
+
+def make(
+    spec: DecoderSpec, dtype: str = "float32", cache_dtype: str | None = None, num_threads: int = 1
+) -> tuple[CPUExecutor, Pager]:
+    storage = CPUStorage(spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype), NUM_BLOCKS)
+    weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
+    executor = CPUExecutor(spec, weights, storage, 512, num_threads)
+    return executor, Pager(BLOCK_SIZE, NUM_BLOCKS, storage.spec.windows)
+
+
+def run(
+    dtype: str,
+    chunks: list[int],
+    companions: int = 0,
+    cache_dtype: str | None = None,
+    num_threads: int = 1,
+) -> torch.Tensor:
+    """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
+    executor, pager = make(MIXED, dtype, cache_dtype, num_threads)
+    others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
+    return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
+
+
+@pytest.fixture(scope="module")
+def expected() -> torch.Tensor:
+    return reference_logits(MIXED, random_weights(MIXED), tokens(NUM_TOKENS), torch.float64)
+
+
+def test_logits_are_those_of_the_reference(expected: torch.Tensor):
+    logits = run("float32", [NUM_TOKENS])
+    assert (logits - expected).abs().max() < 1e-4
+    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+
+
+def test_16_bits_are_as_near_as_their_rounding_allows(expected: torch.Tensor):
+    weights = random_weights(MIXED, torch.bfloat16)
+    exact = reference_logits(MIXED, weights, tokens(NUM_TOKENS), torch.float64)
+    error = (run("bfloat16", [NUM_TOKENS]) - exact).abs()
+    assert error.mean() < 0.02 * exact.std()
+    error = (run("float32", [NUM_TOKENS], cache_dtype="bfloat16") - expected).abs()
+    assert 0 < error.mean() < 0.01 * expected.std()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("chunks", "companions"),
+    [
+        ([1] * NUM_TOKENS, 0),
+        ([10] * 30, 0),
+        ([100, *[1] * 50, 3, 9, 33, 2, 1, 1, 101], 0),
+        ([20] * 15, 3),
+        ([299, 1], 5),
+    ],
+)
+def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int], companions: int):
+    assert torch.equal(run(dtype, chunks, companions), run(dtype, [NUM_TOKENS]))
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
+    alone = run(dtype, [NUM_TOKENS])
+    assert torch.equal(run(dtype, [150, *[1] * 150], 2, num_threads=2), alone)
+
+
+def test_sequences_behind_one_prefix_are_as_each_alone():
+    """They take splits together, whose latents are turned into values once for all."""
+    executor, pager = make(MIXED)
+    shared = tokens(272, 9)
+    first = pager.sequence(shared + tokens(8, 1))
+    executor.forward(pager.batch([(first, 272)]))
+    others = [pager.sequence(shared + tokens(8, seed)) for seed in (2, 3)]
+    for other in others:
+        other.block_ids[:17] = first.block_ids[:17]
+        other.num_computed = 272
+    together = [
+        executor.forward(pager.batch([(each, 1) for each in (first, *others)])).clone()
+        for _ in range(8)
+    ]
+    for number, seed in enumerate((1, 2, 3)):
+        executor, pager = make(MIXED)
+        alone = pager.sequence(shared + tokens(8, seed))
+        executor.forward(pager.batch([(alone, 272)]))
+        for step in together:
+            assert torch.equal(executor.forward(pager.batch([(alone, 1)]))[0], step[number])
+
+
+def test_a_token_leaves_one_vector():
+    layer = LatentLayerSpec(512, 64, "bfloat16")
+    spec = CacheSpec((layer,) * 3, BLOCK_SIZE)
+    storage = CPUStorage(spec, 7)
+    assert spec.bytes_per_token == 3 * 1152
+    assert storage.size_bytes == sum(each.content.nbytes for each in storage.layers)
+    assert storage.size_bytes == 7 * BLOCK_SIZE * 3 * 1152
+
+
+def test_blocks_go_out_and_come_in():
+    executor, pager = make(decoder_spec([BY_LATENTS]))
+    sequence = pager.sequence(tokens(40))
+    executor.forward(pager.batch([(sequence, 32)]))
+    storage = executor.storage
+    held, spare = (
+        sequence.block_ids[1],
+        next(number for number in range(NUM_BLOCKS) if number not in sequence.block_ids),
+    )
+    storage.import_block(spare, storage.export_block(held))
+    expected = executor.forward(pager.batch([(sequence, 1)])).clone()
+    sequence.block_ids[1] = spare
+    sequence.num_computed = 32
+    assert torch.equal(executor.forward(pager.batch([(sequence, 1)])), expected)
+
+
+def test_what_is_not_covered_is_refused_by_name():
+    spec = decoder_spec([BY_LATENTS])
+    with pytest.raises(InvalidOptionError, match=r"kv_retention.*latent"):
+        spec.cache_spec(16, "float32", retention=parse_retention("window:32"))
+    with pytest.raises(InvalidOptionError, match="latents"):
+        CPUStorage(spec.cache_spec(16, "fp8_e4m3"), 4)
+    with pytest.raises(InvalidOptionError, match=r"block_size.*even"):
+        CPUStorage(spec.cache_spec(5, "bfloat16"), 4)
+    with pytest.raises(UnsupportedModelError, match=r"latent attention.*GPU"):
+        layer_shape(spec.layers[0])
+    odd = LatentAttentionSpec(2, None, 32, 7, 8, 16, 0.2, rope_spec(8))
+    with pytest.raises(UnsupportedModelError, match="qk_nope_head_dim"):
+        require_even_rows(decoder_spec([odd]), "bfloat16")
