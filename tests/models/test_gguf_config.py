@@ -146,7 +146,7 @@ def test_a_key_that_is_missing_is_named(key, tmp_path):
         ({"general.architecture": "gpt2"}, "general.architecture='gpt2': covered are"),
         (
             {"leading_dense_block_count": 1},
-            "llama.leading_dense_block_count=1: this feature is not",
+            "llama.leading_dense_block_count=1: this",
         ),
         ({"logit_scale": 0.5}, "llama.logit_scale=0.5"),
         ({"attention.value_length": 32}, "llama.attention.value_length=32"),
