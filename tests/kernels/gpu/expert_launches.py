@@ -20,7 +20,7 @@ CASES = (
     (Routing(128, 4, True, True, 1.0), 2880, 2880, "clamped_swiglu", torch.bfloat16),
     (Routing(256, 8, False, True, 2.5, 8, 4, 2), 7168, 2048, "silu", torch.float16),
     (Routing(60, 4, True, False, 1.0), 2048, 1408, "gelu_tanh", torch.float32),
-    (Routing(5, 2, True, True, 1.0), 100, 70, "silu", torch.bfloat16),
+    (Routing(5, 2, True, True, 1.0), 1000, 712, "silu", torch.bfloat16),
 )
 
 
@@ -31,8 +31,8 @@ def expert_launches() -> Iterator[Launch]:
         name = f"{experts} experts {hidden} {inner} {dtype}"
         new = partial(numbers, dtype=dtype)
         gate, down = new(experts, inner, hidden), new(experts, hidden, inner)
-        for num_rows in (8, first_of_many(experts)):
-            own, pairs = f"{name}, {num_rows} rows", num_rows * used
+        for how_many, num_rows in (("few", 8), ("many", first_of_many(experts))):
+            own, pairs = f"{name}, {how_many} rows", num_rows * used
             tiles = integers(most_tiles(pairs, experts), 3)
             rows = ExpertRows(integers(pairs), integers(experts), tiles, used)
             chosen = integers(num_rows, used)
