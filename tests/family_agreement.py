@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,12 +19,14 @@ from pagoda.models.decoder import (
     SANDWICH_NORM,
     AttentionSpec,
     DecoderLayer,
+    DecoderSpec,
     ExpertsSpec,
     MLPSpec,
     NormPlacement,
     QKNorm,
 )
-from pagoda.models.registry import decoder_spec
+from pagoda.models.registry import ARCHITECTURES, decoder_spec
+from pagoda.models.weight_parts import DecoderParts
 
 
 def transformers_config(values: dict[str, Any]) -> Any:
@@ -58,6 +61,7 @@ def assert_agrees(values: dict[str, Any]) -> None:
     divisor = getattr(config, "logits_scaling", 1.0)
     assert spec.logit_scale == pytest.approx(getattr(config, "logit_scale", 1.0) / divisor)
     assert spec.logit_cap == getattr(config, "final_logit_softcapping", None)
+    assert_numbers_agree(spec, decoder.layers)
     for index, layer in enumerate(spec.layers):
         assert_layer_agrees(layer, decoder.layers[index], config, index)
 
@@ -87,7 +91,7 @@ def assert_layer_agrees(layer: DecoderLayer, own: Any, config: Any, index: int) 
     assert attention.qkv_bias == (first.bias is not None)
     assert attention.output_bias == (theirs.o_proj.bias is not None)
     assert attention.sink_logits == hasattr(theirs, "sinks")
-    assert_feed_forward_agrees(layer, own, config)
+    assert_feed_forward_agrees(layer.mlp, own, config)
     assert layer.residual_scale == getattr(own, "residual_multiplier", 1.0)
     assert layer.norms == norms(own)
     assert (attention.rope is not None) == has_positions
@@ -95,27 +99,43 @@ def assert_layer_agrees(layer: DecoderLayer, own: Any, config: Any, index: int) 
         assert_rope_agrees(attention, config, index)
 
 
-def assert_feed_forward_agrees(layer: DecoderLayer, own: Any, config: Any) -> None:
-    """The MLP, or the experts, by their matrices."""
-    block = own.mlp if hasattr(own, "mlp") else own.block_sparse_moe
-    experts, mlp = getattr(block, "experts", block), layer.mlp
-    if hasattr(block, "down_proj"):
-        assert isinstance(mlp, MLPSpec)
-        assert mlp.intermediate_size == config.intermediate_size
-        assert mlp.bias == (block.down_proj.bias is not None)
+def assert_feed_forward_agrees(mlp: MLPSpec | ExpertsSpec, own: Any, config: Any) -> None:
+    """The second half of a layer, by its modules; how rows are routed, by transformers' config."""
+    module = own.block_sparse_moe if hasattr(own, "block_sparse_moe") else own.mlp
+    if isinstance(mlp, MLPSpec):
+        assert mlp.intermediate_size == module.down_proj.in_features
+        assert mlp.bias == (module.down_proj.bias is not None)
         return
-    assert isinstance(mlp, ExpertsSpec)
-    stacked = getattr(experts, "gate_up_proj", None)
-    count, *sides = (experts.input_linear.weight if stacked is None else stacked).shape
-    assert mlp.num_experts == count
-    assert sorted(sides) == sorted((2 * mlp.intermediate_size, config.hidden_size))
+    experts = module.output_linear if hasattr(module, "output_linear") else module.experts
+    down = experts.weight if hasattr(experts, "weight") else experts.down_proj
+    assert sorted(down.shape) == sorted(
+        (mlp.num_experts, mlp.intermediate_size, config.hidden_size)
+    )
     assert mlp.num_used == config.num_experts_per_tok
+    assert mlp.bias == hasattr(experts, "down_proj_bias")
+    shared = [getattr(module, name, None) for name in ("shared_expert", "shared_experts")]
+    widths = [each.down_proj.in_features for each in shared if each is not None]
+    assert widths == ([] if mlp.shared is None else [mlp.shared.intermediate_size])
+    assert mlp.shared_gate == hasattr(module, "shared_expert_gate")
     assert mlp.normalised == getattr(config, "norm_topk_prob", True)
-    assert mlp.bias == mlp.router_bias == hasattr(experts, "gate_up_proj_bias")
-    if hasattr(block, "shared_expert"):
-        assert mlp.shared is not None
-        assert mlp.shared.intermediate_size == config.shared_expert_intermediate_size
-    assert mlp.shared_gate == hasattr(block, "shared_expert_gate")
+    assert mlp.scale == getattr(config, "routed_scaling_factor", 1.0)
+    corrected = hasattr(getattr(module, "gate", None), "e_score_correction_bias")
+    assert (mlp.scoring, mlp.correction_bias) == (
+        ("sigmoid", True) if corrected else ("softmax", False)
+    )
+    is_grouped = corrected or getattr(config, "topk_method", None) == "group_limited_greedy"
+    groups = (config.n_group, config.topk_group) if is_grouped else (1, 1)
+    assert (mlp.num_groups, mlp.num_used_groups) == groups
+    assert mlp.group_top == (2 if corrected and mlp.num_groups > 1 else 1)
+
+
+def assert_numbers_agree(spec: DecoderSpec, layers: Any) -> None:
+    """As many numbers in the layers as transformers' modules have, corrections left out."""
+    parts = DecoderParts.of(spec, ARCHITECTURES[spec.architecture].names)
+    for layer, own in zip(parts.layers, layers, strict=True):
+        found = [part for weight in layer for part in weight if part.held_as is None]
+        counted = sum(math.prod(part.shape) for part in found)
+        assert counted == sum(weight.numel() for weight in own.parameters())
 
 
 def assert_rope_agrees(attention: AttentionSpec, config: Any, index: int) -> None:

@@ -73,3 +73,5 @@ LATENT_CASES: Mapping[str, Case] = {
     ),
 }
 """By name."""
+
+LATENT_FAMILIES = {case.family for case in LATENT_CASES.values()}

@@ -29,6 +29,7 @@ SIZES = {
 LATENTS = {
     "minicpm3": Case("minicpm3", {**LATENT_CASES["minicpm3"].config, **SIZES}),
     "deepseek_v3": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3"].config, **SIZES}),
+    "with-experts": Case("deepseek_v3", {**LATENT_CASES["deepseek_v3-experts"].config, **SIZES}),
 }
 Told = list[list[tuple[int, float]]]
 """Of each answer: its tokens, and how likely each was."""

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
 import torch
 import transformers
 
-from checkpoints import CONFIGS, SIZES
-from latent_cases import LATENT_CASES
+from checkpoints import CONFIGS, ROUTED, SIZES
+from family_agreement import assert_feed_forward_agrees, assert_numbers_agree
+from latent_cases import LATENT_CASES, LATENT_FAMILIES
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
-from pagoda.models.decoder import DecoderSpec, LatentAttentionSpec
-from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.decoder import DecoderSpec, ExpertsSpec, LatentAttentionSpec
 from pagoda.models.part import HeadRows, Part, RotatedHeads
 from pagoda.models.registry import ARCHITECTURES, decoder_spec
-from pagoda.models.weight_parts import DecoderParts
 
-FAMILIES = {case.family for case in LATENT_CASES.values()}
 NAMES = {
     family.model_type: name
     for name, family in ARCHITECTURES.items()
-    if family.model_type in FAMILIES
+    if family.model_type in LATENT_FAMILIES
 }
 DENSE = {"first_k_dense_replace": 99}
+SPARSE = {"first_k_dense_replace": 1}
+FEW = {**SPARSE, **ROUTED}
 
 
 def assert_agrees(values: dict[str, Any]) -> DecoderSpec:
@@ -53,12 +52,9 @@ def assert_agrees(values: dict[str, Any]) -> DecoderSpec:
         assert attention.norm_eps == theirs.kv_a_layernorm.variance_epsilon
         assert attention.down_bias == (theirs.kv_a_proj_with_mqa.bias is not None)
         assert attention.output_bias == (theirs.o_proj.bias is not None)
-        assert layer.mlp.intermediate_size == config.intermediate_size
-        assert layer.mlp.bias == (own.mlp.down_proj.bias is not None)
+        assert_feed_forward_agrees(layer.mlp, own, config)
         assert layer.residual_scale == pytest.approx(getattr(own, "residual_scale", 1.0))
-    parts = DecoderParts.of(spec, HUGGING_FACE_NAMES)
-    counted = sum(math.prod(part.shape) for part in parts.all)
-    assert counted == sum(weight.numel() for weight in model.parameters())
+    assert_numbers_agree(spec, model.model.layers)
     matrices = sum(p.numel() for p in model.model.layers[0].self_attn.parameters() if p.dim() > 1)
     assert spec.layers[0].attention.num_weights(spec.hidden_size) == matrices
     return spec
@@ -74,8 +70,9 @@ def test_configs_as_transformers_saves_them(name: str):
 
 @pytest.mark.parametrize("family", NAMES)
 def test_the_defaults_are_those_of_transformers(family: str):
-    sizes = {**SIZES, "num_attention_heads": 16, "model_type": family}
+    sizes = {**SIZES, "num_attention_heads": 16, "num_experts_per_tok": 3, "model_type": family}
     sizes.pop("num_key_value_heads")
+    assert_agrees({**sizes, "architectures": [NAMES[family]]})
     spec = assert_agrees({**sizes, "architectures": [NAMES[family]], **DENSE})
     attention = spec.layers[0].attention
     assert isinstance(attention, LatentAttentionSpec)
@@ -94,8 +91,64 @@ def read(family: str, **fields: Any) -> DecoderSpec:
 @pytest.mark.parametrize(
     ("family", "fields", "error", "match"),
     [
-        ("deepseek_v2", {"first_k_dense_replace": None}, UnsupportedModelError, "experts are not"),
-        ("deepseek_v3", {"first_k_dense_replace": 3}, UnsupportedModelError, "experts are not"),
+        ("deepseek_v2", SPARSE, ModelError, "num_experts_per_tok=None: .*lacks"),
+        ("deepseek_v2", {"norm_topk_prob": True}, UnsupportedModelError, "norm_topk_prob=True"),
+        (
+            "deepseek_v2",
+            {**FEW, "scoring_func": "sigmoid"},
+            UnsupportedModelError,
+            "only softmax is covered",
+        ),
+        (
+            "deepseek_v2",
+            {**FEW, "topk_method": "noaux_tc"},
+            UnsupportedModelError,
+            "topk_method='noaux_tc': covered are greedy, group_limited_greedy",
+        ),
+        (
+            "deepseek_v2",
+            {**FEW, "topk_method": "group_limited_greedy"},
+            ModelError,
+            "n_group=None: .*lacks",
+        ),
+        (
+            "deepseek_v3",
+            {**FEW, "topk_method": "greedy"},
+            UnsupportedModelError,
+            "covered are noaux_tc",
+        ),
+        ("deepseek_v3", {**FEW, "n_group": 5}, ModelError, "n_group=5: must divide the 12"),
+        ("deepseek_v3", {**FEW, "n_group": 12}, ModelError, "groups of at least 2"),
+        (
+            "deepseek_v3",
+            {**FEW, "n_group": 3, "topk_group": 4},
+            ModelError,
+            "topk_group=4: must be at most the 3",
+        ),
+        (
+            "deepseek_v3",
+            {**FEW, "n_group": 6, "topk_group": 1},
+            ModelError,
+            "num_experts_per_tok=3: must be at most the 2 experts of 1 groups",
+        ),
+        (
+            "deepseek_v3",
+            {**FEW, "num_experts_per_tok": 13},
+            ModelError,
+            "num_experts_per_tok=13: must be at most the 12",
+        ),
+        (
+            "deepseek_v3",
+            {**FEW, "n_routed_experts": 2**20},
+            ModelError,
+            "n_routed_experts=1048576: must be at most",
+        ),
+        (
+            "deepseek_v3",
+            {"num_nextn_predict_layers": 10**9},
+            ModelError,
+            "num_nextn_predict_layers=1000000000: must be at most",
+        ),
         ("deepseek_v3", {"rope_interleave": False}, UnsupportedModelError, "rope_interleave=False"),
         ("deepseek_v3", {"qk_rope_head_dim": 7}, ModelError, "must be even"),
         ("minicpm3", {"kv_lora_rank": 2**20}, ModelError, "kv_lora_rank=1048576: must be at most"),
@@ -108,6 +161,21 @@ def test_what_is_wrong_or_not_covered_is_named(
 ):
     with pytest.raises(error, match=match):
         read(family, **fields)
+
+
+def test_which_layers_have_experts():
+    """`moe_layer_freq` is read as by DeepSeek's own code; transformers takes it for 1."""
+
+    def has_experts(**fields: Any) -> list[bool]:
+        spec = read("deepseek_v3", **{**FEW, "n_group": 1, "topk_group": 1, **fields})
+        return [isinstance(layer.mlp, ExpertsSpec) for layer in spec.layers]
+
+    assert has_experts() == [False, True, True, True]
+    assert has_experts(first_k_dense_replace=0) == [True] * 4
+    assert has_experts(moe_layer_freq=2) == [False, False, True, False]
+    without = read("deepseek_v2", **{**FEW, "n_shared_experts": None}).layers[3].mlp
+    assert isinstance(without, ExpertsSpec)
+    assert without.shared is None
 
 
 def test_null_means_none_or_as_it_is():
