@@ -21,10 +21,12 @@ ROWS = 21
 ONE = ExpertsSpec(1, 1, 80)
 
 
-def logits(spec: DecoderSpec, weights: DecoderWeights[torch.Tensor]) -> torch.Tensor:
+def logits(
+    spec: DecoderSpec, weights: DecoderWeights[torch.Tensor] | PanelWeights, num_threads: int = 2
+) -> torch.Tensor:
     """Of some rows of one sequence."""
     storage = CPUStorage(spec.cache_spec(16, "bfloat16"), 8)
-    executor = CPUExecutor(spec, PanelWeights.take_over(weights), storage, 64, 2)
+    executor = CPUExecutor(spec, PanelWeights.take_over(weights), storage, 64, num_threads)
     slots = np.concatenate([np.arange(48, 64), np.arange(80, 80 + ROWS - 16)])
     batch = Batch(
         token_ids=np.arange(ROWS),
@@ -62,3 +64,39 @@ def test_one_expert_is_a_plain_part(norms_output: bool):
     own, *rest = weights.layers
     mixed = replace(weights, layers=(with_one_expert(own), *rest))
     assert torch.equal(logits(changed, mixed), expected)
+
+
+@pytest.mark.threads
+def test_threads_that_come_late_count_the_items_of_their_own_layer():
+    """Layer after layer sorts its rows into the same memory, while some may still be counting."""
+    dense = decoder_spec([AttentionSpec(4, 2, 16, 0.25, rope_spec(16))] * 6)
+    experts = ExpertsSpec(8, 2, 48)
+    spec = replace(dense, layers=tuple(replace(layer, mlp=experts) for layer in dense.layers))
+    generator = torch.Generator().manual_seed(0)
+    plain = random_weights(dense, torch.bfloat16)
+
+    def matrix(rows: int, columns: int) -> torch.Tensor:
+        return (torch.randn(rows, columns, generator=generator) * 0.2).bfloat16()
+
+    hidden = spec.hidden_size
+    weights = replace(
+        plain,
+        layers=tuple(
+            replace(
+                layer,
+                gate_up=None,
+                down=None,
+                experts=ExpertsWeights(
+                    matrix(8, hidden),
+                    tuple(matrix(48, hidden) for _ in range(8)),
+                    tuple(matrix(48, hidden) for _ in range(8)),
+                    tuple(matrix(hidden, 48) for _ in range(8)),
+                ),
+            )
+            for layer in plain.layers
+        ),
+    )
+    panels = PanelWeights.take_over(weights)
+    expected = logits(spec, panels, num_threads=1).clone()
+    for _ in range(20):
+        assert torch.equal(logits(spec, panels), expected)

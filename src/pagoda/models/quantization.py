@@ -46,10 +46,13 @@ def read_quantization(config: ModelConfig) -> Scheme | None:
 
 def presumed_types(scheme: Scheme, parts: DecoderParts, dtype: str) -> dict[str, str]:
     """The types of the matrices in layers, where there is a config alone; `dtype`: the model's."""
+    routers = {part.name for router in parts.routers for part in router}
     return {
         part.name: scheme.presumed(part.shape[1], dtype).type(part.shape[1])
         for layer in parts.layers
         for merged in layer
         for part in merged
-        if len(part.shape) == 2 and not any(name in part.name for name in scheme.ignored)
+        if len(part.shape) == 2
+        and part.name not in routers
+        and not any(name in part.name for name in scheme.ignored)
     }

@@ -21,7 +21,7 @@ from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.json_file import JSONLimits, parse_json
 from pagoda.models.mapped import map_file
 from pagoda.models.tensor_files import tensor_files
-from pagoda.models.tensor_names import MOST_TENSORS, require_name
+from pagoda.models.tensor_names import require_name
 
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """The dtypes that are covered, and what PyTorch calls them."""
@@ -34,7 +34,9 @@ _ITEM_BITS = (
     | {"F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}
 )
 """Every dtype of the format; a tensor that the model does not use may have any."""
-_HEADER_LIMITS = JSONLimits(names_twice=False)
+_HEADER_LIMITS = JSONLimits(most_values=2**18, names_twice=False)
+MOST_TENSORS = 2**17
+"""Of one model: those of 256 experts in 60 layers, with a scale each, are three quarters of it."""
 _MOST_DIMS = 8
 _LENGTH = struct.Struct("<Q")
 

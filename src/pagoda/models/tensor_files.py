@@ -12,7 +12,7 @@ INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 _SUFFIX = ".safetensors"
 
-INDEX_LIMITS = JSONLimits(most_bytes=2**21, names_twice=False)
+INDEX_LIMITS = JSONLimits(most_bytes=2**24, most_values=2**18, names_twice=False)
 _MOST_FILES = 2**10
 _MOST_NAME_CHARACTERS = 255
 _PICKLES = (".bin", ".pth", ".pt", ".ckpt")

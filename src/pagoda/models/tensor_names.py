@@ -5,7 +5,7 @@ from __future__ import annotations
 from pagoda.errors import ModelError
 
 MOST_TENSORS = 2**12
-"""Of one model: many times what any that is covered has."""
+"""Of a GGUF file: many times what any that is covered has, since all experts are one tensor."""
 MOST_NAME_CHARACTERS = 256
 
 

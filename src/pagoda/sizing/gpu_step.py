@@ -117,7 +117,8 @@ def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
     """
     attention, mlp = layer.attention, layer.mlp
     if not isinstance(attention, AttentionSpec):
-        raise UnsupportedModelError("attention", "latent attention", "not covered on a GPU")
+        limit = "latent attention runs on a CPU: --device cpu"
+        raise UnsupportedModelError("kv_lora_rank", attention.rank, limit)
     heads = (attention.num_heads, attention.num_kv_heads, attention.head_dim)
     if not isinstance(mlp, ExpertsSpec):
         return LayerShape(*heads, mlp.intermediate_size, sees_sinks)

@@ -10,7 +10,7 @@ import torch
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.panel_matrix import OnPacked, PanelMatrix
 from pagoda.kernels.block_types import PANEL
-from pagoda.models.decoder import DecoderSpec, LatentAttentionSpec
+from pagoda.models.decoder import DecoderSpec, ExpertsSpec, LatentAttentionSpec, MLPSpec
 from pagoda.models.expert_weights import ExpertsWeights
 from pagoda.models.stored_rows import Matrix, StoredMatrix, StoredRows
 from pagoda.models.weight_memory import HostMemory
@@ -26,8 +26,9 @@ def require_even_rows(spec: DecoderSpec, dtype: str) -> None:
     if dtype != "bfloat16":
         return
     widths = {"hidden_size": {spec.hidden_size}}
-    widths["intermediate_size"] = {layer.mlp.intermediate_size for layer in spec.layers}
     for layer in spec.layers:
+        for field, size in _inner_widths(layer.mlp).items():
+            widths.setdefault(field, set()).add(size)
         if isinstance(layer.attention, LatentAttentionSpec):
             for field, size in _latent_widths(layer.attention).items():
                 widths.setdefault(field, set()).add(size)
@@ -45,6 +46,16 @@ def _latent_widths(attention: LatentAttentionSpec) -> dict[str, int]:
         "qk_nope_head_dim": attention.nope_dim,
         "v_head_dim": attention.num_heads * attention.value_dim,
     }
+
+
+def _inner_widths(mlp: MLPSpec | ExpertsSpec) -> dict[str, int]:
+    """By the fields that they have in most configs."""
+    if isinstance(mlp, MLPSpec):
+        return {"intermediate_size": mlp.intermediate_size}
+    widths = {"moe_intermediate_size": mlp.intermediate_size}
+    if mlp.shared is not None:
+        widths["shared_expert_intermediate_size"] = mlp.shared.intermediate_size
+    return widths
 
 
 @dataclass(frozen=True, slots=True)

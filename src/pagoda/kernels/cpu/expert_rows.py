@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from pagoda.kernels.cpu.grouped_product import Groups, count_items
 from pagoda.kernels.cpu.int8_rows import round_some
 from pagoda.kernels.cpu.number import integer_at, put_integer
 from pagoda.kernels.cpu.team import claim, finish
@@ -42,9 +43,12 @@ def _sort(
 @njit(error_model="numpy")
 def group_rows(
     phase: int, starts: int, sources: int, places: int, chosen: int, rows: int, num_used: int,
-    num_experts: int, memory: int,
+    num_experts: int, memory: int, gate_up_phase: int, gate_up: Groups, down_phase: int,
+    down: Groups,
 ) -> None:  # fmt: skip
     """Sort rows by their experts; whichever thread comes first does it, the others wait.
+
+    It counts the items of the two products, which read `starts`, too.
 
     phase: one that nobody has begun, the same for all threads. By addresses, all int32: starts:
     [num_experts + 1], the place of each expert's first row, and rows · num_used; sources:
@@ -54,6 +58,8 @@ def group_rows(
     mine = 0
     if claim(phase) == 0:
         _sort(starts, sources, places, chosen, rows * num_used, num_used, num_experts, memory)
+        count_items(gate_up_phase, gate_up)
+        count_items(down_phase, down)
         mine = 1
     finish(phase, mine, 1)
 

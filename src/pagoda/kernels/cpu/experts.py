@@ -236,14 +236,6 @@ def experts_routine() -> Any:
             phase + PHASE_BYTES, routines.route, work.chosen, work.weights, work.logits,
             num_logits, rows, how.num_used, how_at, memory,
         )  # fmt: skip
-        group_rows(
-            phase + 2 * PHASE_BYTES, work.starts, work.sources, work.places, work.chosen, rows,
-            how.num_used, how.num_experts, memory,
-        )  # fmt: skip
-        gather_rows(
-            phase + 3 * PHASE_BYTES, work.gathered, x, work.sources, count, own.hidden,
-            own.weight_size, routines.round, work.records,
-        )  # fmt: skip
         gate_up = Groups(
             own.table, EXPERT_BYTES, own.inner, how.num_experts, work.starts, how.num_used,
             num_threads,
@@ -251,6 +243,15 @@ def experts_routine() -> Any:
         down = Groups(
             own.table + WEIGHT_BYTES, EXPERT_BYTES, own.hidden, how.num_experts, work.starts,
             how.num_used, num_threads,
+        )  # fmt: skip
+        group_rows(
+            phase + 2 * PHASE_BYTES, work.starts, work.sources, work.places, work.chosen, rows,
+            how.num_used, how.num_experts, memory, phase + 7 * PHASE_BYTES, gate_up,
+            phase + 9 * PHASE_BYTES, down,
+        )  # fmt: skip
+        gather_rows(
+            phase + 3 * PHASE_BYTES, work.gathered, x, work.sources, count, own.hidden,
+            own.weight_size, routines.round, work.records,
         )  # fmt: skip
         if has_shared:
             _run_shared(layer, own, panels, routines, work, first_used(gate_up))

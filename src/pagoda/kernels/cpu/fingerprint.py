@@ -25,6 +25,7 @@ def fingerprint_of(files: Iterable[Path]) -> str:
 _HERE = Path(__file__).parent
 SOURCES = (
     *sorted(_HERE.glob("*.py")),
+    _HERE.parent / "block_types.py",
     _HERE.parent / "page_layout.py",
     _HERE.parent / "vector_code.py",
 )

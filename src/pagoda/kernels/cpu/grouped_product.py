@@ -24,9 +24,12 @@ from pagoda.kernels.cpu.multiply import (
     panels_of_item,
     rows_from,
 )
-from pagoda.kernels.cpu.number import integer_at, integers_at
+from pagoda.kernels.cpu.number import integer_at, integers_at, put_integer
 from pagoda.kernels.cpu.panel_product import PANEL_ROWS
 from pagoda.kernels.cpu.team import claim, finish
+
+_TOTAL = 16
+"""Of a phase's 32-bit numbers, one in a cache line that `team` leaves alone."""
 
 
 class GroupedWeight(NamedTuple):
@@ -132,6 +135,15 @@ def _panels(groups: Groups, item: int, place: _Place) -> Ahead:
 
 
 @njit(error_model="numpy")
+def count_items(phase: int, groups: Groups) -> None:
+    """Put the number of items beside a phase's counters, before any thread begins it.
+
+    A thread that comes late, when a later layer has sorted its own rows, must not count these.
+    """
+    put_integer(phase, _TOTAL, _find(groups, 1 << 62, _Place(0, 0)).before)
+
+
+@njit(error_model="numpy")
 def multiply_grouped(
     phase: int, routines: ProductRoutines, memory: int, target: Target, rows: Rows, groups: Groups,
     following: int,
@@ -139,10 +151,11 @@ def multiply_grouped(
     """A thread's share of the products of all rows, each with the weight that it is of.
 
     phase: one that nobody has begun, the same for all threads. memory: `MEMORY_BYTES` of the
-    thread's own. rows: all, those of each weight one after the other. target: of the first row.
+    thread's own. `count_items` has counted its items. rows: all, those of each weight one after the
+    other. target: of the first row.
     following: as for `multiply`. A row's product is, bit for bit, what `multiply` makes of it.
     """
-    total = _find(groups, 1 << 62, _Place(0, 0)).before
+    total = integer_at(phase, _TOTAL, 32)
     mine = 0
     item = claim(phase)
     here = _find(groups, item, _Place(0, 0))
