@@ -35,7 +35,6 @@ from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.storage.block_storage import BlockStorage
 
-
 NAMES = replace(HUGGING_FACE_NAMES, experts=ExpertNames("router", "down", "gate", "up"))
 
 

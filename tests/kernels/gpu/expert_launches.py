@@ -54,12 +54,6 @@ def expert_launches() -> Iterator[Launch]:
                     f"grouped_product {own}",
                     partial(grouped_product, parts, gated, rows, down, two),
                 )
-            yield Launch(
-                f"combine {own}", partial(combine, out, parts, weights, has_shared=False)
-            )
-            yield Launch(
-                f"combine {own}, shared",
-                partial(
-                    combine, out, parts, weights, has_shared=True, logits=logits, gate_column=experts
-                ),
-            )
+            yield Launch(f"combine {own}", partial(combine, out, parts, weights, has_shared=False))
+            join = partial(combine, out, parts, weights, logits=logits, gate_column=experts)
+            yield Launch(f"combine {own}, shared", partial(join, has_shared=True))

@@ -138,9 +138,7 @@ class Workspace:
     def _views(self, widths: tuple[int, ...], count: int) -> list[torch.Tensor]:
         return self._arrays(((count, width), self._dtype) for width in widths)
 
-    def _arrays(
-        self, arrays: Iterable[tuple[tuple[int, ...], torch.dtype]]
-    ) -> list[torch.Tensor]:
+    def _arrays(self, arrays: Iterable[tuple[tuple[int, ...], torch.dtype]]) -> list[torch.Tensor]:
         """Of these shapes and dtypes, from the arena's start on."""
         views, start = [], 0
         for shape, dtype in arrays:

@@ -92,9 +92,7 @@ def place_kernel(
         for start in range(first_tile, end_tile, chunk):
             tile = start + lane
             place = first + (tile - first_tile) * height
-            put_tiles(
-                tiles, expert, tile, tile < end_tile, place, tl.minimum(place + height, end)
-            )
+            put_tiles(tiles, expert, tile, tile < end_tile, place, tl.minimum(place + height, end))
     if expert == num_experts - 1:
         for start in range(end_tile, num_tiles, chunk):
             tile = start + lane
