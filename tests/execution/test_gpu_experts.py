@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +20,11 @@ from decoders import (
     run,
     tokens,
 )
+from test_gpu_executor import Operations
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
+from checkpoints import CASES, Case, reference_model, write_checkpoint
 from pagoda.execution.gpu.executor import GPUExecutor
 from pagoda.execution.gpu.experts import stack
 from pagoda.execution.reference import reference_logits
@@ -32,6 +36,8 @@ from pagoda.models.decoder import (
     ExpertsSpec,
     MLPSpec,
 )
+from pagoda.models.load import load_spec, load_weights
+from pagoda.models.locate import locate
 from pagoda.models.weight_memory import GPUMemory
 from pagoda.storage.gpu_storage import GPUStorage
 from triton_device import DEVICE, HAS_GPU
@@ -46,6 +52,10 @@ SINKS = replace(ATTENTION, sliding_window=7, sink_logits=True, qkv_bias=True, ou
 def with_experts(spec: DecoderSpec, *experts: ExpertsSpec | MLPSpec, **changes: Any) -> DecoderSpec:
     pairs = zip(spec.layers, experts, strict=True)
     return replace(spec, layers=tuple(replace(layer, mlp=own, **changes) for layer, own in pairs))
+
+
+def has_experts(case: Case) -> bool:
+    return any("experts" in name for name in case.config)
 
 
 KINDS = {
@@ -79,7 +89,7 @@ KINDS = {
 
 def make(
     spec: DecoderSpec, dtype: torch.dtype = torch.float32, graph_sizes: tuple[int, ...] = (),
-    **limits: int,
+    **limits: Any,
 ) -> tuple[GPUExecutor, Pager]:  # fmt: skip
     cache_spec = spec.cache_spec(BLOCK_SIZE, str(dtype).removeprefix("torch."))
     num_blocks = NUM_BLOCKS * len(cache_spec.groups)
@@ -158,6 +168,39 @@ def test_warm_up_launches_tiles_of_both_heights(monkeypatch: pytest.MonkeyPatch)
         executor, _ = make(KINDS["sandwich"], max_num_tokens=most)
         executor.warm_up()
         assert heights == wanted
+
+
+def test_launches_take_no_memory_and_wait_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted, launches = Operations(), []
+    spec = KINDS["qwen2-moe"]
+
+    def keep(given: Callable[[], None]) -> Callable[[], None]:
+        launches.append(given)
+        return given
+
+    make(spec, graph_sizes=(4,), capture=keep)[0].warm_up()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    monkeypatch.setattr(launcher, method, lambda *_, **__: None)
+    with noted:
+        launches[0]()
+    views = {f"aten.{name}" for name in ("slice.Tensor", "view.dtype", "view.default", "t.default")}
+    assert noted.names <= {*views, "aten.detach.default", "aten.mm.out", "aten.addmm.out"}
+
+
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if has_experts(case)])
+def test_a_checkpoint_is_loaded_and_run_as_transformers_would(case: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, CASES[case], tokenizer=False)
+    files = locate(str(tmp_path))
+    spec = load_spec(files, max_model_len=32)
+    weights = load_weights(files, spec, "float32", lambda done, total: None, DEVICE)
+    token_ids = tokens(20, vocab_size=spec.vocab_size)
+    with torch.inference_mode():
+        expected = reference_model(tmp_path)(torch.tensor([token_ids])).logits[0]
+    cache_spec = spec.cache_spec(BLOCK_SIZE, "float32")
+    num_blocks = NUM_BLOCKS * len(cache_spec.groups)
+    executor = GPUExecutor(spec, weights, GPUStorage(cache_spec, num_blocks, DEVICE), 32)
+    logits = run(executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows), token_ids, [19, 1])
+    assert (logits - expected).abs().max() < 1e-4
 
 
 def test_experts_lie_one_behind_the_other_on_a_device() -> None:

@@ -1,6 +1,7 @@
 """The launches of one step, whatever its batch: they wait for nothing, and allocate nothing.
 
-But on ROCm: logits are rounded there on their way, in memory taken for that (see `product`).
+But on ROCm: logits, those of routers too, are rounded there on their way, in memory taken for that
+(see `product`).
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ from pagoda.kernels.cpu.grouped_product import (
     multiply_grouped,
 )
 from pagoda.kernels.cpu.int8_rows import RECORD_BYTES, round_routine, round_rows
-from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, Rows, Target, multiply
+from pagoda.kernels.cpu.multiply import MEMORY_BYTES, ProductRoutines, multiply
 from pagoda.kernels.cpu.number import integer_at, integers_at
+from pagoda.kernels.cpu.operands import Rows, Target
 from pagoda.kernels.cpu.route import RouteFields, route, route_bytes, route_routine
 from pagoda.kernels.cpu.routine import call, compiled
 from pagoda.kernels.cpu.sums import sum_routine

@@ -12,19 +12,15 @@ from numba import njit
 
 from pagoda.kernels.block_types import PANEL
 from pagoda.kernels.cpu.multiply import (
-    Ahead,
     ProductRoutines,
-    Rows,
-    Target,
-    Weight,
     chunk_rows,
     multiply_item,
     panels_at_once,
     panels_from,
     panels_of_item,
-    rows_from,
 )
 from pagoda.kernels.cpu.number import integer_at, integers_at, put_integer
+from pagoda.kernels.cpu.operands import Ahead, Rows, Target, Weight, rows_from
 from pagoda.kernels.cpu.panel_product import PANEL_ROWS
 from pagoda.kernels.cpu.team import claim, finish
 
