@@ -55,20 +55,5 @@ def expert_launches() -> Iterator[Launch]:
                     partial(grouped_product, parts, gated, rows, down, two),
                 )
             yield Launch(f"combine {own}", partial(combine, out, parts, weights, has_shared=False))
-<<<<<<< HEAD
-            yield Launch(
-                f"combine {own}, shared",
-                partial(
-                    combine,
-                    out,
-                    parts,
-                    weights,
-                    has_shared=True,
-                    logits=logits,
-                    gate_column=experts,
-                ),
-            )
-=======
             join = partial(combine, out, parts, weights, logits=logits, gate_column=experts)
             yield Launch(f"combine {own}, shared", partial(join, has_shared=True))
->>>>>>> moegpu

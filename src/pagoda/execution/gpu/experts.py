@@ -1,14 +1,8 @@
 """The feed-forward part of a layer on a GPU where each row goes to some of many experts.
 
-<<<<<<< HEAD
-    shared: gate and up | gate | down                to delta, where there is a shared expert
-    router | route | sort | gate and up | down       of a row, as many parts as it has experts
-    combine                                          to delta
-=======
     shared: gate and up | gate | down             to delta, where there is a shared expert
     router | route | sort | gate and up | down    to a part for each row and each of its experts
     combine                                       to delta
->>>>>>> moegpu
 
 As a plain part it waits for nothing. What a row is made of is in one order, whatever is beside it.
 """
