@@ -7,6 +7,7 @@ of q and k interleaved for the architectures that want it, and the byte-level to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 import transformers
 
 from checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, VOCAB_SIZE, Case, byte_alphabet
+from gguf_experts import expert_tensors
 from gguf_model_keys import model_keys, rope_factors
 from stored_blocks import random_rows
 
@@ -31,20 +33,29 @@ ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "glm4": "glm4",
+    "gpt_oss": "gpt-oss",
     "granite": "granite",
+    "granitemoe": "granitemoe",
     "llama": "llama",
     "mistral": "llama",
+    "mixtral": "llama",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
+    "olmoe": "olmoe",
     "phi3": "phi3",
     "qwen2": "qwen2",
+    "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
     "smollm3": "smollm3",
 }
 """Model type → llama.cpp's architecture."""
-INTERLEAVED = ("llama", "smollm3", "granite")
+INTERLEAVED = ("llama", "smollm3", "granite", "granitemoe")
 OFFSET_NORMS = ("gemma", "gemma2", "gemma3")
 """Architectures whose files have 1 added to the weights of norms."""
+
+STAY_PLAIN = (".bias", "ffn_gate_inp.weight")
+"""Endings of matrices that llama.cpp does not quantise: biases of experts, and routers."""
 
 GGML = gguf.GGMLQuantizationType
 MERGED = "he"
@@ -80,6 +91,10 @@ def stored_tensors(model: transformers.PreTrainedModel) -> dict[str, np.ndarray]
             values = interleave(values, head_dim) if architecture in INTERLEAVED else values
         if name.endswith("norm.weight") and architecture in OFFSET_NORMS:
             values = values + 1
+        experts = expert_tensors(name, values, config.model_type)
+        if experts:
+            tensors |= experts
+            continue
         tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
     return tensors | rope_factors(config)
 
@@ -98,7 +113,7 @@ def write_gguf(
     types: Mapping[str, str] | None = None,
     blocks: Mapping[str, tuple[str, np.ndarray]] | None = None,
 ) -> Path:
-    """Write a model and the byte tokenizer; matrices get the quantisation, vectors stay float32.
+    """Write a model and the byte tokenizer; matrices get the quantisation, but for routers.
 
     `metadata` overrides or adds keys (under the architecture's name where they have no dot in
     front), `without` leaves keys and tensors out. A tensor that `types` name gets random blocks of
@@ -114,12 +129,13 @@ def write_gguf(
     for name, values in {**stored_tensors(model), **(extra_tensors or {})}.items():
         if name in without:
             continue
-        kind = quantisation if values.ndim > 1 else GGML.F32
+        kind = GGML.F32 if values.ndim == 1 or name.endswith(STAY_PLAIN) else quantisation
         if blocks is not None and name in blocks:
             kind, stored = GGML[blocks[name][0]], blocks[name][1]
         elif types is not None and name in types:
             kind = GGML[types[name]]
-            stored = random_rows(kind.name, *values.shape)
+            rows = random_rows(kind.name, math.prod(values.shape[:-1]), values.shape[-1])
+            stored = rows.reshape(*values.shape[:-1], -1)
         else:
             stored = gguf.quants.quantize(values, kind)
         writer.add_tensor(name, stored, raw_dtype=kind)

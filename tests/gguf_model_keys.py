@@ -127,6 +127,26 @@ def _phi3(config: Any) -> Keys:
     return keys
 
 
+def _experts(config: Any) -> Keys:
+    count = getattr(config, "num_experts", None) or config.num_local_experts
+    return {"expert_count": count, "expert_used_count": config.num_experts_per_tok}
+
+
+def _gpt_oss(config: Any) -> Keys:
+    own = {"expert_feed_forward_length": config.intermediate_size}
+    return {**_window(config), **_experts(config), **own}
+
+
+def _qwen_experts(config: Any) -> Keys:
+    return {
+        **_experts(config),
+        "expert_feed_forward_length": config.moe_intermediate_size,
+        "expert_shared_feed_forward_length": getattr(
+            config, "shared_expert_intermediate_size", None
+        ),
+    }
+
+
 _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
     "cohere2": _cohere2,
     "exaone4": _window_and_layers,
@@ -134,7 +154,13 @@ _OWN_KEYS: Mapping[str, Callable[[Any], Keys]] = {
     "gemma3_text": _gemma3,
     "glm": _glm,
     "glm4": _glm,
+    "gpt_oss": _gpt_oss,
     "granite": _granite,
+    "granitemoe": lambda config: {**_granite(config), **_experts(config)},
+    "mixtral": _experts,
     "olmo3": _window_and_layers,
+    "olmoe": _experts,
     "phi3": _phi3,
+    "qwen2_moe": _qwen_experts,
+    "qwen3_moe": _qwen_experts,
 }

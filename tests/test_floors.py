@@ -88,7 +88,14 @@ ROOMS = {
     ),
     "sizing": Room(
         2,
-        uses=("cache", "kernels.block_types", "kernels.gpu.parts", "kernels.vector_code"),
+        uses=(
+            "cache",
+            "kernels.block_types",
+            "kernels.gpu.expert_tiles",
+            "kernels.gpu.parts",
+            "kernels.vector_code",
+            "models.decoder",
+        ),
         banned=NO_TORCH,
     ),
     "planning": Room(

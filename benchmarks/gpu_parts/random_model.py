@@ -25,6 +25,7 @@ from pagoda.models.load import FORMATS, load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
 from pagoda.models.part import Parts
+from pagoda.models.registry import weight_names
 from pagoda.models.tokenizer import Tokenizer
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DTYPES, DecoderWeights, LayerWeights, load_decoder
@@ -97,14 +98,14 @@ def _weights_of_some_layers(
     files: ModelFiles, spec: DecoderSpec, dtype: str, device: torch.device
 ) -> DecoderWeights:
     """Those that `spec` has, of a file that has more: the others are not even read."""
-    form = FORMATS[files.kind]
-    source = form.source(files)
-    needed = {part.name for part in DecoderParts.of(spec, form.names).all}
+    source = FORMATS[files.kind].source(files)
+    names = weight_names(spec.architecture, files.kind)
+    needed = {part.name for part in DecoderParts.of(spec, names).all}
     fewer = SimpleNamespace(
         shapes={name: shape for name, shape in source.shapes.items() if name in needed},
         spare=source.spare, read=source.read, stored=source.stored,
     )  # fmt: skip
-    return load_decoder(spec, fewer, form.names, dtype, device=device)
+    return load_decoder(spec, fewer, names, dtype, device=device)
 
 
 def random_weights(shape: Shape, dtype: torch.dtype, generator: torch.Generator) -> DecoderWeights:

@@ -115,6 +115,44 @@ def test_parts_of_one_tensor_stay_as_it_is_stored(name, tmp_path):
     assert answers(make(path)) == answers(make(path, "none"))
 
 
+EXPERTS = {
+    "mlp_only_layers": [], "norm_topk_prob": False,
+    "moe_intermediate_size": 256, "shared_expert_intermediate_size": 256,
+}  # fmt: skip
+OF_EXPERTS = {
+    "ffn_gate_exps": "Q4_K", "ffn_up_exps": "Q6_K", "ffn_down_exps": "Q8_0",
+    "ffn_gate_shexp": "Q3_K", "ffn_up_shexp": "IQ4_XS", "ffn_down_shexp": "Q4_0",
+}  # fmt: skip
+
+
+def test_each_of_stacked_experts_stays_as_it_is_stored(tmp_path):
+    path = tmp_path / "experts.gguf"
+    types = {
+        f"blk.{layer}.{name}.weight": OF_EXPERTS[name] for layer in (0, 1) for name in OF_EXPERTS
+    }
+    model = build_model(wide("qwen2-moe", **EXPERTS))
+    write_gguf(path, model, quantisation=GGML.Q8_0, types=types)
+    held = load(path)
+    experts, tensors = held.weights.layers[1].experts, GGUFFile(path).tensors
+    for name, matrices in (("gate", experts.gate), ("up", experts.up), ("down", experts.down)):
+        assert len(matrices) == 6
+        whole = tensors[f"blk.1.ffn_{name}_exps.weight"].size_bytes
+        assert [each.nbytes for each in matrices] == [whole // 6] * 6
+    assert held.weights.size_bytes == held.held.total_bytes
+    assert set(OF_EXPERTS.values()) <= set(held.held.kept)
+    assert answers(make(path)) == answers(make(path, "none"))
+
+
+def test_experts_in_mxfp4_stay_as_they_are_stored(tmp_path):
+    path = tmp_path / "mxfp4.gguf"
+    model = build_model(wide("gpt-oss"))
+    write_gguf(path, model, quantisation=GGML.MXFP4)
+    held = load(path)
+    assert held.weights.layers[0].experts.down[4].nbytes == 256 * 512 // 32 * 18
+    assert held.held.kept == ("e2m1_bf16_g32",)
+    assert answers(make(path)) == answers(make(path, "none"))
+
+
 def test_plain_parts_lie_beside_those_that_are_kept(tmp_path):
     names = [f"blk.{layer}.{name}.weight" for layer in range(2) for name in ("attn_q", "ffn_gate")]
     path = tmp_path / "plain.gguf"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from test_stored_weights import answers, make, wide
+from test_stored_weights import EXPERTS, answers, make, wide
 
 from checkpoints import build_model, write_checkpoint, write_tokenizer
-from gguf_files import stored_tensors, write_gguf
+from gguf_files import STAY_PLAIN, stored_tensors, write_gguf
 from pagoda.engine.build import Model, load_model
 from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
@@ -55,9 +55,10 @@ def write_blocks(target: Path, model: transformers.PreTrainedModel, quantization
     """The same model as a GGUF file, quantised beforehand."""
     blocks = {}
     for name, values in stored_tensors(model).items():
-        if values.ndim == 2:
+        if values.ndim > 1 and not name.endswith(STAY_PLAIN):
             kind = MATRICES.get(name.split(".")[-2], {}).get(quantization, quantization.upper())
-            blocks[name] = (kind, made(kind, values))
+            rows = made(kind, values.reshape(-1, values.shape[-1]))
+            blocks[name] = (kind, rows.reshape(*values.shape[:-1], -1))
     return write_gguf(target, model, blocks=blocks)
 
 
@@ -94,6 +95,17 @@ def test_so_are_the_answers(model, path, tmp_path):
     found = numbers(make(path, "q4_k"))
     assert found == numbers(make(file))
     assert found != numbers(make(path, "none", dtype="bfloat16"))
+
+
+def test_so_are_those_of_experts_but_for_routers(tmp_path):
+    model = build_model(wide("qwen2-moe", rms_norm_eps=2**-20, **EXPERTS))
+    model.save_pretrained(tmp_path / "plain")
+    path = write_tokenizer(tmp_path / "plain")
+    file = write_blocks(tmp_path / "same.gguf", model, "q4_k")
+    held = load(path, "q4_k")
+    assert held.weights.size_bytes == held.held.total_bytes == load(file, None).held.total_bytes
+    assert held.weights.layers[0].experts.router.nbytes == 2 * (6 + 1) * 256
+    assert numbers(make(path, "q4_k")) == numbers(make(file))
 
 
 def numbers(llm: LLM) -> list[list[object]]:

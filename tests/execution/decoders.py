@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from expert_layers import some_weights
 
 from pagoda.cache import AttentionWindow
 from pagoda.cache.window import FULL_ATTENTION
@@ -20,17 +21,21 @@ from pagoda.models.decoder import (
     AttentionSpec,
     DecoderLayer,
     DecoderSpec,
+    ExpertsSpec,
     MLPSpec,
     NormPlacement,
     NormSpec,
     QKNorm,
     RopeSpec,
 )
-from pagoda.models.names import HUGGING_FACE_NAMES
+from pagoda.models.expert_weights import ExpertsWeights
+from pagoda.models.names import HUGGING_FACE_NAMES, ExpertNames
 from pagoda.models.part import Parts
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.models.weights import DecoderWeights, LayerWeights
 from pagoda.storage.block_storage import BlockStorage
+
+NAMES = replace(HUGGING_FACE_NAMES, experts=ExpertNames("router", "down", "gate", "up"))
 
 
 def rope_spec(head_dim: int, base: float = 10_000.0) -> RopeSpec:
@@ -95,9 +100,15 @@ def random_weights(
         return normal(*shape, mean=norm_mean if field.endswith("norm") else 0.0)
 
     hidden, norm_mean = spec.hidden_size, 1.0 - spec.norm.weight_offset
+    torch.manual_seed(seed)
     layers = [
-        LayerWeights(**{field: merged(field, parts) for field, parts in layer.own.items()})
-        for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
+        LayerWeights(
+            **{field: merged(field, parts) for field, parts in parts.own.items()},
+            experts=some_weights(layer.mlp, hidden, dtype)
+            if isinstance(layer.mlp, ExpertsSpec)
+            else None,
+        )
+        for layer, parts in zip(spec.layers, DecoderParts.of(spec, NAMES).layers, strict=True)
     ]
     embedding = normal(spec.vocab_size, hidden, std=0.5)
     return DecoderWeights(
@@ -112,12 +123,16 @@ def on_device(weights: DecoderWeights, device: torch.device) -> DecoderWeights:
     """The same weights there; those that are tied stay so."""
 
     def moved(item: object) -> object:
+        if isinstance(item, tuple):  # of experts: one behind the other, as `GPUMemory` has them
+            return tuple(torch.stack(item).to(device))
+        if isinstance(item, ExpertsWeights):
+            return ExpertsWeights(**all_moved(item))
         return item.to(device) if isinstance(item, torch.Tensor) else item
 
-    layers = [
-        LayerWeights(**{item.name: moved(getattr(layer, item.name)) for item in fields(layer)})
-        for layer in weights.layers
-    ]
+    def all_moved(weights: LayerWeights | ExpertsWeights) -> dict[str, Any]:
+        return {item.name: moved(getattr(weights, item.name)) for item in fields(weights)}
+
+    layers = [LayerWeights(**all_moved(layer)) for layer in weights.layers]
     embedding = weights.embedding.to(device)
     assert weights.lm_head is weights.embedding
     return DecoderWeights(embedding, tuple(layers), weights.final_norm.to(device), embedding)

@@ -14,15 +14,23 @@ import torch
 from checkpoints import CASES, Case, build_model
 from gguf_files import stored_tensors, write_gguf
 from pagoda.errors import ModelError, UnsupportedModelError
-from pagoda.models.decoder import DecoderSpec
+from pagoda.models.config import ModelConfig
+from pagoda.models.decoder import DecoderSpec, ExpertsSpec
+from pagoda.models.families.gpt_oss import DEFAULT_ROPE
 from pagoda.models.gguf_config import rotated_share
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
+from pagoda.models.registry import decoder_spec
 
 
 def spec_of(tmp_path: Path, name: str, **options: Any) -> DecoderSpec:
     path = write_gguf(tmp_path / "tiny.gguf", build_model(CASES[name]), **options)
     return load_spec(locate(str(path)))
+
+
+_SHARED = "expert_shared_feed_forward_length"
+EVERY_LAYER = {"mlp_only_layers": [], "norm_topk_prob": False}
+"""What Qwen2-MoE's files say by saying nothing."""
 
 
 def windows(spec: DecoderSpec) -> list[int | None]:
@@ -148,6 +156,14 @@ def test_a_file_of_any_architecture_may_have_q_k_and_v_in_one_tensor(name, head_
         ("granite", {"attn_logit_softcapping": 30.0}, "granite.attn_logit_softcapping=30.0"),
         ("glm4", {"nextn_predict_layers": 1}, "glm4.nextn_predict_layers=1: this feature is not"),
         ("glm4", {"rope.dimension_sections": [8, 12, 12, 0]}, "glm4.rope.dimension_sections="),
+        ("qwen3", {"expert_count": 8}, "qwen3.expert_count=8: this feature is not covered"),
+        ("mixtral", {"expert_gating_func": 2}, "llama.expert_gating_func=2"),
+        ("mixtral", {"expert_weights_norm": False}, "llama.expert_weights_norm=False"),
+        ("mixtral", {"expert_weights_scale": 2.5}, "llama.expert_weights_scale=2.5"),
+        ("mixtral", {"expert_group_count": 2}, "llama.expert_group_count=2"),
+        ("olmoe", {"expert_weights_norm": True}, "olmoe.expert_weights_norm=True"),
+        ("olmoe", {"attention.clamp_kqv": 8.0}, "olmoe.attention.clamp_kqv=8.0"),
+        ("granite-moe", {_SHARED: 64}, "granitemoe.expert_shared_feed_forward_length=64"),
         ("gemma", {"rope.dimension_count": 16}, "gemma.rope.dimension_count=16: only the head"),
         ("olmo3", {"rope.freq_base_swa": 99.0}, "olmo2.rope.freq_base_swa=99.0: this feature"),
         ("phi3-long", {"rope.scaling.type": "yarn"}, "together with rope_factors_short.weight"),
@@ -165,6 +181,10 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
         ("cohere2", {"without": ("attention.sliding_window",)}, "cohere2.attention.sliding_window"),
         ("cohere2", {"without": ("attention.layer_norm_epsilon",)}, "cohere2.attention.layer_norm"),
         ("granite", {"without": ("logit_scale",)}, "granite.logit_scale=None"),
+        ("mixtral", {"without": ("expert_used_count",)}, "llama.expert_used_count=None"),
+        ("gpt-oss", {"without": ("expert_feed_forward_length",)}, "gpt-oss.expert_feed_forward_l"),
+        ("gpt-oss", {"without": ("attention.sliding_window",)}, "gpt-oss.attention.sliding_win"),
+        ("olmoe", {"metadata": {"expert_used_count": 9}}, "must be at most the 8 experts"),
         ("phi3", {"metadata": {"rope.dimension_count": 18}}, "must be at most the head size, 16"),
         ("phi3-long", {"without": ("rope_factors_long.weight",)}, "the file lacks this vector"),
         (
@@ -187,6 +207,48 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
 def test_what_is_missing_or_wrong_is_named(name, options, match, tmp_path):
     with pytest.raises(ModelError, match=re.escape(match)):
         spec_of(tmp_path, name, **options)
+
+
+def test_a_mixtral_file_may_have_a_tensor_for_each_expert(tmp_path: Path) -> None:
+    model = build_model(CASES["mixtral"])
+    together, tensors = write_gguf(tmp_path / "together.gguf", model), stored_tensors(model)
+    stacked = {name: values for name, values in tensors.items() if "_exps." in name}
+    own = {
+        name.replace("_exps", f".{number}"): values[number]
+        for name, values in stacked.items()
+        for number in range(4)
+    }
+    path = tmp_path / "apart.gguf"
+    apart = write_gguf(path, model, without=tuple(stacked), extra_tensors=own)
+    files = [locate(str(path)) for path in (together, apart)]
+    found = [load_weights(each, load_spec(each), "float32").layers for each in files]
+    for one, other in zip(*found, strict=True):
+        pairs = zip(one.experts.tensors(), other.experts.tensors(), strict=True)
+        assert all(torch.equal(*pair) for pair in pairs)
+
+
+def test_experts_of_qwen_without_a_size_have_that_of_dense_layers(tmp_path: Path) -> None:
+    case = CASES["qwen2-moe"]
+    model = build_model(Case(case.family, {**case.config, **EVERY_LAYER}))
+    keys = ("expert_feed_forward_length", _SHARED)
+    spec = load_spec(locate(str(write_gguf(tmp_path / "tiny.gguf", model, without=keys))))
+    [mlp] = {layer.mlp for layer in spec.layers}
+    assert isinstance(mlp, ExpertsSpec)
+    assert mlp.shared is not None
+    assert (mlp.intermediate_size, mlp.shared.intermediate_size) == (112 // 2, 112)
+
+
+def test_gpt_oss_has_a_ramp_whose_bounds_are_not_rounded(tmp_path: Path) -> None:
+    own = {"head_dim": 64, "rope_parameters": {**DEFAULT_ROPE, "rope_theta": 150_000.0}}
+    case = CASES["gpt-oss"]
+    found = []
+    for truncate in (False, True):
+        own["rope_parameters"]["truncate"] = truncate
+        model = build_model(Case(case.family, {**case.config, **own}))
+        config = ModelConfig({**model.config.to_dict(), "architectures": [type(model).__name__]})
+        found.append(decoder_spec(config).layers[0].attention.rope)
+    spec = load_spec(locate(str(write_gguf(tmp_path / "tiny.gguf", model))))
+    assert spec.layers[0].attention.rope == found[0] != found[1]
 
 
 def test_gemmas_norms_lose_what_the_file_has_added(tmp_path):

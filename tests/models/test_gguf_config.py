@@ -144,7 +144,10 @@ def test_a_key_that_is_missing_is_named(key, tmp_path):
     ("metadata", "match"),
     [
         ({"general.architecture": "gpt2"}, "general.architecture='gpt2': covered are"),
-        ({"expert_count": 8}, "llama.expert_count=8: this feature is not covered"),
+        (
+            {"leading_dense_block_count": 1},
+            "llama.leading_dense_block_count=1: this",
+        ),
         ({"logit_scale": 0.5}, "llama.logit_scale=0.5"),
         ({"attention.value_length": 32}, "llama.attention.value_length=32"),
         ({"rope.dimension_count": 8}, "llama.rope.dimension_count=8: only the head size, 16"),

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from checkpoints import CASES, SEEING, SIZES, write_checkpoint
+from checkpoints import CASES, SEEING, SIZES, Case, write_checkpoint
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.registry import decoder_spec, language_tensors
+from quantised_checkpoints import (
+    SCHEMES,
+    Stored,
+    Tensors,
+    dequantised,
+    edit_config,
+    edit_tensors,
+    quantised,
+)
 
 FORMS = {
     "before transformers 5": {
@@ -119,3 +129,35 @@ def test_a_config_of_gemma_3_may_leave_out_what_is_as_in_the_one_of_4b() -> None
         *[1024] * 5, None, 1024
     ]  # fmt: skip
     assert (spec.vocab_size, spec.dtype, spec.tie_word_embeddings) == (262_208, "bfloat16", True)
+
+
+@pytest.mark.parametrize("scheme", ["awq", "LLM.int8"])
+def test_a_language_model_that_is_quantised_is_read_as_the_plain_one(
+    scheme: str, tmp_path: Path
+) -> None:
+    """Its towers stay plain, as schemes leave them in published checkpoints."""
+    given, stored = CASES["gemma3-seeing"], SCHEMES[scheme]
+    wider = {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 1}
+    case = Case(given.family, {**given.config, **wider, "layer_types": ["full_attention"]})
+    loaded = []
+    for name, made in (("quantised", quantised), ("plain", dequantised)):
+        path = write_checkpoint(tmp_path / name, case, dtype=torch.bfloat16, tokenizer=False)
+        edit_tensors(path, lambda tensors, made=made: of_text(tensors, made, stored))
+        if name == "quantised":
+            edit_config(path, quantization_config=stored.section)
+        files = locate(str(path))
+        loaded.append(load_weights(files, load_spec(files), "bfloat16"))
+    first, second = (weights.layers[0] for weights in loaded)
+    assert torch.equal(first.qkv, second.qkv)
+    assert torch.equal(first.gate_up, second.gate_up)
+    assert torch.equal(first.down, second.down)
+
+
+def of_text(
+    tensors: Tensors, made: Callable[[Tensors, Stored], Tensors], stored: Stored
+) -> Tensors:
+    """The tensors, those of the language model's layers under a scheme or as that reads."""
+    text = {name: tensor for name, tensor in tensors.items() if "language_model." in name}
+    return {name: tensor for name, tensor in tensors.items() if name not in text} | made(
+        text, stored
+    )

@@ -323,7 +323,7 @@ def test_yarn_without_a_factor_is_as_long_as_the_engine_says() -> None:
     ("change", "field"),
     [
         ({"architectures": ["GPTNeoXForCausalLM"]}, "architectures"),
-        ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config.quant_method"),
+        ({"quantization_config": {"quant_method": "nvfp4"}}, "quantization_config.quant_method"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "axial"}}, "rope_parameters.rope_type"),
         ({"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, "layer_types"),
@@ -345,7 +345,7 @@ def test_what_the_engine_refuses_a_plan_for_it_refuses(change: Config, field: st
 @pytest.mark.parametrize(
     "change",
     [
-        {"quantization_config": {"quant_method": "mxfp4"}},
+        {"quantization_config": {"quant_method": "nvfp4"}},
         {"hidden_act": "gelu"},
         {"rope_parameters": {"rope_type": "longrope"}},
     ],
@@ -361,13 +361,22 @@ def test_what_other_engines_run_is_planned_for_them_by_the_same_reader(change: C
 # Files.
 
 GGUF_CASES = (
-    "cohere2", "exaone4", "gemma", "gemma2", "gemma3", "glm", "glm4", "granite", "llama-gqa",
-    "mistral-window", "olmo2", "olmo3", "phi3-long", "qwen2", "qwen3", "smollm3",
+    "cohere2", "exaone4", "gemma", "gemma2", "gemma3", "glm", "glm4", "gpt-oss", "granite",
+    "granite-moe", "llama-gqa", "mistral-window", "mixtral-window", "olmo2", "olmo3", "olmoe",
+    "phi3-long", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "smollm3",
 )  # fmt: skip
 GGUF_KEYS = (
     "attention.head_count_kv", "attention.key_length", "attention.sliding_window", "rope.freq_base",
     "feed_forward_length", "context_length", "attention.layer_norm_rms_epsilon", "output.weight",
+    "expert_count", "expert_used_count", "expert_feed_forward_length",
+    "expert_shared_feed_forward_length",
 )  # fmt: skip
+NOT_SAID: Mapping[str, Config] = {
+    "glm": {"head_dim": 16},
+    "qwen2-moe": {"mlp_only_layers": []},
+    "qwen3-moe": {"decoder_sparse_step": 1},
+}
+"""What the converter takes for granted."""
 GGUF_PARTNERS = {
     "attention.key_length": ("attention.value_length",),
     "rope.freq_base": ("rope.freq_base_swa",),
@@ -395,8 +404,7 @@ def agree_on_a_file(path: Path) -> None:
 
 @pytest.mark.parametrize("case", GGUF_CASES)
 def test_the_engine_and_plans_agree_on_gguf_files(case: str, tmp_path: Path) -> None:
-    own = {"head_dim": 16} if case == "glm" else {}  # what the converter takes it for
-    model = build_model(Case(CASES[case].family, {**CASES[case].config, **own}))
+    model = build_model(Case(CASES[case].family, {**CASES[case].config, **NOT_SAID.get(case, {})}))
     window = {"attention.sliding_window": CASES[case].config.get("sliding_window")}
     for key in ("nothing", *GGUF_KEYS):
         without = (key, *GGUF_PARTNERS.get(key, ()))
@@ -408,14 +416,13 @@ def test_the_engine_and_plans_agree_on_gguf_files(case: str, tmp_path: Path) -> 
 
 
 def test_a_feature_of_a_gguf_file_is_refused_by_name_for_pagoda_alone(tmp_path: Path) -> None:
-    model = build_model(CASES["llama-gqa"])
-    experts = {"expert_count": 4, "expert_used_count": 2}
-    path = write_gguf(tmp_path / "experts.gguf", model, metadata=experts)
+    model = build_model(CASES["mixtral"])
+    path = write_gguf(tmp_path / "experts.gguf", model, metadata={"expert_gating_func": 2})
     with pytest.raises(UnsupportedModelError) as by_engine:
         load_spec(locate(str(path)))
     facts = find_facts(str(path))
-    assert by_engine.value.field == "llama.expert_count"
-    assert by_plan(facts, "pagoda")["refused"] == "llama.expert_count"
+    assert by_engine.value.field == "llama.expert_gating_func"
+    assert by_plan(facts, "pagoda")["refused"] == "llama.expert_gating_func"
     subject = read_subject(facts, PlanRequest(), None)
     assert subject.model.model_type == "mixtral"
     assert subject.weights.parameters.layers[0].num_experts == 4

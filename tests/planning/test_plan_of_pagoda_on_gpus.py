@@ -17,7 +17,7 @@ from pagoda.engine.devices.gpu_backend import GPUBackend, SizedGPU
 from pagoda.engine.devices.gpu_steps import GPUSteps
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import CapacityError, InvalidOptionError
-from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
+from pagoda.execution.gpu.workspace import Workspace, model_shape
 from pagoda.models.decoder import DecoderSpec
 from pagoda.models.registry import decoder_spec
 from pagoda.models.weights import DecoderWeights
@@ -30,7 +30,7 @@ from pagoda.planning.subject import Subject, read_subject
 from pagoda.planning.tables import find_accelerator
 from pagoda.sizing.device_policy import GPUPolicy
 from pagoda.sizing.gpu_memory import GPUUsage, MemoryProfile
-from pagoda.sizing.gpu_step import FLOAT32_BYTES, LargestStep, WorkspaceSize
+from pagoda.sizing.gpu_step import FLOAT32_BYTES, LargestStep, WorkspaceSize, layer_shape
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS
 from planning.plans import GIB, LLAMA_3_8B, facts
 

@@ -31,6 +31,14 @@ MIXED = {
     "blk.1.attn_v.weight": "Q2_K", "token_embd.weight": "Q3_K",
 }  # fmt: skip
 """Types of some tensors; the second layer's v is in one matrix with plain q and k."""
+EXPERTS = {
+    "mlp_only_layers": [], "norm_topk_prob": False,
+    "moe_intermediate_size": 256, "shared_expert_intermediate_size": 256,
+}  # fmt: skip
+MIXED_EXPERTS = {
+    "blk.0.ffn_gate_exps.weight": "Q4_K", "blk.0.ffn_down_exps.weight": "Q6_K",
+    "blk.1.ffn_up_exps.weight": "Q8_0", "blk.1.ffn_up_shexp.weight": "Q5_K",
+}  # fmt: skip
 FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "untied": ("llama-gqa", {}, {"types": {**MIXED, "output.weight": "Q8_0"}}),
     "tied": ("llama-tied", {}, {"types": MIXED, "quantisation": GGML.Q8_0}),
@@ -47,6 +55,11 @@ FILES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "llama-gqa", {"intermediate_size": 500},
         {"types": {"blk.0.ffn_gate.weight": "Q4_K"}, "quantisation": GGML.F16},
     ),
+    "experts": ("qwen2-moe", EXPERTS, {"types": MIXED_EXPERTS, "quantisation": GGML.F16}),
+    "experts that end within a panel": (
+        "mixtral", {"intermediate_size": 288}, {"quantisation": GGML.Q8_0},
+    ),
+    "experts in MXFP4": ("gpt-oss", {}, {"quantisation": GGML.MXFP4}),
     "a type that is not kept": ("llama-gqa", {}, {"types": MIXED, "quantisation": GGML.TQ2_0}),
     "numbers of 32 bits": ("llama-gqa", {}, {}),
 }  # fmt: skip
@@ -97,6 +110,8 @@ def test_a_plan_names_the_types_that_are_kept(paths: dict[str, Path]) -> None:
     assert planned(paths["biases"]).quantization == "Q4_0"
     assert planned(paths["biases"], quantization="none").quantization is None
     assert planned(paths["numbers of 32 bits"]).quantization is None
+    assert planned(paths["experts"]).quantization == "Q4_K, Q5_K, Q6_K and Q8_0"
+    assert planned(paths["experts in MXFP4"]).quantization == "e2m1_bf16_g32"
 
 
 def test_what_stays_as_stored_takes_less_of_the_machine(paths: dict[str, Path]) -> None:
@@ -108,6 +123,14 @@ def test_what_stays_as_stored_takes_less_of_the_machine(paths: dict[str, Path]) 
     saved = plain.weights_bytes - kept.weights_bytes
     own, other = (plan.memory[0].low for plan in (kept, plain))
     assert other - own == saved > 0
+
+
+@pytest.fixture(scope="module")
+def plain_experts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    case = CASES["qwen2-moe"]
+    sizes = {**TWO_LAYERS, **EXPERTS, "moe_intermediate_size": 96}
+    folder = tmp_path_factory.mktemp("experts")
+    return write_checkpoint(folder, Case(case.family, {**case.config, **sizes}))
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +155,9 @@ def test_schemes_of_other_engines_are_refused() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_plan_tells_the_bytes_of_weights_that_are_quantised(
-    paths: dict[str, Path], plain: Path, name: str
+    paths: dict[str, Path], plain: Path, plain_experts: Path, name: str
 ) -> None:
-    for path in (plain, paths["plain head"]):
+    for path in (plain, plain_experts, paths["plain head"]):
         model = load_model(EngineOptions(model=str(path), device="cpu", quantization=name))
         plan = planned(path, quantization=name)
         assert plan.weights_bytes == model.weights.size_bytes == model.held.total_bytes

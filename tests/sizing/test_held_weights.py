@@ -134,7 +134,7 @@ def test_a_scheme_is_told_with_its_types() -> None:
 def test_a_step_reads_the_experts_that_its_tokens_may_be_sent_to() -> None:
     experts = ExpertsSpec(8, 2, 96, shared=MLPSpec(32))
     spec = replace(SPEC, layers=(replace(LAYER, mlp=experts),) * 2)
-    names = weight_names("MixtralForCausalLM", "directory")
+    names = weight_names("MixtralForCausalLM", "directory", ())
     shared = {name: f"mlp.{name}" for name in ("shared_gate", "shared_up", "shared_down")}
     assert names.experts is not None
     named = replace(names, experts=replace(names.experts, **shared))

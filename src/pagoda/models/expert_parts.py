@@ -74,7 +74,9 @@ class _Tensors:
         experts = range(count)
         router: Parts = (self._whole(names.router, count, hidden),)
         if spec.shared_gate:
-            router = (*router, self._whole(names.shared_router, 1, hidden))
+            whole = (hidden,) if names.shared_router_is_vector else None
+            row = Part(f"{self.prefix}{names.shared_router}", (1, hidden), whole=whole)
+            router = (*router, row)
         with_bias = experts if spec.bias else ()
         return ExpertsParts(
             router=router,

@@ -17,6 +17,7 @@ from gguf.quants import dequantize
 
 from pagoda.errors import UnsupportedModelError
 from pagoda.models.gguf_header import GGUFTensor, read_header
+from pagoda.models.gguf_mxfp4 import KEPT_AS, MXFP4
 from pagoda.models.mapped import map_file, release_pages
 from pagoda.models.part import Rows
 
@@ -38,8 +39,13 @@ class GGUFFile:
 
     @property
     def types(self) -> dict[str, str]:
-        """GGUF's name of each tensor's type, by the tensor's."""
-        return {name: tensor.type.name for name, tensor in self.tensors.items()}
+        """The type of each tensor, by its name, as `StoredRows` has it."""
+        return {name: self.kept_type(name) for name in self.tensors}
+
+    def kept_type(self, name: str) -> str:
+        """GGUF's name of a tensor's type, or that of Pagoda's own in its place."""
+        kind = self.tensors[name].type.name
+        return KEPT_AS if kind == MXFP4 else kind
 
     def read_rows(self, name: str, rows: Rows) -> npt.NDArray[np.float32]:
         """Rows of a tensor as float32, [rows, columns]; a vector is one row.

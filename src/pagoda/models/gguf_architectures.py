@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ class Key(NamedTuple):
 
 
 _WINDOW = Key("attention.sliding_window")
+EXPERTS = "expert_count"
+_INNER = "expert_feed_forward_length"
 
 
 def _nothing(config: ModelConfig) -> Mapping[str, Any]:
@@ -53,7 +55,9 @@ class GGUFArchitecture:
     required: Mapping[str, Any] = field(default_factory=dict)
     """Features that are not covered, with the value that means they are not in use."""
     derive: Callable[[ModelConfig], Mapping[str, Any]] = _nothing
-    """Fields that llama.cpp takes from others."""
+    """Fields that llama.cpp takes from others, or that are what they are in every file."""
+    with_experts: GGUFArchitecture | None = None
+    """What it is in a file with experts, if that is another one."""
 
 
 def _query_scalar(config: ModelConfig, *, largest: int) -> Mapping[str, Any]:
@@ -69,9 +73,52 @@ def _attention_multiplier(config: ModelConfig) -> Mapping[str, Any]:
     return {"attention_multiplier": given or config.integer("head_dim") ** -0.5}
 
 
+def _qwen_experts(config: ModelConfig, *, are_normalised: bool) -> Mapping[str, Any]:
+    """Experts have shares of a dense layer where the file gives no size of their own."""
+    inner = config.optional_integer("moe_intermediate_size")
+    if inner is None:
+        inner = config.integer("intermediate_size") // config.integer("num_experts_per_tok")
+    return {"moe_intermediate_size": inner, "norm_topk_prob": are_normalised}
+
+
+def _shared_expert(config: ModelConfig) -> Mapping[str, Any]:
+    """Qwen2-MoE's, as large as a dense layer where the file gives no size."""
+    shared = config.optional_integer("shared_expert_intermediate_size")
+    shared = config.integer("intermediate_size") if shared is None else shared
+    return {
+        "shared_expert_intermediate_size": shared,
+        **_qwen_experts(config, are_normalised=False),
+    }
+
+
+def _whole_bounds(config: ModelConfig) -> Mapping[str, Any]:
+    """gpt-oss was made with a ramp of yarn whose bounds are not rounded, which no key says."""
+    return {"rope_parameters": {**config.values["rope_parameters"], "truncate": False}}
+
+
+_EXPERT_KEYS = {
+    "num_experts": Key(EXPERTS, is_needed=True),
+    "num_experts_per_tok": Key("expert_used_count", is_needed=True),
+}
+_OWN_SIZE = {"moe_intermediate_size": Key(_INNER)}
+_SOFTMAX, _SOFTMAX_OF_CHOSEN = {"expert_gating_func": 1}, {"expert_gating_func": 3}
+_NORMALISED = {**_SOFTMAX, "expert_weights_norm": True}
+_NOT_NORMALISED = {**_SOFTMAX, "expert_weights_norm": False}
 _FINAL_CAP = "final_logit_softcapping"
 _SCORE_CAP = "attn_logit_softcapping"
 _GLM_BIASES = ("attn_q", "attn_qkv")
+
+_GRANITE = GGUFArchitecture(
+    "GraniteForCausalLM",
+    keys={
+        "logits_scaling": Key("logit_scale", is_needed=True),
+        "attention_multiplier": Key("attention.scale"),
+        "embedding_multiplier": Key("embedding_scale"),
+        "residual_multiplier": Key("residual_scale"),
+    },
+    required={"rope.scaling.finetuned": True},
+    derive=_attention_multiplier,
+)
 
 GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "chatglm": GGUFArchitecture("GlmForCausalLM", rotates_partly=True, attention_bias=_GLM_BIASES),
@@ -101,22 +148,49 @@ GGUF_ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
         derive=partial(_query_scalar, largest=62),
     ),
     "glm4": GGUFArchitecture("Glm4ForCausalLM", rotates_partly=True, attention_bias=_GLM_BIASES),
-    "granite": GGUFArchitecture(
-        "GraniteForCausalLM",
-        keys={
-            "logits_scaling": Key("logit_scale", is_needed=True),
-            "attention_multiplier": Key("attention.scale"),
-            "embedding_multiplier": Key("embedding_scale"),
-            "residual_multiplier": Key("residual_scale"),
-        },
-        required={"rope.scaling.finetuned": True},
-        derive=_attention_multiplier,
+    "gpt-oss": GGUFArchitecture(
+        "GptOssForCausalLM",
+        keys={**_EXPERT_KEYS, "intermediate_size": Key(_INNER, is_needed=True)},
+        window=_WINDOW._replace(is_needed=True),
+        period=2,
+        required=_SOFTMAX_OF_CHOSEN,
+        derive=_whole_bounds,
     ),
-    "llama": GGUFArchitecture("LlamaForCausalLM", windowed="MistralForCausalLM"),
+    "granite": _GRANITE,
+    "granitemoe": replace(
+        _GRANITE,
+        name="GraniteMoeForCausalLM",
+        keys={**_GRANITE.keys, **_EXPERT_KEYS},
+        required={**_GRANITE.required, **_NORMALISED},
+    ),
+    "llama": GGUFArchitecture(
+        "LlamaForCausalLM",
+        windowed="MistralForCausalLM",
+        with_experts=GGUFArchitecture(
+            "MixtralForCausalLM", keys=_EXPERT_KEYS, required=_NORMALISED
+        ),
+    ),
     "olmo2": GGUFArchitecture("Olmo2ForCausalLM", windowed="Olmo3ForCausalLM", period=4),
+    "olmoe": GGUFArchitecture("OlmoeForCausalLM", keys=_EXPERT_KEYS, required=_NOT_NORMALISED),
     "phi3": GGUFArchitecture("Phi3ForCausalLM", rotates_partly=True),
     "qwen2": GGUFArchitecture("Qwen2ForCausalLM"),
+    "qwen2moe": GGUFArchitecture(
+        "Qwen2MoeForCausalLM",
+        keys={
+            **_EXPERT_KEYS,
+            **_OWN_SIZE,
+            "shared_expert_intermediate_size": Key("expert_shared_feed_forward_length"),
+        },
+        required=_NOT_NORMALISED,
+        derive=_shared_expert,
+    ),
     "qwen3": GGUFArchitecture("Qwen3ForCausalLM"),
+    "qwen3moe": GGUFArchitecture(
+        "Qwen3MoeForCausalLM",
+        keys={**_EXPERT_KEYS, **_OWN_SIZE},
+        required=_NORMALISED,
+        derive=partial(_qwen_experts, are_normalised=True),
+    ),
     "smollm3": GGUFArchitecture("SmolLM3ForCausalLM"),
 }
 """By llama.cpp's name. Source: its converters' keys and its `load_arch_hparams`."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_mxfp4 import MXFP4, mxfp4_blocks
 from pagoda.models.part import Part
 from pagoda.models.rows import as_rows, copy_rows
 from pagoda.models.stored_rows import StoredRows
@@ -48,12 +51,19 @@ class GGUFCheckpoint:
         tensor = self._file.tensors[part.name]
         if len(part.shape) != 2:
             return None
+        shape = (part.shape[0], part.shape[1])
+        blocks: Callable[[int, int], npt.NDArray[np.uint8]] = partial(self._blocks, part)
+        if tensor.type.name == MXFP4:
+            blocks = mxfp4_blocks(part.name, shape, blocks)
         return StoredRows(
             name=part.name,
-            type=tensor.type.name,
-            shape=(part.shape[0], part.shape[1]),
+            type=self._file.kept_type(part.name),
+            shape=shape,
             nbytes=part.shape[0] * tensor.row_bytes,
-            blocks=lambda first, count: self._file.stored_rows(part.name, part.rows(first, count)),
+            blocks=blocks,
             read=partial(self.read, part),
             release=partial(self._file.release, part.name),
         )
+
+    def _blocks(self, part: Part, first: int, count: int) -> npt.NDArray[np.uint8]:
+        return self._file.stored_rows(part.name, part.rows(first, count))

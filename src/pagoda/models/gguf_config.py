@@ -9,7 +9,7 @@ from typing import Any
 from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.gguf import GGUFFile
-from pagoda.models.gguf_architectures import GGUF_ARCHITECTURES, GGUFArchitecture, Key
+from pagoda.models.gguf_architectures import EXPERTS, GGUF_ARCHITECTURES, GGUFArchitecture, Key
 from pagoda.models.gguf_metadata import ArchitectureKeys
 from pagoda.models.gguf_rope import rope_parameters
 from pagoda.models.names import GGUF_NAMES
@@ -32,6 +32,11 @@ _LOCAL_BASE = "rope.freq_base_swa"
 
 _NEUTRAL = {
     "expert_count": 0,
+    "expert_group_count": 1,
+    "expert_shared_count": 0,
+    "expert_shared_feed_forward_length": 0,
+    "expert_weights_scale": 1.0,
+    "leading_dense_block_count": 0,
     "nextn_predict_layers": 0,
     "logit_scale": 1.0,
     "residual_scale": 1.0,
@@ -60,7 +65,9 @@ def gguf_architecture(file: GGUFFile) -> GGUFArchitecture:
         near = near_names(name, GGUF_ARCHITECTURES)
         limit = f"covered are {', '.join(GGUF_ARCHITECTURES)} (Mistral is stored as llama){near}"
         raise UnsupportedModelError("general.architecture", name, limit)
-    return GGUF_ARCHITECTURES[name]
+    row = GGUF_ARCHITECTURES[name]
+    has_experts = ArchitectureKeys.of(file).raw(EXPERTS)
+    return row.with_experts if row.with_experts is not None and has_experts else row
 
 
 def read_gguf_config(file: GGUFFile) -> ModelConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class ExpertNames:
     shared_gate_up: str = ""
     shared_router: str = ""
     """Of the gate of the shared expert."""
+    shared_router_is_vector: bool = False
+    """It is [h], not [1, h]."""
     are_transposed: bool = False
     """Tensors of all experts are [E, columns, rows], and rows of gate and of up take turns."""
 
@@ -108,6 +110,19 @@ HUGGING_FACE_NAMES = WeightNames(
     ignored=("rotary_emb.inv_freq",),
 )
 
+_GGUF_EXPERTS = ExpertNames(
+    router="ffn_gate_inp.weight",
+    router_bias="ffn_gate_inp.bias",
+    gate="ffn_gate_exps",
+    up="ffn_up_exps",
+    down="ffn_down_exps",
+    shared_gate="ffn_gate_shexp",
+    shared_up="ffn_up_shexp",
+    shared_down="ffn_down_shexp",
+    shared_router="ffn_gate_inp_shexp.weight",
+    shared_router_is_vector=True,
+)
+
 GGUF_NAMES = WeightNames(
     embedding="token_embd.weight",
     final_norm="output_norm.weight",
@@ -127,8 +142,11 @@ GGUF_NAMES = WeightNames(
     attention_output_norm="post_attention_norm",
     mlp_output_norm="post_ffw_norm",
     sink_logits="attn_sinks.weight",
+    experts=_GGUF_EXPERTS,
     ignored=("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
 )
 
 GGUF_QKV = "attn_qkv"
 """Of a file that has q, k and v in one tensor."""
+GGUF_OLD_EXPERTS = replace(_GGUF_EXPERTS, gate="ffn_gate.{}", up="ffn_up.{}", down="ffn_down.{}")
+"""Of a file that has a tensor for each expert, as Mixtral's first ones do."""

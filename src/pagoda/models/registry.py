@@ -38,7 +38,13 @@ from pagoda.models.families.qwen3 import qwen3
 from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.seed_oss import seed_oss
 from pagoda.models.families.smollm3 import smollm3
-from pagoda.models.names import GGUF_NAMES, GGUF_QKV, HUGGING_FACE_NAMES, WeightNames
+from pagoda.models.names import (
+    GGUF_NAMES,
+    GGUF_OLD_EXPERTS,
+    GGUF_QKV,
+    HUGGING_FACE_NAMES,
+    WeightNames,
+)
 from pagoda.models.near import near_names
 from pagoda.models.quantization import read_quantization
 from pagoda.models.text_part import TextPart
@@ -75,14 +81,16 @@ ARCHITECTURES: dict[str, Family] = {
     "GlmForCausalLM": Family("glm", glm, names.GLM, names.GGUF_GLM),
     "Glm4ForCausalLM": Family("glm4", glm4, names.GLM4, names.GGUF_GLM),
     "Glm4MoeForCausalLM": Family("glm4_moe", glm4_moe, names.GLM4_MOE),
-    "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS),
+    "GptOssForCausalLM": Family("gpt_oss", gpt_oss, names.GPT_OSS, names.GGUF_GPT_OSS),
     "GraniteForCausalLM": Family("granite", granite, gguf_names=names.GGUF_NEIGHBOURS),
-    "GraniteMoeForCausalLM": Family("granitemoe", granite_moe, names.GRANITE_MOE),
+    "GraniteMoeForCausalLM": Family(
+        "granitemoe", granite_moe, names.GRANITE_MOE, names.GGUF_NEIGHBOURS
+    ),
     "LlamaForCausalLM": Family("llama", llama, gguf_names=names.GGUF_NEIGHBOURS),
     "MiniCPM3ForCausalLM": Family("minicpm3", minicpm3),
     "MistralForCausalLM": Family("mistral", mistral, gguf_names=names.GGUF_NEIGHBOURS),
     "Mistral3ForConditionalGeneration": Family("mistral3", mistral, text=MISTRAL_TEXT),
-    "MixtralForCausalLM": Family("mixtral", mixtral, names.MIXTRAL),
+    "MixtralForCausalLM": Family("mixtral", mixtral, names.MIXTRAL, names.GGUF_NEIGHBOURS),
     "Olmo2ForCausalLM": Family("olmo2", olmo2, names.POST_NORMS),
     "Olmo3ForCausalLM": Family("olmo3", olmo3, names.POST_NORMS),
     "OlmoeForCausalLM": Family("olmoe", olmoe, names.QWEN_MOE),
@@ -99,14 +107,19 @@ ARCHITECTURES: dict[str, Family] = {
 def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> WeightNames:
     """What an architecture's weights are called in a kind of files: directory or gguf.
 
-    A GGUF file of any architecture may have q, k and v in one tensor: its `tensors` tell.
+    A GGUF file of any architecture may have q, k and v in one tensor, or a tensor for each expert:
+    its `tensors` tell.
     """
     family = ARCHITECTURES[architecture]
     if kind != "gguf":
         return family.names
     own = family.gguf_names
-    is_one = f"{own.layer.format(0)}{GGUF_QKV}.weight" in tensors
-    return replace(own, qkv=GGUF_QKV) if is_one else own
+    first = own.layer.format(0)
+    if f"{first}{GGUF_QKV}.weight" in tensors:
+        own = replace(own, qkv=GGUF_QKV)
+    if f"{first}{GGUF_OLD_EXPERTS.gate.format(0)}.weight" in tensors:
+        own = replace(own, experts=GGUF_OLD_EXPERTS)
+    return own
 
 
 def decoder_spec(config: ModelConfig, max_model_len: int | None = None) -> DecoderSpec:

@@ -24,6 +24,11 @@ class WeightMemory(Protocol):
         """The tensor, filled by now, where it stays."""
         ...
 
+    def together(self, count: int) -> WeightMemory:
+        """For the next `count` tensors, all of one shape and dtype: where kernels need it, they
+        come to lie one behind the other."""
+        ...
+
 
 class HostMemory:
     """One allocation for all weights, in main memory.
@@ -52,6 +57,10 @@ class HostMemory:
         """The very tensor."""
         return tensor
 
+    def together(self, count: int) -> WeightMemory:
+        """This memory: on CPUs each is looked up by itself."""
+        return self
+
 
 class GPUMemory:
     """Memory of a device; main memory holds one weight at a time, until it is moved."""
@@ -66,3 +75,24 @@ class GPUMemory:
     def settle(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the device."""
         return tensor.to(self._device)
+
+    def together(self, count: int) -> WeightMemory:
+        """A memory of one allocation."""
+        return _StackMemory(self._device, count)
+
+
+class _StackMemory(GPUMemory):
+    """`count` tensors of one shape and dtype, one behind the other on a device."""
+
+    def __init__(self, device: torch.device, count: int) -> None:
+        super().__init__(device)
+        self._count = count
+        self._left: list[torch.Tensor] = []
+
+    def settle(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The next place on the device, with a copy."""
+        if not self._left:
+            shape = (self._count, *tensor.shape)
+            stack = torch.empty(shape, dtype=tensor.dtype, device=self._device)
+            self._left = list(stack.unbind())
+        return self._left.pop(0).copy_(tensor)

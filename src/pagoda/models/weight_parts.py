@@ -98,6 +98,11 @@ class DecoderParts:
         )
 
     @property
+    def routers(self) -> tuple[Parts, ...]:
+        """Those of what tells which experts a row is sent to."""
+        return tuple(layer.experts.router for layer in self.layers if layer.experts)
+
+    @property
     def chosen_share(self) -> float:
         """The share of a layer's experts that a row is sent to; 1 where there are none."""
         experts = [layer.experts for layer in self.layers if layer.experts is not None]

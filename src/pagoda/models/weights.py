@@ -258,12 +258,14 @@ class _Assembler:
         self._done_bytes = 0
         self._on_progress = on_progress
 
-    def merge(self, parts: Parts) -> torch.Tensor:
-        """Allocate the merged tensor and read every part into its rows."""
+    def merge(self, parts: Parts, room: WeightMemory | None = None) -> torch.Tensor:
+        """Allocate the merged tensor, in `room` if one is given, and read every part into its
+        rows."""
+        room = room or self._room
         num_rows = sum(part.shape[0] for part in parts)
         held_as = parts[0].held_as
         dtype = self._dtype if held_as is None else DTYPES[held_as]
-        merged = self._room.tensor((num_rows, *parts[0].shape[1:]), dtype)
+        merged = room.tensor((num_rows, *parts[0].shape[1:]), dtype)
         end = 0
         for part in parts:
             start, end = end, end + part.shape[0]
@@ -273,7 +275,7 @@ class _Assembler:
             self._done_bytes += target.nbytes
             if self._on_progress is not None:
                 self._on_progress(self._done_bytes, self._total_bytes)
-        return self._room.settle(merged)
+        return room.settle(merged)
 
     def _read(self, part: Part, target: torch.Tensor) -> None:
         if not part.added:
@@ -283,10 +285,10 @@ class _Assembler:
         self._source.read(part, values)
         target.copy_(values.sub_(part.added))
 
-    def matrix(self, parts: Parts) -> Matrix:
+    def matrix(self, parts: Parts, room: WeightMemory | None = None) -> Matrix:
         """The parts merged, or, where one is stored, each by itself."""
         if not any(part in self._stored for part in parts):
-            return self.merge(parts)
+            return self.merge(parts, room)
         return StoredMatrix(tuple(self._stored.get(part) or self.merge((part,)) for part in parts))
 
     def merge_if_any(self, parts: Parts) -> torch.Tensor | None:
@@ -331,11 +333,15 @@ class _Assembler:
         def of_each(biases: Parts) -> torch.Tensor | None:
             return self.merge(biases).view(len(biases), -1) if biases else None
 
+        def together(matrices: Sequence[Parts]) -> tuple[Matrix, ...]:
+            room = self._room.together(len(matrices))
+            return tuple(self.matrix(own, room) for own in matrices)
+
         return ExpertsWeights(
             router=self.matrix(parts.router),
-            gate=tuple(map(self.matrix, parts.gate)),
-            up=tuple(map(self.matrix, parts.up)),
-            down=tuple(map(self.matrix, parts.down)),
+            gate=together(parts.gate),
+            up=together(parts.up),
+            down=together(parts.down),
             router_bias=self.merge_if_any(parts.router_bias),
             correction=self.merge_if_any(parts.correction),
             gate_bias=of_each(parts.gate_bias),

@@ -16,14 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from pagoda.cache.attention_layer import AttentionLayerSpec
 from pagoda.cache.layer import CachedLayer
 from pagoda.cache.layers import OwnLayerSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
-from pagoda.errors import InvalidOptionError, UnsupportedModelError
+from pagoda.errors import InvalidOptionError
 from pagoda.models.config import ModelConfig
 from pagoda.planning.architecture import Architecture
-from pagoda.planning.fields import language_config, mlp_width
 from pagoda.planning.groups import GroupedPool
 from pagoda.planning.memory import MemoryPart, StageMemory, part_of
 from pagoda.planning.quantization import plain
@@ -36,9 +34,9 @@ from pagoda.sizing.gpu_memory import MemoryProfile
 from pagoda.sizing.gpu_step import (
     FLOAT32_BYTES,
     LargestStep,
-    LayerShape,
     ModelShape,
     WorkspaceSize,
+    layer_shape,
 )
 from pagoda.sizing.graph_sizes import MOST_SEQUENCES
 from pagoda.sizing.step_limits import MAX_PROMPT_LOGIT_ROWS, StepLimits
@@ -215,23 +213,16 @@ def windowed(layer: CachedLayer) -> OwnLayerSpec:
     return layer
 
 
-def _vectors(layer: CachedLayer) -> AttentionLayerSpec:
-    """Raises UnsupportedModelError for latents, as the engine on a GPU does."""
-    if layer.vectors is None:
-        raise UnsupportedModelError("attention", layer.kind, "not covered on a GPU")
-    return layer.vectors
-
-
 def _shape(step: StepFacts) -> ModelShape:
-    text = language_config(step.config)
-    hidden = text.integer("hidden_size")
-    inner = mlp_width(text) or 4 * hidden
+    decoder = step.model.decoder
+    assert decoder is not None  # Pagoda runs no other
+    cached = map(windowed, step.model.cached_layers)
     layers = dict.fromkeys(
-        LayerShape(
-            step.model.num_heads, _vectors(layer).num_kv_heads, _vectors(layer).head_size, inner,
-            sees_sinks=step.requests_choose or layer.window.narrowed(step.retention).sinks > 0,
+        layer_shape(
+            layer,
+            sees_sinks=step.requests_choose or kept.window.narrowed(step.retention).sinks > 0,
         )
-        for layer in map(windowed, step.model.cached_layers)
-    )  # fmt: skip
+        for layer, kept in zip(decoder.layers, cached, strict=True)
+    )
     number_bytes = int(plain(step.dtype).bits) // 8
-    return ModelShape(hidden, text.integer("vocab_size"), tuple(layers), number_bytes)
+    return ModelShape(decoder.hidden_size, decoder.vocab_size, tuple(layers), number_bytes)

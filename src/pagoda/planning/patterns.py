@@ -217,8 +217,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         **dict.fromkeys(
             (
                 "opt", "gpt2", "gpt_neox", "gptj", "gpt_bigcode", "bloom", "mpt", "falcon",
-                "phi", "olmo", "olmoe", "granitemoe",
-                "granitemoeshared", "cohere", "stablelm", "internlm", "internlm2", "internlm3",
+                "phi", "olmo", "granitemoeshared",
+                "cohere", "stablelm", "internlm", "internlm2", "internlm3",
                 "baichuan", "chatglm", "glm4_moe", "glm4v_text", "glm4v_moe_text",
                 "deepseek", "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25",
                 "glm_moe_dsa", "glm4_moe_lite", "longcat_flash", "pangu_ultra_moe", "axk1",
@@ -232,12 +232,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             _PLAIN,
         ),
         **dict.fromkeys(
-            ("unnamed_windows", "mixtral", "starcoder2", "ministral", "ministral3",
+            ("unnamed_windows", "starcoder2", "ministral", "ministral3",
              "phi3small", "phi4mm", "afmoe", "step3p5", "rnj1", "arctic"),
             _WINDOWED,
         ),
         **dict.fromkeys(
-            ("qwen2_moe", "qwen3_moe", "qwen2_vl_text", "qwen2_vl",
+            ("qwen2_vl_text", "qwen2_vl",
              "qwen2_5_vl_text", "qwen2_5_vl", "qwen3_vl_text", "qwen3_vl_moe_text",
              "qwen2_audio", "qwen3_omni_moe_text"),
             _QWEN,
@@ -245,9 +245,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         **dict.fromkeys(("gemma3n_text", "gemma3n"), _GEMMA3N),
         **dict.fromkeys(("gemma4_text", "gemma4", "gemma4_unified_text"), _GEMMA4),
         "cohere2_moe": Family(every_nth_full(4, "sliding_window_pattern", SLIDING)),
-        "gpt_oss": Family(
-            every_nth_full(2, "sliding_window_pattern", SLIDING), defaults={"sliding_window": 128}
-        ),
         **dict.fromkeys(
             ("llama4_text", "llama4"), Family(llama4, defaults={"attention_chunk_size": 8192})
         ),

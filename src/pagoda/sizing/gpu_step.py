@@ -6,14 +6,76 @@ counts it without PyTorch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pagoda.errors import UnsupportedModelError
+from pagoda.kernels.gpu.expert_tiles import first_of_many, most_tiles
 from pagoda.kernels.gpu.parts import PREFILL_PARTS, decode_parts
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, ExpertsSpec
 from pagoda.sizing.alignment import aligned
 from pagoda.sizing.step_limits import StepLimits
 
 FLOAT32_BYTES = 4
+
+
+class ExpertArrays(NamedTuple):
+    """Shapes of what is alive together where rows go to experts: T rows, P = T · num_used pairs."""
+
+    logits: tuple[int, int]
+    """[T, experts], and a column more for the shared expert's gate; float32"""
+    chosen: tuple[int, int]
+    """[T, num_used] int32"""
+    weights: tuple[int, int]
+    """[T, num_used] float32"""
+    order: tuple[int]
+    """[P] int32"""
+    counts: tuple[int]
+    """[experts] int32"""
+    tiles: tuple[int, int]
+    """[most tiles, 3] int32"""
+    gated: tuple[int, int]
+    """[P, I], the weights' dtype"""
+    parts: tuple[int, int]
+    """[P, h]; likewise"""
+
+    def num_bytes(self, dtype_bytes: int) -> int:
+        """Of all, each where an array may begin."""
+        *small, gated, parts = (math.prod(shape) for shape in self)
+        return sum(aligned(FLOAT32_BYTES * count) for count in small) + sum(
+            aligned(dtype_bytes * count) for count in (gated, parts)
+        )
+
+
+class ExpertsShape(NamedTuple):
+    """What decides how large the activations of a layer's experts are."""
+
+    num_experts: int
+    num_used: int
+    """Experts of each row."""
+    intermediate_size: int
+    num_logits: int
+    """The router's, and one where the shared expert has a gate."""
+
+    @property
+    def rows_of_many(self) -> int:
+        """Rows from which on they go through experts in large tiles."""
+        return -(-first_of_many(self.num_experts) // self.num_used)
+
+    def arrays(self, num_tokens: int, hidden_size: int) -> ExpertArrays:
+        """In any step of so many tokens, whatever their experts are."""
+        pairs, experts = num_tokens * self.num_used, self.num_experts
+        return ExpertArrays(
+            logits=(num_tokens, self.num_logits),
+            chosen=(num_tokens, self.num_used),
+            weights=(num_tokens, self.num_used),
+            order=(pairs,),
+            counts=(experts,),
+            tiles=(most_tiles(pairs, experts), 3),
+            gated=(pairs, self.intermediate_size),
+            parts=(pairs, hidden_size),
+        )
 
 
 class LayerShape(NamedTuple):
@@ -23,8 +85,10 @@ class LayerShape(NamedTuple):
     num_kv_heads: int
     head_dim: int
     intermediate_size: int
+    """Of what every row goes through; 0: there are experts, and none that is shared"""
     sees_sinks: bool = False
     """Beside a window: its queries are there twice."""
+    experts: ExpertsShape | None = None
 
     @property
     def group_size(self) -> int:
@@ -41,9 +105,26 @@ class LayerShape(NamedTuple):
 
     @property
     def halves(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Widths of what is alive together: in attention, and in the feed-forward part."""
+        """Widths of what is alive together: in attention, and in the plain feed-forward part."""
         inner, num_like_queries = self.intermediate_size, 3 if self.sees_sinks else 2
         return (self.qkv_width, *[self.query_width] * num_like_queries), (2 * inner, inner)
+
+
+def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
+    """What of a layer decides how large its activations are.
+
+    Raises `UnsupportedModelError` for latent attention.
+    """
+    attention, mlp = layer.attention, layer.mlp
+    if not isinstance(attention, AttentionSpec):
+        raise UnsupportedModelError("attention", "latent attention", "not covered on a GPU")
+    heads = (attention.num_heads, attention.num_kv_heads, attention.head_dim)
+    if not isinstance(mlp, ExpertsSpec):
+        return LayerShape(*heads, mlp.intermediate_size, sees_sinks)
+    inner = 0 if mlp.shared is None else mlp.shared.intermediate_size
+    num_logits = mlp.num_experts + mlp.shared_gate
+    experts = ExpertsShape(mlp.num_experts, mlp.num_used, mlp.intermediate_size, num_logits)
+    return LayerShape(*heads, inner, sees_sinks, experts)
 
 
 class ModelShape(NamedTuple):
@@ -82,8 +163,14 @@ class WorkspaceSize:
     @property
     def arena_bytes(self) -> int:
         """What is alive together in one half of a layer, in the largest half of any layer."""
-        halves = [half for layer in self.shape.layers for half in layer.halves]
-        return max(sum(map(self._rows_bytes, half)) for half in halves)
+        layers, shape = self.shape.layers, self.shape
+        halves = [sum(map(self._rows_bytes, half)) for layer in layers for half in layer.halves]
+        arrays = [
+            layer.experts.arrays(self.step.num_tokens, shape.hidden_size)
+            for layer in layers
+            if layer.experts is not None
+        ]
+        return max(*halves, *(each.num_bytes(shape.dtype_bytes) for each in arrays))
 
     @property
     def num_parts(self) -> int:

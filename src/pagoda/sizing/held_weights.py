@@ -65,6 +65,11 @@ class Decoder(Protocol):
         ...
 
     @property
+    def routers(self) -> Sequence[Sequence[Tensor]]:
+        """What tells which experts a row is sent to."""
+        ...
+
+    @property
     def chosen_share(self) -> float:
         """The share of a layer's experts that a row is sent to."""
         ...

@@ -47,6 +47,7 @@ def quantised_types(
     """GGUF's name of the type that each plain matrix becomes, by its tensors; empty without a name.
 
     `types` are those of the file. What is quantised there is left out, and what no block divides.
+    So are routers, few bytes whose errors would send rows to other experts.
     """
     recipe = RECIPES.get(quantization or "none")
     if recipe is None:
@@ -54,7 +55,9 @@ def quantised_types(
     wanted: dict[str, str] = {}
     for tensors in (decoder.embedding, *decoder.of_layers()):
         wanted |= _plain(tensors, types, recipe.matrices)
-    return wanted | _plain(decoder.lm_head or decoder.embedding, types, recipe.head)
+    wanted |= _plain(decoder.lm_head or decoder.embedding, types, recipe.head)
+    routers = {tensor.name for tensors in decoder.routers for tensor in tensors}
+    return {name: kind for name, kind in wanted.items() if name not in routers}
 
 
 def _plain(tensors: Sequence[Tensor], types: Mapping[str, str], wanted: str) -> dict[str, str]:

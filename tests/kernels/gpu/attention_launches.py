@@ -39,6 +39,8 @@ class AttentionCase:
     codec: str | None = None
     logit_cap: float | None = None
     sink_logits: bool = False
+    norms_rows: bool = False
+    """Before a cache of codes."""
 
     def __str__(self) -> str:
         return (
@@ -46,6 +48,7 @@ class AttentionCase:
             f"sees={self.sees} {self.dtype}{f' codes={self.codec}' if self.codec else ''}"
             f"{f' cap={self.logit_cap}' if self.logit_cap else ''}"
             f"{' sink logits' if self.sink_logits else ''}"
+            f"{' normed rows' if self.norms_rows else ''}"
         )
 
     def windows(self, query: torch.Tensor) -> Windows | None:
@@ -89,11 +92,18 @@ ATTENTION_CASES = (
     AttentionCase(256, 2, 16, "window", logit_cap=50.0),
     AttentionCase(64, 8, 16, "window", sink_logits=True),
     AttentionCase(
-        128, 2, 16, "sinks", codec="int8_per_token_head", logit_cap=50.0, sink_logits=True
+        128,
+        2,
+        16,
+        "sinks",
+        codec="int8_per_token_head",
+        logit_cap=50.0,
+        sink_logits=True,
+        norms_rows=True,
     ),
     AttentionCase(128, 4, 16, "sinks", codec="int8_per_token_head"),
     AttentionCase(64, 3, 16, "all", torch.float16, codec="turboquant_k8v4"),
-    AttentionCase(128, 8, 32, "all", codec="turboquant_k3v4_nc"),
+    AttentionCase(128, 8, 32, "all", codec="turboquant_k3v4_nc", norms_rows=True),
     AttentionCase(256, 8, 16, "sinks", codec="int4_per_token_head"),
     AttentionCase(128, 4, 16, "all", codec="int3"),
 )
@@ -136,24 +146,21 @@ def attention_launches() -> Iterator[Launch]:
 def coded_launches(
     case: AttentionCase, codes: PageCodes, query: torch.Tensor, blocks: torch.Tensor
 ) -> Iterator[Launch]:
-    """What stands before and behind attention where a cache is of codes, with normed heads."""
+    """What stands before and behind attention where a cache is of codes, with norms."""
     num_heads, dim = 8 * case.group_size, case.head_dim
-    qkv, norm = (
-        numbers(*shape, dtype=case.dtype) for shape in ((64, (num_heads + 16) * dim), (dim,))
-    )
+    qkv = numbers(64, (num_heads + 16) * dim, dtype=case.dtype)
+    norms = HeadNorms(*[numbers(dim, dtype=case.dtype)] * 2, 1e-6)
+    if case.norms_rows:
+        widths = (num_heads * dim, 8 * dim)
+        norms = HeadNorms(*(numbers(width, dtype=case.dtype) for width in widths), 1e-6, 1.0, True)
     angles = numbers(4096, dim // 2, dtype=torch.float32)
     sinks = SinkQueries(query, integers(64)) if case.sees == "sinks" else None
-    norms = {
-        "heads": HeadNorms(norm, norm, 1e-6),
-        "rows": HeadNorms(norm.repeat(num_heads), norm.repeat(8), 1e-6, 1.0, of_rows=True),
-    }
-    for kind, own_norms in norms.items():
-        yield Launch(
-            f"rotate_and_encode {case} normed={kind}",
-            partial(
-                rotate_and_encode, query, qkv, blocks, integers(64), numbers(64, dtype=torch.int64),
-                angles, angles, own_norms, codes, sinks,
-            ),
-        )  # fmt: skip
+    yield Launch(
+        f"rotate_and_encode {case}",
+        partial(
+            rotate_and_encode, query, qkv, blocks, integers(64), numbers(64, dtype=torch.int64),
+            angles, angles, norms, codes, sinks,
+        ),
+    )  # fmt: skip
     if codes.output_turn is not None:
         yield Launch(f"turn_heads {case}", partial(turn_heads, query, codes.output_turn))

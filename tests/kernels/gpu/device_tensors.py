@@ -8,7 +8,7 @@ import torch
 from pagoda.kernels.array import Array
 from triton_device import DEVICE, HAS_GPU
 
-__all__ = ["DEVICE", "DTYPES", "ROUNDING", "assert_near", "random_tensor", "wide"]
+__all__ = ["DEVICE", "DTYPES", "HAS_GPU", "ROUNDING", "assert_near", "random_tensor", "wide"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # A GPU rounds to the nearest bfloat16; the interpreter cuts the lower bits off.

@@ -43,6 +43,7 @@ SPILLED_BYTES_OF_CODES = {"decode_splits": 16, "prefill_tile": 64, "coded_rotary
 
 READS_THE_CACHE = ("decode_splits", "prefill_tile")
 MERGES = ("merge_splits", "merge_tiles")
+EXPERTS = ("route_kernel", "count_kernel", "place_kernel", "grouped_kernel", "combine_kernel")
 
 
 Figures = list[dict[str, Any]]
@@ -79,7 +80,7 @@ def compile_for(chips: Sequence[str], folder: Path) -> Figures:
 @pytest.mark.parametrize("chip", SHARED_BYTES)
 def test_every_kernel_compiles_and_fits(chip: str, compiled: dict[str, Figures]) -> None:
     figures = compiled[chip]
-    assert {each["kernel"] for each in figures} >= {*READS_THE_CACHE, *MERGES}
+    assert {each["kernel"] for each in figures} >= {*READS_THE_CACHE, *MERGES, *EXPERTS}
     for each in figures:
         assert each["shared_bytes"] <= SHARED_BYTES[each["chip"]], each
         is_float32 = "torch.float32" in each["launch"]
@@ -98,6 +99,12 @@ def test_every_kernel_compiles_and_fits(chip: str, compiled: dict[str, Figures])
             # keys and values: asynchronously, and as many bytes at once as there can be
             assert each["wide_copies"] > 0, each
             assert each["narrow_copies"] == 0, each
+        if chip in ("80", "90") and each["kernel"] == "grouped_kernel":
+            # weights likewise
+            assert each["wide_copies"] > 0, each
+            assert each["narrow_copies"] == 0, each
+        if each["kernel"] == "grouped_kernel" and chip == "90" and "many rows" in each["launch"]:
+            assert is_float32 or each["warpgroup_products"] > 0, each
         is_wide = is_coded and "D=256" in each["launch"]  # too few rows for those products
         if each["kernel"] == "prefill_tile" and chip == "90" and not (is_float32 or is_wide):
             assert each["warpgroup_products"] > 0, each

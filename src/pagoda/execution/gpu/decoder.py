@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pagoda.execution.gpu.experts import Experts
 from pagoda.execution.gpu.group_inputs import Sight
 from pagoda.execution.gpu.inputs import StepInputs
 from pagoda.execution.gpu.layer_codes import layer_codes
 from pagoda.execution.gpu.product import product, product_in_float32
-from pagoda.execution.gpu.workspace import LayerMemory, Workspace, layer_shape
+from pagoda.execution.gpu.workspace import LayerMemory, Workspace
 from pagoda.execution.rope import RotaryTables
 from pagoda.kernels.gpu.activation import apply_gate
 from pagoda.kernels.gpu.code_form import PageCodes
@@ -29,9 +30,9 @@ from pagoda.kernels.gpu.prefill_tiling import AttentionKind
 from pagoda.kernels.gpu.rotary import rotate_and_store
 from pagoda.kernels.gpu.turn import turn_heads
 from pagoda.kernels.gpu.windows import SinkQueries, Windows
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, QKNorm
+from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, ExpertsSpec, QKNorm
 from pagoda.models.weights import DecoderWeights, LayerWeights
-from pagoda.sizing.gpu_step import LayerShape
+from pagoda.sizing.gpu_step import LayerShape, layer_shape
 from pagoda.storage.gpu_storage import GPUStorage
 
 
@@ -53,6 +54,8 @@ class _Layer(NamedTuple):
     sines: torch.Tensor
     """As `cosines`."""
     head_norms: HeadNorms
+    experts: Experts | None
+    """None: a plain feed-forward part"""
     next_norm: torch.Tensor | None
     """[h], of what the next layer takes, or the final one; None: the stream goes on as it is"""
 
@@ -64,6 +67,18 @@ class _Layer(NamedTuple):
     def softmax(self) -> dict[str, Any]:
         """What attention does to scores beside scaling them."""
         return {"logit_cap": self.attention.logit_cap, "sink_logits": self.weights.sink_logits}
+
+    def feed_forward(self, delta: torch.Tensor, hidden: torch.Tensor, memory: LayerMemory) -> None:
+        """Write to delta what the feed-forward part makes of hidden: [T, h]."""
+        weights = self.weights
+        if self.experts is not None:
+            self.experts.run(delta, hidden, memory)
+            return
+        assert weights.gate_up is not None
+        assert weights.down is not None
+        product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
+        apply_gate(memory.gated, memory.gate_up, self.spec.mlp.activation.value)
+        product(delta, memory.gated, weights.down, weights.down_bias)
 
 
 class Decoder:
@@ -100,7 +115,8 @@ class Decoder:
             _Layer(
                 layer_shape(layer, sees_sinks=sights[group].has_sinks), layer, group,
                 sights[group].of_heads(layer.attention), layer_weights, kept.blocks, own_codes,
-                *ropes[layer.attention.rope], _head_norms(spec, layer, layer_weights), next_norm,
+                *ropes[layer.attention.rope], _head_norms(spec, layer, layer_weights),
+                _experts(layer, layer_weights), next_norm,
             )
             for layer, group, layer_weights, kept, own_codes, next_norm in layers
         ]  # fmt: skip
@@ -140,11 +156,7 @@ class Decoder:
                 None if spec.norms.is_parallel else hidden, stream, delta, weights.mlp_norm,
                 self._norm, weights.attention_output_norm, spec.residual_scale,
             )  # fmt: skip
-            assert weights.gate_up is not None
-            assert weights.down is not None
-            product(memory.gate_up, hidden, weights.gate_up, weights.gate_up_bias)
-            apply_gate(memory.gated, memory.gate_up, spec.mlp.activation.value)
-            product(delta, memory.gated, weights.down, weights.down_bias)
+            layer.feed_forward(delta, hidden, memory)
             add_and_norm(
                 hidden, stream, delta, layer.next_norm,
                 self._norm, weights.mlp_output_norm, spec.residual_scale,
@@ -204,6 +216,13 @@ def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor
 def _grouped(layer: DecoderLayer) -> AttentionSpec:
     assert isinstance(layer.attention, AttentionSpec)  # others have no `layer_shape`
     return layer.attention
+
+
+def _experts(layer: DecoderLayer, weights: LayerWeights[torch.Tensor]) -> Experts | None:
+    if not isinstance(layer.mlp, ExpertsSpec):
+        return None
+    assert weights.experts is not None
+    return Experts.of(layer.mlp, weights.experts)
 
 
 def _head_norms(

@@ -19,11 +19,12 @@ from pagoda.execution.gpu.decoder import Decoder
 from pagoda.execution.gpu.graphs import Capture, Launches
 from pagoda.execution.gpu.group_inputs import sights
 from pagoda.execution.gpu.inputs import BatchInputs
-from pagoda.execution.gpu.workspace import Workspace, layer_shape, model_shape
+from pagoda.execution.gpu.trial import largest_batch
+from pagoda.execution.gpu.workspace import Workspace, model_shape
 from pagoda.kernels.gpu.prefill_tiling import SPLIT_FROM
-from pagoda.models.decoder import DecoderLayer, DecoderSpec, ExpertsSpec
+from pagoda.models.decoder import DecoderLayer, DecoderSpec
 from pagoda.models.weights import DecoderWeights
-from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize
+from pagoda.sizing.gpu_step import LargestStep, WorkspaceSize, layer_shape
 from pagoda.sizing.step_limits import StepLimits
 from pagoda.storage.gpu_storage import GPUStorage
 
@@ -121,6 +122,11 @@ class GPUExecutor:
         self.storage.copy_blocks([0], [0])
         num_groups = len(self.storage.spec.groups)
         self._run_as_it_is(_idle_batch(self.max_model_len, self.storage.block_size, num_groups))
+        if many := self._rows_of_many:
+            block_size, most = self.storage.block_size, self._workspace.num_sequences
+            self._run_as_it_is(
+                largest_batch(many, most, self.max_model_len, block_size, 0, num_groups)
+            )
         for size in reversed(self._decode_inputs.sizes):
             self._decode_inputs.clear(size)
             launches = self._launches(size)
@@ -128,6 +134,13 @@ class GPUExecutor:
                 launches()
             else:
                 self._graphs[size] = self._capture(launches)
+
+    @property
+    def _rows_of_many(self) -> int:
+        """Rows that go through all experts in large tiles, if a step has so many; 0: no experts."""
+        experts = [layer.experts for layer in self._shape.layers if layer.experts is not None]
+        rows = max((each.rows_of_many for each in experts), default=0)
+        return min(rows, self._workspace.num_tokens)
 
     def _run_padded(self, batch: Batch, size: int) -> torch.Tensor:
         self._decode_inputs.fill(batch, size)
@@ -165,9 +178,6 @@ class GPUExecutor:
 def _require_kernels(layer: DecoderLayer) -> None:
     """Raises UnsupportedModelError for what no kernel computes."""
     shape = layer_shape(layer)
-    if isinstance(layer.mlp, ExpertsSpec):
-        limit = "models with experts run on a CPU: --device cpu"
-        raise UnsupportedModelError("num_experts", layer.mlp.num_experts, limit)
     if not 16 <= shape.head_dim <= 256:
         raise UnsupportedModelError("head_dim", shape.head_dim, "16 to 256 on a GPU")
     if shape.group_size > 16:

@@ -1,25 +1,49 @@
 """What a step writes between its kernels: one memory for all layers, used again step after step.
 
 hidden  | what a product reads: the stream, normed where it is   read by qkv and by gate_up
-delta   | what a layer's half adds to the stream                 written by o and by down
+delta   | what a layer's half adds to the stream         written by o and by down or by experts
 arena   | qkv, query, attended |  in the one half of a layer, and queries for sinks,
-        | gate_up, gated       |  in the other
+        | gate_up, gated       |  in the other; and where rows go to experts, once that is done,
+        | logits, chosen, weights, order, counts, tiles, gated, parts |
 last    | hidden of the rows whose logits are wanted
 partial | what attention has seen of each split                  merged by the same attention
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 
-from pagoda.errors import UnsupportedModelError
+from pagoda.kernels.gpu.expert_rows import ExpertRows
 from pagoda.kernels.gpu.partial_sums import PartialSums
-from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec
+from pagoda.models.decoder import DecoderSpec
 from pagoda.sizing.alignment import aligned
-from pagoda.sizing.gpu_step import LayerShape, ModelShape, WorkspaceSize
+from pagoda.sizing.gpu_step import (
+    ExpertsShape,
+    LayerShape,
+    ModelShape,
+    WorkspaceSize,
+    layer_shape,
+)
+
+_EXPERT_DTYPES = (
+    torch.float32, torch.int32, torch.float32, torch.int32, torch.int32, torch.int32,
+)  # fmt: skip
+"""Of `ExpertArrays`, but for the last two."""
+
+
+class ExpertsMemory(NamedTuple):
+    """What rows on their way through experts need; shapes are those of `ExpertArrays`."""
+
+    logits: torch.Tensor
+    chosen: torch.Tensor
+    weights: torch.Tensor
+    rows: ExpertRows
+    gated: torch.Tensor
+    parts: torch.Tensor
 
 
 class LayerMemory(NamedTuple):
@@ -34,9 +58,11 @@ class LayerMemory(NamedTuple):
     sink_query: torch.Tensor | None
     """As `query`, from where sinks are seen; None in layers that see none"""
     gate_up: torch.Tensor
-    """[T, 2 I]; in the same memory as those before"""
+    """[T, 2 I], of what every row goes through; in the same memory as those before"""
     gated: torch.Tensor
     """[T, I]; likewise"""
+    experts: ExpertsMemory | None
+    """In the same memory again; None in layers without experts"""
     partial: PartialSums
     """What attention has of each split: decode first, and when it is done prefill"""
 
@@ -97,26 +123,29 @@ class Workspace:
         query, attended, *sink_query = (each.view(heads) for each in rows)
         partial = self._partial[shape.head_dim]
         own = sink_query[0] if shape.sees_sinks else None
-        return LayerMemory(qkv, query, attended, own, gate_up, gated, partial)
+        experts = None if shape.experts is None else self._of_experts(shape.experts, count)
+        return LayerMemory(qkv, query, attended, own, gate_up, gated, experts, partial)
+
+    def _of_experts(self, shape: ExpertsShape, count: int) -> ExpertsMemory:
+        arrays = shape.arrays(count, self._hidden.shape[1])
+        dtypes = (*_EXPERT_DTYPES, self._dtype, self._dtype)
+        logits, chosen, weights, order, counts, tiles, gated, parts = self._arrays(
+            zip(arrays, dtypes, strict=True)
+        )
+        rows = ExpertRows(order, counts, tiles, shape.num_used)
+        return ExpertsMemory(logits, chosen, weights, rows, gated, parts)
 
     def _views(self, widths: tuple[int, ...], count: int) -> list[torch.Tensor]:
+        return self._arrays(((count, width), self._dtype) for width in widths)
+
+    def _arrays(self, arrays: Iterable[tuple[tuple[int, ...], torch.dtype]]) -> list[torch.Tensor]:
+        """Of these shapes and dtypes, from the arena's start on."""
         views, start = [], 0
-        for width in widths:
-            end = start + count * width * self._dtype.itemsize
-            views.append(self._arena[start:end].view(self._dtype).view(count, width))
+        for shape, dtype in arrays:
+            end = start + math.prod(shape) * dtype.itemsize
+            views.append(self._arena[start:end].view(dtype).view(shape))
             start = aligned(end)
         return views
-
-
-def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
-    """What of a layer decides how large its activations are."""
-    attention = layer.attention
-    if not isinstance(attention, AttentionSpec):
-        raise UnsupportedModelError("attention", "latent attention", "not covered on a GPU")
-    return LayerShape(
-        attention.num_heads, attention.num_kv_heads, attention.head_dim,
-        layer.mlp.intermediate_size, sees_sinks,
-    )  # fmt: skip
 
 
 def model_shape(

@@ -137,8 +137,8 @@ def rotate_and_store(
     qkv: [T, (Hq + 2 Hkv) · D]; blocks: [num_blocks, 2, Hkv, block_size, D], a block's numbers side
     by side; positions: [T] int32; slot_mapping: [T] int64, distinct, -1: nothing is stored;
     cosines, sines: [positions, half] float32: value i < half turns against value i + half, the
-    others stay; norms: before that; sinks: where queries go once more, as from elsewhere. All are
-    contiguous. Computed in float32.
+    others stay; norms: of queries and keys before that; sinks: where queries go once more, as from
+    elsewhere. All are contiguous. Computed in float32.
     """
     num_tokens, num_heads, head_dim = query.shape
     num_kv_heads, block_size, block_numbers = page_shape(blocks, None)

@@ -13,8 +13,9 @@ DEFAULT_THETA = 500_000.0
 
 
 def ernie4_5(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
-    """`use_bias` puts a bias on every projection, the feed-forward part's too."""
-    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=DEFAULT_HEAD_DIM)
+    """`use_bias` puts a bias on every projection; a null `head_dim` means hidden size / heads."""
+    head_dim = config.optional_integer("head_dim", absent=DEFAULT_HEAD_DIM)
+    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=head_dim)
     parts.require_layer_types(config, None, sizes.num_layers)
     rope = parts.rope(config, sizes, max_model_len, default_theta=DEFAULT_THETA)
     bias = config.boolean("use_bias", default=False)

@@ -12,8 +12,9 @@ DEFAULT_HEAD_DIM = 128
 
 
 def seed_oss(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
-    """The output projection has a bias where `attention_out_bias` says so."""
-    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=DEFAULT_HEAD_DIM)
+    """`attention_out_bias` is the output's; a null `head_dim` means hidden size / heads."""
+    head_dim = config.optional_integer("head_dim", absent=DEFAULT_HEAD_DIM)
+    sizes = parts.read_sizes(config, num_kv_heads=DEFAULT_NUM_KV_HEADS, head_dim=head_dim)
     parts.require_layer_types(config, None, sizes.num_layers)
     rope = parts.rope(config, sizes, max_model_len)
     layer = DecoderLayer(

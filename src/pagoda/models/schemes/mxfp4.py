@@ -21,8 +21,8 @@ from pagoda.models.schemes.quantised_matrix import GroupedRows, QuantisedMatrix
 from pagoda.models.schemes.scheme import names
 from pagoda.models.schemes.stored_module import Array, StoredModule
 
-_GROUP = 32
-_CODING = Coding("e2m1", "bf16", _GROUP)
+GROUP = 32
+CODING = Coding("e2m1", "bf16", GROUP)
 _NOTHING = 27
 """Scales up to this are taken for 0: they are 2^-100 and less."""
 _NOT_A_NUMBER = 255
@@ -47,23 +47,23 @@ class MXFP4:
 
     def presumed(self, columns: int, dtype: str) -> Coding:
         """See `Scheme`."""
-        return _CODING
+        return CODING
 
     def matrix(self, module: StoredModule) -> QuantisedMatrix:
         """See `Scheme`."""
         blocks = module.array("blocks", "U8", dims=4)
         experts, rows, groups, size = blocks.shape
-        if size != _GROUP // 2:
+        if size != GROUP // 2:
             raise module.error("blocks", blocks.shape, "its last axis must be 16 bytes")
         scales = module.array("scales", "U8", shape=(experts, rows, groups))
         if (scales == _NOT_A_NUMBER).any():
             raise module.error("scales", _NOT_A_NUMBER, "must be numbers: 0 to 254")
-        columns = groups * _GROUP
+        columns = groups * GROUP
         return QuantisedMatrix(
             name=module.name,
             shape=(experts * rows, columns),
             plain_shape=(experts, columns, rows),
-            coding=_CODING,
+            coding=CODING,
             tensors=tuple(module.tensors.values()),
             rows=partial(
                 _rows, blocks.reshape(experts * rows, -1), scales.reshape(experts * rows, groups)
@@ -72,6 +72,11 @@ class MXFP4:
 
 
 def _rows(blocks: Array, scales: Array, first: int, count: int) -> GroupedRows:
-    chosen = scales[first : first + count].astype(np.uint16)
-    bits = np.where(chosen > _NOTHING, chosen << 7, 0).astype(np.uint16)
-    return GroupedRows(blocks[first : first + count], bits)
+    last = first + count
+    return GroupedRows(blocks[first:last], scale_bits(scales[first:last]))
+
+
+def scale_bits(exponents: Array) -> Array:
+    """What bytes of scales mean, as the bits of bfloat16: uint16 of the same shape."""
+    wide = exponents.astype(np.uint16)
+    return np.where(wide > _NOTHING, wide << 7, 0).astype(np.uint16)

@@ -1,0 +1,173 @@
+"""The executor for GPUs runs layers whose rows go to experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from decoders import (
+    Pager,
+    decoder_spec,
+    on_device,
+    placed,
+    random_weights,
+    rope_spec,
+    run,
+    tokens,
+)
+from triton.runtime.interpreter import GridExecutor
+from triton.runtime.jit import JITFunction
+
+from pagoda.execution.gpu.executor import GPUExecutor
+from pagoda.execution.gpu.experts import stack
+from pagoda.execution.reference import reference_logits
+from pagoda.models.decoder import (
+    SANDWICH_NORM,
+    Activation,
+    AttentionSpec,
+    DecoderSpec,
+    ExpertsSpec,
+    MLPSpec,
+)
+from pagoda.models.weight_memory import GPUMemory
+from pagoda.storage.gpu_storage import GPUStorage
+from triton_device import DEVICE, HAS_GPU
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow")  # exp of the interpreter
+
+BLOCK_SIZE, NUM_BLOCKS = 8, 40
+ATTENTION = AttentionSpec(4, 2, 16, 0.25, rope_spec(16))
+SINKS = replace(ATTENTION, sliding_window=7, sink_logits=True, qkv_bias=True, output_bias=True)
+
+
+def with_experts(spec: DecoderSpec, *experts: ExpertsSpec | MLPSpec, **changes: Any) -> DecoderSpec:
+    pairs = zip(spec.layers, experts, strict=True)
+    return replace(spec, layers=tuple(replace(layer, mlp=own, **changes) for layer, own in pairs))
+
+
+KINDS = {
+    "mixtral": with_experts(decoder_spec([ATTENTION] * 2), *[ExpertsSpec(4, 2, 80)] * 2),
+    "gpt-oss": with_experts(
+        decoder_spec([SINKS, replace(SINKS, sliding_window=None)]),
+        *[
+            ExpertsSpec(
+                8, 4, 40, activation=Activation.CLAMPED_SWIGLU, bias=True, router_bias=True
+            )
+        ] * 2,
+    ),
+    "qwen2-moe": with_experts(
+        decoder_spec([ATTENTION] * 2),
+        *[ExpertsSpec(12, 4, 24, normalised=False, shared=MLPSpec(56), shared_gate=True)] * 2,
+    ),
+    "deepseek": with_experts(
+        decoder_spec([ATTENTION] * 2),
+        MLPSpec(96),
+        ExpertsSpec(
+            16, 4, 24, scoring="sigmoid", scale=2.5, correction_bias=True, num_groups=4,
+            num_used_groups=2, group_top=2, shared=MLPSpec(48),
+        ),
+    ),
+    "sandwich": with_experts(
+        placed(decoder_spec([ATTENTION]), SANDWICH_NORM, residual_scale=0.4),
+        ExpertsSpec(3, 1, 200, shared=MLPSpec(40, bias=True), shared_gate=True),
+    ),
+}  # fmt: skip
+
+
+def make(
+    spec: DecoderSpec, dtype: torch.dtype = torch.float32, graph_sizes: tuple[int, ...] = (),
+    **limits: int,
+) -> tuple[GPUExecutor, Pager]:  # fmt: skip
+    cache_spec = spec.cache_spec(BLOCK_SIZE, str(dtype).removeprefix("torch."))
+    num_blocks = NUM_BLOCKS * len(cache_spec.groups)
+    storage = GPUStorage(cache_spec, num_blocks, DEVICE)
+    weights = on_device(random_weights(spec, dtype), DEVICE)
+    executor = GPUExecutor(spec, weights, storage, 200, graph_sizes, **limits)
+    return executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows)
+
+
+@cache
+def truth(kind: str, count: int) -> torch.Tensor:
+    spec = KINDS[kind]
+    return reference_logits(spec, random_weights(spec), tokens(count), torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "graph_sizes", "companions"),
+    [([9], (), 0), ([5, 1, 2, 1], (1, 2, 4), 1), ([1] * 3, (4,), 2)],
+    ids=["whole", "chunks", "padded"],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_the_reference(
+    kind: str, chunks: list[int], graph_sizes: tuple[int, ...], companions: int
+) -> None:
+    count, spec = sum(chunks), KINDS[kind]
+    others = [tokens(12, seed) for seed in range(1, companions + 1)]
+    logits = run(*make(spec, graph_sizes=graph_sizes), tokens(count), chunks, others)
+    expected = truth(kind, count)
+    assert (logits - expected).abs().max() < 1e-4
+    assert expected.std() > 0.05, "logits are no zeros"
+
+
+def test_many_rows_are_as_few() -> None:
+    """In large tiles, and among others in small ones."""
+    kind, count = "sandwich", 110
+    logits = run(*make(KINDS[kind]), tokens(count), [100, 10])
+    assert KINDS[kind].layers[0].mlp == ExpertsSpec(
+        3, 1, 200, shared=MLPSpec(40, bias=True), shared_gate=True
+    )  # which has few up to 96
+    assert (logits - truth(kind, count)).abs().max() < 1e-4
+
+
+def test_16_bits_are_as_near_as_their_rounding_allows() -> None:
+    spec = KINDS["gpt-oss"]
+    logits = run(*make(spec, torch.float16), tokens(20), [20])
+    exact = reference_logits(spec, random_weights(spec, torch.float16), tokens(20))
+    error = (logits - exact).square().mean().sqrt()
+    assert error < 0.01 * exact.square().mean().sqrt()
+
+
+def test_not_a_bit_depends_on_whether_rows_beside_are_others_or_pad() -> None:
+    outputs = []
+    for count in (4, 2):
+        executor, pager = make(KINDS["qwen2-moe"], graph_sizes=(4,))
+        sequences = [pager.sequence(tokens(9 + seed, seed)) for seed in range(4)]
+        for sequence in sequences[:count]:
+            executor.forward(pager.batch([(sequence, 5)]))
+        batch = pager.batch([(sequence, 1) for sequence in sequences[:count]])
+        outputs.append(executor.forward(batch)[:2].cpu().clone())
+    assert torch.equal(*outputs)
+
+
+def test_warm_up_launches_tiles_of_both_heights(monkeypatch: pytest.MonkeyPatch) -> None:
+    heights: set[int] = set()
+    launcher, method = (JITFunction, "run") if HAS_GPU else (GridExecutor, "__call__")
+    launch = getattr(launcher, method)
+
+    def note(kernel: Any, *args: Any, **kwargs: Any) -> object:
+        if kernel.fn.__name__ == "grouped_kernel":
+            heights.add(kwargs["height"])
+        return launch(kernel, *args, **kwargs)
+
+    monkeypatch.setattr(launcher, method, note)
+    for most, wanted in ((150, {16, 64}), (96, {16})):
+        heights.clear()
+        executor, _ = make(KINDS["sandwich"], max_num_tokens=most)
+        executor.warm_up()
+        assert heights == wanted
+
+
+def test_experts_lie_one_behind_the_other_on_a_device() -> None:
+    memory = GPUMemory(DEVICE)
+    together = memory.together(3)
+    matrices = []
+    for number in range(3):
+        matrix = together.tensor((2, 5), torch.float16).fill_(number)
+        matrices.append(together.settle(matrix))
+    assert torch.equal(stack(tuple(matrices)).cpu(), torch.stack(matrices).cpu())
+    assert stack(tuple(matrices)).data_ptr() == matrices[0].data_ptr()
+    with pytest.raises(AssertionError):
+        stack(tuple(matrices[::-1]))
