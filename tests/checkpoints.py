@@ -361,7 +361,7 @@ def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
     model = auto_class(config).from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, weight in [*model.named_parameters(), *_corrections(model)]:
+        for name, weight in [*model.named_parameters(), *corrections(model)]:
             weight.normal_(generator=generator)
             if weight.dim() > 1:
                 weight.mul_(weight.shape[1] ** -0.5)
@@ -372,7 +372,7 @@ def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
     return model.eval()
 
 
-def _corrections(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+def corrections(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """What is added to the scores of experts, which transformers does not count as parameters."""
     return [each for each in model.named_buffers() if each[0].endswith("e_score_correction_bias")]
 

@@ -112,7 +112,7 @@ def assert_feed_forward_agrees(mlp: MLPSpec | ExpertsSpec, own: Any, config: Any
         (mlp.num_experts, mlp.intermediate_size, config.hidden_size)
     )
     assert mlp.num_used == config.num_experts_per_tok
-    assert mlp.bias == hasattr(experts, "down_proj_bias")
+    assert mlp.bias == mlp.router_bias == hasattr(experts, "down_proj_bias")
     shared = [getattr(module, name, None) for name in ("shared_expert", "shared_experts")]
     widths = [each.down_proj.in_features for each in shared if each is not None]
     assert widths == ([] if mlp.shared is None else [mlp.shared.intermediate_size])

@@ -11,6 +11,7 @@ import pytest
 
 from checkpoints import (
     CASES,
+    CONFIGS,
     SEEING,
     SIZES,
     Case,
@@ -275,6 +276,12 @@ def test_heads_have_norms_and_a_size_of_their_own_as_in_transformers(architectur
     assert layers(architecture, head_dim=24)[0].attention.head_dim == own_size
 
 
+@pytest.mark.parametrize("family", ["llama", "ernie4_5", "seed_oss"])
+def test_a_null_head_size_is_what_transformers_takes_for_it(family):
+    attention = layers(MODELS[family], head_dim=None)[0].attention
+    assert attention.head_dim == CONFIGS[family](**SIZES, head_dim=None).head_dim == 16
+
+
 def test_every_layer_of_mistral_slides():
     assert windows("MistralForCausalLM") == [4096] * 4
     assert windows("MistralForCausalLM", sliding_window=8) == [8] * 4
@@ -326,7 +333,7 @@ def test_the_cache_of_a_model_follows_from_its_spec():
     assert spec.cache_spec(16, "bfloat16").bytes_per_token == 28 * 2 * 8 * 128 * 2
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "MambaForCausalLM", "llama", None])
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "JambaForCausalLM", "llama", None])
 def test_an_architecture_that_is_not_covered_is_refused_with_those_that_are(name):
     with pytest.raises(UnsupportedModelError, match=re.escape(repr(name))) as caught:
         decoder_spec(ModelConfig({**SIZES, "architectures": [name]}))

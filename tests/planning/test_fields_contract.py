@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from checkpoints import (
     Case,
     build_model,
     case_config,
+    corrections,
     empty_model,
     write_checkpoint,
 )
 from gguf_files import write_gguf
+from latent_cases import LATENT_FAMILIES
 from pagoda.cache.layers import SlidingWindowLayerSpec
 from pagoda.cli.plan_model import find_facts
 from pagoda.errors import ModelError, RefusedError, UnsupportedModelError
@@ -47,10 +49,22 @@ from tower_count import tower_parameters
 Config = dict[str, Any]
 Figures = dict[str, Any]
 
-NAMES = {family.model_type: name for name, family in ARCHITECTURES.items()}
-NAMED = sorted(
-    name for name, row in model_rows().items() if row["config"]["architectures"][0] in ARCHITECTURES
-)
+NAMES = {
+    family.model_type: name
+    for name, family in ARCHITECTURES.items()
+    if family.model_type not in LATENT_FAMILIES
+}
+"""Families that keep heads; latents are kept by each engine in its own way."""
+
+
+def rows_of(architectures: Collection[str]) -> list[str]:
+    """Those of the planner's table."""
+    rows = model_rows().items()
+    return sorted(name for name, row in rows if row["config"]["architectures"][0] in architectures)
+
+
+NAMED = rows_of(NAMES.values())
+OF_LATENTS = rows_of(ARCHITECTURES.keys() - NAMES.values())
 NOT_RUN = {
     "CohereLabs/c4ai-command-r-plus": "use_qk_norm",
     "CohereLabs/c4ai-command-r-plus-08-2024": "use_qk_norm",
@@ -281,11 +295,17 @@ def test_a_plan_counts_the_weights_of_transformers_model(name: str, engine: str)
     counted = read_subject(
         ModelFacts(name, "here", ModelConfig(config)), PlanRequest(engine=engine), None
     ).weights.parameters
+    stored = [*model.named_parameters(), *corrections(model)]
     assert counted.total == sum(
-        weight.numel()
-        for weight_name, weight in model.named_parameters()
-        if not weight_name.startswith(seeing)
+        weight.numel() for weight_name, weight in stored if not weight_name.startswith(seeing)
     )
+
+
+@pytest.mark.parametrize("name", OF_LATENTS)
+def test_pagodas_plan_counts_the_weights_of_latents_to_the_last_one(name: str) -> None:
+    facts = ModelFacts(name, "here", ModelConfig(table_config(name)))
+    counted = read_subject(facts, PlanRequest(engine="pagoda"), None).weights.parameters
+    assert counted.total == parameters(table_config(name))
 
 
 @pytest.mark.parametrize("name", ROWS)
