@@ -192,14 +192,16 @@ def _bits(subject: Subject) -> list[float]:
 
 def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
     """On CPUs, and on GPUs: there with the bytes of the largest step by its tokens, where no layer
-    sees sinks, and where layers do."""
+    sees sinks, and where layers do. What runs on CPUs alone is refused, with those words."""
     request = PlanRequest(engine="pagoda", max_model_len=_ANY_LENGTH)
     try:
         on_cpu = read_subject(facts, request, None)
+        on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
+        for subject in on_gpus:
+            step_bytes(step_facts(subject))
     except RefusedError as error:
         return {"refused": (error.field, error.limit)}
     assert on_cpu.model.decoder is not None  # it runs
-    on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
     return {
         "dtypes": {"CPU": on_cpu.dtype, "GPU": on_gpus[0].dtype},
         "longest": on_cpu.made_for,

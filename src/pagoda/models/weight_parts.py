@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pagoda.models.decoder import (
     AttentionSpec,
@@ -60,6 +61,7 @@ class DecoderParts:
     """Beginnings of tensors of layers that predict further tokens."""
 
     @classmethod
+    @lru_cache(maxsize=4)
     def of(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
         """The parts of a decoder in a checkpoint that calls them so."""
         matrix = (spec.vocab_size, spec.hidden_size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -153,7 +153,9 @@ def hold(
     """
     holder = _Holder(types, dtype, keeps_stored, quantised)
     head = decoder.lm_head or decoder.embedding
-    read = [holder.weight(tensors) for tensors in (head, decoder.final_norm, *decoder.of_layers())]
+    parts = (head, decoder.final_norm, *decoder.of_layers())
+    read = [holder.weight(tensors) for tensors in parts]
+    chosen = set(map(id, decoder.of_chosen))
     looked_up = [holder.weight(decoder.embedding)] if decoder.lm_head else []
     weights = [*read, *looked_up]
     return HeldWeights(
@@ -165,7 +167,11 @@ def hold(
         quantised=_sorted(weight.quantised for weight in weights),
         scheme=scheme,
         multiplied=_sorted(weight.kept | weight.quantised for weight in read),
-        chosen_bytes=sum(holder.weight(tensors).size_bytes for tensors in decoder.of_chosen),
+        chosen_bytes=sum(
+            weight.size_bytes
+            for tensors, weight in zip(parts, read, strict=True)
+            if id(tensors) in chosen
+        ),
         chosen_share=decoder.chosen_share,
     )
 
@@ -194,8 +200,21 @@ class _Holder:
     dtype: str
     keeps_stored: bool
     quantised: Mapping[str, str]
+    known: dict[object, _Weight] = field(default_factory=dict)
+    """By what they are alike in."""
 
     def weight(self, tensors: Sequence[Tensor]) -> _Weight:
+        """Thousands of experts are alike: they are worked out once."""
+        likeness = tuple(
+            (each.shape, self.types.get(each.name), self.quantised.get(each.name), each.held_as)
+            for each in tensors
+        )
+        found = self.known.get(likeness)
+        if found is None:
+            found = self.known[likeness] = self._weight(tensors)
+        return found
+
+    def _weight(self, tensors: Sequence[Tensor]) -> _Weight:
         value_bytes = PLAIN_BITS[self.dtype] // 8
         parts = [
             _Rows(self._held_type(tensor), (tensor.shape[0], tensor.shape[1]))
