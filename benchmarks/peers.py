@@ -237,7 +237,7 @@ def compare(
     spec = load_spec(locate(model))
     limits = measure_limits(torch.bfloat16)
     works = {(name, seed): draw(name, seed) for seed in args.seed for name in args.workload}
-    weight_bytes = hold(DecoderParts.of(spec, HUGGING_FACE_NAMES), "bfloat16").read_bytes
+    weight_bytes = hold(DecoderParts.of(spec, HUGGING_FACE_NAMES), "bfloat16").step_bytes
     cells = [Cell(name, seed, work) for (name, seed), work in works.items()]
     running = list(workers)
     for cell in cells:

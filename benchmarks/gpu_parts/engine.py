@@ -135,7 +135,7 @@ class _Own:
                 work = self._work(name)
                 model = self._model
                 roofline_s = roofline_seconds(
-                    *(model.spec, model.dtype, model.held.read_bytes),
+                    *(model.spec, model.dtype, model.held.step_bytes),
                     work,
                     self._limits.for_roofline,
                 )
@@ -173,7 +173,7 @@ class _Own:
         # In the interpreter the longer may seem the shorter.
         step_s = max(long - short, 1e-9) / num_steps
         model = self._model
-        costs = step_costs(model.spec, model.dtype, model.held.read_bytes, more)
+        costs = step_costs(model.spec, model.dtype, model.held.step_bytes, more)
         limit = self._limits.for_roofline
         wanted = islice(costs, plan.fewer, plan.more)
         return step_s, sum(cost.seconds(limit) for cost in wanted) / num_steps

@@ -133,7 +133,7 @@ def random_weights(shape: Shape, dtype: torch.dtype, generator: torch.Generator)
         return matrix(rows, *columns) if columns else vector(field, rows)
 
     layers = [
-        LayerWeights(**{field: merged(field, parts) for field, parts in layer.items()})
+        LayerWeights(**{field: merged(field, parts) for field, parts in layer.own.items()})
         for layer in DecoderParts.of(spec, HUGGING_FACE_NAMES).layers
     ]
     embedding = matrix(spec.vocab_size, spec.hidden_size)

@@ -158,7 +158,7 @@ def _named(
     if not spec.tie_word_embeddings:
         yield names.lm_head, weights.lm_head
     for layer, own in zip(DecoderParts.of(spec, names).layers, weights.layers, strict=True):
-        for field, parts in layer.items():
+        for field, parts in layer.own.items():
             if parts:
                 views = getattr(own, field).split([part.shape[0] for part in parts])
                 yield from zip((part.name for part in parts), views, strict=True)

@@ -309,8 +309,8 @@ def test_what_does_not_go_with_the_server_is_told_before_anybody_waits(
 ) -> None:
     metrics = texts("pagoda-decode")[0]
     with answering(lambda asked, key: (200 if asked == 0 else 500, metrics)) as url:
-        assert run(["doctor", url, "--model", "deepseek-ai/DeepSeek-V3"]) == 2
-    assert "architectures='DeepseekV3ForCausalLM': covered are Llama" in one_line(capsys)
+        assert run(["doctor", url, "--model", "nvidia/Nemotron-H-8B-Base-8K"]) == 2
+    assert "architectures='NemotronHForCausalLM': covered are " in one_line(capsys)
 
 
 def test_a_model_is_looked_up_once(no_waiting: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pagoda.kernels import block_types, page_layout, vector_code
 from pagoda.kernels import cpu as kernels
-from pagoda.kernels import page_layout, vector_code
 from pagoda.kernels.cpu.fingerprint import SOURCES, fingerprint_of
 
 FIRST_USE = """
@@ -52,5 +52,5 @@ def test_what_is_kept_on_disk_is_named_by_the_version_of_the_sources(tmp_path: P
 
 def test_the_sources_are_all_kernels_and_what_says_where_numbers_lie():
     folder = Path(kernels.__file__).parent
-    layouts = {Path(page_layout.__file__), Path(vector_code.__file__)}
+    layouts = {Path(each.__file__) for each in (block_types, page_layout, vector_code)}
     assert set(SOURCES) == {*folder.glob("*.py"), *layouts}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints import CASES, case_config
+from latent_cases import LATENT_CASES
 from pagoda.cli.plan_model import find_facts
 from pagoda.errors import ModelError, RefusedError
 from pagoda.models.config import ModelConfig
@@ -102,7 +103,8 @@ def test_any_config_is_planned_for_or_refused(
 def odd_configs_that_run(draw: st.DrawFn) -> dict[str, Any]:
     """A config of a family that Pagoda runs, with a few of its fields set to anything."""
     model = draw(st.sampled_from(sorted({family.model_type for family in ARCHITECTURES.values()})))
-    case = next(case for case in CASES.values() if case.family == model)
+    cases = (*CASES.values(), *LATENT_CASES.values())
+    case = next(case for case in cases if case.family == model)
     config: dict[str, Any] = json.loads(case_config(case).to_json_string())
     config["architectures"] = [ARCHITECTURE_OF[model]]
     rope = st.fixed_dictionaries(

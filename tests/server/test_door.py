@@ -380,6 +380,8 @@ async def test_routes_for_developers_are_there_if_wanted(engine: FakeEngine) -> 
         "quantised": [],
         "scheme": None,
         "multiplied": [],
+        "chosen_bytes": 0,
+        "chosen_share": 1.0,
     }
 
 

@@ -64,7 +64,9 @@ BENCH_FLAGS = FlagGroup(
 
 _ENGINE_FLAGS = ENGINE_FLAGS.plus(
     Flag("seed", WHOLE, "Where the workloads are drawn from: the same seed, the same work.")
-).with_defaults(max_model_len=8192)
+)
+_LONGEST = 8192
+"""Tokens of a request, unless a flag says otherwise or the model takes fewer."""
 
 
 @with_flags(BENCH_FLAGS, _ENGINE_FLAGS)
@@ -93,6 +95,8 @@ def bench(
         sized = _with_kv_cache(options)
         started = time.perf_counter()
         model = load_for_bench(sized, console)
+        if options.max_model_len is None:
+            model = replace(model, max_model_len=min(model.max_model_len, _LONGEST))
         bencher = Bench(model, sized, time.perf_counter() - started)
         rows = bencher.run(workloads, chosen.repeat, console)
     if not as_json:

@@ -30,6 +30,9 @@ GENERATION_CONFIG_FILE = "generation_config.json"
 
 Checked = TypeVar("Checked", contravariant=True)
 
+_MOST_TOLD = 400
+"""Characters of what a library says of a file."""
+
 
 class Check(Protocol[Checked]):
     """Raises where something will not do."""
@@ -250,7 +253,8 @@ def _read_directory(files: ModelFiles) -> _Loaded:
             template = transformers.PreTrainedTokenizerFast.from_pretrained(path, **local)
     # what a broken or missing tokenizer raises depends on its kind: OSError, ValueError, KeyError …
     except Exception as error:
-        limit = f"its tokenizer cannot be read: {_first_line(error)}"
+        told = " ".join(str(error).split())[:_MOST_TOLD]
+        limit = f"its tokenizer cannot be read: {told}"
         raise ModelError("model", str(path), limit) from error
     eos = _generation_eos(path)
     if template.eos_token_id is not None:
