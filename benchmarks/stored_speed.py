@@ -31,6 +31,7 @@ from pagoda.engine.devices.machine import measure_limits
 from pagoda.engine.options import EngineOptions
 from pagoda.models.load import FORMATS, load_spec
 from pagoda.models.locate import locate
+from pagoda.models.registry import weight_names
 from pagoda.models.weight_parts import DecoderParts
 from pagoda.roofline import MachineLimits, Work, WorkItem, roofline_seconds
 from pagoda.sizing.held_weights import hold
@@ -155,14 +156,14 @@ def row(path: Path, cell: Cell, limits: MachineLimits) -> dict[str, object]:
     """What everybody made of a work on a file, and the least that the file's bytes allow."""
     files = locate(str(path))
     spec, form = load_spec(files), FORMATS[files.kind]
-    parts = DecoderParts.of(spec, form.names)
+    parts = DecoderParts.of(spec, weight_names(spec.architecture, files.kind, form.types(files)))
     held = hold(parts, "bfloat16", form.types(files), keeps_stored=True)
     return {
         "file": path.stem,
         "work": cell.workload,
         "best_seconds": {name: cell.best(name) for name in cell.seconds},
         "seconds": cell.seconds,
-        "roofline_seconds": roofline_seconds(spec, "bfloat16", held.read_bytes, cell.work, limits),
+        "roofline_seconds": roofline_seconds(spec, "bfloat16", held.step_bytes, cell.work, limits),
         "read_bandwidth": limits.read_bandwidth,
         "product_rate": limits.product_rate,
     }

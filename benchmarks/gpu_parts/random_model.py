@@ -99,7 +99,7 @@ def _weights_of_some_layers(
 ) -> DecoderWeights:
     """Those that `spec` has, of a file that has more: the others are not even read."""
     source = FORMATS[files.kind].source(files)
-    names = weight_names(spec.architecture, files.kind)
+    names = weight_names(spec.architecture, files.kind, source.shapes)
     needed = {part.name for part in DecoderParts.of(spec, names).all}
     fewer = SimpleNamespace(
         shapes={name: shape for name, shape in source.shapes.items() if name in needed},
