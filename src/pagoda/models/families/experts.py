@@ -7,6 +7,8 @@ from pagoda.models.decoder import ExpertsSpec, MLPSpec
 
 _COUNTS = ("num_local_experts", "num_experts")
 """Fields for the number of experts, the one that counts first."""
+_MOST_EXPERTS = 2**17
+"""In all layers: five times those of any model; each is looked at one by one."""
 
 
 def experts(
@@ -19,9 +21,11 @@ def experts(
     shared: MLPSpec | None = None,
     shared_gate: bool = False,
 ) -> ExpertsSpec:
-    """Experts like `mlp`; raises `ModelError` for more used than there are."""
-    named = (name for name in _COUNTS if config.values.get(name) is not None)
-    count = config.integer(next(named, _COUNTS[0]), default=default_count)
+    """Experts like `mlp`; raises `ModelError` for more used than there are, and for too many."""
+    name = next((name for name in _COUNTS if config.values.get(name) is not None), _COUNTS[0])
+    count = config.integer(name, default=default_count)
+    if count * config.integer("num_hidden_layers") > _MOST_EXPERTS:
+        raise config.error(name, count, f"must be at most {_MOST_EXPERTS:,} in all layers")
     used = config.integer("num_experts_per_tok", default=default_used)
     if used > count:
         raise config.error("num_experts_per_tok", used, f"must be at most the {count} experts")
