@@ -184,6 +184,7 @@ def test_what_an_architecture_does_not_cover_is_refused(name, metadata, match, t
         ("mixtral", {"without": ("expert_used_count",)}, "llama.expert_used_count=None"),
         ("gpt-oss", {"without": ("expert_feed_forward_length",)}, "gpt-oss.expert_feed_forward_l"),
         ("gpt-oss", {"without": ("attention.sliding_window",)}, "gpt-oss.attention.sliding_win"),
+        ("olmoe", {"metadata": {"expert_count": 2**20}}, "must be at most 131,072 in all layers"),
         ("olmoe", {"metadata": {"expert_used_count": 9}}, "must be at most the 8 experts"),
         ("phi3", {"metadata": {"rope.dimension_count": 18}}, "must be at most the head size, 16"),
         ("phi3-long", {"without": ("rope_factors_long.weight",)}, "the file lacks this vector"),

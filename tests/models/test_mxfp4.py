@@ -1,9 +1,11 @@
-"""Experts in MXFP4: numbers are those that transformers reads, and stay as they are stored."""
+"""MXFP4: numbers are those that transformers and the gguf package read, and stay as stored."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
 import torch
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -11,8 +13,11 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from checkpoints import CASES, Case, write_checkpoint
 from pagoda.engine.llm import LLM
 from pagoda.errors import ModelError
+from pagoda.models.gguf import GGUFFile
+from pagoda.models.gguf_checkpoint import GGUFCheckpoint
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
+from pagoda.models.part import Part
 from pagoda.request import SamplingParams
 from quantised_checkpoints import edit_config, edit_tensors
 
@@ -85,6 +90,44 @@ def test_experts_stay_as_they_are_stored(tmp_path: Path) -> None:
         answers.append([each.outputs[0] for each in llm.generate([[5, 6, 7]], greedy)])
     assert [each.token_ids for each in answers[0]] == [each.token_ids for each in answers[1]]
     assert [each.logprobs for each in answers[0]] == [each.logprobs for each in answers[1]]
+
+
+def gguf_file(path: Path, exponents: np.ndarray) -> GGUFFile:
+    """A matrix in MXFP4, [exponents / 2, 64], of random codes."""
+    shape = (len(exponents), 16)
+    codes = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
+    blocks = np.concatenate([exponents.astype(np.uint8)[:, None], codes], axis=1)
+    writer = gguf.GGUFWriter(path, "gpt-oss")
+    kind = gguf.GGMLQuantizationType.MXFP4
+    writer.add_tensor("some", blocks.reshape(len(exponents) // 2, -1), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return GGUFFile(path)
+
+
+def test_every_number_of_a_gguf_file_is_that_of_the_gguf_package(tmp_path: Path) -> None:
+    file = gguf_file(tmp_path / "some.gguf", np.arange(28, 228))
+    stored = GGUFCheckpoint(file).stored(Part("some", (50, 64), first_row=32, whole=(100, 64)))
+    assert stored is not None
+    assert stored.type == file.types["some"] == "e2m1_bf16_g32"
+    blocks = stored.blocks(0, 50).reshape(100, 18)
+    scales = blocks[:, :2].copy().view(np.uint16).astype(np.uint32) << 16
+    sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    table = np.concatenate([sizes, -sizes])
+    codes = np.stack([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=-1).reshape(100, 32)
+    found = (table[codes] * scales.view(np.float32)).reshape(50, 64)
+    assert np.array_equal(found, file.read_rows("some", slice(32, 82)))
+
+
+@pytest.mark.parametrize("exponent", [228, 255])
+def test_a_scale_of_a_gguf_file_that_is_too_large_is_refused(exponent: int, tmp_path: Path) -> None:
+    file = gguf_file(tmp_path / "some.gguf", np.array([127] * 63 + [exponent]))
+    stored = GGUFCheckpoint(file).stored(Part("some", (32, 64)))
+    assert stored is not None
+    with pytest.raises(ModelError, match=r"some='e2m1_bf16_g32': its scales must be finite, and 0"):
+        stored.blocks(0, 32)
 
 
 def test_a_scale_that_is_no_number_is_refused_by_name(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pagoda.models.decoder import ExpertsSpec, MLPSpec
 
 _COUNTS = ("num_local_experts", "num_experts")
 """Fields for the number of experts, the one that counts first."""
-_MOST_EXPERTS = 2**14
-"""Many times those of any model; each has weights of its own."""
+_MOST_EXPERTS = 2**17
+"""In all layers: five times those of any model; each is looked at one by one."""
 
 
 def read_counts(
@@ -16,11 +16,11 @@ def read_counts(
 ) -> tuple[int, int]:
     """How many experts a layer has, and each row uses; the first is the field `name`.
 
-    Raises `ModelError` for more used than there are.
+    Raises `ModelError` for more used than there are, and for too many.
     """
     count = config.integer(name, default=default_count)
-    if count > _MOST_EXPERTS:
-        raise config.error(name, count, f"must be at most {_MOST_EXPERTS}")
+    if count * config.integer("num_hidden_layers") > _MOST_EXPERTS:
+        raise config.error(name, count, f"must be at most {_MOST_EXPERTS:,} in all layers")
     used = config.integer("num_experts_per_tok", default=default_used)
     if used > count:
         raise config.error("num_experts_per_tok", used, f"must be at most the {count} experts")
