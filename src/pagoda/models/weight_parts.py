@@ -171,6 +171,8 @@ class _LayerNames:
 
     def _grouped(self, attention: AttentionSpec) -> dict[str, Parts]:
         names, hidden = self.names, self.hidden_size
+        # weights of a head's norm would have to be put into the order of its rows
+        assert not (names.rotates_neighbours and attention.qk_norm is QKNorm.HEAD)
         q_norm, k_norm = _norm_widths(attention)
         return {
             "qkv": self._qkv(attention, "weight", hidden),
