@@ -6,11 +6,19 @@ import json
 import re
 
 import pytest
+import tokenizers
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints import CASES, SPECIAL_TOKENS, build_model, write_checkpoint, write_tokenizer
+from checkpoints import (
+    CASES,
+    SPECIAL_TOKENS,
+    build_model,
+    byte_tokenizer,
+    write_checkpoint,
+    write_tokenizer,
+)
 from gguf_files import MERGED, write_gguf
 from pagoda.engine.async_tokenizer import AsyncTokenizer
 from pagoda.engine.vocabulary import Vocabulary
@@ -333,6 +341,14 @@ def test_what_a_prompt_says_of_the_answer_already(tokenizer):
     assert asynchronous.begun([*prompt, end], frozenset({end})) == "assistant\n<|im_end|>"
     assert asynchronous.begun(begun, frozenset()) == "<think>\nHm"
     assert asynchronous.begun([], frozenset()) == ""
+
+
+def test_what_a_user_says_is_not_of_the_answer_where_names_of_roles_are_not_special():
+    backend = byte_tokenizer()
+    backend.add_tokens([tokenizers.AddedToken("<|Assistant|>", special=False)])
+    asynchronous = AsyncTokenizer(None, Vocabulary(backend), None)
+    prompt = backend.encode("What does <think> mean?<|Assistant|>Hm").ids
+    assert asynchronous.begun(prompt, frozenset()) == "Hm"
 
 
 def test_the_templates_text_and_its_tokens(tokenizer):

@@ -12,7 +12,7 @@ from pagoda.models.chat_options import DEFAULT_CHAT_OPTIONS, ChatOptions
 from pagoda.models.tool_prompt import ToolFormat
 
 _MOST_BEGUN = 1024
-"""Tokens at a prompt's end among which its last special one is looked for."""
+"""Tokens at a prompt's end among which its last added one is looked for."""
 
 
 class AsyncTokenizer:
@@ -45,11 +45,14 @@ class AsyncTokenizer:
         return self._checked.tokenizer.token_id(token)
 
     def begun(self, prompt_token_ids: Sequence[int], beside: frozenset[int]) -> str:
-        """The text behind the last special token that is none of those `beside`: what the prompt
-        says of the answer already, or its end."""
-        special, begun = self._vocabulary.special_ids - beside, []
+        """The text behind the last added token that is none of those `beside`: what the prompt
+        says of the answer already, or its end.
+
+        Names of roles are added tokens, special or not, so what a user says is not among it.
+        """
+        added, begun = self._vocabulary.added_ids - beside, []
         for token_id in reversed(prompt_token_ids[-_MOST_BEGUN:]):
-            if token_id in special:
+            if token_id in added:
                 break
             begun.append(self._vocabulary.token_bytes(token_id))
         return b"".join(reversed(begun)).decode("utf-8", "replace")

@@ -36,6 +36,8 @@ class Vocabulary:
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(each for each, token in added.items() if token.special)
         """Tokens that steer rather than speak, such as an end of sequence."""
+        self.added_ids = frozenset(added)
+        """These, and others that no merges make: names of roles, in some models."""
 
     def token_text(self, token_id: int) -> str:
         """The same as text; U+FFFD for bytes that are no character by themselves."""
