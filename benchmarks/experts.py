@@ -89,7 +89,7 @@ class Layers:
         is_paired = self._dtype == torch.bfloat16
         spec = ExpertsSpec(self._num_experts, num_used, self._inner)
         kept: list[Array] = []
-        gate = gate_routine(is_paired)
+        gate = gate_routine(is_paired, "silu")
         fields = [
             expert_fields(spec, each, self._dtype, gate.address, kept) for each in self._weights
         ]
