@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
+from preempting import preempt_every_fourth
 
 from checkpoints import Case, write_checkpoint
 from latent_cases import LATENT_CASES
@@ -62,19 +62,6 @@ def told(llm: LLM, prompts: list[list[int]]) -> Told:
         ]
         for a in answers
     ]
-
-
-def preempt_every_fourth(llm: LLM) -> None:
-    """Let blocks seem short at every fourth question for some, while others run."""
-    scheduler = llm.engine.scheduler
-    reserve, asked = scheduler.cache.reserve, count(1)
-
-    def reserve_or_not(*args: Any) -> Any:
-        if next(asked) % 4 == 0 and len(scheduler._running) > 1:
-            return None
-        return reserve(*args)
-
-    scheduler.cache.reserve = reserve_or_not  # type: ignore[method-assign]
 
 
 def test_hit_miss_chunks_crowd_and_preemption_agree(model: Model) -> None:

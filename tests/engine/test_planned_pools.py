@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
+from served_at_once import most_running
 
 from pagoda.cache import CacheManager
 from pagoda.models.registry import decoder_spec
 from pagoda.planning.plan import make_plan
 from pagoda.planning.request import ModelFacts, PlanRequest
 from pagoda.planning.tables import find_model
-from pagoda.request import Request, SamplingParams
 from pagoda.scheduling import Scheduler
-from pagoda.scheduling.ending import judge
 
 LENGTH, NUM_SEQUENCES, AT_ONCE = 8192, 16, 2048
 
@@ -49,21 +46,5 @@ def test_16_sequences_of_8192_tokens_fit_into_what_the_plan_says(name: str) -> N
         max_num_seqs=NUM_SEQUENCES,
         max_model_len=LENGTH,
     )
-    for number in range(NUM_SEQUENCES):
-        prompt = tuple([number] * (LENGTH - 200))
-        scheduler.add(Request(str(number), prompt, SamplingParams(max_tokens=200)))
-    most = 0
-    for step in count():
-        if not scheduler.has_unfinished:
-            break
-        for scheduled in scheduler.schedule().sequences:
-            sequence = scheduler.update(scheduled, 1 if scheduled.samples else None)
-            ending = judge(sequence) if sequence is not None else None
-            if sequence is not None and ending is not None:
-                scheduler.finish(sequence, ending)
-        most = max(most, scheduler.stats().num_running)
-        if step % 64 == 0:
-            cache.check_integrity()
-    cache.check_integrity()
-    assert most == NUM_SEQUENCES
+    assert most_running(cache, scheduler, NUM_SEQUENCES, LENGTH - 200, 200) == NUM_SEQUENCES
     assert scheduler.stats().num_preemptions == 0

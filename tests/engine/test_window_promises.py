@@ -4,10 +4,11 @@ tokens, under every mix of windows, retentions and codecs; and the pool that the
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
+from preempting import preempt_every_fourth
+from served_at_once import most_running
 
 from checkpoints import Case, write_checkpoint
 from pagoda.cache import AttentionWindow, CacheManager
@@ -16,8 +17,8 @@ from pagoda.engine.llm import LLM
 from pagoda.engine.options import EngineOptions
 from pagoda.errors import InvalidOptionError, InvalidRequestError
 from pagoda.models.decoder import DecoderSpec
-from pagoda.request import Request, SamplingParams
-from pagoda.scheduling import Scheduler, judge
+from pagoda.request import SamplingParams
+from pagoda.scheduling import Scheduler
 from prompts import PROMPTS
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
@@ -113,19 +114,6 @@ def tokens_of(llm: LLM, prompts: Tokens, **options: object) -> Tokens:
     return [[token_id for token_id, _ in choice] for [choice] in told(llm, prompts, **options)]
 
 
-def preempt_every_fourth(llm: LLM) -> None:
-    """Let blocks seem short at every fourth question for some, while others run."""
-    scheduler = llm.engine.scheduler
-    reserve, asked = scheduler.cache.reserve, count(1)
-
-    def reserve_or_not(*args: Any) -> Any:
-        if next(asked) % 4 == 0 and len(scheduler._running) > 1:
-            return None
-        return reserve(*args)
-
-    scheduler.cache.reserve = reserve_or_not  # type: ignore[method-assign]
-
-
 @pytest.mark.parametrize(
     ("which", "mix"),
     [*(("small", mix) for mix in MIXES), *(("model", mix) for mix in SPOKEN)],
@@ -202,23 +190,7 @@ def test_16_sequences_of_4096_tokens_in_about_half_the_pool(model: Model) -> Non
 
     cache = CacheManager(needed, 16, windows=spec.windows, under_way_tokens=spec.under_way_tokens)
     scheduler = Scheduler(cache, max_num_batched_tokens=256, max_num_seqs=16, max_model_len=4096)
-    for number in range(16):
-        prompt = tuple([number] * 3600)
-        scheduler.add(Request(str(number), prompt, SamplingParams(max_tokens=496)))
-    most = 0
-    for step in count():
-        if not scheduler.has_unfinished:
-            break
-        for scheduled in scheduler.schedule().sequences:
-            sequence = scheduler.update(scheduled, 1 if scheduled.samples else None)
-            ending = judge(sequence) if sequence is not None else None
-            if sequence is not None and ending is not None:
-                scheduler.finish(sequence, ending)
-        most = max(most, scheduler.stats().num_running)
-        if step % 16 == 0:
-            cache.check_integrity()
-    cache.check_integrity()
-    assert most == 16
+    assert most_running(cache, scheduler, 16, 3600, 496) == 16
     assert scheduler.stats().num_preemptions == 0
 
 

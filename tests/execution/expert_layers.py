@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numba import njit, prange
 
+from pagoda.execution.cpu.addresses import Addresses
 from pagoda.execution.cpu.expert_table import expert_fields, experts_memory
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.workspace import Workspace
-from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.experts import (
     EXPERT_PHASES,
     ExpertsMemory,
@@ -109,7 +109,7 @@ class Layer:
 
     def __post_init__(self) -> None:
         paired = self.dtype == torch.bfloat16
-        self.kept: list[Array] = []
+        self.kept = Addresses()
         self.gate = gate_routine(paired, self.spec.activation.value)
         self.fields = expert_fields(
             self.spec, self.weights, self.dtype, self.gate.address, self.kept

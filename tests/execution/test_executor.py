@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
-import decoders
+import cpu_executors
 import numpy as np
 import pytest
 import torch
-from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
+from cpu_executors import BLOCK_SIZE, NUM_TOKENS, make
+from decoders import decoder_spec, random_weights, rope_spec, tokens
 
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.execution.cpu.executor import CPUExecutor
 from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, QKNorm, RopeSpec
-from pagoda.storage.cpu_storage import CPUStorage
+from pagoda.models.decoder import AttentionSpec, QKNorm, RopeSpec
 
-BLOCK_SIZE = 16
-NUM_TOKENS = 300
 FULL = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32), qk_norm=QKNorm.HEAD, qkv_bias=True)
 WINDOW = AttentionSpec(
     6, 2, 32, 0.3, None, sliding_window=7, output_bias=True, logit_cap=5.0, sink_logits=True
@@ -27,35 +25,7 @@ LONG_WINDOW = AttentionSpec(
     6, 2, 32, 0.2, RopeSpec((1.0, 0.1, 0.01), 1.2), sliding_window=270, sink_logits=True
 )  # fmt: skip
 MIXED = decoder_spec([FULL, WINDOW, LONG_WINDOW])
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def make(
-    spec: DecoderSpec,
-    dtype: str = "float32",
-    cache_dtype: str | None = None,
-    num_blocks: int = 100,
-    num_threads: int = 1,
-) -> tuple[CPUExecutor, Pager]:
-    cache_spec = spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype)
-    num_blocks *= len(cache_spec.groups)
-    storage = CPUStorage(cache_spec, num_blocks)
-    weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
-    executor = CPUExecutor(spec, weights, storage, 512, num_threads)
-    return executor, Pager(BLOCK_SIZE, num_blocks, cache_spec.windows)
-
-
-def run(
-    dtype: str,
-    chunks: list[int],
-    companions: int = 0,
-    cache_dtype: str | None = None,
-    num_threads: int = 1,
-) -> torch.Tensor:
-    """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
-    executor, pager = make(MIXED, dtype, cache_dtype, num_threads=num_threads)
-    others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
-    return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
+run = partial(cpu_executors.run, MIXED)
 
 
 @pytest.fixture(scope="module")

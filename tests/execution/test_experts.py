@@ -12,6 +12,7 @@ from expert_layers import LISTS, Layer, in_panels, some_weights
 from numba import njit
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.execution.cpu.addresses import Addresses
 from pagoda.execution.cpu.expert_table import expert_fields
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.reference_experts import run_experts
@@ -193,4 +194,4 @@ def test_more_experts_than_a_thread_can_route_to_are_refused():
     spec = ExpertsSpec(MOST_EXPERTS + 1, 2, 16)
     weights = in_panels(some_weights(ExpertsSpec(2, 1, 2), 2, torch.float32))
     with pytest.raises(UnsupportedModelError, match="num_experts"):
-        expert_fields(spec, weights, torch.float32, 0, [])
+        expert_fields(spec, weights, torch.float32, 0, Addresses())

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import decoders
+from functools import partial
+
+import cpu_executors
 import pytest
 import torch
-from decoders import Pager, decoder_spec, random_weights, rope_spec, tokens
+from cpu_executors import BLOCK_SIZE, DTYPES, NUM_TOKENS, make
+from decoders import decoder_spec, random_weights, rope_spec, tokens
 
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.retention import parse_retention
 from pagoda.cache.spec import CacheSpec
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
-from pagoda.execution.cpu.executor import CPUExecutor
-from pagoda.execution.cpu.panel_weights import PanelWeights, require_even_rows
-from pagoda.execution.gpu.workspace import layer_shape
+from pagoda.execution.cpu.panel_weights import require_even_rows
 from pagoda.execution.reference import reference_logits
-from pagoda.models.decoder import AttentionSpec, DecoderSpec, LatentAttentionSpec
+from pagoda.models.decoder import AttentionSpec, LatentAttentionSpec
+from pagoda.sizing.gpu_step import layer_shape
 from pagoda.storage.cpu_storage import CPUStorage
 
-BLOCK_SIZE = 16
-NUM_TOKENS = 300
-NUM_BLOCKS = 120
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BY_LATENTS = LatentAttentionSpec(
     6, q_rank=20, rank=32, nope_dim=24, rope_dim=8, value_dim=16, scale=0.2, rope=rope_spec(8)
 )
@@ -31,28 +29,7 @@ MANY_HEADS = LatentAttentionSpec(
 )  # fmt: skip
 GROUPED = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32))
 MIXED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, MANY_HEADS])
-
-
-def make(
-    spec: DecoderSpec, dtype: str = "float32", cache_dtype: str | None = None, num_threads: int = 1
-) -> tuple[CPUExecutor, Pager]:
-    storage = CPUStorage(spec.cache_spec(BLOCK_SIZE, cache_dtype or dtype), NUM_BLOCKS)
-    weights = PanelWeights.take_over(random_weights(spec, DTYPES[dtype]))
-    executor = CPUExecutor(spec, weights, storage, 512, num_threads)
-    return executor, Pager(BLOCK_SIZE, NUM_BLOCKS, storage.spec.windows)
-
-
-def run(
-    dtype: str,
-    chunks: list[int],
-    companions: int = 0,
-    cache_dtype: str | None = None,
-    num_threads: int = 1,
-) -> torch.Tensor:
-    """Logits of one sequence given in chunks, perhaps among others in chunks of their own."""
-    executor, pager = make(MIXED, dtype, cache_dtype, num_threads)
-    others = [tokens(NUM_TOKENS, seed) for seed in range(1, companions + 1)]
-    return decoders.run(executor, pager, tokens(NUM_TOKENS), chunks, others, pace=5)
+run = partial(cpu_executors.run, MIXED)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +112,7 @@ def test_blocks_go_out_and_come_in():
     storage = executor.storage
     held, spare = (
         sequence.block_ids[1],
-        next(number for number in range(NUM_BLOCKS) if number not in sequence.block_ids),
+        next(number for number in range(storage.num_blocks) if number not in sequence.block_ids),
     )
     storage.import_block(spare, storage.export_block(held))
     expected = executor.forward(pager.batch([(sequence, 1)])).clone()

@@ -1,33 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from numba import float32, njit
+from numba import njit
 
 from pagoda.kernels.array import Array
-from pagoda.kernels.cpu.number import (
-    emitted,
-    exp2,
-    hyperbolic_tangent,
-    number_at,
-    put_number,
-)
+from pagoda.kernels.cpu.number import exp2, number_at, put_number, tanh
 
 
 @njit
 def powers(out: Array, x: Array) -> None:
     for i in range(len(x)):
         out[i] = exp2(x[i])
-
-
-@emitted
-def tanh(typing: Any, x: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return hyperbolic_tangent(builder, args[0])
-
-    return float32(float32), emit
 
 
 @njit

@@ -21,7 +21,7 @@ from pagoda.models.directory_config import completed_by_weights
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import ModelFiles, locate
 from pagoda.models.names import HUGGING_FACE_NAMES
-from pagoda.models.part import Part
+from pagoda.models.part import HeadRows, Part, RotatedHeads
 from pagoda.models.stored_tensors import stored_tensors
 from pagoda.models.tensor_files import INDEX_FILE
 
@@ -215,3 +215,48 @@ def test_a_header_that_is_not_json_is_refused(tmp_path):
     path.write_bytes(struct.pack("<Q", 4) + b"{{{{" + bytes(16))
     with refused("model.safetensors header='28 bytes': is not valid JSON"):
         SafetensorsCheckpoint(stored_tensors(tmp_path))
+
+
+M, E = torch.arange(36 * 11).view(36, 11).float(), torch.arange(3 * 7 * 12).view(3, 7, 12).float()
+PARTS = {
+    "whole": (Part("m", (36, 11)), M),
+    "every other row": (Part("m", (17, 11), None, 1, (36, 11), step=2), M[1:35:2]),
+    "rows of heads": (
+        Part("m", (4, 3, 11), whole=(36, 11), taken=HeadRows(9, 2, 3)),
+        M.view(4, 9, 11)[:, 2:5],
+    ),
+    "rotated heads": (
+        Part("m", (18, 11), RotatedHeads(9, 8), 9, (36, 11)),
+        M[9:27].view(2, 9, 11)[:, [0, 2, 4, 6, 1, 3, 5, 7, 8]].flatten(0, 1),
+    ),
+    "turned": (Part("e", (5, 7), None, 12 + 1, (3, 7, 12), step=2, is_turned=True), E[1].T[1:10:2]),
+    "numbers": (Part("v", (5,), None, 2, (11,), step=2), M[0, 2:11:2]),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+@pytest.mark.parametrize("chunk_bytes", [1, 100, 1 << 20])
+def test_a_part_is_read_and_its_pages_given_back(kind, chunk_bytes, tmp_path, monkeypatch):
+    """In chunks of any size, and of the pages those alone in which its rows lie."""
+    monkeypatch.setattr(checkpoint, "_CHUNK_BYTES", chunk_bytes)
+    spans: list[tuple[int, int]] = []
+    monkeypatch.setattr(checkpoint, "release_pages", lambda _, *span: spans.append(span))
+    save_file({"m": M, "e": E, "v": M[0].clone()}, tmp_path / "model.safetensors")
+    part, expected = PARTS[kind]
+    tensor = stored_tensors(tmp_path)[part.name]
+    source, target = SafetensorsCheckpoint({part.name: tensor}), torch.empty(part.shape)
+    source.read(part, target)
+    assert torch.equal(target, expected)
+    places = expected.flatten().to(torch.int64)
+    low, end = tensor.start + 4 * int(places.min()), tensor.start + 4 * int(places.max()) + 4
+    if part.is_turned:
+        low, end = tensor.start + 4 * 84, tensor.start + 8 * 84
+    assert (spans[0][0], max(map(sum, spans))) == (low, end)
+    if (rows := source.stored(part)) is not None:
+        spans.clear()
+        rows.release()
+        assert spans == [(low, end - low)]
+        assert rows.nbytes == 4 * expected.numel()
+        assert torch.equal(
+            torch.from_numpy(rows.blocks(0, len(expected))).view(torch.float32), expected
+        )

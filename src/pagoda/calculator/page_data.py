@@ -197,8 +197,13 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
     try:
         on_cpu = read_subject(facts, request, None)
         on_gpus = [read_subject(facts, replace(request, gpu=name), None) for name in _SOME_GPUS]
-        for subject in on_gpus:
-            step_bytes(step_facts(subject))
+        steps = {
+            subject.batch.max_num_batched_tokens: [
+                step_bytes(replace(step_facts(subject), requests_choose=sees_sinks))
+                for sees_sinks in (False, True)
+            ]
+            for subject in on_gpus
+        }
     except RefusedError as error:
         return {"refused": (error.field, error.limit)}
     assert on_cpu.model.decoder is not None  # it runs
@@ -209,13 +214,7 @@ def _in_pagoda(facts: ModelFacts) -> dict[str, Any]:
             name: _held(read_subject(facts, replace(request, quantization=name or None), None))
             for name in ("", *QUANTIZATIONS)
         },
-        "steps": {
-            subject.batch.max_num_batched_tokens: [
-                step_bytes(replace(step_facts(subject), requests_choose=sees_sinks))
-                for sees_sinks in (False, True)
-            ]
-            for subject in on_gpus
-        },
+        "steps": steps,
         "angles": on_cpu.model.decoder.angle_bytes(1),
     }
 

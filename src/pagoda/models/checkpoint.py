@@ -43,40 +43,28 @@ class SafetensorsCheckpoint:
         tensor = self._tensors[part.name]
         if tensor.dtype not in DTYPES:
             raise UnsupportedModelError(part.name, tensor.dtype, f"covered are {', '.join(DTYPES)}")
-        dtype = getattr(torch, DTYPES[tensor.dtype])
-        stored = torch.frombuffer(
-            tensor.data, dtype=dtype, count=math.prod(tensor.shape), offset=tensor.start
-        )
-        if part.is_turned:
-            columns, rows = tensor.shape[-2:]
-            number, first = divmod(part.first_row, rows)
-            turned = stored.view(-1, columns, rows)[number].T[first :: part.step]
-            copy_rows(turned[: part.shape[0]], target)
-            return
-        stored, target = stored.view(-1, *part.shape[1:][-1:]), as_rows(target)
-        row_bytes = tensor.size_bytes // len(stored)
-        step = max(1, _CHUNK_BYTES // row_bytes)
+        dtype, target = getattr(torch, DTYPES[tensor.dtype]), as_rows(target)
+        step = max(1, _CHUNK_BYTES // _row_bytes(tensor, part))
         for first in range(0, len(target), step):
             chunk = target[first : first + step]
-            copy_rows(stored[part.rows(first, len(chunk))], chunk)
-            start = tensor.start + (part.first_row + first) * row_bytes
-            release_pages(tensor.data, start, len(chunk) * row_bytes)
+            rows = torch.from_numpy(_rows(tensor, part, first, len(chunk)))
+            copy_rows(rows.view(dtype).view(chunk.shape), chunk)
+            release_pages(tensor.data, *_span(tensor, part, first, len(chunk)))
 
     def stored(self, part: Part) -> StoredRows | None:
         """A matrix as the file stores it: of type BF16, F16, F32 or F64."""
         tensor = self._tensors[part.name]
         if len(part.shape) != 2:
             return None
-        size_bytes = tensor.size_bytes // math.prod(tensor.shape) * math.prod(part.shape)
-        start = tensor.start + part.first_row * (size_bytes // part.shape[0])
+        num_rows, num_columns = part.shape
         return StoredRows(
             name=part.name,
             type=tensor.dtype,
-            shape=(part.shape[0], part.shape[1]),
-            nbytes=size_bytes,
+            shape=(num_rows, num_columns),
+            nbytes=num_rows * _row_bytes(tensor, part),
             blocks=partial(_rows, tensor, part),
             read=partial(self.read, part),
-            release=partial(release_pages, tensor.data, start, size_bytes),
+            release=partial(release_pages, tensor.data, *_span(tensor, part, 0, num_rows)),
         )
 
 
@@ -86,7 +74,26 @@ def _rows(tensor: StoredTensor, part: Part, first: int, count: int) -> npt.NDArr
     if part.is_turned:
         columns, rows = tensor.shape[-2:]
         number, start = divmod(part.first_row, rows)
-        item = tensor.size_bytes // math.prod(tensor.shape)
-        turned = stored.view(f"V{item}").reshape(-1, columns, rows)[number].T[start :: part.step]
+        matrices = stored.view(f"V{_item_bytes(tensor)}").reshape(-1, columns, rows)
+        turned = matrices[number].T[start :: part.step]
         return np.ascontiguousarray(turned[first : first + count]).view(np.uint8)
-    return stored.reshape(math.prod(tensor.shape[:-1]), -1)[part.rows(first, count)]
+    return stored.reshape(-1, _row_bytes(tensor, part))[part.rows(first, count)]
+
+
+def _span(tensor: StoredTensor, part: Part, first: int, count: int) -> tuple[int, int]:
+    """Where in the file what such rows are read from begins, and its bytes."""
+    if part.is_turned:
+        matrix_bytes = math.prod(tensor.shape[-2:]) * _item_bytes(tensor)
+        return tensor.start + part.first_row // tensor.shape[-1] * matrix_bytes, matrix_bytes
+    low, end = part.bounds(first, count)
+    row_bytes = _row_bytes(tensor, part)
+    return tensor.start + low * row_bytes, (end - low) * row_bytes
+
+
+def _row_bytes(tensor: StoredTensor, part: Part) -> int:
+    """A part of one axis has a number in each row."""
+    return _item_bytes(tensor) * (part.shape[-1] if len(part.shape) > 1 else 1)
+
+
+def _item_bytes(tensor: StoredTensor) -> int:
+    return tensor.size_bytes // math.prod(tensor.shape)

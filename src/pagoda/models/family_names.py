@@ -20,31 +20,31 @@ GLM4 = replace(
     attention_output_norm="post_self_attn_layernorm",
     mlp_output_norm="post_mlp_layernorm",
 )
+_EXPERTS = ExpertNames(
+    router="mlp.gate.weight",
+    gate="mlp.experts.{}.gate_proj",
+    up="mlp.experts.{}.up_proj",
+    down="mlp.experts.{}.down_proj",
+)
+_BESIDE_SHARED_ONES = replace(
+    _EXPERTS,
+    correction="mlp.gate.e_score_correction_bias",
+    shared_gate="mlp.shared_experts.gate_proj",
+    shared_up="mlp.shared_experts.up_proj",
+    shared_down="mlp.shared_experts.down_proj",
+)
 QWEN_MOE = replace(
     HUGGING_FACE_NAMES,
-    experts=ExpertNames(
-        router="mlp.gate.weight",
-        gate="mlp.experts.{}.gate_proj",
-        up="mlp.experts.{}.up_proj",
-        down="mlp.experts.{}.down_proj",
+    experts=replace(
+        _EXPERTS,
         shared_gate="mlp.shared_expert.gate_proj",
         shared_up="mlp.shared_expert.up_proj",
         shared_down="mlp.shared_expert.down_proj",
         shared_router="mlp.shared_expert_gate.weight",
     ),
 )
-_ROUTED = ExpertNames(
-    router="mlp.gate.weight",
-    correction="mlp.gate.e_score_correction_bias",
-    gate="mlp.experts.{}.gate_proj",
-    up="mlp.experts.{}.up_proj",
-    down="mlp.experts.{}.down_proj",
-    shared_gate="mlp.shared_experts.gate_proj",
-    shared_up="mlp.shared_experts.up_proj",
-    shared_down="mlp.shared_experts.down_proj",
-)
-DEEPSEEK = replace(NEIGHBOURS, experts=_ROUTED)
-GLM4_MOE = replace(HUGGING_FACE_NAMES, experts=_ROUTED)
+DEEPSEEK = replace(NEIGHBOURS, experts=_BESIDE_SHARED_ONES)
+GLM4_MOE = replace(HUGGING_FACE_NAMES, experts=_BESIDE_SHARED_ONES)
 MIXTRAL = replace(
     HUGGING_FACE_NAMES,
     experts=ExpertNames(

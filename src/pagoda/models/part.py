@@ -69,16 +69,24 @@ class Part:
 
     def rows(self, first: int, count: int) -> Rows:
         """The tensor's rows that become `count` rows of the part, from row `first` on."""
+        if self.taken is None and self.rotated is None:
+            start = self.first_row + first * self.step
+            return slice(start, start + count * self.step, self.step)
         wanted = np.arange(first, first + count)
         if self.taken is not None:
             head, row = np.divmod(wanted, self.taken.num_taken)
             return self.first_row + head * self.taken.stored + self.taken.first + row
-        if self.rotated is None:
-            start = self.first_row + first * self.step
-            return slice(start, start + count * self.step, self.step)
+        assert self.rotated is not None
         order = half_split_order(*self.rotated)
         head, row = np.divmod(wanted, len(order))
         return self.first_row + head * len(order) + order[row]
+
+    def bounds(self, first: int, count: int) -> tuple[int, int]:
+        """The lowest of `rows`, and the end of the highest."""
+        rows = self.rows(first, count)
+        if isinstance(rows, slice):
+            return rows.start, rows.stop - rows.step + 1
+        return int(rows.min()), int(rows.max()) + 1
 
 
 Parts = tuple[Part, ...]

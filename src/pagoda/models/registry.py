@@ -68,7 +68,7 @@ class Family:
 
 
 ARCHITECTURES: dict[str, Family] = {
-    "CohereForCausalLM": Family("cohere", cohere, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
+    "CohereForCausalLM": Family("cohere", cohere, names.NEIGHBOURS),
     "Cohere2ForCausalLM": Family("cohere2", cohere2, names.NEIGHBOURS, names.GGUF_NEIGHBOURS),
     "DeepseekV2ForCausalLM": Family("deepseek_v2", deepseek_v2, names.DEEPSEEK),
     "DeepseekV3ForCausalLM": Family("deepseek_v3", deepseek_v3, names.DEEPSEEK),

@@ -61,7 +61,7 @@ class DecoderParts:
     """Beginnings of tensors of layers that predict further tokens."""
 
     @classmethod
-    @lru_cache(maxsize=4)
+    @lru_cache(maxsize=1)
     def of(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
         """The parts of a decoder in a checkpoint that calls them so."""
         matrix = (spec.vocab_size, spec.hidden_size)

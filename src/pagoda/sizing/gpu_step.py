@@ -110,15 +110,20 @@ class LayerShape(NamedTuple):
         return (self.qkv_width, *[self.query_width] * num_like_queries), (2 * inner, inner)
 
 
-def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
-    """What of a layer decides how large its activations are.
+def require_grouped(layer: DecoderLayer) -> AttentionSpec:
+    """Its attention, which GPUs have kernels for.
 
     Raises `UnsupportedModelError` for latent attention.
     """
-    attention, mlp = layer.attention, layer.mlp
-    if not isinstance(attention, AttentionSpec):
-        limit = "latent attention runs on a CPU: --device cpu"
-        raise UnsupportedModelError("kv_lora_rank", attention.rank, limit)
+    if isinstance(layer.attention, AttentionSpec):
+        return layer.attention
+    limit = "latent attention runs on a CPU: --device cpu"
+    raise UnsupportedModelError("kv_lora_rank", layer.attention.rank, limit)
+
+
+def layer_shape(layer: DecoderLayer, *, sees_sinks: bool = False) -> LayerShape:
+    """What of a layer decides how large its activations are; raises as `require_grouped` does."""
+    attention, mlp = require_grouped(layer), layer.mlp
     heads = (attention.num_heads, attention.num_kv_heads, attention.head_dim)
     if not isinstance(mlp, ExpertsSpec):
         return LayerShape(*heads, mlp.intermediate_size, sees_sinks)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from pagoda.errors import UnsupportedModelError
+from pagoda.execution.cpu.addresses import Addresses, address_of
 from pagoda.execution.cpu.panel_matrix import PanelMatrix
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
@@ -34,60 +34,29 @@ def expert_fields(
     weights: ExpertsWeights[PanelMatrix],
     dtype: torch.dtype,
     gate_routine: int,
-    kept: list[Array],
+    kept: Addresses,
 ) -> Array:
     """The row of one layer, `experts_row`: [fields] int64.
 
     dtype: of what products take, float32 or bfloat16; gate_routine: address of what gates, for the
-    activation and dtype. What the row has addresses of is added to `kept`, and it too, but for
-    weights in panels. Raises UnsupportedModelError for more experts than kernels can route to.
+    activation and dtype. What the row has addresses of is added to `kept`, but for weights in
+    panels. Raises UnsupportedModelError for more experts than kernels can route to.
     """
     if spec.num_experts > MOST_EXPERTS:
         limit = f"at most {MOST_EXPERTS} are covered"
         raise UnsupportedModelError("num_experts", spec.num_experts, limit)
-    keeper = _Keeper(kept)
-    row = np.array(
+    return np.array(
         experts_row(
-            _own_fields(spec, weights, dtype, gate_routine, keeper),
-            _route_fields(spec, weights, keeper),
+            _own_fields(spec, weights, dtype, gate_routine, kept),
+            _route_fields(spec, weights, kept),
             product_routines(dtype == torch.bfloat16),
         ),
         np.int64,
     )
-    kept.append(row)
-    return row
-
-
-@dataclass(frozen=True, slots=True)
-class _Keeper:
-    """Gives addresses of arrays, and keeps them."""
-
-    kept: list[Array]
-
-    def array(self, values: Array) -> int:
-        self.kept.append(values)
-        return int(values.ctypes.data)
-
-    def floats(self, values: torch.Tensor) -> int:
-        return self.array(values.float().contiguous().numpy())
-
-    def bias(self, values: torch.Tensor | None, size: int) -> int:
-        """Filled up with zeros to as many numbers."""
-        whole = torch.zeros(size)
-        if values is not None:
-            whole[: len(values)] = values
-        return self.floats(whole)
-
-    def biases(self, values: torch.Tensor | None, count: int, size: int) -> list[int]:
-        """One for each expert; the same zeros for all where there are none."""
-        if values is None:
-            return [self.bias(None, size)] * count
-        start = self.floats(values)
-        return [start + number * size * _FLOAT.itemsize for number in range(count)]
 
 
 def _route_fields(
-    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], keeper: _Keeper
+    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], kept: Addresses
 ) -> RouteFields:
     return RouteFields(
         num_experts=spec.num_experts,
@@ -97,8 +66,8 @@ def _route_fields(
         num_groups=spec.num_groups,
         num_used_groups=spec.num_used_groups,
         group_top=spec.group_top,
-        correction=0 if weights.correction is None else keeper.floats(weights.correction),
-        scale=keeper.array(np.array([spec.scale], np.float32)),
+        correction=0 if weights.correction is None else kept.floats(weights.correction),
+        scale=kept.one(spec.scale),
     )
 
 
@@ -107,38 +76,38 @@ def _own_fields(
     weights: ExpertsWeights[PanelMatrix],
     dtype: torch.dtype,
     gate_routine: int,
-    keeper: _Keeper,
+    kept: Addresses,
 ) -> ExpertsFields:
     shared_inner = 0 if spec.shared is None else spec.shared.intermediate_size
     hidden_size = weights.router.shape[1]
     return ExpertsFields(
         routine=experts_routine().address,
         router=weights.router.address,
-        router_bias=keeper.bias(weights.router_bias, weights.router.shape[0]),
-        table=keeper.array(_table(spec, weights, hidden_size, keeper)),
+        router_bias=kept.bias(weights.router_bias, weights.router.shape[0]),
+        table=kept.of(_table(spec, weights, hidden_size, kept)),
         gate_routine=gate_routine,
         hidden=hidden_size,
         inner=spec.intermediate_size,
         weight_size=dtype.itemsize,
-        shared_gate=_address(weights.shared_gate),
-        shared_up=_address(weights.shared_up),
-        shared_down=_address(weights.shared_down),
-        shared_gate_bias=keeper.bias(weights.shared_gate_bias, shared_inner),
-        shared_up_bias=keeper.bias(weights.shared_up_bias, shared_inner),
-        shared_down_bias=keeper.bias(weights.shared_down_bias, hidden_size),
+        shared_gate=address_of(weights.shared_gate),
+        shared_up=address_of(weights.shared_up),
+        shared_down=address_of(weights.shared_down),
+        shared_gate_bias=kept.bias(weights.shared_gate_bias, shared_inner),
+        shared_up_bias=kept.bias(weights.shared_up_bias, shared_inner),
+        shared_down_bias=kept.bias(weights.shared_down_bias, hidden_size),
         shared_inner=shared_inner,
         is_shared_gated=int(spec.shared_gate),
     )
 
 
 def _table(
-    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], hidden_size: int, keeper: _Keeper
+    spec: ExpertsSpec, weights: ExpertsWeights[PanelMatrix], hidden_size: int, kept: Addresses
 ) -> Array:
     """[experts, 2, fields of `GroupedWeight`] int64"""
     count, inner = spec.num_experts, spec.intermediate_size
-    gate_biases = keeper.biases(weights.gate_bias, count, inner)
-    up_biases = keeper.biases(weights.up_bias, count, inner)
-    down_biases = keeper.biases(weights.down_bias, count, hidden_size)
+    gate_biases = kept.biases(weights.gate_bias, count, inner)
+    up_biases = kept.biases(weights.up_bias, count, inner)
+    down_biases = kept.biases(weights.down_bias, count, hidden_size)
     gate_up = map(GroupedWeight, *_addresses(weights.gate, weights.up), gate_biases, up_biases)
     [downs] = _addresses(weights.down)
     down = (
@@ -149,10 +118,6 @@ def _table(
 
 def _addresses(*matrices: Sequence[PanelMatrix]) -> list[list[int]]:
     return [[matrix.address for matrix in each] for each in matrices]
-
-
-def _address(matrix: PanelMatrix | None) -> int:
-    return 0 if matrix is None else matrix.address
 
 
 def experts_memory(

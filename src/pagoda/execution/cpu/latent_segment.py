@@ -9,15 +9,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from pagoda.execution.cpu.addresses import Addresses, address_of, height_of
 from pagoda.execution.cpu.layer_codes import page_form
-from pagoda.execution.cpu.layer_table import (
-    Addresses,
-    Part,
-    Ropes,
-    address_of,
-    inner_width,
-    layer_fields,
-)
+from pagoda.execution.cpu.layer_table import PlacedLayer, Ropes, layer_fields, widths_of
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
 from pagoda.kernels.cpu.attention import RowRoutines, row_routines
@@ -109,49 +103,42 @@ def latent_shape(attention: LatentAttentionSpec) -> LatentShape:
 
 
 def latent_segment(
-    parts: Sequence[Part],
+    layers: Sequence[PlacedLayer],
     attention: LatentAttentionSpec,
     ropes: Ropes,
     dtype: torch.dtype,
     norm: NormSpec,
 ) -> LatentSegment:
     """Layers of that attention, one after the other."""
-    storage, weights = parts[0].storage, parts[0].weights
+    storage = layers[0].storage
     is_paired = dtype == torch.bfloat16
     form = page_form(storage, is_paired=is_paired)
     kept = Addresses()
     shape = latent_shape(attention)
     return LatentSegment(
-        table=np.array([_fields(part, ropes, norm, dtype, kept) for part in parts], np.int64),
+        table=np.array([_fields(placed, ropes, norm, dtype, kept) for placed in layers], np.int64),
         shape=HeadShape(
             1, attention.num_heads, storage.head_size, storage.block_size, attention.rank
         ),
         latent_shape=shape,
-        widths=Widths(
-            hidden=weights.o.shape[0],
-            qkv=weights.qkv.shape[0],
-            attended=weights.o.shape[1],
-            inner=inner_width(parts[0].spec),
-            weight_size=dtype.itemsize,
-            cache_size=form.item_size,
-        ),
+        widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(is_paired, norm.is_centred, parts[0].spec.mlp.activation.value),
+        routines=routines(is_paired, norm.is_centred, layers[0].spec.mlp.activation.value),
         latent_routines=latent_routines(is_paired, form.paired),
         panels=product_routines(is_paired),
         heads=head_routines(form),
         rows=row_routines(form, is_paired),
-        groups=frozenset(part.group for part in parts),
+        groups=frozenset(placed.group for placed in layers),
         no_bias=np.zeros(max(shape.rank, shape.value_dim), np.float32),
         kept=tuple(kept.kept),
     )
 
 
 def _fields(
-    part: Part, ropes: Ropes, norm: NormSpec, dtype: torch.dtype, kept: Addresses
+    placed: PlacedLayer, ropes: Ropes, norm: NormSpec, dtype: torch.dtype, kept: Addresses
 ) -> tuple[int, ...]:
     """One layer's row of the table; what it has addresses of is added to `kept`."""
-    weights, attention = part.weights, part.spec.attention
+    weights, attention = placed.weights, placed.spec.attention
     assert isinstance(attention, LatentAttentionSpec)
     assert weights.kv_down is not None
     assert weights.key_up is not None
@@ -160,15 +147,15 @@ def _fields(
     own = LatentFields(
         first=(q_down or weights.kv_down).address,
         q_down=address_of(q_down),
-        q_down_bias=kept.bias(weights.q_down_bias, q_down),
+        q_down_bias=kept.bias(weights.q_down_bias, height_of(q_down)),
         kv_down=weights.kv_down.address,
-        kv_down_bias=kept.bias(weights.kv_down_bias, weights.kv_down),
+        kv_down_bias=kept.bias(weights.kv_down_bias, height_of(weights.kv_down)),
         key_up=weights.key_up.address,
         value_up=weights.value_up.address,
         eps=kept.one(attention.norm_eps),
     )
     layer = layer_fields(
-        part, ropes, norm, dtype, kept,
+        placed, ropes, norm, dtype, kept,
         q_norm=kept.norm(weights.q_norm), k_norm=kept.norm(weights.k_norm), norms_rows=0,
         logit_cap=0, sink_logits=0,
     )  # fmt: skip

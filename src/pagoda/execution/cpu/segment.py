@@ -10,9 +10,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from pagoda.execution.cpu.addresses import Addresses
 from pagoda.execution.cpu.latent_segment import LatentSegment, latent_segment, latent_shape
 from pagoda.execution.cpu.layer_codes import code_fields, coded_form, fits, page_form
-from pagoda.execution.cpu.layer_table import Addresses, Part, Ropes, inner_width, layer_fields
+from pagoda.execution.cpu.layer_table import PlacedLayer, Ropes, layer_fields, widths_of
 from pagoda.execution.cpu.panel_weights import PanelWeights
 from pagoda.execution.cpu.workspace import Workspace
 from pagoda.kernels.array import Array
@@ -81,16 +82,16 @@ def segments(
 ) -> tuple[Segment | LatentSegment, ...]:
     """All layers in order, together where they have the same shape."""
     groups = storage.spec.group_of_layers
-    layers = zip(spec.layers, weights.layers, storage.layers, groups, strict=True)
-    parts = [Part(*layer) for layer in layers]
+    own = zip(spec.layers, weights.layers, storage.layers, groups, strict=True)
+    layers = [PlacedLayer(*each) for each in own]
     dtype = weights.dtype
-    return tuple(_any(list(run), ropes, dtype, spec.norm) for _, run in groupby(parts, _shape))
+    return tuple(_any(list(run), ropes, dtype, spec.norm) for _, run in groupby(layers, _shape))
 
 
-def _shape(part: Part) -> tuple[object, ...]:
-    attention, storage = part.spec.attention, part.storage
+def _shape(placed: PlacedLayer) -> tuple[object, ...]:
+    attention, storage = placed.spec.attention, placed.storage
     beside = (
-        part.spec.mlp, storage.array.dtype, coded_form(storage), storage.layout,
+        placed.spec.mlp, storage.array.dtype, coded_form(storage), storage.layout,
     )  # fmt: skip
     if isinstance(attention, LatentAttentionSpec):
         return (latent_shape(attention), *beside)
@@ -98,22 +99,22 @@ def _shape(part: Part) -> tuple[object, ...]:
 
 
 def _any(
-    parts: Sequence[Part], ropes: Ropes, dtype: torch.dtype, norm: NormSpec
+    layers: Sequence[PlacedLayer], ropes: Ropes, dtype: torch.dtype, norm: NormSpec
 ) -> Segment | LatentSegment:
-    attention = parts[0].spec.attention
+    attention = layers[0].spec.attention
     if isinstance(attention, LatentAttentionSpec):
-        return latent_segment(parts, attention, ropes, dtype, norm)
-    return _segment(parts, attention, ropes, dtype, norm)
+        return latent_segment(layers, attention, ropes, dtype, norm)
+    return _segment(layers, attention, ropes, dtype, norm)
 
 
 def _segment(
-    parts: Sequence[Part],
+    layers: Sequence[PlacedLayer],
     attention: AttentionSpec,
     ropes: Ropes,
     dtype: torch.dtype,
     norm: NormSpec,
 ) -> Segment:
-    storage, weights = parts[0].storage, parts[0].weights
+    storage = layers[0].storage
     num_kv_heads, head_dim = attention.num_kv_heads, attention.head_dim
     group_size = attention.num_heads // num_kv_heads
     shape = HeadShape(num_kv_heads, group_size, head_dim, storage.block_size, head_dim)
@@ -122,40 +123,33 @@ def _segment(
     form = page_form(storage, is_paired=is_paired)
     kept = Addresses()
     table = [
-        [*_fields(part, ropes, norm, dtype, kept), *code_fields(part.storage, kept.kept)]
-        for part in parts
+        [*_fields(placed, ropes, norm, dtype, kept), *code_fields(placed.storage, kept.kept)]
+        for placed in layers
     ]
     return Segment(
         table=np.array(table, np.int64),
         shape=shape,
-        widths=Widths(
-            hidden=weights.qkv.shape[1],
-            qkv=weights.qkv.shape[0],
-            attended=weights.o.shape[1],
-            inner=inner_width(parts[0].spec),
-            weight_size=dtype.itemsize,
-            cache_size=form.item_size,
-        ),
+        widths=widths_of(layers[0], dtype, form.item_size),
         layout=storage.layout,
-        routines=routines(is_paired, norm.is_centred, parts[0].spec.mlp.activation.value),
+        routines=routines(is_paired, norm.is_centred, layers[0].spec.mlp.activation.value),
         panels=product_routines(is_paired),
         write=write_routines(form, *fits(storage.codec)),
         heads=head_routines(form),
         rows=row_routines(form, is_paired),
-        groups=frozenset(part.group for part in parts),
+        groups=frozenset(placed.group for placed in layers),
         kept=tuple(kept.kept),
     )
 
 
 def _fields(
-    part: Part, ropes: Ropes, norm: NormSpec, dtype: torch.dtype, kept: Addresses
+    placed: PlacedLayer, ropes: Ropes, norm: NormSpec, dtype: torch.dtype, kept: Addresses
 ) -> LayerFields:
     """One layer's row of the table; what it has addresses of is added to `kept`."""
-    weights, attention = part.weights, part.spec.attention
+    weights, attention = placed.weights, placed.spec.attention
     assert isinstance(attention, AttentionSpec)
     cap, sinks = attention.logit_cap, weights.sink_logits
     return layer_fields(
-        part, ropes, norm, dtype, kept,
+        placed, ropes, norm, dtype, kept,
         q_norm=kept.norm(weights.q_norm, norm.weight_offset),
         k_norm=kept.norm(weights.k_norm, norm.weight_offset),
         norms_rows=int(attention.qk_norm is QKNorm.ROW),

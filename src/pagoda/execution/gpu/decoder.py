@@ -33,7 +33,7 @@ from pagoda.kernels.gpu.turn import turn_heads
 from pagoda.kernels.gpu.windows import SinkQueries, Windows
 from pagoda.models.decoder import AttentionSpec, DecoderLayer, DecoderSpec, ExpertsSpec, QKNorm
 from pagoda.models.weights import DecoderWeights, LayerWeights
-from pagoda.sizing.gpu_step import LayerShape, layer_shape
+from pagoda.sizing.gpu_step import LayerShape, layer_shape, require_grouped
 from pagoda.storage.gpu_storage import GPUStorage
 
 
@@ -62,7 +62,7 @@ class _Layer(NamedTuple):
 
     @property
     def attention(self) -> AttentionSpec:
-        return _grouped(self.spec)
+        return require_grouped(self.spec)
 
     @property
     def softmax(self) -> dict[str, Any]:
@@ -214,11 +214,6 @@ def _on_device(tables: RotaryTables, device: torch.device) -> tuple[torch.Tensor
     )
 
 
-def _grouped(layer: DecoderLayer) -> AttentionSpec:
-    assert isinstance(layer.attention, AttentionSpec)  # others have no `layer_shape`
-    return layer.attention
-
-
 def _experts(layer: DecoderLayer, weights: LayerWeights[torch.Tensor]) -> Experts | None:
     if not isinstance(layer.mlp, ExpertsSpec):
         return None
@@ -229,7 +224,7 @@ def _experts(layer: DecoderLayer, weights: LayerWeights[torch.Tensor]) -> Expert
 def _head_norms(
     spec: DecoderSpec, layer: DecoderLayer, weights: LayerWeights[torch.Tensor]
 ) -> HeadNorms:
-    of_rows = _grouped(layer).qk_norm is QKNorm.ROW
+    of_rows = require_grouped(layer).qk_norm is QKNorm.ROW
     return HeadNorms(
         weights.q_norm, weights.k_norm, spec.norm.eps, spec.norm.weight_offset, of_rows
     )

@@ -1,4 +1,4 @@
-"""The functions of gates, and the hyperbolic tangent."""
+"""The functions of gates."""
 
 from __future__ import annotations
 
@@ -32,14 +32,6 @@ def gelu_tanh(x: np.float32) -> np.float32:
     """x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))) of a float32 (arXiv 1606.08415, section 2)."""
     # (1 + tanh(y)) / 2 is the sigmoid of 2 y.
     return x * sigmoid(np.float32(2.0) * _ROOT_2_OVER_PI * (x + _CUBE * x * x * x))
-
-
-@njit(error_model="numpy")
-def tanh(x: np.float32) -> np.float32:
-    """The hyperbolic tangent of a float32, within 3e-7."""
-    small = exp2(np.float32(-2.0) * abs(x) * LOG2_E)
-    size = (np.float32(1.0) - small) / (np.float32(1.0) + small)
-    return -size if x < np.float32(0.0) else size
 
 
 @njit(error_model="numpy")

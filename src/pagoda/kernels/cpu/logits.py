@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from pagoda.kernels.cpu.activation import tanh
-from pagoda.kernels.cpu.number import number_at, put_number
+from pagoda.kernels.cpu.number import number_at, put_number, tanh
 from pagoda.kernels.cpu.team import claim, finish
 
 _ITEM_VALUES = 4096

@@ -211,6 +211,16 @@ def _sum_of_powers(builder: Any, f: Any, coefficients: list[float]) -> Any:
     return p
 
 
+@emitted
+def tanh(typing: Any, x: Any) -> Any:
+    """The hyperbolic tangent of a float32, within 3e-7 relative. For kernels only."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return hyperbolic_tangent(builder, args[0])
+
+    return float32(float32), emit
+
+
 def hyperbolic_tangent(builder: Any, x: Any) -> Any:
     """tanh(x) of float32, one or a vector, within 3e-7 relative.
 

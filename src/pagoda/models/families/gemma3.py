@@ -65,6 +65,7 @@ def gemma3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         )
         for own in windows
     ]
+    # what an extension makes possible is in the config's length already
     longest = min(full.max_position_embeddings, sliding.max_position_embeddings)
     decoder = parts.decoder(config, ARCHITECTURE, sizes, layers, longest, tie_word_embeddings=True)
     logit_cap = config.optional_number("final_logit_softcapping")

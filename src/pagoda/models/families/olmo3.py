@@ -40,5 +40,6 @@ def olmo3(config: ModelConfig, max_model_len: int | None) -> DecoderSpec:
         )
         for own in parts.windows_by_pattern(config, window, sizes.num_layers, PATTERN)
     ]
+    # layers that slide see their window alone, so the others' extension decides
     longest = max(full.max_position_embeddings, sliding.max_position_embeddings)
     return parts.decoder(config, ARCHITECTURE, sizes, layers, longest, norm_eps=1e-5)
