@@ -28,6 +28,7 @@ from pagoda.scheduling.admitter import Admitter, is_ready
 from pagoda.scheduling.checks import require_options
 from pagoda.scheduling.ending import ABORT, Ending
 from pagoda.scheduling.in_hand import InHand
+from pagoda.scheduling.prefix_loads import NoLoads, PrefixLoads
 from pagoda.scheduling.queue import POLICIES, OrderedSequences, in_order
 from pagoda.scheduling.register import Register
 from pagoda.scheduling.seats import Seats
@@ -57,6 +58,7 @@ class Scheduler:
         max_prompt_logit_rows: int = MAX_PROMPT_LOGIT_ROWS,
         retention: AttentionWindow = FULL_ATTENTION,
         tenant_weights: Mapping[str, float] | None = None,
+        loads: PrefixLoads | None = None,
     ) -> None:
         """`max_num_batched_tokens` is the budget of a step, and also bounds the seats: every
         running sequence can always compute one token.
@@ -64,7 +66,8 @@ class Scheduler:
         A positive `long_prefill_token_threshold` bounds the tokens of one sequence in a step, and
         `max_prompt_logit_rows` those of all prompts whose log-probabilities are asked for.
         `retention`: what rows see of requests that do not say it. `tenant_weights`: what tenants
-        are due beside others, in proportion; 1 of those that are not named.
+        are due beside others, in proportion; 1 of those that are not named. `loads`: who brings
+        prefixes that are not in the cache; None: nobody.
         """
         require_options(
             policy=policy,
@@ -92,7 +95,10 @@ class Scheduler:
         self._seats = Seats(
             num_seats, self._service, self._running, self._waiting, partial(is_ready, cache=cache)
         )
-        self._admitter = Admitter(cache, self.in_hand, self._seats, self._running, self._waiting)
+        self.loads: PrefixLoads = loads or NoLoads()
+        self._admitter = Admitter(
+            cache, self.in_hand, self._seats, self._running, self._waiting, self.loads
+        )
         self._register = Register()
         self._ids = count()
         self._num_preemptions = 0
@@ -152,6 +158,8 @@ class Scheduler:
             self.cache.free(sequence.table, sequence.request.options.cache_hint)
         else:
             self._waiting.remove(sequence)
+            if sequence.awaited_load is not None:
+                sequence.awaited_load.abandon()
         sequence.status = Status.FINISHED
         sequence.ending = ending
         self._num_finished[ending.reason] += 1
@@ -165,6 +173,7 @@ class Scheduler:
         trusted: they all wait and hold no blocks, and the cache is empty.
         """
         self.cache.reset()
+        self.loads.start_over()
         before, self._register = self._register, Register(unfinished)
         self._waiting.clear()
         self._running.clear()
@@ -278,6 +287,8 @@ class Scheduler:
             return
         stop = start + num_new
         while (copies := self.cache.reserve(sequence.table, start, stop)) is None:
+            if self.loads.make_room(sequence.table):
+                continue
             step.awaits_pool |= not self.cache.allowance(sequence.table).is_capped
             victim = self._running.last(partial(self.cache.helps, sequence.table))
             self.in_hand.request_id = victim.request.request_id
@@ -294,6 +305,7 @@ class Scheduler:
         self.cache.free(sequence.table)
         sequence.num_computed_tokens = 0
         sequence.stay += 1
+        sequence.awaited_load = None
         sequence.status = Status.WAITING
         self._num_preemptions += 1
         self._waiting.add(sequence)

@@ -13,6 +13,7 @@ from pagoda.cache.retention import parse_retention
 from pagoda.cache.watcher import Lookup
 from pagoda.request import Request
 from pagoda.scheduling.ending import Ending
+from pagoda.scheduling.prefix_load import NOTHING_TO_LOAD, PrefixLoad
 
 
 class Status(Enum):
@@ -31,6 +32,7 @@ class Sequence:
 
     __slots__ = (
         "awaited_block",
+        "awaited_load",
         "ending",
         "fork_parent",
         "index",
@@ -86,6 +88,9 @@ class Sequence:
         """None while it has not ended."""
         self.awaited_block: BlockHash | None = None
         """A block another sequence is computing; nothing is scheduled until it is there."""
+        self.awaited_load: PrefixLoad | None = None
+        """What it waits for, or has waited for, before it begins; None: nobody was asked since it
+        came, or since it was preempted."""
         self.lacks_room = False
         """When its turn came last, it did not fit beside those that run."""
         self.fork_parent: Sequence | None = None
@@ -128,6 +133,7 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_pending_tokens = 0
         self.awaited_block = None
+        self.awaited_load = NOTHING_TO_LOAD  # it may have been a load that broke off
         parent = self.fork_parent
         if parent is not None and (parent.ending is not None or parent.num_output_tokens):
             self.fork_parent = None

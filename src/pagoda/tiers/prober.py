@@ -1,0 +1,47 @@
+"""Tries a shelf that nobody uses, so that it is known how quick it is and whether it is well."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from pagoda.tiers.shelf import Shelf
+
+_TICK_S = 0.25
+_UNUSED_S = 30.0
+"""A shelf that has done nothing for so long is tried."""
+
+
+class Prober:
+    """A thread of its own for each shelf, which may hang in its tier.
+
+    A shelf that is left alone because it failed is tried as its breakers say, by this alone: no
+    request has to.
+    """
+
+    def __init__(self, shelf: Shelf, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shelf = shelf
+        self._clock = clock
+        self._is_closed = threading.Event()
+
+    def start(self) -> None:
+        """Begin, with a first probe at once."""
+        name = f"pagoda-{self._shelf.tier.kind}-probe"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """End, after a probe that is under way."""
+        self._is_closed.set()
+
+    def _run(self) -> None:
+        self._shelf.probe()
+        while not self._is_closed.wait(_TICK_S):
+            if self._is_due():
+                self._shelf.probe()
+
+    def _is_due(self) -> bool:
+        for breaker in (self._shelf.reading, self._shelf.writing):
+            if not breaker.is_closed and breaker.allows():
+                return True
+        return self._clock() - self._shelf.used_at > _UNUSED_S
