@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from pagoda.tiers.segment import Row, Segment
@@ -26,11 +27,14 @@ class LookUp:
         self._rows = rows
         self._row_bytes = row_bytes
         self._tell = tell
+        self._began = time.monotonic()
         self._is_abandoned = False
         self.segments: tuple[Segment, ...] = ()
         """What has been found so far."""
         self.is_done = False
         """Nobody is asked any more."""
+        self.seconds = 0.0
+        """What answering took, once it is done."""
         self._ask_next()
 
     def abandon(self) -> None:
@@ -40,6 +44,7 @@ class LookUp:
     def _ask_next(self) -> None:
         num_found = sum(each.num_rows for each in self.segments)
         if not self._shelves or num_found == len(self._rows) or self._is_abandoned:
+            self.seconds = time.monotonic() - self._began
             self.is_done = True
             self._tell()
             return

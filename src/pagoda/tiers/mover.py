@@ -11,7 +11,6 @@ Every call returns at once but `wait`, which is for an engine that has nothing t
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -61,7 +60,7 @@ class TierMover:
         """`row_bytes`: of a block of all groups. `waiting_bytes`: of blocks that may wait to be
         stored. `new_workers`: makes those that do what takes long, by their name and number.
         `probes`: shelves are tried at once, and now and then."""
-        self._row_bytes = row_bytes
+        self.row_bytes = row_bytes
         self._arrived = threading.Event()
         self._room = Room(waiting_bytes)
         self._places = [self._place(shelf, new_workers, probes) for shelf in shelves]
@@ -75,22 +74,26 @@ class TierMover:
         """What metrics call the tier of a shelf."""
         return self._places[number].shelf.tier.kind
 
+    def would_ask(self, timeout_s: float) -> bool:
+        """Some shelf is up whose answer alone takes no longer; see `look_up`."""
+        return any(self._would_ask(number, timeout_s) for number in range(len(self._places)))
+
     def look_up(self, tenant: str, rows: Sequence[Row], timeout_s: float) -> LookUp:
         """Where leading rows of a prefix are. Shelves are not asked that are down, or whose answer
         alone takes longer than `timeout_s`."""
         asked = [
             (number, place.shelf, place.readers)
             for number, place in enumerate(self._places)
-            if self._is_open(number) and (place.shelf.rates.round_trip_s or 0.0) <= timeout_s
+            if self._would_ask(number, timeout_s)
         ]
-        return LookUp(asked, tenant, rows, self._row_bytes, self._arrived.set)
+        return LookUp(asked, tenant, rows, self.row_bytes, self._arrived.set)
 
     def load(self, tenant: str, rows: Sequence[Row], segments: Sequence[Segment]) -> Load:
         """Fetch the rows that `segments` stand for, which are the first of `rows`."""
         parts, start = list[Part](), 0
         for each in segments:
             place, stop = self._places[each.shelf], start + each.num_rows
-            args = (place.shelf, place.readers, tenant, rows[start:stop], self._row_bytes)
+            args = (place.shelf, place.readers, tenant, rows[start:stop], self.row_bytes)
             parts.append(Part(*args, self._arrived.set))
             start = stop
         return Load(parts)
@@ -104,7 +107,13 @@ class TierMover:
         """Give a block to all shelves that want it; `payload` is read later. False: some shelf
         does not get it, because too much is waiting."""
         wanting = [each.stores for each in self._places if each.stores.wants(name, reused=reused)]
-        return all([stores.put(tenant, name, payload) for stores in wanting])
+        taken = [stores.put(tenant, name, payload) for stores in wanting]
+        return all(taken)
+
+    @property
+    def num_free_bytes(self) -> int:
+        """Of blocks, as many may still be given to it."""
+        return self._room.num_free
 
     def wait(self, timeout_s: float) -> None:
         """Until something has come since this was called last."""
@@ -131,6 +140,10 @@ class TierMover:
         if probes:
             prober.start()
         return _Place(shelf, readers, writer, StoreQueue(shelf, writer, self._room), prober)
+
+    def _would_ask(self, number: int, timeout_s: float) -> bool:
+        round_trip_s = self._places[number].shelf.rates.round_trip_s
+        return (round_trip_s or 0.0) <= timeout_s and self._is_open(number)
 
     def _is_open(self, number: int) -> bool:
         """A shelf is asked: its breaker is closed, and not all of its threads hang."""

@@ -33,3 +33,15 @@ def leading(segments: Sequence[Segment], num_rows: int) -> tuple[Segment, ...]:
         cut.append(replace(each, num_rows=num, seconds=seconds))
         num_rows -= num
     return tuple(cut)
+
+
+def behind(segments: Sequence[Segment], num_rows: int) -> tuple[Segment, ...]:
+    """The segments without their first `num_rows` rows; seconds are cut in proportion."""
+    rest: list[Segment] = []
+    for each in segments:
+        num = max(0, each.num_rows - num_rows)
+        num_rows -= each.num_rows - num
+        if num:
+            seconds = None if each.seconds is None else each.seconds * num / each.num_rows
+            rest.append(replace(each, num_rows=num, seconds=seconds))
+    return tuple(rest)

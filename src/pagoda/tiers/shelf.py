@@ -1,9 +1,9 @@
 """A tier as the engine uses it: what goes wrong there is counted, and is a miss.
 
-    find    how many leading rows are there               a tier that fails has none
-    load    rows, each once its frames are opened         ends at the first that is missing or bad
-    store   blocks that are not there                     a tier that fails keeps none
-    probe   a small frame of its own, there and back      tells rates, and whether it is well again
+find    how many leading rows are there               a tier that fails has none
+load    rows, each once its frames are opened         ends at the first that is missing or bad
+store   blocks that are not there                     a tier that fails keeps none
+probe   a small frame of its own, there and back      tells rates, and whether it is well again
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Shelf:
             return range(first, beyond)
         return [first + (number * (num - 1)) // (_SAMPLED - 1) for number in range(_SAMPLED)]
 
-    def _hold(self, tenant: str, rows: Sequence[Row]) -> Iterable[bool]:
+    def _hold(self, tenant: str, rows: Sequence[Row]) -> Sequence[bool]:
         """Of each row whether all of its frames are there; of none, where the tier fails."""
         began, width = self._clock(), len(rows[0])
         try:
