@@ -133,7 +133,7 @@ def test_stores_are_what_is_new_or_what_was_found_again() -> None:
 class Manual:
     """A mover over fake tiers, whose threads work when they are told to."""
 
-    def __init__(self, *tiers: FakeTier, row_bytes: int = BLOCK_BYTES, waiting: int = 2**20) -> None:
+    def __init__(self, *tiers: FakeTier, waiting: int = 2**20) -> None:
         self.workers: list[ManualWorkers] = []
         self.shelves = [shelf_of(tier) for tier in tiers]
 
@@ -142,7 +142,7 @@ class Manual:
             return self.workers[-1]
 
         self.mover = TierMover(
-            self.shelves, row_bytes,
+            self.shelves, BLOCK_BYTES,
             waiting_bytes=waiting, new_workers=new_workers, probes=False,
         )  # fmt: skip
 

@@ -106,7 +106,7 @@ class TierLoads:
     @property
     def num_under_way(self) -> int:
         """Sequences that wait for their prefix."""
-        return len(self._loads)
+        return sum(not load.is_done for load in self._loads)
 
     def take_in(self) -> None:
         """Publish what has come, begin what has been found, end what is done or late."""
