@@ -21,7 +21,7 @@ from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.names import is_frame_name
 from pagoda.tiers.redis_address import RedisAddress
 from pagoda.tiers.redis_link import RedisLink, require_hiredis
-from pagoda.tiers.tier import FrameBytes, TierEntry, TierError, TierFault, TierUsage
+from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
 
 PREFIX = "pagoda:"
 _NUM_LINKS = 4
@@ -39,8 +39,8 @@ _NUM_IDLE = 16
 """Connections that are kept for the next calls."""
 
 
-class RedisTier:
-    """See `Tier`. No connection is made before the first call."""
+class RedisTier(Tier):
+    """No connection is made before the first call."""
 
     kind = "redis"
     is_shared = True
@@ -104,10 +104,6 @@ class RedisTier:
     def remove(self, names: Sequence[str], timeout_s: float) -> None:
         """An UNLINK for each name: the server gives back the memory when it has time."""
         self._small([("UNLINK", _key(name)) for name in names], timeout_s)
-
-    def quarantine(self, names: Sequence[str], timeout_s: float) -> None:
-        """Bad frames are removed."""
-        self.remove(names, timeout_s)
 
     def entries(self, timeout_s: float) -> Iterator[TierEntry]:
         """By SCAN. When a frame was used last is told unless the server's policy counts uses."""
