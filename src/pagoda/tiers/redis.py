@@ -46,16 +46,23 @@ class RedisTier(Tier):
     is_shared = True
 
     def __init__(
-        self, url: str, max_frame_bytes: int, *, ttl_s: float | None = None, option: str = "kv_tier"
+        self,
+        url: str,
+        max_frame_bytes: int,
+        *,
+        ttl_s: float | None = None,
+        ca_file: str | None = None,
+        option: str = "kv_tier",
     ) -> None:
         """
         url: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS.
         max_frame_bytes: what is longer is none of ours.
         ttl_s: the server forgets a frame that was neither stored nor loaded for so long.
+        ca_file: whose certificates are trusted, for TLS; None: those that the machine trusts.
         option: how an InvalidOptionError calls the URL; raised where it says something else, and
             where the library is missing.
         """
-        self._address = RedisAddress.parse(url, option)
+        self._address = RedisAddress.parse(url, ca_file=ca_file, option=option)
         require_hiredis(option, str(self._address))
         self._max_frame_bytes = max_frame_bytes
         self._ttl_ms = None if ttl_s is None else max(1, round(1000 * ttl_s))

@@ -53,7 +53,7 @@ class RedisLink:
         self._address = address
         self._pack = hiredis.pack_command
         self._error_type = hiredis.ReplyError
-        self._reader = hiredis.Reader()
+        self._reader: Any = hiredis.Reader()  # whose types do not know that it reads bytearrays
         self._buffer = bytearray(_READ_BYTES)
         self._num_awaited = 0
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pagoda.tiers.deadline import Deadline
@@ -163,10 +163,8 @@ class S3Tier(Tier):
         await self._obstore.put_async(self._store, name, content, mode=mode, use_multipart=False)
 
     async def _delete(self, name: str) -> None:
-        try:
+        with suppress(FileNotFoundError):
             await self._obstore.delete_async(self._store, name)
-        except FileNotFoundError:
-            pass
 
 
 async def _next(chunks: AsyncIterator[Any]) -> Any:

@@ -1,7 +1,8 @@
 """Where a bucket is: `s3://bucket/prefix`, at an endpoint, in a region.
 
-Who asks is told by the environment, as AWS's tools do: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`
-and `AWS_SESSION_TOKEN`, a web identity, a container's or a machine's own role. It is never in a URL.
+Who asks is told by the environment, as AWS's tools do: `AWS_ACCESS_KEY_ID`,
+`AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, a web identity, a container's or a machine's own
+role. It is never in a URL.
 """
 
 from __future__ import annotations
