@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pagoda.tiers.tier import FrameBytes
 
@@ -42,7 +43,7 @@ class Compression:
             return NO_COMPRESSION, payload
         import zstandard
 
-        body = zstandard.ZstdCompressor(level=_LEVEL).compress(_planes(payload, self.item_bytes))
+        body = zstandard.ZstdCompressor(level=_LEVEL).compress(to_planes(payload, self.item_bytes))
         return (self, body) if len(body) < len(payload) else (NO_COMPRESSION, payload)
 
     def decompress(self, body: FrameBytes, payload_bytes: int) -> FrameBytes:
@@ -65,7 +66,7 @@ class Compression:
             raise CompressionError from None
         if len(planes) != payload_bytes:
             raise CompressionError
-        return _items(planes, self.item_bytes)
+        return from_planes(planes, self.item_bytes)
 
 
 NO_COMPRESSION = Compression()
@@ -73,30 +74,34 @@ NO_COMPRESSION = Compression()
 
 def compression_of(method: int, item_bytes: int) -> Compression | None:
     """What a header says; None where it is none."""
-    if method not in iter(Method) or not 1 <= item_bytes <= _LARGEST_ITEM:
+    if method not in set(Method) or not 1 <= item_bytes <= _LARGEST_ITEM:
         return None
     return Compression(Method(method), item_bytes)
 
 
-def _planes(payload: FrameBytes, item_bytes: int) -> FrameBytes:
+def to_planes(payload: FrameBytes, item_bytes: int) -> FrameBytes:
     """First bytes of all items, then all second ones, …; what is over at the end stays there."""
     if item_bytes == 1:
         return payload
-    flat = np.frombuffer(payload, np.uint8)
-    whole = len(flat) - len(flat) % item_bytes
-    planes = np.empty(len(flat), np.uint8)
-    planes[:whole].reshape(item_bytes, -1)[:] = flat[:whole].reshape(-1, item_bytes).T
-    planes[whole:] = flat[whole:]
+    items = np.frombuffer(payload, np.uint8)
+    planes = items.copy()
+    for number, plane in enumerate(_each_plane(planes, item_bytes)):
+        plane[:] = items[number : item_bytes * len(plane) : item_bytes]
     return planes.data
 
 
-def _items(planes: FrameBytes, item_bytes: int) -> FrameBytes:
-    """What `_planes` was given."""
+def from_planes(planes: FrameBytes, item_bytes: int) -> FrameBytes:
+    """What `to_planes` was given."""
     if item_bytes == 1:
         return planes
-    flat = np.frombuffer(planes, np.uint8)
-    whole = len(flat) - len(flat) % item_bytes
-    items = np.empty(len(flat), np.uint8)
-    items[:whole].reshape(-1, item_bytes)[:] = flat[:whole].reshape(item_bytes, -1).T
-    items[whole:] = flat[whole:]
+    sorted_bytes = np.frombuffer(planes, np.uint8)
+    items = sorted_bytes.copy()
+    for number, plane in enumerate(_each_plane(sorted_bytes, item_bytes)):
+        items[number : item_bytes * len(plane) : item_bytes] = plane
     return items.data
+
+
+def _each_plane(planes: NDArray[np.uint8], item_bytes: int) -> NDArray[np.uint8]:
+    """[item_bytes, whole items], a view."""
+    num_items = len(planes) // item_bytes
+    return planes[: num_items * item_bytes].reshape(item_bytes, num_items)

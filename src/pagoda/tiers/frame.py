@@ -1,10 +1,12 @@
 """A frame: one block of one group as a tier keeps it.
 
-    header                                                              | body            | checksum
-    magic version seal method item group payload body  namespace digest | payload,        | xxh3_128
-    4     2       1    1      2    4     8       8     32        32     | compressed      | of header
-                                                  bytes bytes           | and sealed      | and body
-                                                                        | where they are  |
+    header                                                              | body        | checksum
+    magic version seal method item group payload body  namespace digest | the payload | xxh3_128
+                                   bytes       bytes   bytes            |             | of both
+    4     2       1    1      2    4     8       8     32        32     |             | 16
+
+The body is the payload, compressed and then sealed where that is asked for; `digest` stands for the
+block and group (`pagoda.tiers.names`). Numbers are little-endian.
 
 A reader knows what to expect: the namespace, the block, and how many bytes its payload has. So no
 length that a frame claims is believed: nothing is allocated by one. Reasons are told apart in the
@@ -165,12 +167,14 @@ def inspect(name: str, frame: FrameBytes) -> FrameHeader:
     return header
 
 
-def check_body(frame: FrameBytes, seal: Seal) -> None:
+def check_body(frame: FrameBytes, seal: Seal, max_payload_bytes: int) -> None:
     """Open a frame that `inspect` took, seal and compression. Raises `FrameError`.
 
-    Nothing is allocated beyond what the body can hold.
+    max_payload_bytes: one whose payload would be longer is refused.
     """
     header, header_bytes, stored = _parts(frame)
+    if header.payload_bytes > max_payload_bytes:
+        raise FrameError(Rejection.LENGTH)
     _payload(header, _revealed(header, header_bytes, stored, seal))
 
 

@@ -4,9 +4,9 @@
     short form of    digest of namespace, block hash and group
     the namespace
 
-The digest is plain on tiers that are one process's own, and keyed with a tenant's secret on shared ones,
-so that whoever reads the store can tell neither what a block holds nor whose it is. The namespace's
-short form in front lets several models share a store, and be listed and pruned apart.
+The digest is plain on tiers that are one process's own, and keyed with a tenant's secret on shared
+ones, so that whoever reads the store can tell neither what a block holds nor whose it is. The
+namespace's short form in front lets several models share a store, and be listed and pruned apart.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.names import is_frame_name
 from pagoda.tiers.redis_address import RedisAddress
 from pagoda.tiers.redis_link import RedisLink, require_hiredis
-from pagoda.tiers.tier import FrameBytes, TierEntry, TierError, TierFault, TierUsage
+from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
 
 PREFIX = "pagoda:"
 _NUM_LINKS = 4
@@ -39,23 +39,30 @@ _NUM_IDLE = 16
 """Connections that are kept for the next calls."""
 
 
-class RedisTier:
-    """See `Tier`. No connection is made before the first call."""
+class RedisTier(Tier):
+    """No connection is made before the first call."""
 
     kind = "redis"
     is_shared = True
 
     def __init__(
-        self, url: str, max_frame_bytes: int, *, ttl_s: float | None = None, option: str = "kv_tier"
+        self,
+        url: str,
+        max_frame_bytes: int,
+        *,
+        ttl_s: float | None = None,
+        ca_file: str | None = None,
+        option: str = "kv_tier",
     ) -> None:
         """
         url: `redis://[user:password@]host[:port][/database]`, `rediss://` for TLS.
         max_frame_bytes: what is longer is none of ours.
         ttl_s: the server forgets a frame that was neither stored nor loaded for so long.
+        ca_file: whose certificates are trusted, for TLS; None: those that the machine trusts.
         option: how an InvalidOptionError calls the URL; raised where it says something else, and
             where the library is missing.
         """
-        self._address = RedisAddress.parse(url, option)
+        self._address = RedisAddress.parse(url, ca_file=ca_file, option=option)
         require_hiredis(option, str(self._address))
         self._max_frame_bytes = max_frame_bytes
         self._ttl_ms = None if ttl_s is None else max(1, round(1000 * ttl_s))
@@ -104,10 +111,6 @@ class RedisTier:
     def remove(self, names: Sequence[str], timeout_s: float) -> None:
         """An UNLINK for each name: the server gives back the memory when it has time."""
         self._small([("UNLINK", _key(name)) for name in names], timeout_s)
-
-    def quarantine(self, names: Sequence[str], timeout_s: float) -> None:
-        """Bad frames are removed."""
-        self.remove(names, timeout_s)
 
     def entries(self, timeout_s: float) -> Iterator[TierEntry]:
         """By SCAN. When a frame was used last is told unless the server's policy counts uses."""

@@ -27,13 +27,19 @@ class RedisAddress:
     host: str
     port: int = _DEFAULT_PORT
     database: int = 0
-    has_tls: bool = False
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """Whose certificates are trusted; None: what is said is not encrypted."""
 
     @classmethod
-    def parse(cls, url: str, option: str = "kv_tier") -> RedisAddress:
-        """Raises InvalidOptionError, which names `option` and shows no password."""
+    def parse(
+        cls, url: str, *, ca_file: str | None = None, option: str = "kv_tier"
+    ) -> RedisAddress:
+        """`ca_file`: of the authority whose certificates are trusted; None: the machine's own.
+
+        Raises InvalidOptionError, which names `option` and shows no password.
+        """
         shown = without_password(url)
         try:
             parts = urlsplit(url)
@@ -47,7 +53,8 @@ class RedisAddress:
             raise InvalidOptionError(option, shown, _FORM)
         user = unquote(parts.username) if parts.username else None
         password = unquote(parts.password) if parts.password else None
-        return cls(host, port, int(database), parts.scheme == "rediss", user, password)
+        tls = _trust(ca_file, option) if parts.scheme == "rediss" else None
+        return cls(host, port, int(database), user, password, tls)
 
     def __str__(self) -> str:
         return f"redis at {self.host}:{self.port}"
@@ -56,12 +63,11 @@ class RedisAddress:
         """A connection with TLS, if that is asked for. Raises TierError, OSError."""
         connected = self._connect(deadline)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not self.has_tls:
+        if self.tls is None:
             return connected
         try:
             connected.settimeout(deadline.left_s())
-            context = ssl.create_default_context()
-            return context.wrap_socket(connected, server_hostname=self.host)
+            return self.tls.wrap_socket(connected, server_hostname=self.host)
         except BaseException:
             connected.close()
             raise
@@ -105,6 +111,14 @@ class RedisAddress:
         if isinstance(answers[0], OSError):
             raise TierError(TierFault.UNREACHABLE, f"{self}: the host is not known")
         return answers[0]
+
+
+def _trust(ca_file: str | None, option: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        limit = f"no certificates of an authority can be read there ({error.strerror or error})"
+        raise InvalidOptionError(f"{option} ca", ca_file, limit) from None
 
 
 def without_password(url: str) -> str:

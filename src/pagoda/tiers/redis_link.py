@@ -53,7 +53,7 @@ class RedisLink:
         self._address = address
         self._pack = hiredis.pack_command
         self._error_type = hiredis.ReplyError
-        self._reader = hiredis.Reader()
+        self._reader: Any = hiredis.Reader()  # whose types do not know that it reads bytearrays
         self._buffer = bytearray(_READ_BYTES)
         self._num_awaited = 0
         try:
@@ -101,9 +101,14 @@ class RedisLink:
         return answer
 
     def receive_or(self, fallback: Any, deadline: Deadline) -> Any:
-        """The same, with something in place of an answer that the command went wrong."""
-        answer = self._receive(deadline)
-        return fallback if isinstance(answer, self._error_type) else answer
+        """The same, with something in place of an answer that this server, or this key, knows no
+        such command."""
+        try:
+            return self.receive(deadline)
+        except TierError as error:
+            if error.reason is not TierFault.ERROR:
+                raise
+            return fallback
 
     def ask(self, *command: Any, deadline: Deadline) -> Any:
         """Send a command and wait for its answer. Raises TierError."""

@@ -1,9 +1,9 @@
 """How a frame's body is protected beyond its checksum.
 
-A tier of one process's own needs no more than the checksum that every frame has. On a shared one others may
-read and write: there the body is sealed with AES-256-GCM under its tenant's key, with the header as
-associated data, and its name is keyed too. Keys come from one secret by HKDF (RFC 5869), so whoever has
-the secret has all tenants'.
+A tier of one process's own needs no more than the checksum that every frame has. On a shared one
+others may read and write: there the body is sealed with AES-256-GCM under its tenant's key, with
+the header as associated data, and its name is keyed too. Keys come from one secret by HKDF (RFC
+5869), so whoever has the secret has all tenants'.
 
 A key seals with random nonces of 96 bits: good for 2³² frames of a tenant (NIST SP 800-38D).
 """

@@ -70,6 +70,9 @@ class TierEntry:
 class Tier(Protocol):
     """Blocking calls; any thread may make them, several at once.
 
+    Names come in the order of their blocks in a sequence: a block is worth nothing without those
+    before it, so of the names of one call the first counts as the one that was used last.
+
     Whatever goes wrong is a `TierError`, and no call takes longer than its `timeout_s`. A tier is
     made without touching what it stands for: the first call finds out, and each call after one that
     failed tries anew, so that a store may be down at first and well later. Names are those of
