@@ -112,6 +112,8 @@ ROOMS = {
             "models.part",
             "models.quantization",
             "models.weight_parts",
+            "tiers.duration",
+            "tiers.gate",
         ),
         banned=NO_TORCH,
     ),
