@@ -70,9 +70,9 @@ class TierMover:
         self.timeout_s = max((shelf.timeout_s for shelf in shelves), default=0.0)
         """What a single call of any tier may take."""
 
-    def kind_of(self, number: int) -> str:
-        """What metrics call the tier of a shelf."""
-        return self._places[number].shelf.tier.kind
+    def name_of(self, number: int) -> str:
+        """What metrics call a shelf."""
+        return self._places[number].shelf.name
 
     def would_ask(self, timeout_s: float) -> bool:
         """Some shelf is up whose answer alone takes no longer; see `look_up`."""
@@ -134,7 +134,7 @@ class TierMover:
             place.shelf.tier.close()
 
     def _place(self, shelf: Shelf, new_workers: NewWorkers, probes: bool) -> _Place:
-        name = f"pagoda-{shelf.tier.kind}"
+        name = f"pagoda-{shelf.name}"
         readers, writer = new_workers(f"{name}-read", _NUM_READERS), new_workers(f"{name}-store", 1)
         prober = Prober(shelf)
         if probes:
