@@ -64,6 +64,7 @@ class TierMover:
         self._arrived = threading.Event()
         self._room = Room(waiting_bytes)
         self._places = [self._place(shelf, new_workers, probes) for shelf in shelves]
+        self._is_closed = False
         self._num_hung = [0] * len(shelves)
         self.stores_all = any(shelf.stores_all for shelf in shelves)
         """Some shelf takes blocks that nobody has found yet."""
@@ -124,9 +125,17 @@ class TierMover:
         """Of each shelf, as of now. Any thread may ask."""
         return tuple(place.shelf.stats() for place in self._places)
 
+    def wait_until_stored(self, timeout_s: float) -> bool:
+        """Nothing waits to be stored any more; False: after so many seconds something still does."""
+        return self._room.wait_until_empty(timeout_s)
+
     def close(self, timeout_s: float) -> None:
-        """Store what waits to be, for so many seconds at most, and give all tiers up."""
-        self._room.wait_until_empty(timeout_s)
+        """Store what waits to be, for so many seconds at most, and give all tiers up; no effect
+        when closed already."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.wait_until_stored(timeout_s)
         for place in self._places:
             place.prober.close()
             place.readers.close()
