@@ -114,9 +114,7 @@ def test_a_cpu_that_is_not_named_has_one_memory_too() -> None:
 def test_each_device_has_its_own_way_to_host_memory_and_all_share_a_disk() -> None:
     asked = {"gpu": "H100", "context": 4096}
     one, four = (
-        worths(
-            LLAMA_3_8B, "host-pcie5", "nvme", gpu="H100", context=4096, tensor_parallel_size=size
-        )
+        worths(LLAMA_3_8B, "host-pcie5", "nvme", **asked, tensor_parallel_size=size)
         for size in (1, 4)
     )
     assert four[0].token_bytes == one[0].token_bytes  # heads are dealt out
