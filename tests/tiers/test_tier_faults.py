@@ -25,8 +25,8 @@ TIMEOUT_S = 0.25
 LATE_S = 0.2
 """What a call may take beyond its timeout."""
 NUM_TRIES = 3
-"""Of a call that ended late, or had no time for a better reason: a machine that is busy elsewhere is
-not so three times running."""
+"""Of a call that ended late, or had no time for a better reason: a busy machine is not so three
+times running."""
 PATIENCE_S = 10.0
 SECRETS = (PASSWORD, KEYS["AWS_SECRET_ACCESS_KEY"])
 FRAME_BYTES = 100_000
