@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.disk_folder import DiskFolder, on_disk
-from pagoda.tiers.patience import Deadline, Patience
+from pagoda.tiers.patience import Patience
 from pagoda.tiers.tier import FrameBytes, Tier, TierEntry, TierError, TierFault, TierUsage
 
 MAX_FRAME_BYTES = 2**30
@@ -107,18 +108,18 @@ class DiskTier(Tier):
         return frame
 
     def store(self, frames: Sequence[tuple[str, FrameBytes]], timeout_s: float) -> None:
-        deadline = Deadline(timeout_s)
+        deadline = Deadline(timeout_s, str(self._path))
 
         def write() -> None:
             folder = self._opened()
             if self._beside:
                 raise TierError(TierFault.DENIED, f"{self._path} was opened for looking alone")
-            if not self._counted.wait(deadline.remaining_s):
+            if not self._counted.wait(deadline.left_s()):
                 raise TierError(TierFault.TIMEOUT, f"{self._path} is still being counted")
             with self._storing:
                 try:
                     for position, (name, frame) in enumerate(frames):
-                        deadline.require(f"storing in {self._path}")
+                        deadline.left_s()  # or raises
                         self._store(folder, name, frame, position)
                 finally:
                     self._use([name for name, _ in frames])

@@ -40,6 +40,7 @@ _FAULTS = {
     TierFault.DENIED: (errno.EACCES, errno.EPERM, errno.EROFS),
     TierFault.UNREACHABLE: (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ENODEV, errno.ESTALE),
     TierFault.TIMEOUT: (errno.ETIMEDOUT,),
+    TierFault.FOREIGN: (errno.EEXIST,),
 }
 _FAULT_OF = {number: fault for fault, numbers in _FAULTS.items() for number in numbers}
 
@@ -248,10 +249,12 @@ def _read(path: Path, max_bytes: int, used_at: float | None = None) -> bytes:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return b""
         raise
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             return b""
         if used_at is not None:
             _set_time(descriptor, used_at)
-        return file.read(min(facts.st_size, max_bytes)) or b""
+        return os.read(descriptor, min(facts.st_size, max_bytes))
+    finally:
+        os.close(descriptor)

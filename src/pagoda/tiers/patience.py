@@ -8,33 +8,16 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from pagoda.tiers.deadline import Deadline
 from pagoda.tiers.tier import TierError, TierFault
 
 _MOST_THREADS = 32
 """At once, those that hang among them."""
 _READ_AHEAD = 4
 T = TypeVar("T")
-
-
-class Deadline:
-    """A moment by which something is to be done."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._end = time.monotonic() + timeout_s
-
-    @property
-    def remaining_s(self) -> float:
-        """Never below 0."""
-        return max(self._end - time.monotonic(), 0.0)
-
-    def require(self, what: str) -> None:
-        """Raises `TierError` once it has passed."""
-        if not self.remaining_s:
-            raise TierError(TierFault.TIMEOUT, f"{what} took too long")
 
 
 class _Ended:
@@ -80,7 +63,7 @@ class Patience:
                 pieces.put(_Ended(error))
 
         self._start(run)
-        deadline = Deadline(timeout_s)
+        deadline = Deadline(timeout_s, self._what)
         try:
             while True:
                 piece = self._next(pieces, deadline)
@@ -101,10 +84,11 @@ class Patience:
             self._free.release()
             raise TierError(TierFault.ERROR, f"{self._what}: {error}") from None
 
+    @staticmethod
     def _next(
-        self, pieces: queue.SimpleQueue[tuple[T] | _Ended], deadline: Deadline
+        pieces: queue.SimpleQueue[tuple[T] | _Ended], deadline: Deadline
     ) -> tuple[T] | _Ended:
         try:
-            return pieces.get(timeout=deadline.remaining_s)
+            return pieces.get(timeout=deadline.left_s())
         except queue.Empty:
-            raise TierError(TierFault.TIMEOUT, f"{self._what} did not answer in time") from None
+            raise deadline.error() from None
