@@ -47,6 +47,25 @@ def test_it_opens_with_the_fifth_failure_in_a_row() -> None:
     assert not breaker.allows()
 
 
+def test_a_kind_of_calls_that_succeeds_says_nothing_of_another() -> None:
+    clock = Clock()
+    breaker = Breaker(clock)
+    for _ in range(NUM_FAILURES):
+        assert breaker.is_closed
+        breaker.succeeded("questions")
+        breaker.failed("frames")
+    assert breaker.state is BreakerState.OPEN
+    clock.now += FIRST_WAIT_S
+    assert breaker.allows()
+    breaker.succeeded("questions")
+    assert breaker.is_closed
+    for kind in ("frames", "frames", "questions", "questions"):
+        breaker.failed(kind)
+    assert breaker.is_closed, "failures before it opened count no more"
+    breaker.failed("frames")
+    assert not breaker.is_closed, "those of all kinds are counted together"
+
+
 def test_probes_wait_twice_as_long_each_time() -> None:
     clock = Clock()
     breaker = opened(clock)

@@ -121,6 +121,37 @@ def test_a_tier_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     assert not tier.frames, "a probe leaves nothing"
 
 
+def test_a_tier_that_answers_questions_and_breaks_off_frames_is_left_alone() -> None:
+    tier = FakeTier()
+    shelf, rows = shelf_of(tier), rows_of(4)
+    stock(shelf, rows)
+    tier.fault = "half"
+    num_loads = 0
+    while shelf.stats().is_open:
+        assert num_loads < 5
+        assert shelf.find("", rows) == 4
+        assert load_all(shelf, rows) == (2, "unreachable")
+        num_loads += 1
+    assert num_loads == 5
+
+
+def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew(monkeypatch) -> None:
+    monkeypatch.setattr("pagoda.tiers.prober._TICK_S", 0.002)
+    monkeypatch.setattr("pagoda.tiers.prober._UNUSED_S", 0.02)
+    tier = FakeTier()
+    shelf, rows = shelf_of(tier), rows_of(4)
+    mover = TierMover([shelf], BLOCK_BYTES)
+    shelf.rates.note_load(BLOCK_BYTES, 1e9)  # a gate would let nothing through
+
+    def is_quick_again() -> bool:
+        shelf.find("", rows)
+        seconds = shelf.rates.seconds(BLOCK_BYTES)
+        return seconds is not None and seconds < 1
+
+    eventually(is_quick_again)
+    mover.close(1)
+
+
 def test_stores_are_what_is_new_or_what_was_found_again() -> None:
     [[name]] = rows_of(1)
     shelf = shelf_of(FakeTier(), stores_all=False)

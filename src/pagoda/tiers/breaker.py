@@ -4,6 +4,9 @@
        ^                               ^ ──────────── the probe fails ───────────── │
        └─────────────────────────────────────────── a call succeeds ────────────────┘
 
+Calls of several kinds may share one: a kind that succeeds says nothing of another that fails, as of
+a line that breaks off in the middle of each frame, and answers small questions at once.
+
 Any thread may call it. It starts nothing and waits for nothing: whoever probes asks `allows` first.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -40,7 +44,8 @@ class Breaker:
         self._clock = clock
         self._lock = threading.Lock()
         self._state = BreakerState.CLOSED
-        self._num_failures = 0
+        self._failures: Counter[str] = Counter()
+        """In a row, of each kind of call."""
         self._wait_s = 0.0
         self._allows_at = 0.0
 
@@ -67,18 +72,21 @@ class Breaker:
             self._allows_at = now + self._wait_s
             return True
 
-    def succeeded(self) -> None:
-        """A call did what it should: the breaker is closed."""
+    def succeeded(self, kind: str = "") -> None:
+        """A call did what it should. A breaker that was not closed is, for calls of all kinds."""
         with self._lock:
-            self._state = BreakerState.CLOSED
-            self._num_failures = 0
+            if self._state is BreakerState.CLOSED:
+                self._failures.pop(kind, None)
+            else:
+                self._state = BreakerState.CLOSED
+                self._failures.clear()
 
-    def failed(self) -> None:
+    def failed(self, kind: str = "") -> None:
         """A call did not. Those that come back while it is open, begun before, count no more."""
         with self._lock:
             if self._state is BreakerState.CLOSED:
-                self._num_failures += 1
-                if self._num_failures >= NUM_FAILURES:
+                self._failures[kind] += 1
+                if self._failures.total() >= NUM_FAILURES:
                     self._open(FIRST_WAIT_S)
             elif self._state is BreakerState.HALF_OPEN:
                 self._open(min(2 * self._wait_s, LONGEST_WAIT_S))

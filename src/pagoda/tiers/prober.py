@@ -1,4 +1,4 @@
-"""Tries a shelf that nobody uses, so that it is known how quick it is and whether it is well."""
+"""Tries a shelf that nobody loads from, so that it is known how quick it is and whether it is well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pagoda.tiers.shelf import Shelf
 
 _TICK_S = 0.25
 _UNUSED_S = 30.0
-"""A shelf that has done nothing for so long is tried."""
+"""A shelf that nothing was loaded from for so long is tried: one whose rates are too bad to load
+anything is asked where blocks are on and on, and nothing else tells that it is quick again."""
 
 
 class Prober:

@@ -36,6 +36,8 @@ _KNOWN = 2**17
 _SAMPLED = 16
 """Rows of a long prefix that a shared tier is asked for at once."""
 _PROBE_TENANT = ""
+_FRAMES, _QUESTIONS = "frames", "questions"
+"""Kinds of calls, to breakers."""
 
 
 class Shelf:
@@ -65,7 +67,7 @@ class Shelf:
         self.reading = Breaker(clock)
         self.writing = Breaker(clock)
         self.used_at = -float("inf")
-        """When its tier did something last."""
+        """When it was measured last what its tier takes to load something."""
         self._formats = formats
         self._label = label
         self._clock = clock
@@ -147,7 +149,8 @@ class Shelf:
             return self._fail(self.reading, error)
         finally:
             if size:
-                self.rates.note_load(size, self._clock() - began)
+                self.used_at = self._clock()
+                self.rates.note_load(size, self.used_at - began)
                 self._tally.add(frames_loaded=num_frames, bytes_loaded=size)
         self._succeed(self.reading)
         self._remember(names[:num_frames])
@@ -214,10 +217,10 @@ class Shelf:
             held = self.tier.holds(names, self.timeout_s)
             assert len(held) == len(names)
         except Exception as error:
-            self._fail(self.reading, error)
+            self._fail(self.reading, error, _QUESTIONS)
             return [False] * len(rows)
         self.rates.note_round_trip(self._clock() - began)
-        self._succeed(self.reading)
+        self._succeed(self.reading, _QUESTIONS)
         return [all(held[start : start + width]) for start in range(0, len(held), width)]
 
     def _time_round_trip(self, own: str) -> None:
@@ -232,7 +235,8 @@ class Shelf:
         [found] = self.tier.load([own], self.timeout_s)
         if found != frame:
             raise TierError(TierFault.ERROR, "gives back something else than it was given")
-        self.rates.note_load(len(frame), self._clock() - began)
+        self.used_at = self._clock()
+        self.rates.note_load(len(frame), self.used_at - began)
 
     def _try(self, breaker: Breaker, call: Callable[[], None]) -> bool:
         try:
@@ -262,13 +266,12 @@ class Shelf:
         with suppress(Exception):
             self.tier.quarantine([self._formats.of(tenant).name(name)], self.timeout_s)
 
-    def _succeed(self, breaker: Breaker) -> None:
-        self.used_at = self._clock()
+    def _succeed(self, breaker: Breaker, kind: str = _FRAMES) -> None:
         if not breaker.is_closed:
             logger.info("the tier %s is well again", self.told)
-        breaker.succeeded()
+        breaker.succeeded(kind)
 
-    def _fail(self, breaker: Breaker, error: Exception | str) -> str:
+    def _fail(self, breaker: Breaker, error: Exception | str, kind: str = _FRAMES) -> str:
         """Returns the reason."""
         reason, detail = "error", "it failed"  # of one's own, which says nothing better
         if isinstance(error, TierError):
@@ -279,7 +282,7 @@ class Shelf:
             logger.exception("the tier %s failed", self.told)
         self._tally.fail(reason)
         was_closed = breaker.is_closed
-        breaker.failed()
+        breaker.failed(kind)
         if was_closed and not breaker.is_closed:
             what = "asked for blocks" if breaker is self.reading else "given blocks"
             logger.warning("the tier %s is not %s until it is well: %s", self.told, what, detail)
