@@ -10,6 +10,7 @@ from fake_tier import FAULTS, FakeTier, ManualWorkers, formats
 
 from pagoda.tiers.mover import TierMover
 from pagoda.tiers.names import BlockName
+from pagoda.tiers.prober import Prober
 from pagoda.tiers.segment import Segment, behind, leading
 from pagoda.tiers.shelf import Payloads, Shelf
 
@@ -135,21 +136,24 @@ def test_a_tier_that_answers_questions_and_breaks_off_frames_is_left_alone() -> 
     assert num_loads == 5
 
 
-def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew(monkeypatch) -> None:
-    monkeypatch.setattr("pagoda.tiers.prober._TICK_S", 0.002)
-    monkeypatch.setattr("pagoda.tiers.prober._UNUSED_S", 0.02)
-    tier = FakeTier()
-    shelf, rows = shelf_of(tier), rows_of(4)
-    mover = TierMover([shelf], BLOCK_BYTES)
-    shelf.rates.note_load(BLOCK_BYTES, 1e9)  # a gate would let nothing through
-
-    def is_quick_again() -> bool:
+def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
+    """As one whose rates were bad once, so that a gate lets nothing through."""
+    now = 0.0
+    shelf = Shelf(
+        FakeTier(), formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=lambda: now
+    )
+    prober, rows = Prober(shelf, clock=lambda: now), rows_of(4)
+    assert prober._is_due()
+    shelf.probe()
+    stock(shelf, rows)
+    for now in (10.0, 20.0, 29.0):
         shelf.find("", rows)
-        seconds = shelf.rates.seconds(BLOCK_BYTES)
-        return seconds is not None and seconds < 1
-
-    eventually(is_quick_again)
-    mover.close(1)
+        assert not prober._is_due()
+    now = 31.0
+    shelf.find("", rows)
+    assert prober._is_due()
+    load_all(shelf, rows)
+    assert not prober._is_due()
 
 
 def test_stores_are_what_is_new_or_what_was_found_again() -> None:
