@@ -46,6 +46,10 @@ class FakeTier:
         for name, frame in frames:
             self.frames.setdefault(name, bytes(frame))
 
+    def refuse(self, frames: Sequence[tuple[str, FrameBytes]], timeout_s: float) -> None:
+        """In place of `store`, for a tier that takes nothing."""
+        raise TierError(TierFault.DENIED, "planted")
+
     def remove(self, names: Sequence[str], timeout_s: float) -> None:
         self._begin("remove", len(names))
         for name in names:

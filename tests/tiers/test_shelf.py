@@ -136,6 +136,31 @@ def test_a_tier_that_answers_questions_and_breaks_off_frames_is_left_alone() -> 
     assert num_loads == 5
 
 
+def test_a_tier_that_takes_nothing_is_tried_by_what_it_has() -> None:
+    """Where it breaks off frames as well, its answers to questions do not make it well."""
+    tier = FakeTier()
+    now = 0.0
+    shelf = Shelf(tier, formats(BLOCK_BYTES), timeout_s=0.5, stores_all=True, clock=lambda: now)
+    rows = rows_of(4)
+    stock(shelf, rows)
+    tier.fault = "half"
+    tier.store = tier.refuse
+    for _ in range(5):
+        load_all(shelf, rows)
+    assert not shelf.stats().is_open
+    for now in range(1, 60):
+        if shelf.reading.allows():
+            assert not shelf.probe()
+            assert not shelf.stats().is_open
+    tier.fault = None
+    now += 10
+    assert shelf.reading.allows()
+    assert shelf.probe()
+    assert shelf.stats().is_open
+    shelf.probe()
+    assert load_all(shelf, rows) == (4, None)
+
+
 def test_a_tier_that_is_asked_and_never_loaded_from_is_measured_anew() -> None:
     """As one whose rates were bad once, so that a gate lets nothing through."""
     now = 0.0

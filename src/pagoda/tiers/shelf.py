@@ -74,6 +74,8 @@ class Shelf:
         self._tally = Tally()
         self._usage: TierUsage | None = None
         self._known: OrderedDict[BlockName, None] = OrderedDict()
+        self._seen: str | None = None
+        """The name of some frame that was there a while ago, as its tier calls it."""
         self._lock = threading.Lock()
 
     # ---- what returns at once ----------------------------------------------------------------
@@ -154,6 +156,7 @@ class Shelf:
                 self._tally.add(frames_loaded=num_frames, bytes_loaded=size)
         self._succeed(self.reading)
         self._remember(names[:num_frames])
+        self._seen = own[0]
         return None
 
     def store(self, tenant: str, blocks: Sequence[tuple[BlockName, FrameBytes]]) -> None:
@@ -173,7 +176,9 @@ class Shelf:
         except Exception as error:
             self._fail(self.writing, error)
             return
-        self._succeed(self.writing)
+        if frames:
+            self._seen = frames[-1][0]
+            self._succeed(self.writing)
         size = sum(len(frame) for _, frame in frames)
         self._tally.add(frames_stored=len(frames), bytes_stored=size)
         self._remember([name for name, _ in blocks])
@@ -185,7 +190,7 @@ class Shelf:
         own, frame = form.name(name), form.encode(name, os.urandom(form.payload_bytes))
         stored = [(own, frame)]
         if not self._try(self.writing, lambda: self.tier.store(stored, self.timeout_s)):
-            return self._try(self.reading, lambda: self._time_round_trip(own))
+            return self._try(self.reading, lambda: self._read(self._seen or own))
         if not self._try(self.reading, lambda: self._time_load(own, frame)):
             return False
         self._try(self.writing, lambda: self.tier.remove([own], self.timeout_s))
@@ -227,6 +232,16 @@ class Shelf:
         began = self._clock()
         self.tier.holds([own], self.timeout_s)
         self.rates.note_round_trip(self._clock() - began)
+
+    def _read(self, own: str) -> None:
+        """Load what may lie there: a tier that answers questions need not give frames. Raises
+        TierError."""
+        self._time_round_trip(own)
+        began = self._clock()
+        [found] = self.tier.load([own], self.timeout_s)
+        if found is not None:
+            self.used_at = self._clock()
+            self.rates.note_load(len(found), self.used_at - began)
 
     def _time_load(self, own: str, frame: bytes) -> None:
         """Raises TierError."""
