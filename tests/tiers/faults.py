@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-_PIECE = 2**16
+_PIECE = 2**19
 _SLOW_PIECE = 2**12
 _NO_LINGER = struct.pack("ii", 1, 0)
 
