@@ -186,6 +186,29 @@ def test_another_program_s_folder_is_left_alone(make: Callable[..., DiskTier], p
         held(make(beside=True))
 
 
+def test_a_folder_whose_maker_was_killed_is_made_to_its_end(tmp_path: Path) -> None:
+    made = DiskTier(tmp_path / "kv", 10**6)
+    store(made, 0)
+    made.close()
+    steps = [("lock",), ("lock", "incoming"), ("lock", "incoming", "pagoda-tier")]
+    for number, left in enumerate(((), *steps)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        for name in left:
+            if name == "incoming":
+                (path / name).mkdir()
+                (path / name / "rest").write_bytes(b"pagoda")
+            else:
+                (path / name).write_bytes((tmp_path / "kv" / name).read_bytes())
+        tier = DiskTier(path, 10**6)
+        store(tier, 1)
+        assert held(tier) == [1]
+        assert sorted(each.name for each in path.iterdir()) == sorted(
+            each.name for each in (tmp_path / "kv").iterdir()
+        )
+        tier.close()
+
+
 def test_one_process_stores_in_a_folder(make: Callable[..., DiskTier], path: Path) -> None:
     first, second, beside = make(), make(), make(beside=True)
     assert fault(lambda: held(beside)) is TierFault.UNREACHABLE
