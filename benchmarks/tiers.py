@@ -12,7 +12,7 @@
 
 `--added-ms` holds the answers of redis and s3 up by so much, in a process between. Frames have the
 size of a block of 16 tokens of the default model in bfloat16; random bytes. Medians of `--repeat`,
-after one that does not count. Prints a table, then one JSON line; with `--json` that line alone.
+after one that does not count; core-seconds are those of this process, per GB that is loaded. Prints a table, then one JSON line; with `--json` that line alone.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class Measured:
     """Of loading all of them."""
     load_bytes_per_s: float
     store_bytes_per_s: float
+    load_core_s_per_gb: float
+    """Of this process, which is what an engine beside it would miss."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def main() -> None:
     if not args.json:
         print(
             f"{'tier':8} {'added ms':>9} {'round trip ms':>14} {'first frame ms':>15} "
-            f"{'load MB/s':>10} {'store MB/s':>11}"
+            f"{'load MB/s':>10} {'store MB/s':>11} {'core-s/GB':>10}"
         )
     with tempfile.TemporaryDirectory(prefix="pagoda-tiers-", dir=args.folder) as folder:
         setting = Setting(args.frames, args.frame_bytes, args.repeat, args.timeout, Path(folder))
@@ -116,21 +118,24 @@ def row_of(row: Measured) -> str:
     """A line of the table."""
     return (
         f"{row.tier:8} {row.added_ms:9g} {row.round_trip_ms:14.3f} {row.first_frame_ms:15.3f} "
-        f"{row.load_bytes_per_s / 1e6:10,.0f} {row.store_bytes_per_s / 1e6:11,.0f}"
+        f"{row.load_bytes_per_s / 1e6:10,.0f} {row.store_bytes_per_s / 1e6:11,.0f} "
+        f"{row.load_core_s_per_gb:10.2f}"
     )
 
 
 def measure(name: str, added_ms: float, setting: Setting) -> Measured:
     """Store, ask for and load all frames, again and again under other names."""
     frame = os.urandom(setting.frame_bytes)
-    stores_s, loads_s, firsts_s = list[float](), list[float](), list[float]()
+    stores_s, loads_s, firsts_s, cores_s = (list[float]() for _ in range(4))
     with OPENS[name](setting, added_ms / 1000) as tier:
         for turn in range(setting.repeat + 1):
             names = [f"{turn:016x}-{number:064x}" for number in range(setting.num_frames)]
             began = time.perf_counter()
             tier.store([(each, frame) for each in names], setting.timeout_s)
             stores_s.append(time.perf_counter() - began)
+            began = time.process_time()
             first_s, load_s = time_load(tier, names, setting)
+            cores_s.append(time.process_time() - began)
             firsts_s.append(first_s)
             loads_s.append(load_s)
             round_trips_s = [time_round_trip(tier, names[0]) for _ in range(NUM_ROUND_TRIPS)]
@@ -142,6 +147,7 @@ def measure(name: str, added_ms: float, setting: Setting) -> Measured:
         first_frame_ms=1000 * median(firsts_s[1:]),
         load_bytes_per_s=setting.num_bytes / median(loads_s[1:]),
         store_bytes_per_s=setting.num_bytes / median(stores_s[1:]),
+        load_core_s_per_gb=median(cores_s[1:]) / (setting.num_bytes / 1e9),
     )
 
 

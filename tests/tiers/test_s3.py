@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +59,16 @@ def test_addresses_that_are_none(url: str, endpoint: str | None) -> None:
     with pytest.raises(InvalidOptionError, match="kv_tier") as caught:
         S3Address.parse(url, endpoint=endpoint)
     assert "word" not in str(caught.value)
+
+
+def test_an_authority_of_one_s_own(certificate: Path, tmp_path: Path) -> None:
+    trusting = S3Address.parse("s3://bucket", ca_file=str(certificate))
+    assert trusting.ca == certificate.read_bytes()
+    assert trusting.open()
+    (tmp_path / "none.pem").write_text("no certificate")
+    for name in ("none.pem", "missing.pem"):
+        with pytest.raises(InvalidOptionError, match="no certificates"):
+            S3Address.parse("s3://bucket", ca_file=str(tmp_path / name))
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
