@@ -30,7 +30,7 @@ from pagoda.tiers.breaker import NUM_FAILURES, Breaker
 from pagoda.tiers.shelf import Shelf
 
 GREEDY = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
-BLOCK_SIZE, NUM_BLOCKS = 16, 96
+BLOCK_SIZE, NUM_BLOCKS = 16, 256
 TOKEN_S = 0.05
 """What a token of a prompt takes to compute, as engines are told."""
 PATIENCE_S = 20.0
@@ -316,10 +316,10 @@ def test_two_hundred_aborts_leave_nothing(make: Any, tmp_path: Path) -> None:
     """In the queue, while a prefix is asked for or loaded, in the middle of a prompt and of an
     answer; of a disk that hangs now and then."""
     bench = BENCHES["disk"](tmp_path)
-    subject = Subject(bench, make(bench.option, max_num_seqs=3, max_num_batched_tokens=24))
+    subject = Subject(bench, make(bench.option, max_num_seqs=3, max_num_batched_tokens=16))
     engine, draw, aborted = subject.llm.engine, random.Random(3), Counter[str]()
     long = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
-    prompts = [prompt + "z" * 20 for prompt in PROMPTS]
+    prompts = [prompt + "z" * 40 for prompt in PROMPTS]
     for prompt in prompts[::2]:
         subject.llm.generate([prompt], GREEDY, use_tqdm=False)
     subject.settle()
@@ -331,7 +331,7 @@ def test_two_hundred_aborts_leave_nothing(make: Any, tmp_path: Path) -> None:
         subject.llm.reset_prefix_cache()
         for each, prompt in enumerate(prompts):
             engine.add(engine.intake.request(str(each), prompt, long))
-        for _ in range(draw.randint(0, 24)):
+        for _ in range(draw.randint(0, 30)):
             engine.advance()
         sequences = {each.request.request_id: each for each in engine._roster.unfinished()}
         for each in sorted(sequences, key=lambda _: draw.random()):
