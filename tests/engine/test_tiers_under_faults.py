@@ -59,9 +59,7 @@ CASES = [
     }.items()
     for name in names
 ]
-KINDS = [
-    pytest.param(kind, marks=[pytest.mark.redis] if kind == "redis" else []) for kind in BENCHES
-]
+KINDS = ["disk", pytest.param("redis", marks=pytest.mark.redis), "s3"]
 
 
 class SlowPrefill(PrefillRate):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -70,7 +70,7 @@ LINE_TROUBLES = {
 class RedisBench:
     """redis-server behind a line."""
 
-    troubles = {
+    troubles: ClassVar[dict[str, Trouble]] = {
         **LINE_TROUBLES,
         "full": trouble(
             "writes",
@@ -107,7 +107,7 @@ class RedisBench:
 class S3Bench:
     """moto's S3 behind a line."""
 
-    troubles = {
+    troubles: ClassVar[dict[str, Trouble]] = {
         **LINE_TROUBLES,
         "5xx": on_the_line("reads writes", status="503 SlowDown"),
         "full": on_the_line("reads writes", status="507 InsufficientStorage"),
