@@ -1,6 +1,7 @@
 """How soon a disk tier that is full is of use again after a restart.
 
-    python benchmarks/disk_restart.py [--frames 100000] [--frame-bytes 4000] [--path FOLDER] [--json]
+    python benchmarks/disk_restart.py [--frames 100000] [--frame-bytes 4000] [--path FOLDER]
+        [--drop-caches] [--json]
 
 Frames are stored, then the folder is opened anew, in a process of its own: how long until a first
 frame is loaded, until all are counted (only then can others be stored), and how much memory the

@@ -50,6 +50,7 @@ STORES = (
     "tiers/test_tier_faults.py",
     "tiers/test_redis.py",
     "tiers/test_s3.py",
+    "tiers/test_audit_of_shared.py",
 )
 """Files that share a Redis and an S3, whose libraries take a second to load."""
 

@@ -371,27 +371,34 @@ from pagoda.tiers.names import BlockName
 from pagoda.tiers.seal import Checksum
 
 path, chance = Path(sys.argv[1]), random.Random(5)
-PAYLOAD, CAPACITY = 2_000_000, 8_300_000
+PAYLOAD, CAPACITY = 1_000_000, 4_200_000
 form = FrameFormat(bytes(32), PAYLOAD, Checksum())
 contents = [os.urandom(PAYLOAD) for _ in range(2)]
 blocks = [BlockName(bytes([number]) * 32, 0) for number in range(9)]
 frames = [(form.name(block), form.encode(block, each)) for block in blocks for each in contents]
 num_left = num_frames = 0
 
-def write():
+def write(begun):
     tier = DiskTier(path, CAPACITY)
     while True:
         for name, frame in chance.sample(frames, len(frames)):
             tier.store([(name, frame)], 10.0)
+            os.write(begun, b".")
 
 for number in range(50):
+    has_begun, begun = os.pipe()
     child = os.fork()
     chance.random()
     if child == 0:
-        write()
-    time.sleep(chance.uniform(0.004, 0.03))
+        write(begun)
+    os.read(has_begun, 1)
+    time.sleep(chance.uniform(0, 0.01))
+    while number % 2 and not os.listdir(path / "incoming"):
+        pass  # these are killed in the middle of a frame
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(has_begun)
+    os.close(begun)
     files = [each for each in path.rglob("*") if each.is_file()]
     assert sum(each.stat().st_blocks * 512 for each in files) <= CAPACITY + 2 * 4096
     num_left += any(each.parent.name == "incoming" for each in files)
