@@ -28,6 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -119,15 +120,15 @@ class Lookout(threading.Thread):
 
 
 def bytes_in(folder: Path) -> int:
-    """As the disk counts them."""
-    total = 0
+    """As the disk counts them, of files that were there at one moment: some go while others are
+    still to be found, so all are looked at twice."""
+    found: dict[str, int] = {}
     for where, _, names in os.walk(folder):
         for name in names:
-            try:
-                total += os.stat(os.path.join(where, name)).st_blocks * 512
-            except FileNotFoundError:  # just removed
-                continue
-    return total
+            path = os.path.join(where, name)
+            with suppress(FileNotFoundError):
+                found[path] = os.stat(path).st_blocks * 512
+    return sum(size for path, size in found.items() if os.path.exists(path))
 
 
 def main() -> None:
