@@ -353,6 +353,7 @@ def test_a_tier_is_probed_at_once_and_found_well_again(
     with caplog.at_level(logging.WARNING, "pagoda"):
         mover = TierMover([shelf], BLOCK_BYTES)
         eventually(lambda: not mover.would_ask(1.0))
+        eventually(lambda: bool(caplog.records))  # which comes a moment later
     assert [each.getMessage() for each in caplog.records] == [
         "the tier fake is not asked for blocks until it is well: planted"
     ], "one that is down at the start is told of once"
