@@ -42,6 +42,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         weight=st.sampled_from([1.0, 0.25, 3.0]),
         floors=st.lists(st.integers(0, 12), max_size=2),
         spare_of_cap=st.none() | st.integers(0, 10),
+        steps_aside=st.booleans(),
     )
     def start(
         self,
@@ -59,6 +60,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         weight: float,
         floors: list[int],
         spare_of_cap: int | None,
+        steps_aside: bool,
     ) -> None:
         self.max_model_len = 30
         # As few tokens as a layer's own window, some of them sinks, may be one block more.
@@ -87,7 +89,9 @@ class SchedulerMachine(RuleBasedStateMachine):
             long_prefill_token_threshold=threshold,
             max_prompt_logit_rows=prompt_rows,
             tenant_weights={"b": weight},
+            streams_step_aside=steps_aside,
         )
+        self.steps_aside, self.stalled = steps_aside, set[int]()
         self.model = FakeModel(
             self.scheduler,
             self.num_blocks,
@@ -158,6 +162,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.cache.check_integrity()
 
     def step(self) -> None:
+        tenants = {
+            sequence.sequence_id: sequence.tenant
+            for sequences in self.alive.values()
+            for sequence in sequences
+        }
         streams = {
             sequence.sequence_id
             for sequence in self.scheduler._running
@@ -186,7 +195,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert sum(prompt_rows) <= self.prompt_rows
         if self.scheduler.stats().num_preemptions == 0:
             scheduled = {one.sequence_id for one in plan.sequences}
-            assert streams <= scheduled, "a stream stalled"
+            stalled = streams - scheduled
+            if stalled:
+                assert self.steps_aside
+                assert not self.stalled & stalled, "a stream stalled twice in a row"
+                (first,) = {tenants[sequence_id] for sequence_id in scheduled}
+                assert {tenants[sequence_id] for sequence_id in stalled} - {first}
+                assert any(one.samples for one in plan.sequences), "streams stepped aside in vain"
+            self.stalled = stalled
         self.collect()
 
     def has_nothing_to_compute(self) -> bool:

@@ -175,6 +175,7 @@ def assemble(model: Model, options: EngineOptions) -> tuple[Engine, Running]:
         long_prefill_token_threshold=options.long_prefill_token_threshold,
         retention=options.retention,
         tenant_weights={tenant: each.weight for tenant, each in given.items()},
+        streams_step_aside=model.backend.policy.streams_step_aside,
     )
     intake = Intake(
         model.tokenizer,

@@ -46,6 +46,12 @@ class DevicePolicy(Protocol):
         """The largest step where options do not say so."""
         ...
 
+    @property
+    def streams_step_aside(self) -> bool:
+        """A step of streams and a prompt takes about as long as one of each
+        (`scheduling.precedence`)."""
+        ...
+
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
         """What the cache can be stored in there, beside weights and activations of a dtype."""
         ...
@@ -79,6 +85,7 @@ class CPUPolicy:
     kind: ClassVar[str] = "CPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16")
     """CPUs multiply float16 matrices an order of magnitude slower than bfloat16 ones."""
+    streams_step_aside: ClassVar[bool] = True
     in_place_of: ClassVar[Mapping[str, str]] = MappingProxyType({"float16": "bfloat16"})
 
     @property
@@ -136,6 +143,7 @@ class GPUPolicy:
 
     kind: ClassVar[str] = "GPU"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
+    streams_step_aside: ClassVar[bool] = False
 
     name: str
     memory_bytes: int
