@@ -200,7 +200,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert self.steps_aside
                 assert not self.stalled & stalled, "a stream stalled twice in a row"
                 (first,) = {tenants[sequence_id] for sequence_id in scheduled}
-                assert {tenants[sequence_id] for sequence_id in stalled} - {first}
+                assert first not in {tenants[sequence_id] for sequence_id in stalled}
                 assert any(one.samples for one in plan.sequences), "streams stepped aside in vain"
             self.stalled = stalled
         self.collect()

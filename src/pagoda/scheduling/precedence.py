@@ -15,7 +15,7 @@ with in one step, so that no stream waits for more than that.
 from __future__ import annotations
 
 from pagoda.cache import CacheManager
-from pagoda.scheduling.admitter import is_ready
+from pagoda.scheduling.admitter import is_held_up
 from pagoda.scheduling.queue import Lane, OrderedSequences, in_order
 from pagoda.scheduling.sequence import Sequence
 from pagoda.scheduling.service import Service
@@ -53,7 +53,8 @@ class Precedence:
         lane = next(iter(in_order(self._running.lanes | self._waiting.lanes, self._service)), None)
         if lane is None:
             return None
-        others = {each.tenant for each in self._running.lanes} - {lane.tenant}
+        streams = (each for each in self._running if each.num_uncomputed_tokens == 1)
+        others = {each.tenant for each in streams} - {lane.tenant}
         if not others:
             return None
         num_tokens = self._next_prompt(lane)
@@ -72,7 +73,7 @@ class Precedence:
             if sequence.num_uncomputed_tokens > 1:
                 return self._lacking(sequence, sequence.num_computed_tokens)
         for sequence in self._waiting.of(lane):
-            if is_ready(sequence, self._cache):
+            if not is_held_up(sequence, self._cache):
                 match = self._cache.match(sequence.table, sequence.token_ids)
                 return self._lacking(sequence, match.num_tokens)
         return None

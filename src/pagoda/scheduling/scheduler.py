@@ -231,11 +231,14 @@ class Scheduler:
         for victim in self._seats.who_makes_way():
             self._preempt(victim)
         first = self._precedence.lane()
+        streams = [each for each in self._running if each.num_uncomputed_tokens == 1]
         if first is not None:
             self._serve(first, step, held_back)
+            if step.scheduled:
+                own = [each for each in streams if each.tenant == first.tenant]
+                self._continue(own, step, held_back)
         self._precedence.settle(is_given=bool(step.scheduled))
         if not step.scheduled:
-            streams = [each for each in self._running if each.num_uncomputed_tokens == 1]
             self._continue(streams, step, held_back)
             for lane in in_order(self._running.lanes | self._waiting.lanes, self._service):
                 self._serve(lane, step, held_back)
