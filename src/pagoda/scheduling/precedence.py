@@ -14,6 +14,8 @@ with in one step, so that no stream waits for more than that.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pagoda.cache import CacheManager
 from pagoda.scheduling.admitter import is_held_up
 from pagoda.scheduling.queue import Lane, OrderedSequences, in_order
@@ -30,20 +32,23 @@ class Precedence:
         service: Service,
         running: OrderedSequences,
         waiting: OrderedSequences,
+        *,
+        budget: int,
         most_tokens: int,
     ) -> None:
-        """`most_tokens` of one sequence are computed in a step; 0: nobody ever steps aside."""
+        """`budget`: tokens of a step; 0: nobody ever steps aside. `most_tokens`: of a sequence."""
         self._cache = cache
         self._service = service
         self._running = running
         self._waiting = waiting
+        self._budget = budget
         self._most_tokens = most_tokens
         self._was_given = False
 
     @property
     def is_given(self) -> bool:
         """Some lane may have a step to itself, one day."""
-        return self._most_tokens > 0
+        return self._budget > 0
 
     def lane(self) -> Lane | None:
         """The lane whose tenant has been served least, where streams of tenants that were served
@@ -53,14 +58,14 @@ class Precedence:
         lane = next(iter(in_order(self._running.lanes | self._waiting.lanes, self._service)), None)
         if lane is None:
             return None
-        streams = (each for each in self._running if each.num_uncomputed_tokens == 1)
-        others = {each.tenant for each in streams} - {lane.tenant}
-        if not others:
+        num_streams = Counter(
+            each.tenant for each in self._running if each.num_uncomputed_tokens == 1
+        )
+        num_own = num_streams.pop(lane.tenant, 0)
+        num_tokens = self._next_prompt(lane) if num_streams else None
+        if num_tokens is None or num_tokens > min(self._most_tokens, self._budget - num_own):
             return None
-        num_tokens = self._next_prompt(lane)
-        if num_tokens is None or not 0 < num_tokens <= self._most_tokens:
-            return None
-        is_due = self._service.stays_behind(lane.tenant, num_tokens, others)
+        is_due = self._service.stays_behind(lane.tenant, num_tokens, num_streams)
         return lane if is_due else None
 
     def settle(self, *, is_given: bool) -> None:

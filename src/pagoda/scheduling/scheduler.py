@@ -102,7 +102,8 @@ class Scheduler:
             self._service,
             self._running,
             self._waiting,
-            most_tokens=min(self._budget, self._chunk) if streams_step_aside else 0,
+            budget=self._budget if streams_step_aside else 0,
+            most_tokens=self._chunk,
         )
         self._register = Register()
         self._ids = count()
@@ -230,16 +231,12 @@ class Scheduler:
         step = StepBuilder(self._budget)
         for victim in self._seats.who_makes_way():
             self._preempt(victim)
-        first = self._precedence.lane()
         streams = [each for each in self._running if each.num_uncomputed_tokens == 1]
-        if first is not None:
-            self._serve(first, step, held_back)
-            if step.scheduled:
-                own = [each for each in streams if each.tenant == first.tenant]
-                self._continue(own, step, held_back)
-        self._precedence.settle(is_given=bool(step.scheduled))
-        if not step.scheduled:
-            self._continue(streams, step, held_back)
+        is_alone = self._serve_alone(streams, step, held_back)
+        self._precedence.settle(is_given=is_alone)
+        if not is_alone:
+            others = [each for each in streams if each not in step.scheduled]
+            self._continue(others, step, held_back)
             for lane in in_order(self._running.lanes | self._waiting.lanes, self._service):
                 self._serve(lane, step, held_back)
         for sequence, scheduled in step.scheduled.items():
@@ -274,6 +271,19 @@ class Scheduler:
         return sequence
 
     # ---- inside: running ---------------------------------------------------------------------
+
+    def _serve_alone(
+        self, streams: Iterable[Sequence], step: StepBuilder, held_back: Container[int]
+    ) -> bool:
+        """Let a tenant begin whose own streams alone go on; False: none has."""
+        lane = self._precedence.lane()
+        if lane is None:
+            return False
+        own = [each for each in streams if each.tenant == lane.tenant]
+        self._continue(own, step, held_back)
+        num_streams = len(step.scheduled)
+        self._serve(lane, step, held_back)
+        return len(step.scheduled) > num_streams
 
     def _serve(self, lane: Lane, step: StepBuilder, held_back: Container[int]) -> None:
         """Let the prompts of a lane go on, then those begin that wait in it."""
