@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from kept_answers import KeptAnswers, versions
 from pagoda.kernels.cpu.fingerprint import SOURCES, fingerprint_of
 
 _AVX2 = "avx avx2 fma f16c bmi2 ssse3 sse4.1 sse4.2"
@@ -37,21 +36,11 @@ print(*("vpdpbusd" in "".join(each.values()) for each in code))
 """
 
 
-def words_about_code(kept: pytest.Cache, cpu: str, features: str, *command: str) -> list[str]:
-    """What a program says of the code that it compiles for a CPU.
-
-    Compiling takes seconds. So the answer is kept for later runs, beside all that it rests on.
-    """
+def words_about_code(kept: KeptAnswers, cpu: str, features: str, *command: str) -> list[str]:
+    """What a program says of the code that it compiles for a CPU, in seconds."""
     own = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    asked = {
-        "sources": fingerprint_of(SOURCES),
-        "by": [sys.version, *map(version, ("numba", "llvmlite"))],
-        "command": command,
-        "environment": own,
-    }
-    name = f"other_units/{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}"
-    words: list[str] = kept.get(name, [])
-    if not words:
+
+    def ask() -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             run = subprocess.run(
                 [sys.executable, "-c", *command],
@@ -61,15 +50,16 @@ def words_about_code(kept: pytest.Cache, cpu: str, features: str, *command: str)
                 check=False,
             )
         assert run.returncode == 0, run.stderr[-2000:]
-        words = run.stdout.split()
-        kept.set(name, words)
-    return words
+        return run.stdout.split()
+
+    rests_on = (own, command, fingerprint_of(SOURCES), versions("numba", "llvmlite"))
+    name = hashlib.sha256(f"{cpu}{command}".encode()).hexdigest()[:16]
+    return kept.get(f"compiled/{name}", rests_on, ask)
 
 
 @pytest.fixture
-def kept(pytestconfig: pytest.Config) -> pytest.Cache:
-    assert pytestconfig.cache is not None
-    return pytestconfig.cache
+def kept(pytestconfig: pytest.Config) -> KeptAnswers:
+    return KeptAnswers(pytestconfig)
 
 
 @pytest.mark.parametrize("cpu", UNITS)
@@ -168,6 +158,7 @@ import pagoda.kernels.cpu.vector as vector
 vector.UNIT = replace(vector.UNIT, pairs=True, byte_products=0, looks_up_bytes=False)
 import pytest
 
+from kept_answers import KeptAnswers, versions
 from pagoda.kernels.cpu.stored_words import TOGETHER
 
 assert TOGETHER == 2
