@@ -132,7 +132,7 @@ def test_whatever_the_cache_does_not_a_bit_changes(model: Model, mix: dict[str, 
     assert told(chunked, CROWD) == expected, "found after chunks of 64"
 
     demand = sum(one.n * -(-(len(one.prompt) + NUM_TOKENS) // BLOCK_SIZE) for one in SHORT_CROWD)
-    short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 4)
+    short = engine_of(replace(model, max_model_len=176), mix, num_gpu_blocks_override=demand // 5)
     assert told(short, SHORT_CROWD) == [
         answer for one, answer in zip(CROWD, expected, strict=True) if one in SHORT_CROWD
     ]

@@ -158,7 +158,6 @@ import pagoda.kernels.cpu.vector as vector
 vector.UNIT = replace(vector.UNIT, pairs=True, byte_products=0, looks_up_bytes=False)
 import pytest
 
-from kept_answers import KeptAnswers, versions
 from pagoda.kernels.cpu.stored_words import TOGETHER
 
 assert TOGETHER == 2
