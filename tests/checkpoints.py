@@ -18,6 +18,7 @@ import torch
 import transformers
 from tokenizers import decoders, pre_tokenizers
 from tokenizers.models import BPE
+from transformers import initialization
 
 from pagoda.models.registry import ARCHITECTURES
 
@@ -346,7 +347,7 @@ def empty_model(config: transformers.PretrainedConfig) -> Any:
     """transformers' model of a config, without numbers and without a token that pads."""
     own = copy.deepcopy(config)
     own.get_text_config().pad_token_id = None
-    with torch.device("meta"):
+    with torch.device("meta"), initialization.no_init_weights():
         return auto_class(own).from_config(own)
 
 
@@ -358,7 +359,9 @@ def language_layers(model: Any) -> Any:
 def build_model(case: Case, *, seed: int = 0) -> transformers.PreTrainedModel:
     """The random model of a case, in float32."""
     config = case_config(case)
-    model = auto_class(config).from_config(config, dtype=torch.float32)
+    with initialization.no_init_weights():  # all are drawn below
+        model = auto_class(config).from_config(config, dtype=torch.float32)
+    model.tie_weights()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in [*model.named_parameters(), *corrections(model)]:

@@ -71,7 +71,7 @@ def test_not_a_bit_depends_on_chunks_or_companions(dtype: str, chunks: list[int]
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
     alone = run(dtype, [NUM_TOKENS])
-    assert torch.equal(run(dtype, [150, *[1] * 150], 2, num_threads=2), alone)
+    assert torch.equal(run(dtype, [150, *[1] * 20, 130], 2, num_threads=2), alone)
 
 
 def test_sequences_behind_one_prefix_are_as_each_alone():

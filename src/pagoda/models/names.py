@@ -35,6 +35,11 @@ class ExpertNames:
     are_transposed: bool = False
     """Tensors of all experts are [E, columns, rows], and rows of gate and of up take turns."""
 
+    @property
+    def are_of_all(self) -> bool:
+        """Whether no expert has a tensor of its own."""
+        return "{}" not in f"{self.gate}{self.up}{self.gate_up}{self.down}"
+
 
 @dataclass(frozen=True, slots=True)
 class WeightNames:

@@ -61,14 +61,19 @@ class DecoderParts:
     """Beginnings of tensors of layers that predict further tokens."""
 
     @classmethod
-    @lru_cache(maxsize=1)
-    def of(cls, spec: DecoderSpec, names: WeightNames) -> DecoderParts:
-        """The parts of a decoder in a checkpoint that calls them so."""
+    @lru_cache(maxsize=2)
+    def of(cls, spec: DecoderSpec, names: WeightNames, *, one_expert: bool = False) -> DecoderParts:
+        """The parts of a decoder in a checkpoint that calls them so.
+
+        With `one_expert` the first of a layer's experts stands for all of them.
+        """
         matrix = (spec.vocab_size, spec.hidden_size)
         return cls(
             embedding=(Part(names.embedding, matrix),),
             layers=tuple(
-                _LayerNames(layer, names, names.layer.format(index), spec.hidden_size).parts()
+                _LayerNames(
+                    layer, names, names.layer.format(index), spec.hidden_size, one_expert
+                ).parts()
                 for index, layer in enumerate(spec.layers)
             ),
             final_norm=(Part(names.final_norm, (spec.hidden_size,), added=names.norm_offset),),
@@ -108,7 +113,14 @@ class DecoderParts:
     def chosen_share(self) -> float:
         """The share of a layer's experts that a row is sent to; 1 where there are none."""
         experts = [layer.experts for layer in self.layers if layer.experts is not None]
-        return experts[0].num_used / len(experts[0].gate) if experts else 1.0
+        return experts[0].num_used / experts[0].num_experts if experts else 1.0
+
+    @property
+    def chosen_times(self) -> int:
+        """How many weights each of those `of_chosen` stands for."""
+        times = {layer.experts.times for layer in self.layers if layer.experts}
+        assert len(times) <= 1, "all layers have as many experts"
+        return next(iter(times), 1)
 
     def of_layers(self) -> Iterator[Parts]:
         """Those of each weight of a layer that lies by itself in panels, as gate and up do."""
@@ -128,6 +140,7 @@ class _LayerNames:
     names: WeightNames
     prefix: str
     hidden_size: int
+    one_expert: bool
 
     def parts(self) -> LayerParts:
         """What each weight of the layer is merged from."""
@@ -167,7 +180,8 @@ class _LayerNames:
         if isinstance(mlp, MLPSpec):
             return None
         assert names.experts is not None
-        return ExpertsParts.of(mlp, names.experts, self.prefix, self.hidden_size)
+        listed = 1 if self.one_expert else mlp.num_experts
+        return ExpertsParts.of(mlp, names.experts, self.prefix, self.hidden_size, listed)
 
     def _grouped(self, attention: AttentionSpec) -> dict[str, Parts]:
         names, hidden = self.names, self.hidden_size
