@@ -17,7 +17,7 @@ from pagoda.errors import ModelError, UnsupportedModelError
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec, ExpertsSpec
 from pagoda.models.families.gpt_oss import DEFAULT_ROPE
-from pagoda.models.gguf_config import rotated_share
+from pagoda.models.gguf_heads import rotated_share
 from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.registry import decoder_spec
