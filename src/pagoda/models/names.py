@@ -160,5 +160,7 @@ GGUF_QKV = "attn_qkv"
 """Of a file that has q, k and v in one tensor."""
 GGUF_KEY_UP, GGUF_VALUE_UP = "attn_k_b", "attn_v_b"
 """Of a file that has what latents are turned to keys and to values with in two tensors."""
+GGUF_FUSED_EXPERTS = replace(_GGUF_EXPERTS, gate_up="ffn_gate_up_exps")
+"""Of a file that has rows of gate and of up of all experts in one tensor."""
 GGUF_OLD_EXPERTS = replace(_GGUF_EXPERTS, gate="ffn_gate.{}", up="ffn_up.{}", down="ffn_down.{}")
 """Of a file that has a tensor for each expert, as Mixtral's first ones do."""

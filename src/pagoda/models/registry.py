@@ -39,6 +39,7 @@ from pagoda.models.families.qwen3_moe import qwen3_moe
 from pagoda.models.families.seed_oss import seed_oss
 from pagoda.models.families.smollm3 import smollm3
 from pagoda.models.names import (
+    GGUF_FUSED_EXPERTS,
     GGUF_KEY_UP,
     GGUF_NAMES,
     GGUF_OLD_EXPERTS,
@@ -114,7 +115,7 @@ def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> Weig
     """What an architecture's weights are called in a kind of files: directory or gguf.
 
     A GGUF file of any architecture may have q, k and v in one tensor, what makes keys and values of
-    latents in two, or a tensor for each expert: its `tensors` tell.
+    latents in two, gate and up of experts in one, or a tensor for each expert: its `tensors` tell.
     """
     family = ARCHITECTURES[architecture]
     if kind != "gguf":
@@ -127,6 +128,8 @@ def weight_names(architecture: str, kind: str, tensors: Collection[str]) -> Weig
         own = replace(own, key_up=GGUF_KEY_UP, value_up=GGUF_VALUE_UP)
     if f"{first}{GGUF_OLD_EXPERTS.gate.format(0)}.weight" in tensors:
         own = replace(own, experts=GGUF_OLD_EXPERTS)
+    if any(name.endswith(f".{GGUF_FUSED_EXPERTS.gate_up}.weight") for name in tensors):
+        own = replace(own, experts=GGUF_FUSED_EXPERTS)
     return own
 
 
