@@ -11,9 +11,8 @@ import pytest
 import torch
 import transformers
 
-from checkpoints import CASES, Case, build_model, scaled_rope
+from gguf_cases import EVERY_CASE, STORED, stored_model
 from gguf_files import ARCHITECTURES, write_gguf
-from latent_cases import LATENT_CASES
 from pagoda.execution.reference import reference_logits
 from pagoda.models.config import ModelConfig
 from pagoda.models.decoder import DecoderSpec
@@ -22,70 +21,7 @@ from pagoda.models.load import load_spec, load_weights
 from pagoda.models.locate import locate
 from pagoda.models.registry import decoder_spec
 
-EVERY_CASE = {**CASES, **LATENT_CASES}
 NUM_TOKENS = 96  # past every window, and past the length before an extension
-SCORES_BY_HEAD = {"query_pre_attn_scalar": 32}
-FEW_EXPERTS = {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
-"""Of models all of whose layers are dense: said, and not used."""
-NONE_PREDICT = {"num_nextn_predict_layers": 0}
-"""Converters leave layers of DeepSeek that predict further tokens out."""
-WEIGHTED_YARN = scaled_rope(
-    "yarn", factor=4.0, mscale=0.707, mscale_all_dim=0.707, original_max_position_embeddings=64
-)
-BY_DEFAULT = {"scale_emb": 12, "dim_model_base": 256, "v_head_dim": 16}
-STORED: dict[str, dict[str, Any]] = {
-    "cohere": {},
-    "cohere-bias": {"tie_word_embeddings": True},
-    "cohere2": {},
-    "deepseek_v2": FEW_EXPERTS,
-    "deepseek_v2-whole-queries": FEW_EXPERTS,
-    "deepseek_v2-experts": {},
-    "deepseek_v2-groups": {},
-    "deepseek_v3": NONE_PREDICT,
-    "deepseek_v3-yarn": {**NONE_PREDICT, **WEIGHTED_YARN},
-    "deepseek_v3-experts": NONE_PREDICT,
-    "deepseek_v3-one-group": NONE_PREDICT,
-    "ernie4_5": {},
-    "ernie4_5-bias": {},
-    "exaone4": {},
-    "exaone4-full": {},
-    "gemma": {},
-    "gemma2": SCORES_BY_HEAD,
-    "gemma3": SCORES_BY_HEAD,
-    "glm": {"head_dim": 16},
-    "glm4": {},
-    "glm4-no-bias": {},
-    "glm4-moe": {},
-    "glm4-moe-groups": {},
-    "gpt-oss": {},
-    "granite": {},
-    "granite-bias": {},
-    "granite-moe": {},
-    "llama-gqa": {},
-    "minicpm3": BY_DEFAULT,
-    "minicpm3-plain": {**BY_DEFAULT, "scale_depth": 1.4, "q_lora_rank": 48},
-    "minicpm3-long": BY_DEFAULT,
-    "mixtral": {},
-    "olmo2": {},
-    "olmo3": {},
-    "olmo3-yarn": {},
-    "olmoe": {},
-    "phi3": {},
-    "phi3-long": {},
-    "qwen2": {},
-    "qwen2-moe": {"mlp_only_layers": [], "norm_topk_prob": False},
-    "qwen3": {},
-    "qwen3-moe": {"decoder_sparse_step": 1, "norm_topk_prob": True},
-    "seed_oss": {},
-    "seed_oss-bias": {},
-    "smollm3": {},
-}
-"""Case → what it has to be changed by: what llama.cpp derives is not in a file."""
-
-
-def stored_model(name: str) -> transformers.PreTrainedModel:
-    case = EVERY_CASE[name]
-    return build_model(Case(case.family, {**case.config, **STORED[name]}))
 
 
 def reference_spec(model: transformers.PreTrainedModel) -> DecoderSpec:
