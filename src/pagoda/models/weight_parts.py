@@ -210,8 +210,7 @@ class _LayerNames:
             "kv_down": self._kv_down(attention, "weight", hidden),
             "kv_down_bias": self._kv_down(attention, "bias") if bias else (),
             "k_norm": self._norm(True, names.kv_down_norm, attention.rank),
-            "key_up": self._kv_up(attention, 0, attention.nope_dim),
-            "value_up": self._kv_up(attention, attention.nope_dim, attention.value_dim),
+            **self._ups(attention),
             "o": self._plain("weight", (hidden, heads * attention.value_dim), names.o),
             "o_bias": self._bias(attention.output_bias, hidden, names.o),
         }
@@ -233,6 +232,20 @@ class _LayerNames:
         order = rotated if self.names.rotates_neighbours else None
         name = f"{self.prefix}{self.names.kv_down}.{kind}"
         return (Part(name, (attention.cached_dim, *columns), order),)
+
+    def _ups(self, attention: LatentAttentionSpec) -> dict[str, Parts]:
+        names, heads, rank = self.names, attention.num_heads, attention.rank
+        nope, value = attention.nope_dim, attention.value_dim
+        if not names.key_up:
+            return {
+                "key_up": self._kv_up(attention, 0, nope),
+                "value_up": self._kv_up(attention, nope, value),
+            }
+        key_up, turned = f"{self.prefix}{names.key_up}.weight", (heads, rank, nope)
+        return {
+            "key_up": (Part(key_up, (heads, nope, rank), whole=turned, is_turned=True),),
+            "value_up": self._plain("weight", (heads, value, rank), names.value_up),
+        }
 
     def _kv_up(self, attention: LatentAttentionSpec, first: int, count: int) -> Parts:
         """Of each head's rows `count`, from number `first` on."""
