@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import cpu_executors
 import pytest
@@ -13,6 +15,7 @@ from decoders import decoder_spec, random_weights, rope_spec, tokens
 from pagoda.cache.latent import LatentLayerSpec
 from pagoda.cache.retention import parse_retention
 from pagoda.cache.spec import CacheSpec
+from pagoda.codecs import LATENT_CODECS
 from pagoda.errors import InvalidOptionError, UnsupportedModelError
 from pagoda.execution.cpu.panel_weights import require_even_rows
 from pagoda.execution.reference import reference_logits
@@ -29,6 +32,8 @@ MANY_HEADS = LatentAttentionSpec(
 )  # fmt: skip
 GROUPED = AttentionSpec(6, 2, 32, 32**-0.5, rope_spec(32))
 MIXED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, MANY_HEADS])
+WIDE = replace(MANY_HEADS, rank=144)
+"""In two groups of codes, the last of 16 numbers."""
 run = partial(cpu_executors.run, MIXED)
 
 
@@ -74,6 +79,39 @@ def test_not_a_bit_depends_on_the_number_of_threads(dtype: str):
     assert torch.equal(run(dtype, [150, *[1] * 150], 2, num_threads=2), alone)
 
 
+CODED = decoder_spec([BY_LATENTS, BY_LATENTS, GROUPED, WIDE])
+"""Layers of plain attention beside them, which keep the weights' dtype here."""
+
+
+def run_coded(form: str, chunks: list[int], **options: Any) -> torch.Tensor:
+    """Logits of `CODED`, whose first and last layers are stored in a form, the second plain."""
+    dtype = options.pop("dtype", "float32")
+    return cpu_executors.run(CODED, dtype, chunks, cache_dtype=[form, dtype, dtype, form], **options)
+
+
+@pytest.mark.parametrize("form", LATENT_CODECS)
+def test_attention_reads_what_was_stored(form: str):
+    """Much nearer to the plain truth about the codec than this is to a cache without one."""
+    weights, text = random_weights(CODED), tokens(NUM_TOKENS)
+    codec = LATENT_CODECS[form]
+    coded = reference_logits(CODED, weights, text, codec=[codec, None, None, codec])
+    whole = reference_logits(CODED, weights, text)
+    logits = run_coded(form, [NUM_TOKENS])
+    error, cost = (logits - coded).square().mean().sqrt(), (coded - whole).square().mean().sqrt()
+    assert error < 0.1 * cost
+    assert 0 < cost < 0.05 * whole.std()
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", LATENT_CODECS)
+def test_not_a_bit_of_codes_depends_on_chunks_companions_or_threads(form: str, dtype: str):
+    alone = run_coded(form, [NUM_TOKENS], dtype=dtype)
+    for chunks, companions in (([7] * 42 + [6], 0), ([100, *[1] * 20, 3, 177], 3)):
+        parts = run_coded(form, chunks, dtype=dtype, companions=companions, num_threads=2)
+        assert torch.equal(parts, alone)
+
+
 def test_sequences_behind_one_prefix_are_as_each_alone():
     """They take splits together, whose latents are turned into values once for all."""
     executor, pager = make(MIXED)
@@ -97,12 +135,13 @@ def test_sequences_behind_one_prefix_are_as_each_alone():
 
 
 def test_a_token_leaves_one_vector():
-    layer = LatentLayerSpec(512, 64, "bfloat16")
-    spec = CacheSpec((layer,) * 3, BLOCK_SIZE)
-    storage = CPUStorage(spec, 7)
-    assert spec.bytes_per_token == 3 * 1152
-    assert storage.size_bytes == sum(each.content.nbytes for each in storage.layers)
-    assert storage.size_bytes == 7 * BLOCK_SIZE * 3 * 1152
+    for form, token_bytes in (("bfloat16", 1152), ("fp8_per_group", 656), ("int8_per_group", 656)):
+        layer = LatentLayerSpec(512, 64, form)
+        spec = CacheSpec((layer,) * 3, BLOCK_SIZE)
+        storage = CPUStorage(spec, 7)
+        assert spec.bytes_per_token == 3 * token_bytes
+        assert storage.size_bytes == sum(each.content.nbytes for each in storage.layers)
+        assert storage.size_bytes == 7 * BLOCK_SIZE * 3 * token_bytes
 
 
 def test_blocks_go_out_and_come_in():
@@ -125,8 +164,11 @@ def test_what_is_not_covered_is_refused_by_name():
     spec = decoder_spec([BY_LATENTS])
     with pytest.raises(InvalidOptionError, match=r"kv_retention.*latent"):
         spec.cache_spec(16, "float32", retention=parse_retention("window:32"))
+    for form in ("fp8_e5m2", "int8_per_token_head", "turboquant_k8v4", "int4"):
+        with pytest.raises(InvalidOptionError, match="latents are stored as auto, .*int8_per_group"):
+            spec.cache_spec(16, form)
     with pytest.raises(InvalidOptionError, match="latents"):
-        CPUStorage(spec.cache_spec(16, "fp8_e4m3"), 4)
+        CPUStorage(CacheSpec((LatentLayerSpec(512, 64, "fp8_e4m3"),), 16), 4)
     with pytest.raises(InvalidOptionError, match=r"block_size.*even"):
         CPUStorage(spec.cache_spec(5, "bfloat16"), 4)
     with pytest.raises(UnsupportedModelError, match="latent attention runs on a CPU"):
