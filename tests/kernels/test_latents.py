@@ -65,7 +65,10 @@ class Latents:
         self.codec = None if form is None else LATENT_CODECS[form]
         if self.codec is not None:
             vectors = self.vectors
-            self.coded, written = coded_blocks(self.codec, rank, vectors), np.isfinite(vectors[..., 0])
+            self.coded, written = (
+                coded_blocks(self.codec, rank, vectors),
+                np.isfinite(vectors[..., 0]),
+            )
             vectors[written] = self.codec.recall(vectors[written], rank)
             self.vectors = vectors
 

@@ -40,8 +40,9 @@ def reference_logits(
     """Logits after each of `token_ids`: [num_tokens, vocab_size], computed wholly in `dtype`.
 
     With a codec, of all layers or of each, attention takes keys and values, or latents, for what is
-    left of them once they are stored. With a retention every row sees what is kept of the tokens before it, as
-    if that were all there is: keys are rotated anew, by their places among those that are left.
+    left of them once they are stored. With a retention every row sees what is kept of the tokens
+    before it, as if that were all there is: keys are rotated anew, by their places among those that
+    are left.
     """
     codecs = codec if isinstance(codec, Sequence) else [codec] * len(spec.layers)
     x = weights.embedding[torch.tensor(token_ids)].to(dtype) * spec.embedding_scale

@@ -91,11 +91,14 @@ class LatentRoutines(NamedTuple):
 
     row: int
     """`latent_routine`"""
-    write: LatentWrite
     norm: int
     """Of queries' latents."""
     keep: int
     """Puts sums as the weights' dtype."""
+    encode: int
+    """As `LatentWrite`'s, and the next two"""
+    encode_last: int
+    group_size: int
 
 
 @cache
@@ -104,9 +107,9 @@ def latent_routines(paired_weights: bool, form: PageForm) -> LatentRoutines:
     paired_cache = form.paired or form.latent is not None  # whose shared keys are bfloat16
     return LatentRoutines(
         latent_routine(paired_weights, paired_cache).address,
-        latent_write(form.latent),
         norm_routine(paired_weights, False).address,
         sum_routine(adds=False, paired=paired_weights).address,
+        *latent_write(form.latent),
     )
 
 
@@ -189,7 +192,10 @@ def _run_layer(
     )  # fmt: skip
     made = LatentRows(step.qkv, latent_step.down, latent_step.plain, latent_step.queries)
     write_latents(
-        phase + 5 * PHASE_BYTES, step.num_threads, latent_routines.row, latent_routines.write,
+        phase + 5 * PHASE_BYTES, step.num_threads, latent_routines.row,
+        LatentWrite(
+            latent_routines.encode, latent_routines.encode_last, latent_routines.group_size
+        ),
         made, rows, shape, size, layer.blocks, layout, head_shape.block_size, tiling.slot_mapping,
         tiling.positions, layer.cosines, layer.sines, layer.k_norm, own.eps, memory,
     )  # fmt: skip
