@@ -19,7 +19,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pagoda.cache.attention_layer import AttentionLayerSpec
-from pagoda.cache.latent import LatentLayerSpec
+from pagoda.cache.latent import LatentLayerSpec, latent_format
 from pagoda.cache.layers import SlidingWindowLayerSpec, keeping
 from pagoda.cache.spec import CacheSpec
 from pagoda.cache.window import FULL_ATTENTION, AttentionWindow
@@ -180,8 +180,8 @@ class LatentAttentionSpec:
         return q_down + made_of * queries + hidden_size * self.cached_dim + kv_up + o
 
     def cached_as(self, form: str) -> LatentLayerSpec:
-        """What the layer keeps, in a format."""
-        return LatentLayerSpec(self.rank, self.rope_dim, form)
+        """What the layer keeps, in a format; raises as `latent_format` does."""
+        return LatentLayerSpec(self.rank, self.rope_dim, latent_format(form))
 
 
 class Activation(Enum):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Protocol
 
-from pagoda.cache.formats import CODED_FORMATS, UNCALIBRATED_FORMATS
+from pagoda.cache.formats import CODED_FORMATS, INT8_LATENTS, UNCALIBRATED_FORMATS
 from pagoda.errors import InvalidOptionError
 from pagoda.sizing.cache_size import CacheSize
 from pagoda.sizing.capacity import share_of_free
@@ -94,8 +94,8 @@ class CPUPolicy:
         return CPU_LIMITS
 
     def cache_formats(self, dtype: str) -> tuple[str, ...]:
-        """Any dtype of CPUs, and codes."""
-        return (*self.dtypes, *CODED_FORMATS)
+        """Any dtype of CPUs, and codes; fp8 is of keys and values or of latents."""
+        return (*self.dtypes, *CODED_FORMATS, INT8_LATENTS)
 
     def under_way_tokens(self, max_num_batched_tokens: int, block_size: int) -> int:
         """Those of a step; a block that is copied is held twice for a moment."""
